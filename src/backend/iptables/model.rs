@@ -1,0 +1,432 @@
+//! The rules of one family, as `iptables-save` names them.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use crate::net::{Cidr, Mark, PortRange, Proto};
+
+/// Text borrowed from evidence, or built by `expect`.
+pub type Text<'a> = Cow<'a, str>;
+
+/// All tables of one family, in the order saved.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Ruleset<'a> {
+    /// The tables.
+    pub tables: Vec<Table<'a>>,
+}
+
+impl<'a> Ruleset<'a> {
+    /// Returns the table called `name`.
+    pub fn table(&self, name: &str) -> Option<&Table<'a>> {
+        self.tables.iter().find(|table| table.name == name)
+    }
+
+    /// Returns `chain` of `table`.
+    pub fn chain(&self, table: &str, chain: &str) -> Option<&Chain<'a>> {
+        self.table(table)?.chain(chain)
+    }
+}
+
+/// One table.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Table<'a> {
+    /// `nat`, `filter`, `mangle`, `raw` or `security`.
+    pub name: Text<'a>,
+    /// The chains, in the order saved.
+    pub chains: Vec<Chain<'a>>,
+    /// Positions in `chains`, sorted by chain name; see [`Table::index`].
+    pub by_name: Vec<u32>,
+}
+
+impl<'a> Table<'a> {
+    /// Returns a table of `chains`, ready for look-ups by name.
+    pub fn new(name: impl Into<Text<'a>>, chains: Vec<Chain<'a>>) -> Self {
+        let mut table = Self {
+            name: name.into(),
+            chains,
+            by_name: Vec::new(),
+        };
+        table.index();
+        table
+    }
+
+    /// Brings the look-up table up to date after `chains` changed.
+    ///
+    /// # Panics
+    ///
+    /// On 2^32 chains.
+    pub fn index(&mut self) {
+        let count = u32::try_from(self.chains.len()).expect("a table has fewer than 2^32 chains");
+        self.by_name = (0..count).collect();
+        self.by_name.sort_by(|&a, &b| {
+            self.chains[a as usize]
+                .name
+                .cmp(&self.chains[b as usize].name)
+        });
+    }
+
+    /// Returns the chain called `name`.
+    pub fn chain(&self, name: &str) -> Option<&Chain<'a>> {
+        self.position(name).map(|at| &self.chains[at])
+    }
+
+    /// Returns where in `chains` the chain called `name` is.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        let found = self
+            .by_name
+            .binary_search_by(|&at| self.chains[at as usize].name.as_ref().cmp(name));
+        found.ok().map(|at| self.by_name[at] as usize)
+    }
+}
+
+/// One chain with its rules in order.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Chain<'a> {
+    /// The name.
+    pub name: Text<'a>,
+    /// What happens at the end of a built-in chain; `None` for a user chain, which returns.
+    pub policy: Option<Policy>,
+    /// Packets and bytes that met the policy.
+    pub counters: Counters,
+    /// The rules.
+    pub rules: Vec<Rule<'a>>,
+}
+
+/// The policy of a built-in chain.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Policy {
+    /// Packets pass.
+    Accept,
+    /// Packets are dropped.
+    Drop,
+}
+
+/// Packets and bytes that matched.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// One rule: every match must hold, then the target applies.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rule<'a> {
+    /// Packets and bytes that matched, if saved with `-c`.
+    pub counters: Option<Counters>,
+    /// The matches, in the order written.
+    pub matches: Vec<Match<'a>>,
+    /// What happens; `None` for a rule that only counts.
+    pub target: Option<Target<'a>>,
+}
+
+impl Rule<'_> {
+    /// Returns the first comment.
+    pub fn comment(&self) -> Option<&str> {
+        self.matches.iter().find_map(|m| match m {
+            Match::Comment(text) => Some(text.as_ref()),
+            _ => None,
+        })
+    }
+}
+
+/// A value with an optional `!` before it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Maybe<T> {
+    /// Whether the match is inverted.
+    pub not: bool,
+    /// The value.
+    pub is: T,
+}
+
+impl<T> Maybe<T> {
+    /// Returns the value, not inverted.
+    pub const fn yes(is: T) -> Self {
+        Self { not: false, is }
+    }
+
+    /// Returns the value, inverted.
+    pub const fn no(is: T) -> Self {
+        Self { not: true, is }
+    }
+}
+
+/// One condition of a rule.
+///
+/// What is not modelled is kept word for word in [`Match::Unknown`], so that printing loses nothing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Match<'a> {
+    /// `-s`.
+    Source(Maybe<Cidr>),
+    /// `-d`.
+    Destination(Maybe<Cidr>),
+    /// `-i`; a trailing `+` matches any end.
+    In(Maybe<Text<'a>>),
+    /// `-o`; a trailing `+` matches any end.
+    Out(Maybe<Text<'a>>),
+    /// `-p`.
+    Protocol(Maybe<Proto>),
+    /// `-m tcp`, `-m udp` or `-m sctp` with ports; other options make the match unknown.
+    Ports {
+        /// Which of the three.
+        proto: Proto,
+        /// `--sport`.
+        source: Option<Maybe<PortRange>>,
+        /// `--dport`.
+        destination: Option<Maybe<PortRange>>,
+    },
+    /// `-m multiport`.
+    Multiport {
+        /// `--sports`, `--dports` or `--ports`.
+        side: Side,
+        /// The ports.
+        ports: Maybe<Vec<PortRange>>,
+    },
+    /// `-m comment --comment`.
+    Comment(Text<'a>),
+    /// `-m addrtype`.
+    AddrType {
+        /// `--src-type`: sets of [`AddrType`] bits.
+        source: Option<Maybe<AddrType>>,
+        /// `--dst-type`.
+        destination: Option<Maybe<AddrType>>,
+        /// `--limit-iface-in` or `--limit-iface-out`.
+        limit: Option<Direction>,
+    },
+    /// `-m conntrack --ctstate` (or `-m state --state`, see `old`); other options make the match unknown.
+    State {
+        /// The states.
+        states: Maybe<States>,
+        /// Whether it is spelled `-m state --state`.
+        old: bool,
+    },
+    /// `-m mark --mark`.
+    Mark(Maybe<Mark>),
+    /// `-m connmark --mark`.
+    Connmark(Maybe<Mark>),
+    /// `-m statistic --mode random`: matches with probability `chance` / 2^31.
+    Random(Maybe<u32>),
+    /// `-m statistic --mode nth`.
+    Nth {
+        /// `--every`: one packet in this many.
+        every: Maybe<u32>,
+        /// `--packet`: which of them, from 0.
+        packet: u32,
+    },
+    /// `-m set --match-set`.
+    Set {
+        /// The set's name.
+        name: Maybe<Text<'a>>,
+        /// `src` or `dst` for each dimension.
+        sides: Vec<Side>,
+    },
+    /// `-m recent`.
+    Recent(Recent<'a>),
+    /// `-m physdev`.
+    Physdev {
+        /// `--physdev-in`.
+        input: Option<Maybe<Text<'a>>>,
+        /// `--physdev-out`.
+        output: Option<Maybe<Text<'a>>>,
+        /// `--physdev-is-in`.
+        is_in: Option<Maybe<()>>,
+        /// `--physdev-is-out`.
+        is_out: Option<Maybe<()>>,
+        /// `--physdev-is-bridged`.
+        is_bridged: Option<Maybe<()>>,
+    },
+    /// `-m nfacct --nfacct-name`: counts, and always matches.
+    Nfacct(Text<'a>),
+    /// `-m ipvs`: options verbatim, for the few rules that use it.
+    Ipvs(Text<'a>),
+    /// `-m icmp --icmp-type` or `-m icmp6 --icmpv6-type`: the type as written.
+    Icmp(Maybe<Text<'a>>),
+    /// `-m limit` or `-m hashlimit`: options verbatim; matches until the rate is used up.
+    Limit {
+        /// `limit` or `hashlimit`.
+        module: Text<'a>,
+        /// The options as written.
+        options: Text<'a>,
+    },
+    /// `-m iprange`.
+    IpRange {
+        /// `--src-range`.
+        source: Option<Maybe<(IpAddr, IpAddr)>>,
+        /// `--dst-range`.
+        destination: Option<Maybe<(IpAddr, IpAddr)>>,
+    },
+    /// `-m owner`: options verbatim.
+    Owner(Text<'a>),
+    /// Anything else, word for word (`-m foo --bar 1`).
+    Unknown(Text<'a>),
+}
+
+/// Which end of a packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Side {
+    /// The source.
+    Source,
+    /// The destination.
+    Destination,
+    /// Either (`--ports`).
+    Either,
+}
+
+/// Which way through an interface.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Direction {
+    /// Coming in.
+    In,
+    /// Going out.
+    Out,
+}
+
+/// A set of address types, as in `xt_addrtype.h` (bit n is type n of `RTN_*`).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct AddrType(pub u16);
+
+impl AddrType {
+    /// Names by bit, as iptables prints them.
+    pub const NAMES: [&'static str; 12] = [
+        "UNSPEC",
+        "UNICAST",
+        "LOCAL",
+        "BROADCAST",
+        "ANYCAST",
+        "MULTICAST",
+        "BLACKHOLE",
+        "UNREACHABLE",
+        "PROHIBIT",
+        "THROW",
+        "NAT",
+        "XRESOLVE",
+    ];
+    /// An address of this host.
+    pub const LOCAL: Self = Self(1 << 2);
+}
+
+/// A set of conntrack states.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct States(pub u8);
+
+impl States {
+    /// Names by bit, in the order iptables prints them.
+    pub const NAMES: [&'static str; 7] = [
+        "INVALID",
+        "NEW",
+        "RELATED",
+        "ESTABLISHED",
+        "UNTRACKED",
+        "SNAT",
+        "DNAT",
+    ];
+    /// Bit of `INVALID`.
+    pub const INVALID: u8 = 1;
+    /// Bit of `NEW`.
+    pub const NEW: u8 = 1 << 1;
+    /// Bit of `RELATED`.
+    pub const RELATED: u8 = 1 << 2;
+    /// Bit of `ESTABLISHED`.
+    pub const ESTABLISHED: u8 = 1 << 3;
+    /// Bit of `UNTRACKED`.
+    pub const UNTRACKED: u8 = 1 << 4;
+    /// Bit of `SNAT`: the source was translated.
+    pub const SNAT: u8 = 1 << 5;
+    /// Bit of `DNAT`: the destination was translated.
+    pub const DNAT: u8 = 1 << 6;
+}
+
+/// `-m recent`, the state behind session affinity.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Recent<'a> {
+    /// `--set`, `--rcheck`, `--update` or `--remove`.
+    pub action: Maybe<RecentAction>,
+    /// `--seconds`.
+    pub seconds: Option<u32>,
+    /// `--reap`.
+    pub reap: bool,
+    /// `--hitcount`.
+    pub hitcount: Option<u32>,
+    /// `--rttl`.
+    pub rttl: bool,
+    /// `--name`.
+    pub name: Text<'a>,
+    /// `--mask`, as written; iptables prints the full mask.
+    pub mask: Option<Text<'a>>,
+    /// `--rsource` or `--rdest`.
+    pub side: Side,
+}
+
+/// What `-m recent` does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RecentAction {
+    /// Records the address; always matches.
+    Set,
+    /// Matches if the address was recorded.
+    Check,
+    /// As `Check`, and records it again.
+    Update,
+    /// As `Check`, and forgets it.
+    Remove,
+}
+
+/// What a rule does with a packet.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Target<'a> {
+    /// `-j CHAIN`: come back after its end.
+    Jump(Text<'a>),
+    /// `-g CHAIN`: come back where the caller would.
+    Goto(Text<'a>),
+    /// `-j ACCEPT`.
+    Accept,
+    /// `-j DROP`.
+    Drop,
+    /// `-j RETURN`.
+    Return,
+    /// `-j REJECT --reject-with`.
+    Reject {
+        /// The kind of answer, as written; `None` if the option is left out.
+        with: Option<Text<'a>>,
+    },
+    /// `-j DNAT`.
+    Dnat(Nat<'a>),
+    /// `-j SNAT`.
+    Snat(Nat<'a>),
+    /// `-j MASQUERADE`.
+    Masquerade {
+        /// `--to-ports`.
+        ports: Option<PortRange>,
+        /// `--random`.
+        random: bool,
+        /// `--random-fully`.
+        random_fully: bool,
+    },
+    /// `-j REDIRECT`.
+    Redirect {
+        /// `--to-ports`.
+        ports: Option<PortRange>,
+        /// `--random`.
+        random: bool,
+    },
+    /// `-j MARK --set-xmark`: the new mark is `(old & !mask) ^ value`.
+    Mark(Mark),
+    /// Anything else: its name and its options word for word (`LOG --log-prefix "x "`).
+    Other {
+        /// The target's name.
+        name: Text<'a>,
+        /// The options as written; may be empty.
+        options: Text<'a>,
+    },
+}
+
+/// Where a translation leads.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Nat<'a> {
+    /// The first and last address; `None` keeps the address.
+    pub addrs: Option<(IpAddr, IpAddr)>,
+    /// The ports; `None` keeps the port.
+    pub ports: Option<PortRange>,
+    /// Flags as written (`--random --persistent`); may be empty.
+    pub flags: Text<'a>,
+}

@@ -1,0 +1,4 @@
+//! The ipvs mode.
+
+pub mod model;
+pub mod parse;

@@ -1,0 +1,166 @@
+//! What the ipvs mode owns: virtual servers, and the addresses of kube-ipvs0.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::net::{Family, Proto};
+
+/// The link that carries service addresses in ipvs mode.
+pub const DUMMY: &str = "kube-ipvs0";
+
+/// The IPVS table of one network namespace.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Table {
+    /// Virtual servers; the order means nothing.
+    pub servers: Vec<VirtualServer>,
+    /// Timeouts, where they were read.
+    pub timeouts: Option<Timeouts>,
+    /// The kernel's IPVS version and connection hash size, where they were read.
+    pub info: Option<Info>,
+}
+
+/// The kernel's IPVS version and hash size.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Info {
+    /// `major << 16 | minor << 8 | patch`.
+    pub version: u32,
+    /// Buckets of the connection table.
+    pub conn_tab_size: u32,
+}
+
+/// IPVS timeouts, in seconds.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Timeouts {
+    /// Established TCP.
+    pub tcp: u32,
+    /// TCP after a FIN.
+    pub tcp_fin: u32,
+    /// UDP.
+    pub udp: u32,
+}
+
+/// What a virtual server answers to.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Key {
+    /// An address and port; port 0 means every port without a server of its own.
+    Address {
+        /// TCP, UDP or SCTP.
+        proto: Proto,
+        /// The address.
+        addr: IpAddr,
+        /// The port.
+        port: u16,
+    },
+    /// Packets with a firewall mark.
+    Fwmark {
+        /// The mark.
+        mark: u32,
+        /// The family it balances.
+        family: Family,
+    },
+}
+
+/// One virtual server.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VirtualServer {
+    /// What it answers to.
+    pub key: Key,
+    /// The scheduler: `rr`, `lc`, …
+    pub scheduler: String,
+    /// Flags, without the kernel's own `HASHED` bit (0x2).
+    pub flags: Flags,
+    /// Persistence in seconds; 0 without it.
+    pub timeout: u32,
+    /// The granularity of persistence, as a prefix length (32 or 128 for single clients).
+    pub prefix: u8,
+    /// The persistence engine, such as `sip`.
+    pub engine: Option<String>,
+    /// The real servers; the order means nothing.
+    pub reals: Vec<RealServer>,
+    /// Counters, where they were read.
+    pub stats: Option<Stats>,
+}
+
+/// Flags of a virtual server, as in `ip_vs.h`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// `IP_VS_SVC_F_PERSISTENT`.
+    pub const PERSISTENT: u32 = 0x1;
+    /// `IP_VS_SVC_F_HASHED`, which the kernel sets on every virtual server.
+    pub const HASHED: u32 = 0x2;
+    /// `IP_VS_SVC_F_ONEPACKET`.
+    pub const ONE_PACKET: u32 = 0x4;
+    /// `IP_VS_SVC_F_SCHED1`: `sh-fallback`, `mh-fallback`.
+    pub const SCHED1: u32 = 0x8;
+    /// `IP_VS_SVC_F_SCHED2`: `sh-port`, `mh-port`.
+    pub const SCHED2: u32 = 0x10;
+    /// `IP_VS_SVC_F_SCHED3`.
+    pub const SCHED3: u32 = 0x20;
+}
+
+/// One real server.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RealServer {
+    /// The address.
+    pub addr: IpAddr,
+    /// The port.
+    pub port: u16,
+    /// The weight; 0 takes no new connections.
+    pub weight: u32,
+    /// How packets reach it.
+    pub forwarding: Forwarding,
+    /// No new connections above this many; 0 for no limit.
+    pub upper: u32,
+    /// New connections again below this many.
+    pub lower: u32,
+    /// Connections, where they were read.
+    pub connections: Option<Connections>,
+    /// Counters, where they were read.
+    pub stats: Option<Stats>,
+}
+
+/// Connections of a real server.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Connections {
+    /// Established.
+    pub active: u32,
+    /// Closing, or without a state.
+    pub inactive: u32,
+    /// Persistence templates.
+    pub persistent: u32,
+}
+
+/// How packets reach a real server (`IP_VS_CONN_F_FWD_MASK`).
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forwarding {
+    /// `-m`: network address translation; the only one kube-proxy uses.
+    Masq,
+    /// A real server on this host.
+    Local,
+    /// `-i`: IP-in-IP.
+    Tunnel,
+    /// `-g`: direct routing.
+    Route,
+    /// Straight to the destination.
+    Bypass,
+}
+
+/// 64-bit counters.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stats {
+    /// Connections scheduled.
+    pub conns: u64,
+    /// Packets in.
+    pub packets_in: u64,
+    /// Packets out.
+    pub packets_out: u64,
+    /// Bytes in.
+    pub bytes_in: u64,
+    /// Bytes out.
+    pub bytes_out: u64,
+}

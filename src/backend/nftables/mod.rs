@@ -1,0 +1,4 @@
+//! The nftables mode, and the tables of other software on the same hooks.
+
+pub mod model;
+pub mod parse;

@@ -1,0 +1,327 @@
+//! An nftables ruleset, as `nft -j` names it.
+
+use serde_json::Value;
+
+/// Every table that was read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ruleset {
+    /// The tables, in the order listed.
+    pub tables: Vec<Table>,
+}
+
+impl Ruleset {
+    /// Returns the table `name` of `family` (`ip`, `ip6`, `inet`, …).
+    pub fn table(&self, family: &str, name: &str) -> Option<&Table> {
+        self.tables
+            .iter()
+            .find(|table| table.family == family && table.name == name)
+    }
+}
+
+/// One table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// `ip`, `ip6`, `inet`, `arp`, `bridge` or `netdev`.
+    pub family: String,
+    /// The name.
+    pub name: String,
+    /// The comment.
+    pub comment: Option<String>,
+    /// The chains, in the order listed.
+    pub chains: Vec<Chain>,
+    /// Sets and maps, in the order listed.
+    pub sets: Vec<Set>,
+}
+
+impl Table {
+    /// Returns the chain called `name`.
+    pub fn chain(&self, name: &str) -> Option<&Chain> {
+        self.chains.iter().find(|chain| chain.name == name)
+    }
+
+    /// Returns the set or map called `name`.
+    pub fn set(&self, name: &str) -> Option<&Set> {
+        self.sets.iter().find(|set| set.name == name)
+    }
+}
+
+/// One chain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chain {
+    /// The name.
+    pub name: String,
+    /// The comment.
+    pub comment: Option<String>,
+    /// Where the kernel enters it, for a base chain.
+    pub base: Option<Base>,
+    /// The rules, in order.
+    pub rules: Vec<Rule>,
+}
+
+/// Where the kernel enters a base chain.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Base {
+    /// `filter`, `nat` or `route`.
+    pub kind: String,
+    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`.
+    pub hook: String,
+    /// Lower runs earlier.
+    pub priority: i32,
+    /// `accept` or `drop`.
+    pub policy: String,
+}
+
+/// One rule.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    /// The kernel's number for it, if listed.
+    pub handle: Option<u64>,
+    /// The comment.
+    pub comment: Option<String>,
+    /// Statements, in order.
+    pub statements: Vec<Statement>,
+}
+
+/// One statement of a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// `left op right`.
+    Match {
+        /// What is looked at.
+        left: Expr,
+        /// `==`, `!=`, `<`, `>`, `<=`, `>=`, or `in` for an implicit flag test.
+        op: String,
+        /// What it is compared with.
+        right: Expr,
+    },
+    /// `key vmap data`.
+    Vmap {
+        /// The key.
+        key: Expr,
+        /// A named map (`@x`) or an inline one.
+        data: Expr,
+    },
+    /// A verdict.
+    Verdict(Verdict),
+    /// `reject`.
+    Reject {
+        /// `icmp`, `icmpv6`, `icmpx` or `tcp reset`; `None` for the default.
+        kind: Option<String>,
+        /// The ICMP code.
+        code: Option<String>,
+    },
+    /// `dnat` or `snat`.
+    Nat {
+        /// Which of the two.
+        kind: NatKind,
+        /// `ip` or `ip6` where it is written.
+        family: Option<String>,
+        /// The address, or an address and port concatenation or map.
+        addr: Option<Expr>,
+        /// The port.
+        port: Option<Expr>,
+        /// `random`, `fully-random`, `persistent`.
+        flags: Vec<String>,
+    },
+    /// `masquerade`.
+    Masquerade {
+        /// The ports.
+        port: Option<Expr>,
+        /// `random`, `fully-random`, `persistent`.
+        flags: Vec<String>,
+    },
+    /// `redirect`.
+    Redirect {
+        /// The port.
+        port: Option<Expr>,
+        /// `random`, `fully-random`, `persistent`.
+        flags: Vec<String>,
+    },
+    /// `key set value`, such as `meta mark set …`.
+    Mangle {
+        /// What is written.
+        key: Expr,
+        /// What to.
+        value: Expr,
+    },
+    /// `counter`, anonymous or named.
+    Counter {
+        /// The name of a counter object.
+        name: Option<String>,
+        /// Packets.
+        packets: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// `add`/`update`/`delete @set { elem }`.
+    SetOp {
+        /// `add`, `update` or `delete`.
+        op: String,
+        /// The set's name.
+        set: String,
+        /// The element.
+        elem: Expr,
+        /// Seconds the element lives, where written.
+        timeout: Option<u64>,
+    },
+    /// `xt`: a match or target of iptables-nft, whose arguments nft does not show.
+    Xt {
+        /// `match`, `target` or `watcher`.
+        kind: String,
+        /// The extension's name.
+        name: String,
+    },
+    /// Anything else, as listed.
+    Other(Value),
+}
+
+/// Which address is translated.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NatKind {
+    /// The destination.
+    Dnat,
+    /// The source.
+    Snat,
+}
+
+/// What happens to a packet.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// This hook's chain lets it pass.
+    Accept,
+    /// Dropped.
+    Drop,
+    /// Next rule of this chain.
+    Continue,
+    /// Back to the caller.
+    Return,
+    /// Into a chain, and back.
+    Jump(String),
+    /// Into a chain, not back.
+    Goto(String),
+    /// To user space.
+    Queue,
+}
+
+/// A value or something a value is read from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expr {
+    /// A number.
+    Number(u64),
+    /// A word: an address, a name, a protocol.
+    Word(String),
+    /// A truth value (`exists`, `missing`).
+    Bool(bool),
+    /// A header field: `ip daddr`.
+    Payload {
+        /// `ip`, `ip6`, `tcp`, `udp`, `sctp`, `th`, …
+        protocol: String,
+        /// The field.
+        field: String,
+    },
+    /// `meta KEY`.
+    Meta(String),
+    /// `ct [DIR] KEY`.
+    Ct {
+        /// The key.
+        key: String,
+        /// `original` or `reply`.
+        dir: Option<String>,
+    },
+    /// `fib FLAGS RESULT`.
+    Fib {
+        /// `type`, `oif` or `oifname`.
+        result: String,
+        /// `saddr`, `daddr`, `iif`, `oif`, `mark`.
+        flags: Vec<String>,
+    },
+    /// `numgen MODE mod N offset M`.
+    Numgen {
+        /// `random` or `inc`.
+        mode: String,
+        /// Numbers below this.
+        modulus: u32,
+        /// Added to the number.
+        offset: u32,
+    },
+    /// `ADDR/LEN`.
+    Prefix {
+        /// The address.
+        addr: Box<Expr>,
+        /// The length.
+        len: u8,
+    },
+    /// `FIRST-LAST`.
+    Range(Box<Expr>, Box<Expr>),
+    /// `a . b . c`.
+    Concat(Vec<Expr>),
+    /// An anonymous set, or flags in a list.
+    Set(Vec<Expr>),
+    /// An inline map: keys with their values.
+    Map(Vec<(Expr, Datum)>),
+    /// A look-up: `KEY map DATA`.
+    Lookup {
+        /// The key.
+        key: Box<Expr>,
+        /// A named map or an inline one.
+        data: Box<Expr>,
+    },
+    /// `@NAME`: a named set or map.
+    Named(String),
+    /// `a OP b` on bits: `|`, `&`, `^`, `<<`, `>>`.
+    Bits {
+        /// The operator.
+        op: String,
+        /// The left side.
+        left: Box<Expr>,
+        /// The right side.
+        right: Box<Expr>,
+    },
+    /// Any address or value (`*`).
+    Any,
+    /// Anything else, as listed.
+    Other(Value),
+}
+
+/// What a map gives for a key.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Datum {
+    /// Data.
+    Data(Expr),
+    /// A verdict, in a verdict map.
+    Verdict(Verdict),
+}
+
+/// A named set or map.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Set {
+    /// The name.
+    pub name: String,
+    /// The comment.
+    pub comment: Option<String>,
+    /// The types of the key's parts (`ipv4_addr`, `inet_proto`, `inet_service`).
+    pub key: Vec<String>,
+    /// For a map, the types of its data (`verdict`, `ipv4_addr`, …).
+    pub data: Option<Vec<String>>,
+    /// `interval`, `timeout`, `dynamic`, `constant`.
+    pub flags: Vec<String>,
+    /// Seconds an element lives, by default.
+    pub timeout: Option<u64>,
+    /// The elements, in the order listed.
+    pub elements: Vec<Element>,
+}
+
+/// An element of a set or map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Element {
+    /// The key.
+    pub key: Expr,
+    /// What a map gives for it.
+    pub value: Option<Datum>,
+    /// The comment.
+    pub comment: Option<String>,
+    /// Seconds it lives.
+    pub timeout: Option<u64>,
+    /// Seconds left.
+    pub expires: Option<u64>,
+}

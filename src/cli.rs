@@ -1,0 +1,175 @@
+//! The command line: the one definition behind parsing, man pages and completions.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Inspect, explain, repair and migrate the service proxy of a Kubernetes node
+///
+/// kpx reads what kube-proxy programmed (iptables, ipvs or nftables), compares it with what the cluster's Services ask
+/// for, and says what is wrong and how to mend it.
+#[derive(Debug, Parser)]
+#[command(name = "kpx", version, disable_help_subcommand = true, after_help = EXAMPLES, after_long_help = LONG_AFTER)]
+pub struct Cli {
+    /// Options that every command takes.
+    #[command(flatten)]
+    pub global: Global,
+
+    /// The command to run.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  kpx doctor                          what is wrong with this node
+  kpx show services                   what this node does with each Service
+  kpx snapshot -o node1.tar.gz        take the node's state home
+  kpx --from node1.tar.gz doctor      look at it there";
+
+const LONG_AFTER: &str = "\
+Examples:
+  kpx doctor                          what is wrong with this node
+  kpx show services                   what this node does with each Service
+  kpx snapshot -o node1.tar.gz        take the node's state home
+  kpx --from node1.tar.gz doctor      look at it there
+
+Exit status:
+  0  clean, or done
+  1  findings at or above --fail-on, or differences
+  2  the command line is wrong
+  3  could not tell: nothing known to be wrong, something not known that was asked for
+  4  failed, refused, or stopped part-way";
+
+/// Options that every command takes.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Read a bundle (folder, .tar or .tar.gz) instead of this node
+    #[arg(long, global = true, value_name = "BUNDLE", env = "KPX_FROM")]
+    pub from: Option<PathBuf>,
+
+    /// Read this node live, but the cluster's objects and kube-proxy's configuration from a bundle
+    #[arg(
+        long,
+        global = true,
+        value_name = "BUNDLE",
+        env = "KPX_CLUSTER_FROM",
+        conflicts_with = "from"
+    )]
+    pub cluster_from: Option<PathBuf>,
+
+    /// Use this kubeconfig file
+    #[arg(long, global = true, value_name = "FILE", env = "KPX_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Use this context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME", env = "KPX_CONTEXT")]
+    pub context: Option<String>,
+
+    /// Do not ask the Kubernetes API
+    #[arg(long, global = true, env = "KPX_NO_API")]
+    pub no_api: bool,
+
+    /// Which Node object this is, where the host name does not tell
+    #[arg(long, global = true, value_name = "NAME", env = "KPX_NODE")]
+    pub node: Option<String>,
+
+    /// Look at this network namespace, by name or path
+    #[arg(long, global = true, value_name = "NAME|PATH", env = "KPX_NETNS")]
+    pub netns: Option<String>,
+
+    /// Where the host's root file system is mounted
+    #[arg(long, global = true, value_name = "DIR", env = "KPX_ROOT")]
+    pub root: Option<PathBuf>,
+
+    /// Look at one IP family
+    #[arg(long, global = true, value_enum, env = "KPX_FAMILY")]
+    pub family: Option<FamilyArg>,
+
+    /// How to print: human, wide, json or yaml, and what the command adds
+    #[arg(long, short, global = true, value_name = "FORMAT", env = "KPX_OUTPUT")]
+    pub output: Option<String>,
+
+    /// When to use colour
+    #[arg(long, global = true, value_enum, default_value_t, env = "KPX_COLOR")]
+    pub color: Color,
+
+    /// Print ASCII alone
+    #[arg(long, global = true, env = "KPX_ASCII")]
+    pub ascii: bool,
+
+    /// How long one external read may take
+    #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = duration, env = "KPX_TIMEOUT")]
+    pub timeout: Duration,
+
+    /// Say less
+    #[arg(long, short, global = true, env = "KPX_QUIET")]
+    pub quiet: bool,
+
+    /// Say more; twice for error reports in full
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, env = "KPX_VERBOSE")]
+    pub verbose: u8,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub enum Color {
+    /// On a terminal that wants it
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// One IP family.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum FamilyArg {
+    /// IPv4
+    #[value(name = "4")]
+    V4,
+    /// IPv6
+    #[value(name = "6")]
+    V6,
+}
+
+/// The subcommands of `kpx`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Say what is wrong with this node and how to mend it
+    Doctor(DoctorArgs),
+    /// Print a completion script
+    Completions {
+        /// The shell to write for
+        shell: Shell,
+    },
+}
+
+/// Arguments of `kpx doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Run only these checks
+    #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_ONLY")]
+    pub only: Vec<String>,
+}
+
+/// Reads a duration: a number with `ms`, `s`, `m` or `h`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits
+        .parse()
+        .map_err(|_| format!("{text:?} is not a duration, such as 10s or 500ms"))?;
+    let seconds = match &text[digits.len()..] {
+        "ms" => number / 1000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(format!("{text:?} needs a unit: ms, s, m or h")),
+    };
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| format!("{text:?} is not a duration kpx can wait for"))
+}

@@ -1,0 +1,81 @@
+//! How a command fails: what went wrong, what to try, how to exit.
+
+use std::io::{self, ErrorKind, Write};
+
+use color_eyre::eyre::{Report, eyre};
+
+use crate::report::{FAILED, USAGE};
+
+/// An error on its way out of the program.
+pub(super) struct Failure {
+    report: Report,
+    hint: Option<&'static str>,
+    code: u8,
+}
+
+impl<E: Into<Report>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self {
+            report: error.into(),
+            hint: None,
+            code: FAILED,
+        }
+    }
+}
+
+impl Failure {
+    /// Returns a complaint about the command line.
+    pub(super) fn usage(message: impl std::fmt::Display) -> Self {
+        Self {
+            report: eyre!("{message}"),
+            hint: None,
+            code: USAGE,
+        }
+    }
+}
+
+/// Adds advice to a failure.
+pub(super) trait Hint<T> {
+    fn hint(self, hint: &'static str) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<Failure>> Hint<T> for Result<T, E> {
+    fn hint(self, hint: &'static str) -> Result<T, Failure> {
+        self.map_err(|error| Failure {
+            hint: Some(hint),
+            ..error.into()
+        })
+    }
+}
+
+impl Failure {
+    /// Tells the user, and returns the exit status.
+    pub(super) fn tell(&self, err: &mut dyn Write) -> u8 {
+        if self.is_broken_pipe() {
+            return 0;
+        }
+        // When standard error is gone too, the status is all that is left.
+        self.write(err).ok();
+        self.code
+    }
+
+    fn write(&self, err: &mut dyn Write) -> io::Result<()> {
+        for (depth, cause) in self.report.chain().enumerate() {
+            let lead = if depth == 0 { "kpx:" } else { "  because" };
+            writeln!(err, "{lead} {cause}")?;
+        }
+        if let Some(hint) = self.hint {
+            writeln!(err, "  hint: {hint}")?;
+        }
+        Ok(())
+    }
+
+    fn is_broken_pipe(&self) -> bool {
+        let mut causes = self.report.chain();
+        causes.any(|cause| {
+            cause
+                .downcast_ref::<io::Error>()
+                .is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
+        })
+    }
+}

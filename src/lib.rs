@@ -1,0 +1,26 @@
+//! Inspect, explain, repair and migrate the service proxy of a Kubernetes node.
+//!
+//! This library is the program's own; it is not an API and promises nothing to others.
+//!
+//! Data flows in one direction:
+//!
+//! ```text
+//! host ──▶ evidence ──▶ node, cluster ──▶ desired, backend ──▶ check, trace, diff ──▶ plan ──▶ report ──▶ render
+//! ```
+//!
+//! `host` and `render` are the edges and do not know each other. Everything between them is pure: no clock, no
+//! environment, no sockets, no async.
+
+pub mod backend;
+pub mod check;
+pub mod cli;
+pub mod cluster;
+mod cmd;
+pub mod evidence;
+pub mod host;
+pub mod net;
+pub mod node;
+pub mod render;
+pub mod report;
+
+pub use cmd::{Io, main, run};

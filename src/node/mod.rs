@@ -1,0 +1,198 @@
+//! The node as kpx understands it: evidence, parsed on first use.
+
+pub mod conntrack;
+pub mod links;
+pub mod modules;
+pub mod processes;
+pub mod routes;
+pub mod runtime;
+pub mod sockets;
+pub mod sysctl;
+
+use std::cell::OnceCell;
+
+use crate::backend::ipset::Sets;
+use crate::backend::{ipset, iptables, ipvs, nftables};
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service};
+use crate::evidence::{Evidence, Gap, Item};
+use crate::net::Family;
+
+use conntrack::Conntrack;
+use links::{Addresses, Links};
+use modules::Modules;
+use processes::Processes;
+use routes::{Routes, Rules};
+use runtime::{Health, Metrics};
+use sockets::Sockets;
+use sysctl::Sysctl;
+
+type Section<T> = OnceCell<Result<T, Gap>>;
+
+/// A parsed view of one node and its cluster. Each section is known or has a [`Gap`].
+#[derive(Debug)]
+pub struct NodeSnapshot<'a> {
+    evidence: &'a Evidence,
+    iptables: [Section<iptables::model::Ruleset<'a>>; 2],
+    iptables_legacy: [Section<iptables::model::Ruleset<'a>>; 2],
+    iptables_nft: [Section<iptables::model::Ruleset<'a>>; 2],
+    nft: Section<nftables::model::Ruleset>,
+    ipset: Section<Sets<'a>>,
+    ipvs: Section<ipvs::model::Table>,
+    addresses: Section<Addresses>,
+    links: Section<Links>,
+    routes: Section<Routes>,
+    rules: Section<Rules>,
+    sockets: Section<Sockets>,
+    sysctl: Section<Sysctl<'a>>,
+    modules: Section<Modules<'a>>,
+    conntrack: Section<Conntrack>,
+    processes: Section<Processes>,
+    proxy_config: Section<ProxyConfig>,
+    health: Section<Health>,
+    metrics: Section<Metrics<'a>>,
+    services: Section<Vec<Service>>,
+    slices: Section<Vec<EndpointSlice>>,
+    nodes: Section<Vec<Node>>,
+    config_maps: Section<Vec<ConfigMap>>,
+    daemon_sets: Section<Vec<DaemonSet>>,
+    pods: Section<Vec<Pod>>,
+}
+
+macro_rules! sections {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = |$evidence:ident| $parse:expr;)+) => {
+        impl<'a> NodeSnapshot<'a> {
+            $($(#[$doc])+
+            pub fn $name(&self) -> Result<&$type, Gap> {
+                let $evidence = self.evidence;
+                self.$name.get_or_init(|| $parse).as_ref().map_err(Clone::clone)
+            })+
+        }
+    };
+}
+
+sections! {
+    /// Returns the nftables ruleset.
+    nft: nftables::model::Ruleset = |e| e.text(Item::Nft).and_then(nftables::parse::json);
+    /// Returns the IP sets.
+    ipset: Sets<'a> = |e| e.text(Item::Ipset).and_then(ipset::parse);
+    /// Returns the IPVS table, from netlink or from ipvsadm's output.
+    ipvs: ipvs::model::Table = |e| ipvs::parse::table(e);
+    /// Returns the addresses of every link.
+    addresses: Addresses = |e| e.text(Item::Addresses).and_then(links::addresses);
+    /// Returns the links.
+    links: Links = |e| e.text(Item::Links).and_then(links::links);
+    /// Returns the routes of every table.
+    routes: Routes = |e| e.text(Item::Routes).and_then(routes::routes);
+    /// Returns the routing policy rules.
+    rules: Rules = |e| e.text(Item::Rules).and_then(routes::rules);
+    /// Returns the listening sockets, with their processes where known.
+    sockets: Sockets = |e| sockets::parse(e);
+    /// Returns the kernel settings.
+    sysctl: Sysctl<'a> = |e| e.text(Item::Sysctl).map(Sysctl::parse);
+    /// Returns what is known of kernel modules.
+    modules: Modules<'a> = |e| modules::parse(e);
+    /// Returns the tracked connections.
+    conntrack: Conntrack = |e| e.text(Item::Conntrack).and_then(conntrack::parse);
+    /// Returns the processes of service proxies.
+    processes: Processes = |e| e.text(Item::Processes).and_then(processes::parse);
+    /// Returns the configuration kube-proxy runs with.
+    proxy_config: ProxyConfig = |e| e.text(Item::ProxyConfig).and_then(ProxyConfig::parse);
+    /// Returns kube-proxy's health.
+    health: Health = |e| e.text(Item::Healthz).and_then(runtime::health);
+    /// Returns kube-proxy's metrics.
+    metrics: Metrics<'a> = |e| e.text(Item::Metrics).map(Metrics::parse);
+    /// Returns the Services.
+    services: Vec<Service> = |e| crate::cluster::list(e, Item::Services);
+    /// Returns the EndpointSlices.
+    slices: Vec<EndpointSlice> = |e| crate::cluster::list(e, Item::EndpointSlices);
+    /// Returns the Node objects.
+    nodes: Vec<Node> = |e| crate::cluster::list(e, Item::Nodes);
+    /// Returns the ConfigMaps.
+    config_maps: Vec<ConfigMap> = |e| crate::cluster::list(e, Item::ConfigMaps);
+    /// Returns the DaemonSets.
+    daemon_sets: Vec<DaemonSet> = |e| crate::cluster::list(e, Item::DaemonSets);
+    /// Returns the Pods.
+    pods: Vec<Pod> = |e| crate::cluster::list(e, Item::Pods);
+}
+
+/// Which iptables back end rules were read from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Store {
+    /// The one in use on the node.
+    InUse,
+    /// The legacy back end, when it is not the one in use.
+    Legacy,
+    /// The nft back end, when it is not the one in use.
+    Nft,
+}
+
+impl<'a> NodeSnapshot<'a> {
+    /// Returns a view of `evidence`. Nothing is parsed until it is asked for.
+    pub fn new(evidence: &'a Evidence) -> Self {
+        Self {
+            evidence,
+            iptables: Default::default(),
+            iptables_legacy: Default::default(),
+            iptables_nft: Default::default(),
+            nft: OnceCell::new(),
+            ipset: OnceCell::new(),
+            ipvs: OnceCell::new(),
+            addresses: OnceCell::new(),
+            links: OnceCell::new(),
+            routes: OnceCell::new(),
+            rules: OnceCell::new(),
+            sockets: OnceCell::new(),
+            sysctl: OnceCell::new(),
+            modules: OnceCell::new(),
+            conntrack: OnceCell::new(),
+            processes: OnceCell::new(),
+            proxy_config: OnceCell::new(),
+            health: OnceCell::new(),
+            metrics: OnceCell::new(),
+            services: OnceCell::new(),
+            slices: OnceCell::new(),
+            nodes: OnceCell::new(),
+            config_maps: OnceCell::new(),
+            daemon_sets: OnceCell::new(),
+            pods: OnceCell::new(),
+        }
+    }
+
+    /// Returns the evidence behind the view.
+    pub fn evidence(&self) -> &'a Evidence {
+        self.evidence
+    }
+
+    /// Returns the rules of `family` in `store`.
+    pub fn iptables(
+        &self,
+        store: Store,
+        family: Family,
+    ) -> Result<&iptables::model::Ruleset<'a>, Gap> {
+        let (section, item) = match (store, family) {
+            (Store::InUse, Family::V4) => (&self.iptables[0], Item::Iptables4),
+            (Store::InUse, Family::V6) => (&self.iptables[1], Item::Iptables6),
+            (Store::Legacy, Family::V4) => (&self.iptables_legacy[0], Item::IptablesLegacy4),
+            (Store::Legacy, Family::V6) => (&self.iptables_legacy[1], Item::IptablesLegacy6),
+            (Store::Nft, Family::V4) => (&self.iptables_nft[0], Item::IptablesNft4),
+            (Store::Nft, Family::V6) => (&self.iptables_nft[1], Item::IptablesNft6),
+        };
+        let parse = || {
+            self.evidence
+                .text(item)
+                .and_then(|text| iptables::parse::ruleset(item, text))
+        };
+        section.get_or_init(parse).as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the running kernel's release, trimmed.
+    pub fn kernel_release(&self) -> Result<&'a str, Gap> {
+        self.evidence.text(Item::KernelRelease).map(str::trim)
+    }
+
+    /// Returns what kube-proxy says its mode is, trimmed.
+    pub fn proxy_mode(&self) -> Result<&'a str, Gap> {
+        self.evidence.text(Item::ProxyMode).map(str::trim)
+    }
+}

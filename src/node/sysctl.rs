@@ -1,0 +1,29 @@
+//! Kernel settings.
+
+use std::collections::BTreeMap;
+
+/// Kernel settings by dotted name (`net.ipv4.ip_forward`).
+#[derive(Clone, Debug, Default)]
+pub struct Sysctl<'a>(BTreeMap<&'a str, &'a str>);
+
+impl<'a> Sysctl<'a> {
+    /// Reads `key = value` lines, as `sysctl -a` prints them; other lines are passed over.
+    pub fn parse(text: &'a str) -> Self {
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        Self(
+            pairs
+                .map(|(key, value)| (key.trim(), value.trim()))
+                .collect(),
+        )
+    }
+
+    /// Returns the value of `key`, if the kernel has it.
+    pub fn get(&self, key: &str) -> Option<&'a str> {
+        self.0.get(key).copied()
+    }
+
+    /// Iterates over the settings, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.0.iter().map(|(&key, &value)| (key, value))
+    }
+}

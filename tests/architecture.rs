@@ -1,0 +1,162 @@
+//! Which module may use which. This table is the architecture.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::root;
+
+/// Each module with what it may use from this crate. Further down may use further up.
+const MAY_USE: &[(&str, &str)] = &[
+    ("net", ""),
+    ("action", "net"),
+    ("evidence", "net"),
+    ("cluster", "evidence net"),
+    ("desired", "cluster evidence net"),
+    ("backend", "action cluster desired evidence net"),
+    ("node", "backend cluster evidence net"),
+    ("owner", "backend cluster evidence net node"),
+    ("diff", "backend desired evidence net node owner"),
+    ("trace", "backend cluster desired evidence net node owner"),
+    (
+        "check",
+        "backend cluster desired diff evidence net node owner trace",
+    ),
+    (
+        "plan",
+        "action backend check desired diff evidence net node",
+    ),
+    ("apply", "action plan"),
+    ("render", ""),
+    (
+        "report",
+        "action backend check cluster desired diff evidence net node owner plan render trace",
+    ),
+    ("host", "action apply evidence net"),
+    ("cli", ""),
+    (
+        "cmd",
+        "action apply backend check cli cluster desired diff evidence host net node plan render report trace",
+    ),
+    ("lib", "cmd"),
+    ("main", ""),
+];
+
+/// Each outside crate with the only modules that may name it.
+const ONLY_IN: &[(&str, &[&str])] = &[
+    ("clap", &["cli", "cmd"]),
+    ("clap_complete", &["cli", "cmd"]),
+    ("clap_mangen", &["cmd"]),
+    ("color_eyre", &["cmd"]),
+    ("comfy_table", &["render"]),
+    ("indicatif", &["render"]),
+    ("kube", &["host"]),
+    ("k8s_openapi", &["host"]),
+    ("netlink_packet_core", &["host"]),
+    ("netlink_packet_generic", &["host"]),
+    ("netlink_packet_netfilter", &["host"]),
+    ("netlink_packet_route", &["host"]),
+    ("netlink_packet_sock_diag", &["host"]),
+    ("netlink_sys", &["host"]),
+    ("nix", &["host"]),
+    ("rtnetlink", &["host"]),
+    ("serde_yaml", &["cluster", "render"]),
+    ("tokio", &["host", "main"]),
+];
+
+#[test]
+fn modules_use_only_what_the_table_allows() {
+    let mut wrong = Vec::new();
+    for (path, module) in sources() {
+        let allowed = MAY_USE.iter().find(|(name, _)| *name == module);
+        let (_, allowed) = allowed.unwrap_or_else(|| panic!("{module} is not in MAY_USE"));
+        for used in crate_paths(&code(&path)) {
+            if used != module && !allowed.split(' ').any(|a| a == used) {
+                wrong.push(format!("{}: {module} may not use {used}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn outside_crates_stay_where_they_belong() {
+    let mut wrong = Vec::new();
+    for (path, module) in sources() {
+        let text = code(&path);
+        for (name, homes) in ONLY_IN {
+            let named = text.contains(&format!("{name}::"));
+            if named && !homes.contains(&module.as_str()) {
+                wrong.push(format!("{}: {name} belongs in {homes:?}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_the_edges_are_async() {
+    for (path, module) in sources() {
+        let edge = ["apply", "cmd", "host", "lib", "main"].contains(&module.as_str());
+        let text = code(&path);
+        let used = text.contains("async ") || text.contains(".await");
+        assert!(edge || !used, "{}: {module} is pure", path.display());
+    }
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let src = root().join("src");
+    let mut found = Vec::new();
+    walk(&src, &mut found);
+    found
+        .into_iter()
+        .map(|path| {
+            let first = path.strip_prefix(&src).unwrap().iter().next().unwrap();
+            let module = first.to_str().unwrap().trim_end_matches(".rs").to_owned();
+            (path, module)
+        })
+        .collect()
+}
+
+/// The file without comments.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The first segment of every `crate::` path, braces included.
+fn crate_paths(code: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for tail in code.split("crate::").skip(1) {
+        let group = tail.strip_prefix('{').map(|t| t.split('}').next().unwrap());
+        for path in
+            group
+                .unwrap_or(tail)
+                .split(',')
+                .take(if group.is_some() { usize::MAX } else { 1 })
+        {
+            let name: String = path
+                .trim()
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            if !name.is_empty() {
+                found.insert(name);
+            }
+        }
+    }
+    found
+}

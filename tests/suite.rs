@@ -1,0 +1,6 @@
+//! Everything that is tested from outside the library.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up should stop")]
+
+mod architecture;
+mod support;

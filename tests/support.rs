@@ -1,0 +1,54 @@
+//! Shared by the suite.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What a command printed and how it exited.
+pub(crate) struct Ran {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) code: u8,
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.out)?;
+        if !self.err.is_empty() {
+            write!(f, "--- stderr ---\n{}", self.err)?;
+        }
+        write!(f, "--- exit {} ---", self.code)
+    }
+}
+
+pub(crate) fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub(crate) async fn kpx(args: &[&str]) -> Ran {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = std::iter::once("kpx").chain(args.iter().copied());
+    let code = kpx::run(
+        args.map(OsString::from),
+        &mut kpx::Io {
+            out: &mut out,
+            err: &mut err,
+            width: 80,
+            terminal: false,
+        },
+    )
+    .await;
+    Ran {
+        out: String::from_utf8(out).unwrap(),
+        err: String::from_utf8(err).unwrap(),
+        code,
+    }
+}
+
+/// Runs kpx offline, on the bundle `testdata/nodes/NAME`.
+pub(crate) async fn kpx_on(name: &str, args: &[&str]) -> Ran {
+    let dir = root().join("testdata/nodes").join(name);
+    let mut all = vec!["--from", dir.to_str().unwrap()];
+    all.extend_from_slice(args);
+    kpx(&all).await
+}
