@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
 /// An IP family.
@@ -49,6 +49,16 @@ impl fmt::Display for Family {
 impl Serialize for Family {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Family {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match <Box<str>>::deserialize(deserializer)?.as_ref() {
+            "IPv4" => Ok(Self::V4),
+            "IPv6" => Ok(Self::V6),
+            other => Err(de::Error::custom(format!("{other:?} is not a family"))),
+        }
     }
 }
 
@@ -112,6 +122,13 @@ impl fmt::Display for Proto {
 impl Serialize for Proto {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Proto {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = <Box<str>>::deserialize(deserializer)?;
+        name.parse().map_err(de::Error::custom)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was read from a node, exactly as it was read.
 
 mod bundle;
+pub mod ipvs;
 mod item;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::evidence::ipvs::{Forwarding, Info, Stats, Timeouts};
 use crate::net::{Family, Proto};
 
 /// The link that carries service addresses in ipvs mode.
@@ -18,26 +19,6 @@ pub struct Table {
     pub timeouts: Option<Timeouts>,
     /// The kernel's IPVS version and connection hash size, where they were read.
     pub info: Option<Info>,
-}
-
-/// The kernel's IPVS version and hash size.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Info {
-    /// `major << 16 | minor << 8 | patch`.
-    pub version: u32,
-    /// Buckets of the connection table.
-    pub conn_tab_size: u32,
-}
-
-/// IPVS timeouts, in seconds.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Timeouts {
-    /// Established TCP.
-    pub tcp: u32,
-    /// TCP after a FIN.
-    pub tcp_fin: u32,
-    /// UDP.
-    pub udp: u32,
 }
 
 /// What a virtual server answers to.
@@ -131,36 +112,4 @@ pub struct Connections {
     pub inactive: u32,
     /// Persistence templates.
     pub persistent: u32,
-}
-
-/// How packets reach a real server (`IP_VS_CONN_F_FWD_MASK`).
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Forwarding {
-    /// `-m`: network address translation; the only one kube-proxy uses.
-    Masq,
-    /// A real server on this host.
-    Local,
-    /// `-i`: IP-in-IP.
-    Tunnel,
-    /// `-g`: direct routing.
-    Route,
-    /// Straight to the destination.
-    Bypass,
-}
-
-/// 64-bit counters.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Stats {
-    /// Connections scheduled.
-    pub conns: u64,
-    /// Packets in.
-    pub packets_in: u64,
-    /// Packets out.
-    pub packets_out: u64,
-    /// Bytes in.
-    pub bytes_in: u64,
-    /// Bytes out.
-    pub bytes_out: u64,
 }
