@@ -14,6 +14,7 @@ use std::cell::OnceCell;
 use crate::backend::ipset::Sets;
 use crate::backend::{ipset, iptables, ipvs, nftables};
 use crate::cluster::config::ProxyConfig;
+use crate::cluster::version::{self, ProxyVersion};
 use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service};
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
@@ -194,5 +195,16 @@ impl<'a> NodeSnapshot<'a> {
     /// Returns what kube-proxy says its mode is, trimmed.
     pub fn proxy_mode(&self) -> Result<&'a str, Gap> {
         self.evidence.text(Item::ProxyMode).map(str::trim)
+    }
+
+    /// Returns kube-proxy's version on the Node called `node`, with what says so.
+    pub fn proxy_version(&self, node: Option<&str>) -> Result<ProxyVersion, Gap> {
+        version::find(&version::Clues {
+            node,
+            build: self.metrics().map(Metrics::git_version),
+            pods: self.pods().map(Vec::as_slice),
+            daemon_sets: self.daemon_sets().map(Vec::as_slice),
+            nodes: self.nodes().map(Vec::as_slice),
+        })
     }
 }

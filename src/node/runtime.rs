@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::evidence::{Gap, Item};
+use crate::net::Family;
 
 /// `/healthz` of kube-proxy.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -84,6 +85,27 @@ impl<'a> Metrics<'a> {
             .iter()
             .filter(move |sample| sample.name == name)
     }
+
+    /// Returns the version the process was built from, as written in `kubernetes_build_info`.
+    pub fn git_version(&self) -> Option<&'a str> {
+        self.of("kubernetes_build_info")
+            .find_map(|sample| sample.label("git_version"))
+    }
+
+    /// Iterates over `name`'s values by family; before 1.33 there is one value for both, told as `None`.
+    pub fn by_family(&self, name: &str) -> impl Iterator<Item = (Option<Family>, f64)> {
+        self.of(name).map(|sample| (sample.family(), sample.value))
+    }
+
+    /// Iterates over when rules were last written, in seconds since the epoch; 0 means never.
+    pub fn last_sync(&self) -> impl Iterator<Item = (Option<Family>, f64)> {
+        self.by_family("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
+    }
+
+    /// Iterates over when a sync was last asked for, in seconds since the epoch; 0 means never.
+    pub fn last_queued(&self) -> impl Iterator<Item = (Option<Family>, f64)> {
+        self.by_family("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")
+    }
 }
 
 impl<'a> Sample<'a> {
@@ -93,5 +115,55 @@ impl<'a> Sample<'a> {
             let (name, value) = pair.split_once("=\"")?;
             (name.trim() == key).then(|| value.trim_end_matches('"'))
         })
+    }
+
+    /// Returns the family of the label `ip_family`.
+    pub fn family(&self) -> Option<Family> {
+        match self.label("ip_family")? {
+            "IPv4" => Some(Family::V4),
+            "IPv6" => Some(Family::V6),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn recorded(name: &str, file: &str) -> String {
+        let root = env!("CARGO_MANIFEST_DIR");
+        fs::read_to_string(format!("{root}/testdata/nodes/{name}/kube-proxy/{file}")).unwrap()
+    }
+
+    #[test]
+    fn a_recent_release_tells_each_family_apart() {
+        let text = recorded("full-ipvs", "metrics.txt");
+        let metrics = Metrics::parse(&text);
+        assert_eq!(metrics.git_version(), Some("v1.36.2"));
+        let synced: Vec<_> = metrics.last_sync().collect();
+        let (v4, v6) = (1.795_176_703_122_966_5e9, 1.795_176_704_595_993e9);
+        assert_eq!(synced, [(Some(Family::V4), v4), (Some(Family::V6), v6)]);
+        assert_eq!(metrics.last_queued().count(), 2);
+        let health = health(&recorded("full-ipvs", "healthz.json")).unwrap();
+        assert_eq!(health.healthy, Some(true));
+        assert!(health.status["IPv6"].healthy);
+    }
+
+    #[test]
+    fn an_older_release_tells_one_figure_for_both() {
+        let text = recorded("full-ipvs-v1.30", "metrics.txt");
+        let metrics = Metrics::parse(&text);
+        assert_eq!(metrics.git_version(), Some("v1.30.5"));
+        assert!(
+            metrics
+                .last_sync()
+                .all(|(family, at)| family.is_none() && at > 0.0)
+        );
+        assert_eq!(metrics.last_sync().count(), 1);
+        let health = health(&recorded("full-ipvs-v1.30", "healthz.json")).unwrap();
+        assert_eq!((health.node_eligible, health.healthy), (Some(true), None));
     }
 }
