@@ -1,10 +1,22 @@
 //! The only code that touches the machine or the cluster.
+//!
+//! [`collect`] is the way in. It starts one reader per item; [`read`] is the table that says which. Readers see the
+//! machine through a [`Context`], print what they find as the standard tool would, and say with a
+//! [`Gap`] what they could not find.
+
+mod context;
+mod exec;
+mod files;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
+use context::Context;
 
 /// Where and how to read.
 #[derive(Clone, Debug)]
@@ -28,13 +40,69 @@ pub struct Options {
 }
 
 /// Reads `items` from this node, all at once.
-pub async fn collect(items: &[Item], _options: &Options) -> Evidence {
+pub async fn collect(items: &[Item], options: &Options) -> Evidence {
+    let context = Context::new(options);
+    let reads = items
+        .iter()
+        .map(async |&item| (item, read(item, &context).await));
     let mut evidence = Evidence::default();
-    for &item in items {
-        evidence.insert(
-            item,
-            Err(Gap::Failed(item, "there is no live reader yet".to_owned())),
-        );
+    for (item, read) in join_all(reads).await {
+        evidence.insert(item, read);
     }
     evidence
+}
+
+/// Reads one item.
+async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    match item {
+        Item::KernelRelease => {
+            let path = context.path("proc/sys/kernel/osrelease");
+            context
+                .inside(item, async move |_| files::text(item, &path))
+                .await
+        }
+        Item::Modules
+        | Item::ModulesBuiltin
+        | Item::ModulesDep
+        | Item::ModulesLoad
+        | Item::Modprobe => unread(item, "modules"),
+        Item::Sysctl => unread(item, "kernel settings"),
+        Item::Iptables4
+        | Item::Iptables6
+        | Item::IptablesLegacy4
+        | Item::IptablesLegacy6
+        | Item::IptablesNft4
+        | Item::IptablesNft6 => unread(item, "iptables"),
+        Item::IptablesVersion => exec::run(context, item, "iptables", &["--version"]).await,
+        Item::Nft | Item::NftText => unread(item, "nft"),
+        Item::Ipset => exec::run(context, item, "ipset", &["save"]).await,
+        Item::Ipvs | Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout => unread(item, "IPVS"),
+        Item::IpvsConnections => unread(item, "the IPVS connection table"),
+        Item::Addresses => unread(item, "addresses"),
+        Item::Links => unread(item, "links"),
+        Item::Routes => unread(item, "routes"),
+        Item::Rules => unread(item, "rules"),
+        Item::Sockets | Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {
+            unread(item, "sockets")
+        }
+        Item::Conntrack => unread(item, "conntrack"),
+        Item::Processes => unread(item, "processes"),
+        Item::ProxyConfig | Item::ProxyMode | Item::Healthz | Item::Metrics | Item::Configz => {
+            unread(item, "kube-proxy")
+        }
+        Item::ProxyLog => unread(item, "the log of kube-proxy"),
+        Item::Services
+        | Item::EndpointSlices
+        | Item::Nodes
+        | Item::ConfigMaps
+        | Item::DaemonSets
+        | Item::Pods => unread(item, "the API"),
+    }
+}
+
+fn unread(item: Item, what: &str) -> Result<String, Gap> {
+    Err(Gap::Failed(
+        item,
+        format!("there is no live reader for {what} yet"),
+    ))
 }

@@ -1,0 +1,189 @@
+//! What readers share: where to look, and the way into the network namespace.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{env, thread};
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::Options;
+use crate::evidence::{Gap, Item, Privilege};
+
+/// What readers share during one collection.
+#[derive(Debug)]
+pub(super) struct Context {
+    /// Where and how to read.
+    pub(super) options: Options,
+    /// Folders to look for programs in.
+    pub(super) programs: Vec<PathBuf>,
+    netns: Option<Result<Namespace, (ErrorKind, String)>>,
+}
+
+/// A network namespace that was found.
+#[derive(Debug)]
+struct Namespace {
+    name: String,
+    file: File,
+}
+
+/// Where distributions keep the tools; a user's own `PATH` often leaves the `sbin` folders out.
+const SYSTEM_PROGRAMS: &[&str] = &[
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
+impl Context {
+    /// Returns the context that `options` ask for. A namespace that cannot be opened becomes each reader's gap.
+    pub(super) fn new(options: &Options) -> Arc<Self> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let own = env::split_paths(&path);
+        let programs = own
+            .chain(SYSTEM_PROGRAMS.iter().map(PathBuf::from))
+            .filter(|dir| dir.is_absolute());
+        Arc::new(Self {
+            options: options.clone(),
+            programs: programs.collect(),
+            netns: options
+                .netns
+                .as_deref()
+                .map(|name| Namespace::open(name, &options.root)),
+        })
+    }
+
+    /// Returns `path`, which is relative, below the host's root.
+    pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.options.root.join(path)
+    }
+
+    /// Runs `work` on a thread of its own, inside the network namespace, with the time one read may take.
+    ///
+    /// What `work` opens and starts there belongs to the namespace: sockets, child processes, `/proc/thread-self/net` and
+    /// `/proc/sys/net`. It may block its thread. When the time is up, or nobody waits any more, it is dropped.
+    pub(super) async fn inside<T, W>(self: &Arc<Self>, item: Item, work: W) -> Result<T, Gap>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(Arc<Self>) -> Result<T, Gap> + Send + 'static,
+    {
+        let (mut sender, receiver) = oneshot::channel();
+        let context = Arc::clone(self);
+        let run = move || {
+            let read = context.enter(item).and_then(|()| {
+                let runtime = runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .map_err(|e| Gap::Failed(item, format!("cannot start a reader: {e}")))?;
+                runtime.block_on(async {
+                    tokio::select! {
+                        read = work(context) => read,
+                        () = sender.closed() => Err(Gap::NotCollected(item)),
+                    }
+                })
+            });
+            // Whoever asked may have gone; then nobody wants the answer.
+            sender.send(read).ok();
+        };
+        thread::Builder::new()
+            .name(format!("read {item}"))
+            .spawn(run)
+            .map_err(|e| Gap::Failed(item, format!("cannot start a reader: {e}")))?;
+        match timeout(self.options.timeout, receiver).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(_)) => Err(Gap::Failed(item, "its reader stopped early".to_owned())),
+            Err(_) => Err(self.late(item, "the read")),
+        }
+    }
+
+    /// Returns the gap for `what` having taken longer than one read may.
+    pub(super) fn late(&self, item: Item, what: &str) -> Gap {
+        let limit = self.options.timeout;
+        Gap::Failed(
+            item,
+            format!("{what} took longer than {limit:?}; --timeout allows more"),
+        )
+    }
+
+    /// Puts the current thread into the network namespace.
+    fn enter(&self, item: Item) -> Result<(), Gap> {
+        let netns = match &self.netns {
+            None => return Ok(()),
+            Some(Ok(netns)) => netns,
+            Some(Err((ErrorKind::PermissionDenied, why))) => {
+                return Err(Gap::Denied(item, why.clone()));
+            }
+            Some(Err((_, why))) => return Err(Gap::Failed(item, why.clone())),
+        };
+        setns(&netns.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
+            Errno::EPERM => Gap::Denied(
+                item,
+                format!(
+                    "entering network namespace {} takes CAP_SYS_ADMIN (root, usually)",
+                    netns.name
+                ),
+            ),
+            _ => Gap::Failed(
+                item,
+                format!("cannot enter network namespace {}: {errno}", netns.name),
+            ),
+        })
+    }
+}
+
+impl Namespace {
+    /// Opens the namespace `name`: a path, or one of those that `ip netns` lists.
+    fn open(name: &str, root: &Path) -> Result<Self, (ErrorKind, String)> {
+        let paths = if name.contains('/') {
+            vec![PathBuf::from(name)]
+        } else {
+            let below = |dir: &str| root.join(dir).join(name);
+            vec![below("run/netns"), below("var/run/netns")]
+        };
+        let mut failure = None;
+        for path in paths {
+            match File::open(&path) {
+                Ok(file) => {
+                    return Ok(Self {
+                        name: name.to_owned(),
+                        file,
+                    });
+                }
+                Err(e) => failure.get_or_insert((
+                    e.kind(),
+                    format!("cannot open network namespace {}: {e}", path.display()),
+                )),
+            };
+        }
+        Err(failure.unwrap_or((
+            ErrorKind::NotFound,
+            format!("there is no network namespace {name}"),
+        )))
+    }
+}
+
+/// Returns the gap for a refusal while reading `item`.
+pub(super) fn denied(item: Item, what: &str) -> Gap {
+    let allowed = match item.privilege() {
+        Privilege::NetAdmin => "it takes CAP_NET_ADMIN; run kpx as root",
+        Privilege::None | Privilege::Root => "run kpx as root",
+        Privilege::Api => "the API server must allow it",
+    };
+    Gap::Denied(item, format!("{what}; {allowed}"))
+}
+
+/// Returns the gap for `error` while reading `what` of `item`.
+pub(super) fn gap(item: Item, what: impl std::fmt::Display, error: &io::Error) -> Gap {
+    match error.kind() {
+        ErrorKind::NotFound => Gap::Absent(item, format!("there is no {what}")),
+        ErrorKind::PermissionDenied => denied(item, &format!("{what}: {error}")),
+        _ => Gap::Failed(item, format!("cannot read {what}: {error}")),
+    }
+}
