@@ -58,7 +58,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("netlink_packet_route", &["host"]),
     ("netlink_packet_sock_diag", &["host"]),
     ("netlink_sys", &["host"]),
-    ("nix", &["host"]),
+    ("nix", &["cmd", "evidence", "host"]),
     ("rtnetlink", &["host"]),
     ("serde_yaml", &["cluster", "render"]),
     ("tokio", &["host", "main"]),

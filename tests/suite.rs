@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should stop")]
 
 mod architecture;
+mod bundle;
 mod support;

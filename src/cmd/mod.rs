@@ -82,12 +82,23 @@ async fn try_run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> R
     }
 }
 
-/// Reads `items`: from the bundle of `--from`, or from this node.
+/// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
 async fn gather(global: &Global, items: &[Item]) -> Result<Evidence, Failure> {
-    match &global.from {
-        Some(path) => evidence::load(path, items).hint("`kpx snapshot -o PATH` writes a bundle"),
-        None => Ok(host::collect(items, &options(global)).await),
+    let load = |path, items: &[Item]| {
+        evidence::load(path, items).hint("`kpx snapshot -o PATH` writes a bundle")
+    };
+    if let Some(path) = &global.from {
+        return load(path, items);
     }
+    let Some(path) = &global.cluster_from else {
+        return Ok(host::collect(items, &options(global)).await);
+    };
+    let (cluster, node): (Vec<Item>, Vec<Item>) =
+        items.iter().partition(|item| item.is_of_cluster());
+    let cluster = load(path, &cluster)?;
+    let mut evidence = host::collect(&node, &options(global)).await;
+    evidence.extend(cluster);
+    Ok(evidence)
 }
 
 /// Returns where and how to read, as the command line says.

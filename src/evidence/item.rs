@@ -149,6 +149,11 @@ impl Item {
         }
     }
 
+    /// Returns whether the item belongs to the cluster rather than to one node: `--cluster-from` takes these.
+    pub fn is_of_cluster(self) -> bool {
+        self == Self::ProxyConfig || self.file().starts_with("cluster/")
+    }
+
     /// Returns the item whose bundle file is `file`, if there is one.
     pub fn of_file(file: &str) -> Option<Self> {
         ITEMS.iter().copied().find(|item| item.file() == file)

@@ -9,13 +9,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use bundle::{BundleError, load};
+pub use bundle::{
+    BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_within, save,
+};
 pub use item::{ITEMS, Item, Privilege};
 
 /// Everything read from one node, or the reason it could not be read.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     items: BTreeMap<Item, Result<String, Gap>>,
+    manifest: Option<Manifest>,
 }
 
 impl Evidence {
@@ -30,6 +33,16 @@ impl Evidence {
         let mut rest = self.clone();
         rest.items.retain(|item, _| items.contains(item));
         rest
+    }
+
+    /// Takes over what was read in `other`, and keeps the rest.
+    pub fn extend(&mut self, other: Self) {
+        self.items.extend(other.items);
+    }
+
+    /// Returns the account of the bundle it was loaded from, if kpx wrote that bundle.
+    pub fn manifest(&self) -> Option<&Manifest> {
+        self.manifest.as_ref()
     }
 
     /// Returns the text of `item`, or why there is none.

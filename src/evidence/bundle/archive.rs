@@ -1,0 +1,218 @@
+//! A bundle that is a tar, gzipped or not.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+use tar::{Archive, Entry, EntryType};
+
+use super::super::Item;
+use super::member::{self, Found, Member, Packing, Refusal, size_text};
+use super::{BundleError, Limits, not_one};
+
+/// Reads `items` and the manifest from the archive `file`, in one pass.
+pub(super) fn load(
+    path: &Path,
+    file: File,
+    items: &[Item],
+    limits: Limits,
+) -> Result<Found, BundleError> {
+    let mut file = BufReader::with_capacity(1 << 16, file);
+    let head = file.fill_buf().map_err(|source| BundleError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    let foreign = [
+        (b"PK\x03\x04".as_slice(), "a zip file: unpack it first"),
+        (b"\xfd7zXZ", "compressed with xz: unpack it with `xz -d`"),
+        (
+            b"\x28\xb5\x2f\xfd",
+            "compressed with zstd: unpack it with `zstd -d`",
+        ),
+        (b"BZh", "compressed with bzip2: unpack it with `bzip2 -d`"),
+    ];
+    if let Some((_, what)) = foreign.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return Err(not_one(path, format!("it is {what}")));
+    }
+    if head.starts_with(b"\x1f\x8b") {
+        walk(path, MultiGzDecoder::new(file), items, limits)
+    } else {
+        walk(path, file, items, limits)
+    }
+}
+
+fn walk(
+    path: &Path,
+    source: impl Read,
+    items: &[Item],
+    limits: Limits,
+) -> Result<Found, BundleError> {
+    let mut archive = Archive::new(source.take(limits.archive));
+    let mut found = Found::default();
+    let mut tops = BTreeSet::new();
+    let mut members = 0_usize;
+    if let Err(error) = members_of(&mut archive, |name, entry| {
+        members += 1;
+        let Some(place) = Place::of(name) else {
+            return;
+        };
+        if let Some(top) = place.top {
+            tops.insert(top);
+        }
+        let wanted = match place.member {
+            Member::Item(item) => items.contains(&item),
+            Member::Manifest => true,
+        };
+        if wanted {
+            let read = match place.refused {
+                Some(refused) => Err(Refusal::Other(refused.to_owned())),
+                None => read(entry, place.packing, found.room(limits)),
+            };
+            found.insert(place.member, read);
+        }
+    }) {
+        found.cut = Some(format!("the archive ends before its end: {error}"));
+    }
+    let rest = archive.into_inner().limit();
+    if rest == 0 {
+        found.cut = Some(format!(
+            "the archive is larger than the {} kpx reads",
+            size_text(limits.archive)
+        ));
+    }
+    if tops.len() > 1 {
+        return Err(BundleError::Several {
+            path: path.to_owned(),
+            tops: tops.into_iter().collect(),
+        });
+    }
+    if tops.is_empty() {
+        let why = match (found.cut, members) {
+            (Some(_), 0) => "it is neither a tar nor a gzipped tar".to_owned(),
+            (Some(cut), _) => format!("none of a bundle's files is in it, and {cut}"),
+            (None, 0) => "it is empty".to_owned(),
+            (None, _) => "the archive has none of a bundle's files".to_owned(),
+        };
+        return Err(not_one(path, why));
+    }
+    Ok(found)
+}
+
+/// A name longer than this is nobody's bundle; longer ones are not kept in memory.
+const LONG_NAME: u64 = 64 << 10;
+
+/// Calls `each` with the name and content of every member.
+///
+/// Long names are read here: the tar crate would read a name of any length into memory.
+fn members_of<R: Read>(
+    archive: &mut Archive<R>,
+    mut each: impl FnMut(&[u8], &mut Entry<'_, R>),
+) -> io::Result<()> {
+    let mut long: Option<Vec<u8>> = None;
+    for entry in archive.entries()?.raw(true) {
+        let mut entry = entry?;
+        match entry.header().entry_type() {
+            EntryType::GNULongName => {
+                let mut name = Vec::new();
+                (&mut entry).take(LONG_NAME).read_to_end(&mut name)?;
+                while name.last() == Some(&0) {
+                    name.pop();
+                }
+                long = Some(name);
+            }
+            EntryType::XHeader => {
+                let mut records = Vec::new();
+                (&mut entry).take(LONG_NAME).read_to_end(&mut records)?;
+                long = pax_path(&records).or(long);
+            }
+            EntryType::GNULongLink | EntryType::XGlobalHeader => {}
+            _ => {
+                let name = long
+                    .take()
+                    .unwrap_or_else(|| entry.header().path_bytes().into_owned());
+                each(&name, &mut entry);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the path in pax records, each of which is `LENGTH KEY=VALUE` and a newline.
+fn pax_path(mut records: &[u8]) -> Option<Vec<u8>> {
+    loop {
+        let space = records.iter().position(|&b| b == b' ')?;
+        let length: usize = str::from_utf8(&records[..space]).ok()?.parse().ok()?;
+        let record = records.get(space + 1..length.checked_sub(1)?)?;
+        if let Some(path) = record.strip_prefix(b"path=") {
+            return Some(path.to_vec());
+        }
+        records = records.get(length..)?;
+    }
+}
+
+/// Where a member of the archive belongs.
+struct Place {
+    member: Member,
+    packing: Packing,
+    /// The folder that is the bundle, empty for the archive itself; none for a member that is refused by its name.
+    top: Option<String>,
+    refused: Option<&'static str>,
+}
+
+impl Place {
+    /// Returns where the member called `name` belongs; none for what no bundle has.
+    fn of(name: &[u8]) -> Option<Self> {
+        let name = str::from_utf8(name).ok()?;
+        let outside = name.starts_with('/') || name.split('/').any(|part| part == "..");
+        let parts: Vec<&str> = name
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "." | ".."))
+            .collect();
+        // The bundle's own files have one or two parts; at most one folder stands above them.
+        let depth = |count: usize| {
+            let start = parts.len().checked_sub(count)?;
+            let (member, packing) = Member::at(&parts[start..].join("/"))?;
+            Some((member, packing, &parts[..start]))
+        };
+        let (member, packing, above) = depth(2).or_else(|| depth(1))?;
+        if outside {
+            return Some(Self {
+                member,
+                packing,
+                top: None,
+                refused: Some("refused: its path in the archive leads outside the bundle"),
+            });
+        }
+        (above.len() <= 1).then(|| Self {
+            member,
+            packing,
+            top: Some(
+                above
+                    .first()
+                    .map_or_else(String::new, |&top| top.to_owned()),
+            ),
+            refused: None,
+        })
+    }
+}
+
+fn read<R: Read>(entry: &mut Entry<'_, R>, packing: Packing, room: u64) -> Result<String, Refusal> {
+    let what = match entry.header().entry_type() {
+        EntryType::Regular | EntryType::Continuous => {
+            let size = entry.size();
+            let text = member::read(entry, packing, size, room)?;
+            if packing == Packing::Plain && (text.len() as u64) < size {
+                return Err(Refusal::Other("the archive ends within it".to_owned()));
+            }
+            return Ok(text);
+        }
+        EntryType::Symlink => "a symbolic link",
+        EntryType::Link => "a hard link",
+        EntryType::Directory => "a folder",
+        EntryType::Char | EntryType::Block | EntryType::Fifo => "a device or pipe",
+        _ => "not a plain file",
+    };
+    Err(Refusal::Other(format!("refused: it is {what}")))
+}

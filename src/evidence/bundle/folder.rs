@@ -1,0 +1,112 @@
+//! A bundle that is a folder.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::super::{ITEMS, Item};
+use super::member::{self, Found, Member, Packing, Refusal};
+use super::{BundleError, Limits, MANIFEST, not_one, open_member};
+
+/// Reads `items` and the manifest from the folder at `path`, or from the one folder in it that is a bundle.
+pub(super) fn load(path: &Path, items: &[Item], limits: Limits) -> Result<Found, BundleError> {
+    let root = base(path)?;
+    let mut found = Found::default();
+    let wanted = items.iter().map(|&item| (Member::Item(item), item.file()));
+    for (member, file) in wanted.chain([(Member::Manifest, MANIFEST)]) {
+        for (packing, suffix) in [(Packing::Plain, ""), (Packing::Gzip, ".gz")] {
+            let space = found.room(limits);
+            if let Some(read) = read(&root, &format!("{file}{suffix}"), packing, space) {
+                found.insert(member, read);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the folder that holds the known files: `path` itself, or one folder in it.
+fn base(path: &Path) -> Result<PathBuf, BundleError> {
+    if is_bundle(path) {
+        return Ok(path.to_owned());
+    }
+    let listing = fs::read_dir(path).map_err(|source| BundleError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    let mut inner: Vec<PathBuf> = listing
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .filter(|dir| is_bundle(dir))
+        .collect();
+    inner.sort();
+    match inner.as_slice() {
+        [] => Err(not_one(path, "the folder has none of a bundle's files")),
+        [one] => Ok(one.clone()),
+        several => Err(BundleError::Several {
+            path: path.to_owned(),
+            tops: several
+                .iter()
+                .map(|dir| dir.display().to_string())
+                .collect(),
+        }),
+    }
+}
+
+fn is_bundle(dir: &Path) -> bool {
+    let files = ITEMS.iter().map(|item| item.file()).chain([MANIFEST]);
+    files
+        .flat_map(|file| [file.to_owned(), format!("{file}.gz")])
+        .any(|file| dir.join(file).symlink_metadata().is_ok())
+}
+
+/// Reads `file` below `root`; none if it is not there.
+fn read(root: &Path, file: &str, packing: Packing, space: u64) -> Option<Result<String, Refusal>> {
+    let path = root.join(file);
+    let linked = path
+        .parent()
+        .filter(|parent| *parent != root)
+        .and_then(|parent| parent.symlink_metadata().ok())
+        .is_some_and(|metadata| metadata.is_symlink());
+    if linked {
+        return path.symlink_metadata().is_ok().then(|| {
+            Err(Refusal::Other(
+                "refused: its folder is a symbolic link".to_owned(),
+            ))
+        });
+    }
+    let metadata = match path.symlink_metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return None;
+        }
+        Err(error) => return Some(Err(error.into())),
+    };
+    let refused = |what| Some(Err(Refusal::Other(format!("refused: it is {what}"))));
+    if metadata.is_symlink() {
+        return refused("a symbolic link");
+    }
+    if metadata.is_dir() {
+        return refused("a folder");
+    }
+    if !metadata.is_file() {
+        return refused("a device, pipe or socket");
+    }
+    if metadata.nlink() > 1 {
+        return refused(
+            "a hard link to a file that also lives elsewhere; a copy made with cp -r is read",
+        );
+    }
+    Some(open(&path, packing, space))
+}
+
+fn open(path: &Path, packing: Packing, space: u64) -> Result<String, Refusal> {
+    let mut file = open_member(path)?;
+    // The file may have been replaced since it was looked at.
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(Refusal::Other("refused: it is not a file".to_owned()));
+    }
+    member::read(&mut file, packing, metadata.len(), space)
+}

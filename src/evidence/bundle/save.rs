@@ -1,0 +1,147 @@
+//! Writing a bundle: wholly, or not at all.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tar::{Builder, Header};
+use thiserror::Error;
+
+use super::super::Evidence;
+use super::{MANIFEST, Manifest};
+
+/// A bundle that could not be written.
+#[derive(Debug, Error)]
+pub enum SaveError {
+    /// Something has the name already.
+    #[error("{} exists: kpx does not overwrite; name another path or remove it", .0.display())]
+    Exists(PathBuf),
+    /// The system refused.
+    #[error("cannot write bundle {}", path.display())]
+    Write {
+        /// The bundle.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Writes `evidence` and its `manifest` to `path`: a gzipped tar, a tar, or a folder, as the name's end says.
+///
+/// Only the owner may read what is written. A failure leaves nothing behind.
+pub fn save(evidence: &Evidence, manifest: &Manifest, path: &Path) -> Result<(), SaveError> {
+    if path.symlink_metadata().is_ok() {
+        return Err(SaveError::Exists(path.to_owned()));
+    }
+    write(evidence, manifest, path).map_err(|source| match source.kind() {
+        ErrorKind::AlreadyExists => SaveError::Exists(path.to_owned()),
+        _ => SaveError::Write {
+            path: path.to_owned(),
+            source,
+        },
+    })
+}
+
+fn write(evidence: &Evidence, manifest: &Manifest, path: &Path) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let manifest = serde_json::to_string_pretty(manifest).map_err(io::Error::other)? + "\n";
+    let items = evidence
+        .iter()
+        .filter_map(|(item, read)| Some((item.file(), read.ok()?)));
+    let files = [(MANIFEST, manifest.as_str())].into_iter().chain(items);
+    let temp = Temp::beside(path);
+    if name.ends_with(".tar.gz") || name.ends_with(".tgz") {
+        let gzip = GzEncoder::new(BufWriter::new(create(&temp.0)?), Compression::default());
+        let top = top(&name);
+        publish(pack(gzip, top, files)?.finish()?, &temp.0, path)
+    } else if name.ends_with(".tar") {
+        let plain = BufWriter::new(create(&temp.0)?);
+        publish(pack(plain, top(&name), files)?, &temp.0, path)
+    } else {
+        folder(files, &temp.0)?;
+        // Creating the folder claims the name; an empty folder is then replaced in one step.
+        fs::create_dir(path)?;
+        fs::rename(&temp.0, path).inspect_err(|_| drop(fs::remove_dir(path)))
+    }
+}
+
+/// Returns the one folder in an archive, so that unpacking it does not litter.
+fn top(name: &str) -> &str {
+    [".tar.gz", ".tgz", ".tar"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end))
+        .filter(|top| !top.is_empty() && top.len() < 60)
+        .unwrap_or("bundle")
+}
+
+fn pack<'a, W: Write>(
+    out: W,
+    top: &str,
+    files: impl Iterator<Item = (&'a str, &'a str)>,
+) -> io::Result<W> {
+    let mut archive = Builder::new(out);
+    for (file, text) in files {
+        let mut header = Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        archive.append_data(&mut header, format!("{top}/{file}"), text.as_bytes())?;
+    }
+    archive.into_inner()
+}
+
+fn publish(out: BufWriter<File>, temp: &Path, path: &Path) -> io::Result<()> {
+    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    // A link, unlike a rename, never replaces; where the file system has no links, the look before must do.
+    match fs::hard_link(temp, path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => fs::rename(temp, path),
+        linked => linked,
+    }
+}
+
+fn folder<'a>(files: impl Iterator<Item = (&'a str, &'a str)>, dir: &Path) -> io::Result<()> {
+    let mut private = DirBuilder::new();
+    private.mode(0o700).create(dir)?;
+    private.recursive(true);
+    for (file, text) in files {
+        let path = dir.join(file);
+        if let Some(parent) = path.parent() {
+            private.create(parent)?;
+        }
+        let mut file = create(&path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// A name for what is being written; whatever has it is removed in the end.
+struct Temp(PathBuf);
+
+impl Temp {
+    /// Returns a hidden name in the folder of `path`, so that moving it into place is one step.
+    fn beside(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // The standard library's only source of randomness.
+        let unique = RandomState::new().build_hasher().finish();
+        Self(path.with_file_name(format!(".{name}.{unique:016x}.part")))
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        // It is gone after a success; after a failure, that failure is what matters.
+        fs::remove_file(&self.0).ok();
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
