@@ -16,6 +16,7 @@ pub mod check;
 pub mod cli;
 pub mod cluster;
 mod cmd;
+pub mod desired;
 pub mod evidence;
 pub mod host;
 pub mod net;

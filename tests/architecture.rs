@@ -14,7 +14,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("cluster", "evidence net"),
     ("desired", "cluster evidence net"),
     ("backend", "action cluster desired evidence net"),
-    ("node", "backend cluster evidence net"),
+    ("node", "backend cluster desired evidence net"),
     ("owner", "backend cluster evidence net node"),
     ("diff", "backend desired evidence net node owner"),
     ("trace", "backend cluster desired evidence net node owner"),

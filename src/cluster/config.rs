@@ -3,9 +3,56 @@
 //! Fields keep what was written; the methods give what is in force. Unset, `null`, `""` and `0s` all mean "not set",
 //! as in kubeadm's rendering.
 
-use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::evidence::{Gap, Item};
+use crate::net::{Cidr, Family};
+
+/// A mode of kube-proxy.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Mode {
+    /// Chains of `KUBE-*` rules.
+    Iptables,
+    /// Virtual servers, kube-ipvs0, sets, and a few rules.
+    Ipvs,
+    /// The nftables table `kube-proxy`.
+    Nftables,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
+
+    /// Returns the mode called `name`, as kube-proxy's configuration spells it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// Returns the name kube-proxy's configuration uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Ipvs => "ipvs",
+            Self::Nftables => "nftables",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Mode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
 
 /// `kubeproxy.config.k8s.io/v1alpha1`, with the fields that matter to kpx.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -166,6 +213,115 @@ impl ProxyConfig {
     pub fn parse(text: &str) -> Result<Self, Gap> {
         serde_yaml::from_str(text).map_err(|e| Gap::Failed(Item::ProxyConfig, e.to_string()))
     }
+
+    /// Returns the mode asked for: iptables unless another one is set; `None` for a word that is no mode.
+    pub fn mode_asked(&self) -> Option<Mode> {
+        match self.mode.as_str() {
+            "" => Some(Mode::Iptables),
+            name => Mode::named(name),
+        }
+    }
+
+    /// Returns the bit of the masquerade mark in `mode`.
+    pub fn masquerade_bit(&self, mode: Mode) -> u8 {
+        let bit = match mode {
+            Mode::Iptables | Mode::Ipvs => self.iptables.masquerade_bit,
+            Mode::Nftables => self.nftables.masquerade_bit,
+        };
+        bit.unwrap_or(14)
+    }
+
+    /// Returns whether all Service traffic is masqueraded in `mode`.
+    pub fn masquerade_all(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Iptables | Mode::Ipvs => self.iptables.masquerade_all,
+            Mode::Nftables => self.nftables.masquerade_all,
+        }
+    }
+
+    /// Returns whether the word `primary` stands for the NodePort addresses in `mode`.
+    pub fn node_ports_on_primary(&self, mode: Mode) -> bool {
+        match self.node_port_addresses.as_slice() {
+            [] => mode == Mode::Nftables,
+            [only] => only == "primary",
+            _ => false,
+        }
+    }
+
+    /// Returns the NodePort prefixes that are set; words that are no prefix are passed over.
+    pub fn node_port_cidrs(&self) -> Vec<Cidr> {
+        let words = self.node_port_addresses.iter();
+        words.filter_map(|word| word.trim().parse().ok()).collect()
+    }
+
+    /// Returns the scheduler of virtual servers.
+    pub fn scheduler(&self) -> &str {
+        match self.ipvs.scheduler.as_str() {
+            "" => "rr",
+            set => set,
+        }
+    }
+
+    /// Returns the prefixes of virtual servers that kube-proxy leaves alone.
+    pub fn exclude_cidrs(&self) -> Vec<Cidr> {
+        let words = self.ipvs.exclude_cidrs.iter();
+        words.filter_map(|word| word.trim().parse().ok()).collect()
+    }
+
+    /// Returns the first pod prefix of `family`, host bits cleared.
+    pub fn cluster_cidr(&self, family: Family) -> Option<Cidr> {
+        first_of(family, self.cluster_cidr.split(','))
+    }
+
+    /// Returns the address that replaces the node's own; a wildcard does not.
+    pub fn bind_address(&self) -> Option<IpAddr> {
+        let addr: IpAddr = self.bind_address.trim().parse().ok()?;
+        (!addr.is_unspecified()).then_some(addr)
+    }
+
+    /// Returns whether the feature gate `name` is on, where `default` holds unless it is set.
+    pub fn gate(&self, name: &str, default: bool) -> bool {
+        self.feature_gates.get(name).copied().unwrap_or(default)
+    }
+}
+
+/// Returns the first prefix of `family` among `words`, host bits cleared; words that are no prefix are passed over.
+pub fn first_of<'a>(family: Family, words: impl IntoIterator<Item = &'a str>) -> Option<Cidr> {
+    let mut cidrs = words
+        .into_iter()
+        .filter_map(|word| word.trim().parse::<Cidr>().ok());
+    cidrs.find(|cidr| cidr.family() == family).map(Cidr::normal)
+}
+
+/// Reads a Go duration: `30s`, `1h0m0s`, `1.5h`, `100ms`, `0`.
+pub fn go_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        seconds += number
+            * match &rest[..unit] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                "ns" => 1e-9,
+                _ => return None,
+            };
+        rest = &rest[unit..];
+    }
+    (!text.trim().is_empty())
+        .then(|| Duration::try_from_secs_f64(seconds).ok())
+        .flatten()
 }
 
 /// Reads `null` as the default.
@@ -175,4 +331,34 @@ where
     T: Default + Deserialize<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_those_of_go() {
+        let seconds = |text| go_duration(text).map(|d| d.as_secs_f64());
+        assert_eq!(seconds("1h0m30s"), Some(3630.0));
+        assert_eq!(seconds("250ms"), Some(0.25));
+        assert_eq!(seconds("0s"), Some(0.0));
+        assert_eq!(seconds("0"), Some(0.0));
+        assert_eq!(seconds(""), None);
+        assert_eq!(seconds("10"), None);
+        assert_eq!(seconds("1d"), None);
+    }
+
+    #[test]
+    fn unset_values_are_the_defaults() {
+        let config =
+            ProxyConfig::parse("mode: \"\"\nclusterCIDR: \" 10.1.2.3/16 ,fd00::/48\"\n").unwrap();
+        assert_eq!(config.mode_asked(), Some(Mode::Iptables));
+        assert_eq!(config.masquerade_bit(Mode::Ipvs), 14);
+        assert_eq!(config.scheduler(), "rr");
+        assert_eq!(config.cluster_cidr(Family::V4), "10.1.0.0/16".parse().ok());
+        assert_eq!(config.cluster_cidr(Family::V6), "fd00::/48".parse().ok());
+        assert!(config.node_ports_on_primary(Mode::Nftables));
+        assert!(!config.node_ports_on_primary(Mode::Iptables));
+    }
 }

@@ -1,6 +1,7 @@
 //! The node as kpx understands it: evidence, parsed on first use.
 
 pub mod conntrack;
+pub mod desired;
 pub mod links;
 pub mod modules;
 pub mod processes;
@@ -16,6 +17,7 @@ use crate::backend::{ipset, iptables, ipvs, nftables};
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::version::{self, ProxyVersion};
 use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service};
+use crate::desired::DesiredState;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 
@@ -58,6 +60,8 @@ pub struct NodeSnapshot<'a> {
     config_maps: Section<Vec<ConfigMap>>,
     daemon_sets: Section<Vec<DaemonSet>>,
     pods: Section<Vec<Pod>>,
+    named: Option<String>,
+    desired: [Section<DesiredState>; 3],
 }
 
 macro_rules! sections {
@@ -157,7 +161,16 @@ impl<'a> NodeSnapshot<'a> {
             config_maps: OnceCell::new(),
             daemon_sets: OnceCell::new(),
             pods: OnceCell::new(),
+            named: None,
+            desired: Default::default(),
         }
+    }
+
+    /// Sets the name of the node, where it is known better than by its configuration.
+    #[must_use]
+    pub fn called(mut self, name: Option<&str>) -> Self {
+        self.named = name.map(str::to_owned);
+        self
     }
 
     /// Returns the evidence behind the view.

@@ -1,0 +1,308 @@
+//! Endpoints of a service port, and the choice among them.
+
+use std::net::SocketAddr;
+
+use super::settings::lenient_ip;
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::version::Version;
+use crate::cluster::{EndpointPort, EndpointSlice, Labels, Named, Node};
+use crate::net::{Family, Proto};
+
+/// One endpoint of a service port.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a condition of its own in the API"
+)]
+pub struct Endpoint {
+    /// The address and port.
+    pub addr: SocketAddr,
+    /// The same as text: what endpoints are sorted and named by.
+    pub text: String,
+    /// Whether it runs on this node.
+    pub local: bool,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Whether it answers, ready or not.
+    pub serving: bool,
+    /// Whether it is going away.
+    pub terminating: bool,
+    /// What its hints say of this node's zone.
+    pub zone: Hint,
+    /// What its hints say of this node.
+    pub node: Hint,
+}
+
+/// What an endpoint's hints say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hint {
+    /// There are none.
+    None,
+    /// It is meant for others.
+    Others,
+    /// It is meant for this node or zone.
+    Us,
+}
+
+/// What the choice among endpoints depends on.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    pub(super) version: Version,
+    node: &'a str,
+    zone: &'a str,
+    node_hints: bool,
+    annotation: bool,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(
+        node: Option<&'a Node>,
+        config: &ProxyConfig,
+        name: &'a str,
+        version: Version,
+    ) -> Self {
+        let zone = node.and_then(|node| node.metadata.labels.get("topology.kubernetes.io/zone"));
+        Self {
+            version,
+            node: name,
+            zone: zone.map_or("", String::as_str),
+            node_hints: version.at_least(1, 33)
+                && config.gate("PreferSameTrafficDistribution", version.at_least(1, 34)),
+            // Up to 1.32 hints counted only where an annotation asked for them, unless trafficDistribution was on.
+            annotation: !version.at_least(1, 33)
+                && !config.gate("ServiceTrafficDistribution", version.at_least(1, 31)),
+        }
+    }
+
+    /// Returns whether hints count for a Service with `annotations`.
+    pub(super) fn hints_count(&self, annotations: &Labels) -> bool {
+        let value = annotations
+            .get("service.kubernetes.io/topology-aware-hints")
+            .or_else(|| annotations.get("service.kubernetes.io/topology-mode"));
+        !self.annotation
+            || value.is_some_and(|v| !matches!(v.as_str(), "" | "disabled" | "Disabled"))
+    }
+
+    fn hint(here: &str, names: Option<&Vec<Named>>) -> Hint {
+        match names {
+            None => Hint::None,
+            Some(names) if names.is_empty() => Hint::None,
+            Some(names) if !here.is_empty() && names.iter().any(|n| n.name == here) => Hint::Us,
+            Some(_) => Hint::Others,
+        }
+    }
+}
+
+/// Collects the endpoints of the port `name` over `slices`, sorted by address and port as text.
+pub(super) fn collect(
+    slices: &[&EndpointSlice],
+    context: &Context<'_>,
+    family: Family,
+    name: &str,
+    proto: Proto,
+) -> Vec<Endpoint> {
+    let kind = family.to_string();
+    let mut found = Vec::new();
+    for slice in slices.iter().filter(|slice| slice.address_type == kind) {
+        for port in &slice.ports {
+            let Some(number) = matching(port, name, proto) else {
+                continue;
+            };
+            for endpoint in &slice.endpoints {
+                let first = endpoint.addresses.first();
+                let Some(addr) = first.and_then(|text| lenient_ip(text)) else {
+                    continue;
+                };
+                let addr = SocketAddr::new(addr, number);
+                let hints = endpoint.hints.as_ref();
+                found.push(Endpoint {
+                    addr,
+                    text: addr.to_string(),
+                    local: endpoint.node_name.as_deref() == Some(context.node),
+                    ready: endpoint.conditions.ready.unwrap_or(true),
+                    serving: endpoint.conditions.serving.unwrap_or(true),
+                    terminating: endpoint.conditions.terminating.unwrap_or(false),
+                    zone: Context::hint(context.zone, hints.map(|h| &h.for_zones)),
+                    node: Context::hint(context.node, hints.map(|h| &h.for_nodes)),
+                });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.text.cmp(&b.text));
+    // Of two entries for one address the later counts, unless it is going away.
+    found.dedup_by(|later, kept| {
+        let same = later.text == kept.text;
+        if same && !later.terminating {
+            std::mem::swap(later, kept);
+        }
+        same
+    });
+    found
+}
+
+fn matching(port: &EndpointPort, name: &str, proto: Proto) -> Option<u16> {
+    let protocol = port.protocol.as_deref().unwrap_or("TCP");
+    let fits = port.name.as_deref() == Some(name) && protocol.parse() == Ok(proto);
+    port.port.filter(|&number| fits && number != 0)
+}
+
+/// Which endpoints take which traffic; positions in the list of endpoints.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Choice {
+    pub(super) cluster: Vec<u32>,
+    pub(super) local: Vec<u32>,
+    pub(super) reachable: Vec<u32>,
+    pub(super) any: bool,
+}
+
+/// Chooses as `CategorizeEndpoints` does.
+pub(super) fn choose(
+    endpoints: &[Endpoint],
+    context: &Context<'_>,
+    hints: bool,
+    uses_cluster: bool,
+    uses_local: bool,
+) -> Choice {
+    let mut choice = Choice::default();
+    let pick = |wanted: &dyn Fn(&Endpoint) -> bool| -> Vec<u32> {
+        let positions = (0..).zip(endpoints).filter(|(_, e)| wanted(e));
+        positions.map(|(at, _)| at).collect()
+    };
+    let fading = |e: &Endpoint| e.serving && e.terminating;
+    let mut narrowed = false;
+    if uses_cluster {
+        let topology = topology(endpoints, context, hints);
+        narrowed = topology != Topology::All;
+        choice.cluster = pick(&|e| e.ready && topology.allows(e));
+        if choice.cluster.is_empty() {
+            choice.cluster = pick(&fading);
+        }
+        choice.any = !choice.cluster.is_empty();
+    }
+    if !uses_local {
+        choice.reachable.clone_from(&choice.cluster);
+        return choice;
+    }
+    choice.any |= endpoints.iter().any(|e| e.ready || fading(e));
+    choice.local = pick(&|e| e.local && e.ready);
+    let mut fallback = false;
+    if choice.local.is_empty() {
+        choice.local = pick(&|e| e.local && fading(e));
+        fallback = !choice.local.is_empty();
+    }
+    choice.reachable = if !uses_cluster {
+        choice.local.clone()
+    } else if !narrowed && !fallback {
+        choice.cluster.clone()
+    } else {
+        let mut both = choice.cluster.clone();
+        both.extend(&choice.local);
+        both.sort_unstable();
+        both.dedup();
+        both
+    };
+    choice
+}
+
+/// How hints narrow the choice.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Topology {
+    All,
+    SameZone,
+    SameNode,
+}
+
+impl Topology {
+    fn allows(self, endpoint: &Endpoint) -> bool {
+        match self {
+            Self::All => true,
+            Self::SameZone => endpoint.zone == Hint::Us,
+            Self::SameNode => endpoint.node == Hint::Us,
+        }
+    }
+}
+
+fn topology(endpoints: &[Endpoint], context: &Context<'_>, hints: bool) -> Topology {
+    let ready = || endpoints.iter().filter(|e| e.ready);
+    let applies = |hint: fn(&Endpoint) -> Hint| {
+        ready().all(|e| hint(e) != Hint::None) && ready().any(|e| hint(e) == Hint::Us)
+    };
+    if context.node_hints && applies(|e| e.node) {
+        Topology::SameNode
+    } else if hints && applies(|e| e.zone) {
+        Topology::SameZone
+    } else {
+        Topology::All
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(text: &str, flags: &str) -> Endpoint {
+        let hint = |us: char, others: char| {
+            if flags.contains(us) {
+                Hint::Us
+            } else if flags.contains(others) {
+                Hint::Others
+            } else {
+                Hint::None
+            }
+        };
+        Endpoint {
+            addr: text.parse().unwrap(),
+            text: text.to_owned(),
+            local: flags.contains('l'),
+            ready: flags.contains('r'),
+            serving: flags.contains(['r', 's']),
+            terminating: flags.contains('t'),
+            zone: hint('z', 'Z'),
+            node: hint('n', 'N'),
+        }
+    }
+
+    fn chosen(flags: &[&str], cluster: bool, local: bool) -> Choice {
+        let endpoints: Vec<_> = (1..)
+            .zip(flags)
+            .map(|(at, flags)| endpoint(&format!("10.0.0.{at}:80"), flags))
+            .collect();
+        let context = Context {
+            version: Version::new(1, 36, 0),
+            node: "n",
+            zone: "z",
+            node_hints: true,
+            annotation: false,
+        };
+        choose(&endpoints, &context, true, cluster, local)
+    }
+
+    #[test]
+    fn terminating_endpoints_serve_when_nothing_is_ready() {
+        assert_eq!(chosen(&["r", "st", ""], true, false).cluster, [0]);
+        assert_eq!(chosen(&["", "st", "t"], true, false).cluster, [1]);
+        assert!(!chosen(&["", "t"], true, false).any);
+        let local = chosen(&["r", "lst"], true, true);
+        assert_eq!(
+            (local.cluster, local.local, local.reachable),
+            (vec![0], vec![1], vec![0, 1])
+        );
+    }
+
+    #[test]
+    fn hints_narrow_the_choice_only_when_all_have_them() {
+        assert_eq!(chosen(&["rz", "rZ"], true, false).cluster, [0]);
+        assert_eq!(chosen(&["rz", "r"], true, false).cluster, [0, 1]);
+        assert_eq!(chosen(&["rZ", "rZ"], true, false).cluster, [0, 1]);
+        assert_eq!(chosen(&["rzN", "rZn"], true, false).cluster, [1]);
+        assert_eq!(chosen(&["rzN", "rZN"], true, false).cluster, [0]);
+        let both = chosen(&["rz", "rlZ"], true, true);
+        assert_eq!((both.local, both.reachable), (vec![1], vec![0, 1]));
+    }
+
+    #[test]
+    fn a_local_policy_knows_of_remote_endpoints() {
+        let remote = chosen(&["r"], false, true);
+        assert!(remote.any && remote.local.is_empty() && remote.reachable.is_empty());
+    }
+}

@@ -1,0 +1,210 @@
+//! What must be true of a node's service proxy, whatever the mode.
+//!
+//! The cluster's objects and kube-proxy's configuration become service ports with the endpoints that kube-proxy would
+//! choose for them; each backend's `expect` turns these into rules. Sources: `pkg/proxy/serviceport.go`,
+//! `endpointslicecache.go`, `topology.go` and `util/nodeport_addresses.go` of kube-proxy.
+
+mod endpoints;
+mod ports;
+mod settings;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::cluster::config::{Mode, ProxyConfig};
+use crate::cluster::version::Version;
+use crate::cluster::{EndpointSlice, Node, Service};
+use crate::evidence::Gap;
+use crate::net::Family;
+
+pub use endpoints::Endpoint;
+pub use ports::ServicePort;
+pub use settings::{Detector, NodePorts};
+
+/// The newest release whose rules are known.
+pub const NEWEST: Version = Version::new(1, 36, 0);
+/// The oldest release whose rules are known.
+pub const OLDEST: Version = Version::new(1, 28, 0);
+
+/// What a node's service proxy should serve, and how.
+#[derive(Clone, Debug)]
+pub struct DesiredState {
+    /// The mode it is built for.
+    pub mode: Mode,
+    /// The kube-proxy whose rules are expected.
+    pub version: Version,
+    /// The node's name.
+    pub node: String,
+    /// The bit that marks packets to masquerade, as a number.
+    pub mark: u32,
+    /// Whether all Service traffic is masqueraded.
+    pub masquerade_all: bool,
+    /// kube-proxy's configuration.
+    pub config: ProxyConfig,
+    /// What each supported family serves.
+    pub families: Vec<FamilyState>,
+    /// What was learnt from the node.
+    pub facts: Facts,
+    /// What limits the comparison, in words.
+    pub notes: Vec<String>,
+}
+
+/// What one family serves.
+#[derive(Clone, Debug)]
+pub struct FamilyState {
+    /// The family.
+    pub family: Family,
+    /// The node's address in this family; loopback where it has none.
+    pub node_ip: IpAddr,
+    /// How traffic of local pods is told from other traffic; `None` where it cannot be.
+    pub detector: Option<Detector>,
+    /// Which addresses take NodePort traffic.
+    pub node_ports: NodePorts,
+    /// The service ports, sorted by namespace, name, port name and protocol.
+    pub ports: Vec<ServicePort>,
+    /// Whether there are so many endpoints that kube-proxy saves on comments and clean-up.
+    pub large: bool,
+}
+
+/// What kube-proxy finds on the node and adapts to.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct Facts {
+    /// The families kube-proxy serves.
+    pub families: Vec<Family>,
+    /// Every address of every link.
+    pub addresses: Result<Vec<LinkAddress>, Gap>,
+    /// Whether iptables knows `--random-fully`.
+    pub random_fully: bool,
+    /// Whether conntrack tolerates packets out of window.
+    pub tcp_liberal: bool,
+    /// Whether the nfacct counter `ct_state_invalid_dropped_pkts` exists.
+    pub count_invalid: bool,
+    /// Whether the nfacct counter `localhost_nps_accepted_pkts` exists.
+    pub count_localhost: bool,
+    /// The kernel, as major and minor number.
+    pub kernel: Option<(u16, u16)>,
+}
+
+/// An address and the link it is on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LinkAddress {
+    /// The link's name.
+    pub link: String,
+    /// The address.
+    pub addr: IpAddr,
+}
+
+/// The objects a desired state is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects<'a> {
+    /// The Services.
+    pub services: &'a [Service],
+    /// The EndpointSlices.
+    pub slices: &'a [EndpointSlice],
+    /// This node's Node object, if there is one.
+    pub node: Option<&'a Node>,
+}
+
+impl DesiredState {
+    /// Builds the state that kube-proxy `version` with `config` would program in `mode` on the node `name`.
+    pub fn build(
+        objects: Objects<'_>,
+        config: &ProxyConfig,
+        mode: Mode,
+        name: &str,
+        version: Version,
+        facts: Facts,
+    ) -> Self {
+        let mut notes = Vec::new();
+        if !version.at_least(OLDEST.major, OLDEST.minor) {
+            notes.push(format!(
+                "kube-proxy {version} is older than {}.{}, the oldest release whose rules kpx knows; \
+                 its rules are compared with that release's",
+                OLDEST.major, OLDEST.minor
+            ));
+        } else if version.at_least(NEWEST.major, NEWEST.minor + 1) {
+            notes.push(format!(
+                "kube-proxy {version} is newer than {}.{}, the newest release whose rules kpx knows; \
+                 its rules are compared with that release's",
+                NEWEST.major, NEWEST.minor
+            ));
+        }
+        let node_ips = settings::node_ips(objects.node, config, version);
+        let context = endpoints::Context::new(objects.node, config, name, version);
+        let slices = index(objects.slices);
+        let families = facts.families.iter().map(|&family| {
+            let node_ip = node_ips.of(family);
+            let ports = ports::ports(objects.services, &slices, &context, config, family);
+            let count: usize = ports.iter().map(|port| port.endpoints.len()).sum();
+            FamilyState {
+                family,
+                node_ip,
+                detector: settings::detector(config, objects.node, family),
+                node_ports: settings::node_ports(config, mode, family, &node_ips),
+                ports,
+                large: count > 1000,
+            }
+        });
+        Self {
+            mode,
+            version,
+            node: name.to_owned(),
+            mark: 1u32
+                .checked_shl(u32::from(config.masquerade_bit(mode)))
+                .unwrap_or(0),
+            masquerade_all: config.masquerade_all(mode),
+            config: config.clone(),
+            families: families.collect(),
+            facts,
+            notes,
+        }
+    }
+
+    /// Returns what `family` serves, if kube-proxy serves it.
+    pub fn family(&self, family: Family) -> Option<&FamilyState> {
+        self.families.iter().find(|state| state.family == family)
+    }
+
+    /// Returns whether the rules are those of the release `1.minor` or a newer one.
+    pub fn since(&self, minor: u16) -> bool {
+        self.version.at_least(1, minor)
+    }
+}
+
+impl FamilyState {
+    /// Returns the addresses of the node that take NodePort traffic, where they are listed one by one.
+    ///
+    /// Loopback addresses are among them only where `localhost` says so.
+    pub fn node_port_addresses(&self, facts: &Facts, localhost: bool) -> Result<Vec<IpAddr>, Gap> {
+        let all = facts.addresses.as_ref().map_err(Clone::clone)?;
+        let wanted = all.iter().map(|at| at.addr).filter(|&addr| {
+            self.node_ports.cidrs.iter().any(|cidr| cidr.contains(addr))
+                && (localhost || !addr.is_loopback())
+        });
+        let mut found: Vec<_> = wanted.collect();
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+}
+
+/// Slices by namespace and Service.
+type Slices<'a> = HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
+
+fn index(slices: &[EndpointSlice]) -> Slices<'_> {
+    let mut found: Slices<'_> = HashMap::with_capacity(slices.len());
+    for slice in slices {
+        let labels = &slice.metadata.labels;
+        let Some(service) = labels.get("kubernetes.io/service-name") else {
+            continue;
+        };
+        if !service.is_empty() && !labels.contains_key("service.kubernetes.io/headless") {
+            found
+                .entry((slice.metadata.namespace.as_str(), service.as_str()))
+                .or_default()
+                .push(slice);
+        }
+    }
+    found
+}

@@ -1,0 +1,290 @@
+//! Services to service ports.
+
+use std::net::IpAddr;
+
+use super::Slices;
+use super::endpoints::{self, Choice, Context, Endpoint};
+use super::settings::lenient_ip;
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::version::Version;
+use crate::cluster::{Service, ServicePort as ApiPort};
+use crate::net::{Cidr, Family, Proto};
+
+/// One port of a Service in one family: what rules are made of.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the API")]
+pub struct ServicePort {
+    /// The Service's namespace.
+    pub namespace: String,
+    /// The Service's name.
+    pub service: String,
+    /// The port's name; may be empty.
+    pub port_name: String,
+    /// `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`, as kube-proxy writes it in comments.
+    pub spn: String,
+    /// The protocol.
+    pub proto: Proto,
+    /// The cluster IP.
+    pub cluster_ip: IpAddr,
+    /// The port.
+    pub port: u16,
+    /// The NodePort.
+    pub node_port: Option<u16>,
+    /// External IPs.
+    pub external_ips: Vec<IpAddr>,
+    /// Load-balancer addresses that this node answers for.
+    pub lb_ips: Vec<IpAddr>,
+    /// Prefixes that may use the load-balancer addresses; empty for everybody.
+    pub source_ranges: Vec<Cidr>,
+    /// The port of the health-check server.
+    pub health_check: Option<u16>,
+    /// Seconds of affinity by client address.
+    pub affinity: Option<u32>,
+    /// Whether external traffic goes to endpoints of this node alone.
+    pub external_local: bool,
+    /// Whether internal traffic goes to endpoints of this node alone.
+    pub internal_local: bool,
+    /// Whether it can be reached from outside the cluster.
+    pub accessible: bool,
+    /// Every endpoint, usable or not, sorted by address and port as text.
+    pub endpoints: Vec<Endpoint>,
+    /// Whether any endpoint could be used.
+    pub has_endpoints: bool,
+    choice: Choice,
+}
+
+impl ServicePort {
+    /// Returns whether a policy Cluster applies to some of its traffic.
+    pub fn uses_cluster(&self) -> bool {
+        !self.internal_local || self.accessible
+    }
+
+    /// Returns whether a policy Local applies to some of its traffic.
+    pub fn uses_local(&self) -> bool {
+        self.internal_local || (self.external_local && self.accessible)
+    }
+
+    /// Returns whether internal traffic has somewhere to go.
+    pub fn has_internal(&self) -> bool {
+        self.has_endpoints && !(self.internal_local && self.choice.local.is_empty())
+    }
+
+    /// Returns whether external traffic has somewhere to go.
+    pub fn has_external(&self) -> bool {
+        self.has_endpoints && !(self.external_local && self.choice.local.is_empty())
+    }
+
+    /// Returns whether there are chains for a policy Cluster.
+    pub fn has_cluster_chain(&self) -> bool {
+        self.uses_cluster() && !self.choice.cluster.is_empty()
+    }
+
+    /// Returns whether there are chains for a policy Local.
+    pub fn has_local_chain(&self) -> bool {
+        self.uses_local() && !self.choice.local.is_empty()
+    }
+
+    /// Returns whether source ranges restrict its load-balancer addresses.
+    pub fn has_firewall(&self) -> bool {
+        !self.lb_ips.is_empty() && !self.source_ranges.is_empty()
+    }
+
+    /// Returns whether `node` lies in one of the source ranges.
+    pub fn admits(&self, node: IpAddr) -> bool {
+        self.source_ranges.iter().any(|range| range.contains(node))
+    }
+
+    /// Iterates over the endpoints a policy Cluster uses.
+    pub fn cluster(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
+        self.choice
+            .cluster
+            .iter()
+            .map(|&at| &self.endpoints[at as usize])
+    }
+
+    /// Iterates over the endpoints a policy Local uses.
+    pub fn local(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
+        self.choice
+            .local
+            .iter()
+            .map(|&at| &self.endpoints[at as usize])
+    }
+
+    /// Iterates over the endpoints that any policy uses.
+    pub fn reachable(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
+        self.choice
+            .reachable
+            .iter()
+            .map(|&at| &self.endpoints[at as usize])
+    }
+}
+
+/// Returns the service ports of `family`, sorted.
+pub(super) fn ports(
+    services: &[Service],
+    slices: &Slices<'_>,
+    context: &Context<'_>,
+    config: &ProxyConfig,
+    family: Family,
+) -> Vec<ServicePort> {
+    let mut found = Vec::new();
+    for service in services {
+        let Some(cluster_ip) = cluster_ip(service, family) else {
+            continue;
+        };
+        let shared = Shared::of(service, config, context.version, family);
+        let key = (
+            service.metadata.namespace.as_str(),
+            service.metadata.name.as_str(),
+        );
+        let slices = slices.get(&key).map_or(&[][..], Vec::as_slice);
+        for port in &service.spec.ports {
+            found.extend(shared.port(port, cluster_ip, slices, context, family));
+        }
+    }
+    found.sort_by(|a, b| a.key().cmp(&b.key()));
+    found
+}
+
+impl ServicePort {
+    fn key(&self) -> (&str, &str, &str, Proto) {
+        (&self.namespace, &self.service, &self.port_name, self.proto)
+    }
+}
+
+/// Returns the cluster IP of `family`, if kube-proxy serves the Service at all.
+fn cluster_ip(service: &Service, family: Family) -> Option<IpAddr> {
+    let spec = &service.spec;
+    let skipped = matches!(spec.cluster_ip.as_str(), "" | "None")
+        || spec.kind == "ExternalName"
+        || service
+            .metadata
+            .labels
+            .contains_key("service.kubernetes.io/service-proxy-name");
+    if skipped {
+        return None;
+    }
+    let text = if spec.ip_families.is_empty() {
+        Some(&spec.cluster_ip)
+    } else {
+        let name = family.to_string();
+        let at = spec.ip_families.iter().position(|f| *f == name)?;
+        spec.cluster_ips.get(at)
+    };
+    lenient_ip(text?).filter(|&addr| Family::of(addr) == family)
+}
+
+/// What all ports of a Service have in common.
+struct Shared<'a> {
+    service: &'a Service,
+    external_ips: Vec<IpAddr>,
+    any_external_ip: bool,
+    lb_ips: Vec<IpAddr>,
+    source_ranges: Vec<Cidr>,
+    external_local: bool,
+    internal_local: bool,
+    health_check: Option<u16>,
+    affinity: Option<u32>,
+}
+
+impl<'a> Shared<'a> {
+    fn of(service: &'a Service, config: &ProxyConfig, version: Version, family: Family) -> Self {
+        let spec = &service.spec;
+        let of_family = |text: &String| lenient_ip(text).filter(|&a| Family::of(a) == family);
+        let external: Vec<_> = spec.external_ips.iter().filter_map(of_family).collect();
+        let any_external_ip = !external.is_empty();
+        let with_external = config.gate("AllowServiceExternalIPs", true);
+        let modes_count =
+            version.at_least(1, 29) && config.gate("LoadBalancerIPMode", version.at_least(1, 30));
+        let ingress = service.status.load_balancer.ingress.iter();
+        let lb_ips = ingress
+            .filter(|at| !modes_count || at.ip_mode.as_deref().is_none_or(|mode| mode == "VIP"));
+        let lb_ips = lb_ips.filter_map(|at| at.ip.as_ref().and_then(of_family));
+        let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
+        let external_kind = matches!(spec.kind.as_str(), "LoadBalancer" | "NodePort")
+            || !spec.external_ips.is_empty();
+        let external_local = external_kind && local(&spec.external_traffic_policy);
+        let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
+            let config = spec.session_affinity_config.as_ref();
+            let seconds = config.and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
+            seconds.unwrap_or(10800)
+        });
+        Self {
+            service,
+            external_ips: if with_external { external } else { Vec::new() },
+            any_external_ip,
+            lb_ips: lb_ips.collect(),
+            source_ranges: source_ranges(&spec.load_balancer_source_ranges, family),
+            external_local,
+            internal_local: local(&spec.internal_traffic_policy),
+            health_check: (spec.kind == "LoadBalancer" && external_local)
+                .then_some(spec.health_check_node_port)
+                .flatten()
+                .filter(|&port| port != 0),
+            affinity,
+        }
+    }
+
+    fn port(
+        &self,
+        port: &ApiPort,
+        cluster_ip: IpAddr,
+        slices: &[&crate::cluster::EndpointSlice],
+        context: &Context<'_>,
+        family: Family,
+    ) -> Option<ServicePort> {
+        let metadata = &self.service.metadata;
+        let proto = match port.protocol.as_str() {
+            "" => Proto::Tcp,
+            name => name.parse().ok()?,
+        };
+        let node_port = port.node_port.filter(|&number| number != 0);
+        let mut spn = format!("{}/{}", metadata.namespace, metadata.name);
+        if !port.name.is_empty() {
+            spn.push(':');
+            spn.push_str(&port.name);
+        }
+        let mut built = ServicePort {
+            namespace: metadata.namespace.clone(),
+            service: metadata.name.clone(),
+            port_name: port.name.clone(),
+            spn,
+            proto,
+            cluster_ip,
+            port: port.port,
+            node_port,
+            external_ips: self.external_ips.clone(),
+            lb_ips: self.lb_ips.clone(),
+            source_ranges: self.source_ranges.clone(),
+            health_check: self.health_check,
+            affinity: self.affinity,
+            external_local: self.external_local,
+            internal_local: self.internal_local,
+            accessible: node_port.is_some() || !self.lb_ips.is_empty() || self.any_external_ip,
+            endpoints: endpoints::collect(slices, context, family, &port.name, proto),
+            has_endpoints: false,
+            choice: Choice::default(),
+        };
+        built.choice = endpoints::choose(
+            &built.endpoints,
+            context,
+            context.hints_count(&metadata.annotations),
+            built.uses_cluster(),
+            built.uses_local(),
+        );
+        built.has_endpoints = built.choice.any;
+        Some(built)
+    }
+}
+
+/// Returns the ranges of `family`; a range that admits everybody makes the list empty.
+fn source_ranges(texts: &[String], family: Family) -> Vec<Cidr> {
+    let parsed = texts
+        .iter()
+        .filter_map(|text| text.trim().parse::<Cidr>().ok());
+    let ours: Vec<_> = parsed.filter(|cidr| cidr.family() == family).collect();
+    if ours.iter().any(|cidr| cidr.prefix == 0) {
+        return Vec::new();
+    }
+    ours.into_iter().map(Cidr::normal).collect()
+}

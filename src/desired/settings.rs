@@ -1,0 +1,213 @@
+//! Addresses of the node, and what the configuration makes of them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::cluster::Node;
+use crate::cluster::config::{self, Mode, ProxyConfig};
+use crate::cluster::version::Version;
+use crate::net::{Cidr, Family};
+
+/// How traffic of local pods is recognised.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Detector {
+    /// By source prefix.
+    Cidr(Cidr),
+    /// By the interface it comes in.
+    Interface(String),
+    /// By the first letters of that interface's name.
+    Prefix(String),
+}
+
+/// Which addresses take NodePort traffic.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NodePorts {
+    /// Whether every local address does.
+    pub all: bool,
+    /// The prefixes that do.
+    pub cidrs: Vec<Cidr>,
+    /// Whether loopback addresses do (IPv4 in iptables mode alone).
+    pub localhost: bool,
+}
+
+/// The node's addresses, one per family.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeIps {
+    v4: IpAddr,
+    v6: IpAddr,
+}
+
+impl NodeIps {
+    pub(super) fn of(&self, family: Family) -> IpAddr {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+
+    fn set(&mut self, addr: IpAddr) {
+        match Family::of(addr) {
+            Family::V4 => self.v4 = addr,
+            Family::V6 => self.v6 = addr,
+        }
+    }
+}
+
+/// Returns the addresses kube-proxy takes for the node's.
+pub(super) fn node_ips(node: Option<&Node>, config: &ProxyConfig, version: Version) -> NodeIps {
+    let mut ips = NodeIps {
+        v4: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        v6: IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    // Up to 1.27 a dual-stack kube-proxy took its bind address, a wildcard unless set, for the node's.
+    if version.at_least(1, 28) {
+        let addresses = node.map_or(&[][..], |node| &node.status.addresses);
+        let of_kind = |kind: &'static str| addresses.iter().filter(move |a| a.kind == kind);
+        let mut seen = Vec::new();
+        for address in of_kind("InternalIP").chain(of_kind("ExternalIP")) {
+            if let Some(addr) = lenient_ip(&address.address)
+                && !seen.contains(&Family::of(addr))
+            {
+                seen.push(Family::of(addr));
+                ips.set(addr);
+            }
+        }
+    }
+    if let Some(addr) = config.bind_address() {
+        ips.set(addr);
+    }
+    ips
+}
+
+/// Returns how `family` tells traffic of local pods.
+pub(super) fn detector(
+    config: &ProxyConfig,
+    node: Option<&Node>,
+    family: Family,
+) -> Option<Detector> {
+    match config.detect_local_mode.as_str() {
+        "" | "ClusterCIDR" => config.cluster_cidr(family).map(Detector::Cidr),
+        "NodeCIDR" => {
+            let cidrs = node?.spec.pod_cidrs.iter().map(String::as_str);
+            config::first_of(family, cidrs).map(Detector::Cidr)
+        }
+        "BridgeInterface" => {
+            let name = &config.detect_local.bridge_interface;
+            (!name.is_empty()).then(|| Detector::Interface(name.clone()))
+        }
+        "InterfaceNamePrefix" => {
+            let prefix = &config.detect_local.interface_name_prefix;
+            (!prefix.is_empty()).then(|| Detector::Prefix(prefix.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// Returns which addresses of `family` take NodePort traffic.
+pub(super) fn node_ports(
+    config: &ProxyConfig,
+    mode: Mode,
+    family: Family,
+    ips: &NodeIps,
+) -> NodePorts {
+    let set = if config.node_ports_on_primary(mode) {
+        let ours = Family::BOTH.map(|family| ips.of(family));
+        let ours = ours.into_iter().filter(|addr| !addr.is_loopback());
+        ours.map(Cidr::host).collect()
+    } else {
+        config.node_port_cidrs()
+    };
+    let mut cidrs: Vec<_> = set
+        .into_iter()
+        .filter(|cidr| cidr.family() == family)
+        .collect();
+    let everything = Cidr {
+        addr: match family {
+            Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        },
+        prefix: 0,
+    };
+    if cidrs.is_empty() {
+        cidrs.push(everything);
+    }
+    let all = cidrs.iter().any(|cidr| cidr.prefix == 0);
+    if all {
+        cidrs = vec![everything];
+    }
+    let loopback = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
+    let on_loopback = cidrs
+        .iter()
+        .any(|cidr| cidr.normal().addr.is_loopback() || cidr.contains(loopback));
+    NodePorts {
+        all,
+        cidrs,
+        localhost: mode == Mode::Iptables
+            && family == Family::V4
+            && on_loopback
+            && config.iptables.localhost_node_ports.unwrap_or(true),
+    }
+}
+
+/// Reads an address as Go's `ParseIPSloppy` does: leading zeros are decimal, IPv4-mapped addresses are IPv4.
+pub(super) fn lenient_ip(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        let addr: Ipv6Addr = text.parse().ok()?;
+        return Some(match addr.to_ipv4_mapped() {
+            Some(v4) => IpAddr::V4(v4),
+            None => IpAddr::V6(addr),
+        });
+    }
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        *octet = part.parse().ok()?;
+    }
+    parts
+        .next()
+        .is_none()
+        .then(|| IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports(words: &str, family: Family) -> NodePorts {
+        let config = ProxyConfig::parse(&format!("nodePortAddresses: {words}")).unwrap();
+        let ips = NodeIps {
+            v4: "10.0.2.15".parse().unwrap(),
+            v6: IpAddr::V6(Ipv6Addr::LOCALHOST),
+        };
+        node_ports(&config, Mode::Iptables, family, &ips)
+    }
+
+    #[test]
+    fn node_port_addresses_decide_on_loopback_too() {
+        let unset = ports("[]", Family::V4);
+        assert!(unset.all && unset.localhost);
+        let some = ports("[10.0.2.0/24]", Family::V4);
+        assert!(!some.all && !some.localhost);
+        assert!(ports("[10.0.2.0/24, 127.0.0.1/32]", Family::V4).localhost);
+        // A family without a prefix of its own takes all its addresses.
+        let other = ports("[10.0.2.0/24]", Family::V6);
+        assert!(other.all && !other.localhost);
+        let primary = ports("[primary]", Family::V4);
+        assert_eq!(primary.cidrs, ["10.0.2.15/32".parse().unwrap()]);
+        assert!(ports("[primary]", Family::V6).all);
+    }
+
+    #[test]
+    fn addresses_are_read_leniently() {
+        let ip = |text: &str| lenient_ip(text).map(|ip| ip.to_string());
+        assert_eq!(ip("010.0.02.1").as_deref(), Some("10.0.2.1"));
+        assert_eq!(ip("::ffff:1.2.3.4").as_deref(), Some("1.2.3.4"));
+        assert_eq!(ip("FD00::1").as_deref(), Some("fd00::1"));
+        assert_eq!(ip("1.2.3"), None);
+        assert_eq!(ip("1.2.3.4.5"), None);
+        assert_eq!(ip("1.2.3.256"), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! What the node's service proxy should serve, from the cluster's objects and what the node tells.
+
+use std::net::IpAddr;
+
+use super::{NodeSnapshot, Store};
+use crate::backend::Mode;
+use crate::backend::iptables::model::Match;
+use crate::cluster::{Node, config};
+use crate::desired::{DesiredState, Facts, LinkAddress, Objects};
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+
+/// Everything that a desired state is built from, except the rules themselves.
+pub const NEEDS: &[Item] = &[
+    Item::KernelRelease,
+    Item::IptablesVersion,
+    Item::Addresses,
+    Item::Sysctl,
+    Item::ProxyConfig,
+    Item::ProxyMode,
+    Item::Metrics,
+    Item::Services,
+    Item::EndpointSlices,
+    Item::Nodes,
+    Item::DaemonSets,
+    Item::Pods,
+];
+
+impl NodeSnapshot<'_> {
+    /// Returns the mode kube-proxy is configured for.
+    pub fn configured_mode(&self) -> Result<Mode, Gap> {
+        let config = self.proxy_config()?;
+        config.mode_asked().ok_or_else(|| {
+            let what = format!("{:?} is not a mode of kube-proxy on Linux", config.mode);
+            Gap::Failed(Item::ProxyConfig, what)
+        })
+    }
+
+    /// Returns the name of this node: as asked for, or as configured, or of the Node that has its address.
+    pub fn name(&self) -> Result<String, Gap> {
+        if let Some(name) = &self.named {
+            return Ok(name.clone());
+        }
+        if let Ok(config) = self.proxy_config() {
+            let name = config.hostname_override.trim().to_lowercase();
+            if !name.is_empty() {
+                return Ok(name);
+            }
+        }
+        let nodes = self.nodes()?;
+        let mut here = nodes.iter().filter(|node| self.has_address_of(node));
+        let found = match (nodes.as_slice(), here.next(), here.next()) {
+            ([only], _, _) => Some(only),
+            (_, Some(first), None) => Some(first),
+            _ => None,
+        };
+        found.map(|node| node.metadata.name.clone()).ok_or_else(|| {
+            let what = "which Node this is; `--node NAME` says it";
+            Gap::Absent(Item::Nodes, what.to_owned())
+        })
+    }
+
+    fn has_address_of(&self, node: &Node) -> bool {
+        let Ok(addresses) = self.addresses() else {
+            return false;
+        };
+        node.status.addresses.iter().any(|of| {
+            let addr: Option<IpAddr> = of.address.parse().ok();
+            addr.is_some_and(|addr| addresses.all.iter().any(|at| at.addr.addr == addr))
+        })
+    }
+
+    /// Returns what kube-proxy should have programmed in `mode`.
+    pub fn desired(&self, mode: Mode) -> Result<&DesiredState, Gap> {
+        let at = Mode::ALL.iter().position(|&m| m == mode).unwrap_or(0);
+        let built = self.desired[at].get_or_init(|| self.build(mode));
+        built.as_ref().map_err(Clone::clone)
+    }
+
+    fn build(&self, mode: Mode) -> Result<DesiredState, Gap> {
+        let config = self.proxy_config()?;
+        let name = self.name()?;
+        let nodes = self.nodes().map_or(&[][..], Vec::as_slice);
+        let node = nodes.iter().find(|node| node.metadata.name == name);
+        let version = self.proxy_version(Some(&name));
+        let mut desired = DesiredState::build(
+            Objects {
+                services: self.services()?,
+                slices: self.slices()?,
+                node,
+            },
+            config,
+            mode,
+            &name,
+            version
+                .as_ref()
+                .map_or(crate::desired::NEWEST, |v| v.version),
+            self.facts(mode, config),
+        );
+        if let Err(gap) = version {
+            desired.notes.push(format!(
+                "kube-proxy's version is not known ({gap}); the rules of {} are expected",
+                crate::desired::NEWEST
+            ));
+        }
+        if node.is_none() {
+            let zone = "its zone and addresses are not known";
+            desired.notes.push(match self.nodes() {
+                Ok(_) => format!("there is no Node {name}; {zone}"),
+                Err(gap) => format!("the Node {name} is not known ({gap}); {zone}"),
+            });
+        }
+        Ok(desired)
+    }
+
+    fn facts(&self, mode: Mode, config: &config::ProxyConfig) -> Facts {
+        let addresses = self.addresses().map(|addresses| {
+            let all = addresses.all.iter().map(|at| LinkAddress {
+                link: at.link.clone(),
+                addr: at.addr.addr,
+            });
+            all.collect()
+        });
+        let sysctl = |key: &str| self.sysctl().ok().and_then(|all| all.get(key));
+        let version = self.evidence.text(Item::IptablesVersion).ok();
+        let liberal = sysctl("net.netfilter.nf_conntrack_tcp_be_liberal").map(|value| value != "0");
+        let counted =
+            |table: &str, chain: &str| mode == Mode::Iptables && self.counts(table, chain);
+        let mut families = vec![Family::V4];
+        if self.serves_v6(mode) {
+            families.push(Family::V6);
+        }
+        Facts {
+            families,
+            addresses,
+            random_fully: version.and_then(numbers).is_none_or(|v| v >= (1, 6, 2)),
+            tcp_liberal: liberal.unwrap_or(config.conntrack.tcp_be_liberal),
+            count_invalid: counted("filter", "KUBE-FORWARD"),
+            count_localhost: counted("nat", "KUBE-NODEPORTS"),
+            kernel: self.kernel_release().ok().and_then(kernel),
+        }
+    }
+
+    /// Returns whether a rule of `chain` counts with nfacct. kube-proxy does wherever the kernel lets it, which is
+    /// seen best by what it wrote.
+    fn counts(&self, table: &str, chain: &str) -> bool {
+        Family::BOTH.into_iter().any(|family| {
+            let Ok(rules) = self.iptables(Store::InUse, family) else {
+                return false;
+            };
+            let rules = rules.chain(table, chain).map_or(&[][..], |c| &c.rules);
+            rules
+                .iter()
+                .any(|rule| rule.matches.iter().any(|m| matches!(m, Match::Nfacct(_))))
+        })
+    }
+
+    /// Returns whether kube-proxy serves IPv6 beside IPv4: it does wherever the node can.
+    fn serves_v6(&self, mode: Mode) -> bool {
+        let disabled = self
+            .sysctl()
+            .ok()
+            .and_then(|all| all.get("net.ipv6.conf.all.disable_ipv6"));
+        let iptables = || {
+            let gap = self.evidence.text(Item::Iptables6).err();
+            !matches!(gap, Some(Gap::Absent(..) | Gap::NotApplicable(_)))
+        };
+        disabled != Some("1") && (mode == Mode::Nftables || iptables())
+    }
+}
+
+/// Returns the numbers of `iptables v1.8.9 (nf_tables)`.
+fn numbers(text: &str) -> Option<(u16, u16, u16)> {
+    let word = text
+        .split_ascii_whitespace()
+        .find_map(|w| w.strip_prefix('v'))?;
+    let mut parts = word.split('.').map(|part| part.parse().ok());
+    Some((
+        parts.next()??,
+        parts.next()??,
+        parts.next().flatten().unwrap_or(0),
+    ))
+}
+
+/// Returns the numbers of `6.1.0-13-amd64`.
+fn kernel(release: &str) -> Option<(u16, u16)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
