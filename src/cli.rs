@@ -1,8 +1,10 @@
 //! The command line: the one definition behind parsing, man pages and completions.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -90,7 +92,7 @@ pub struct Global {
     pub family: Option<FamilyArg>,
 
     /// How to print: human, wide, json or yaml, and what the command adds
-    #[arg(long, short, global = true, value_name = "FORMAT", env = "KPX_OUTPUT")]
+    #[arg(long, short, global = true, value_name = "FORMAT", value_parser = OutputParser, env = "KPX_OUTPUT")]
     pub output: Option<String>,
 
     /// When to use colour
@@ -112,6 +114,28 @@ pub struct Global {
     /// Say more; twice for error reports in full
     #[arg(long, short, global = true, action = clap::ArgAction::Count, env = "KPX_VERBOSE")]
     pub verbose: u8,
+}
+
+/// Names the formats every command has, and takes any: the command knows what else it has.
+#[derive(Clone)]
+struct OutputParser;
+
+impl TypedValueParser for OutputParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = ["human", "wide", "json", "yaml"];
+        Some(Box::new(names.into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// When to use colour.

@@ -4,4 +4,5 @@
 
 mod architecture;
 mod bundle;
+mod frame;
 mod support;

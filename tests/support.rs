@@ -35,6 +35,9 @@ pub(crate) async fn kpx(args: &[&str]) -> Ran {
             err: &mut err,
             width: 80,
             terminal: false,
+            color: false,
+            ascii: false,
+            progress: false,
         },
     )
     .await;

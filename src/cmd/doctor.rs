@@ -3,16 +3,20 @@
 use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, Hint as _};
-use super::gather;
+use super::{Io, gather};
 use crate::check::{self, Check, Facts};
 use crate::cli::{DoctorArgs, Global};
 use crate::node::NodeSnapshot;
 use crate::report::doctor::DoctorReport;
 
-pub(super) async fn run(global: &Global, args: &DoctorArgs) -> Result<DoctorReport, Failure> {
+pub(super) async fn run(
+    global: &Global,
+    io: &Io<'_>,
+    args: &DoctorArgs,
+) -> Result<DoctorReport, Failure> {
     let checks = select(&args.only).hint("`kpx doctor --list` names them")?;
     let items: Vec<_> = check::needs(&checks).into_iter().collect();
-    let evidence = gather(global, &items).await?;
+    let evidence = gather(global, io, &items).await?;
     let node = NodeSnapshot::new(&evidence);
     Ok(DoctorReport::new(checks, &Facts { node: &node }))
 }

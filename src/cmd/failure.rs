@@ -4,7 +4,30 @@ use std::io::{self, ErrorKind, Write};
 
 use color_eyre::eyre::{Report, eyre};
 
+use crate::cli::Global;
 use crate::report::{FAILED, USAGE};
+
+/// How much to tell.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verbosity {
+    /// No advice.
+    Quiet,
+    /// Causes and advice.
+    Normal,
+    /// Everything color-eyre knows, the place in the source and the stack included.
+    Full,
+}
+
+impl Verbosity {
+    /// Returns what `-q` and `-vv` ask for.
+    pub(super) fn of(global: &Global) -> Self {
+        match (global.quiet, global.verbose) {
+            (_, 2..) => Self::Full,
+            (true, _) => Self::Quiet,
+            (false, _) => Self::Normal,
+        }
+    }
+}
 
 /// An error on its way out of the program.
 pub(super) struct Failure {
@@ -50,21 +73,27 @@ impl<T, E: Into<Failure>> Hint<T> for Result<T, E> {
 
 impl Failure {
     /// Tells the user, and returns the exit status.
-    pub(super) fn tell(&self, err: &mut dyn Write) -> u8 {
+    pub(super) fn tell(&self, err: &mut dyn Write, verbosity: Verbosity) -> u8 {
         if self.is_broken_pipe() {
             return 0;
         }
         // When standard error is gone too, the status is all that is left.
-        self.write(err).ok();
+        self.write(err, verbosity).ok();
         self.code
     }
 
-    fn write(&self, err: &mut dyn Write) -> io::Result<()> {
+    fn write(&self, err: &mut dyn Write, verbosity: Verbosity) -> io::Result<()> {
+        if verbosity == Verbosity::Full {
+            writeln!(err, "kpx: {:?}", self.report)?;
+            return self
+                .hint
+                .map_or(Ok(()), |hint| writeln!(err, "  hint: {hint}"));
+        }
         for (depth, cause) in self.report.chain().enumerate() {
             let lead = if depth == 0 { "kpx:" } else { "  because" };
             writeln!(err, "{lead} {cause}")?;
         }
-        if let Some(hint) = self.hint {
+        if let (Some(hint), Verbosity::Normal) = (self.hint, verbosity) {
             writeln!(err, "  hint: {hint}")?;
         }
         Ok(())

@@ -2,24 +2,34 @@
 
 mod doctor;
 mod failure;
+mod output;
+mod terminal;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use color_eyre::config::HookBuilder;
+use color_eyre::config::{HookBuilder, Theme};
+use futures_util::FutureExt as _;
 
 use crate::cli::{Cli, Command, FamilyArg, Global};
 use crate::evidence::{self, Evidence, Item};
 use crate::host;
 use crate::net::Family;
-use crate::render::{self, Format, Report, Style};
-use crate::report::USAGE;
-use failure::{Failure, Hint as _};
+use crate::render::Progress;
+use crate::report::{CLEAN, FAILED, USAGE};
+use failure::{Failure, Hint as _, Verbosity};
+use output::finish;
+use terminal::Terminal;
 
 /// The streams and terminal facts a command may use.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four facts that have nothing to do with each other"
+)]
 pub struct Io<'a> {
     /// Results go here, and nothing else.
     pub out: &'a mut dyn Write,
@@ -29,64 +39,99 @@ pub struct Io<'a> {
     pub width: u16,
     /// Whether `out` is a terminal.
     pub terminal: bool,
+    /// Whether colour may be used where the command line leaves it open.
+    pub color: bool,
+    /// Whether the locale has ASCII alone.
+    pub ascii: bool,
+    /// Whether a sign of life may be drawn on the process's standard error.
+    pub progress: bool,
 }
 
 /// Runs kpx on the process's own arguments and streams.
 pub async fn main() -> ExitCode {
-    let hooks = HookBuilder::default()
-        .display_env_section(false)
-        .panic_section("This is a bug in kpx. `kpx snapshot` helps to reproduce it.");
+    let terminal = Terminal::detect();
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    let terminal = out.is_terminal();
     let mut io = Io {
         out: &mut out,
         err: &mut err,
-        width: 100,
-        terminal,
+        width: terminal.width,
+        terminal: terminal.out,
+        color: terminal.color,
+        ascii: terminal.ascii,
+        progress: terminal.err,
     };
-    let code = match hooks.install() {
-        Ok(()) => run(std::env::args_os(), &mut io).await,
-        Err(error) => Failure::from(error).tell(io.err),
+    let theme = if terminal.err && terminal.color {
+        Theme::dark()
+    } else {
+        Theme::new()
     };
-    ExitCode::from(code)
+    let hooks = HookBuilder::default()
+        .theme(theme)
+        .display_env_section(false)
+        .panic_section(
+            "This is a bug in kpx, and no fault of the node's.\n\
+             Please report it with the command line, the text above, and what\n\
+             `kpx snapshot --redact` wrote on this node: it makes the bug repeatable.",
+        );
+    if let Err(error) = hooks.install() {
+        return ExitCode::from(Failure::from(error).tell(io.err, Verbosity::Normal));
+    }
+    // The panic hook has told what happened; what remains is a status out of the table.
+    let code = AssertUnwindSafe(run(std::env::args_os(), &mut io)).catch_unwind();
+    ExitCode::from(code.await.unwrap_or(FAILED))
 }
 
 /// Runs kpx on `args`, writing to `io`; returns the exit status.
 pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u8 {
-    match try_run(args, io).await {
-        Ok(code) => code,
-        Err(failure) => failure.tell(io.err),
+    let mut verbosity = Verbosity::Normal;
+    let ran = match Cli::try_parse_from(args) {
+        Ok(cli) => {
+            verbosity = Verbosity::of(&cli.global);
+            dispatch(&cli, io).await
+        }
+        Err(answer) => usage(&answer, io),
+    };
+    // What is still in a buffer can fail as well as what was written.
+    let flushed = ran.and_then(|code| {
+        io.out.flush()?;
+        Ok(code)
+    });
+    flushed.unwrap_or_else(|failure| failure.tell(io.err, verbosity))
+}
+
+/// Prints what clap has to say: a complaint, or the help or version that was asked for.
+fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let text = answer.render();
+    if answer.use_stderr() {
+        write!(io.err, "{text}")?;
+        Ok(USAGE)
+    } else {
+        write!(io.out, "{text}")?;
+        Ok(CLEAN)
     }
 }
 
-async fn try_run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> Result<u8, Failure> {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
-        // `--help` and `--version` arrive as errors that belong on standard output.
-        Err(usage) if usage.use_stderr() => {
-            write!(io.err, "{}", usage.render())?;
-            return Ok(USAGE);
-        }
-        Err(help) => {
-            write!(io.out, "{}", help.render())?;
-            return Ok(0);
-        }
-    };
+async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
     let global = &cli.global;
+    output::check(cli)?;
     match &cli.command {
-        Command::Doctor(args) => finish(global, io, &doctor::run(global, args).await?),
+        Command::Doctor(args) => finish(global, io, &doctor::run(global, io, args).await?),
         Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "kpx", &mut io.out);
-            Ok(0)
+            // clap_complete panics when a write fails.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "kpx", &mut script);
+            io.out.write_all(&script)?;
+            Ok(CLEAN)
         }
     }
 }
 
 /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
-async fn gather(global: &Global, items: &[Item]) -> Result<Evidence, Failure> {
+async fn gather(global: &Global, io: &Io<'_>, items: &[Item]) -> Result<Evidence, Failure> {
     let load = |path, items: &[Item]| {
         evidence::load(path, items).hint("`kpx snapshot -o PATH` writes a bundle")
     };
+    let _progress = progress(global, io, items);
     if let Some(path) = &global.from {
         return load(path, items);
     }
@@ -99,6 +144,23 @@ async fn gather(global: &Global, items: &[Item]) -> Result<Evidence, Failure> {
     let mut evidence = host::collect(&node, &options(global)).await;
     evidence.extend(cluster);
     Ok(evidence)
+}
+
+/// Shows what is being read, once that takes a while.
+fn progress(global: &Global, io: &Io<'_>, items: &[Item]) -> Progress {
+    if global.quiet || !io.progress {
+        return Progress::silent();
+    }
+    let what = match (&global.from, items) {
+        (Some(path), _) => path.display().to_string(),
+        (None, [item]) => item.to_string(),
+        (None, items) => format!(
+            "{} things of this node and its cluster, each for at most {:?}",
+            items.len(),
+            global.timeout
+        ),
+    };
+    Progress::start(format!("reading {what}"), output::style(global, io).ascii)
 }
 
 /// Returns where and how to read, as the command line says.
@@ -117,25 +179,4 @@ fn options(global: &Global) -> host::Options {
         context: global.context.clone(),
         no_api: global.no_api,
     }
-}
-
-/// Prints `report` in the format asked for: the only place that does.
-fn finish(global: &Global, io: &mut Io<'_>, report: &impl Report) -> Result<u8, Failure> {
-    let format = match global.output.as_deref() {
-        None => Format::Human,
-        Some(name) => Format::named(name).ok_or_else(|| {
-            Failure::usage(format!(
-                "{name:?} is not a format of this command: human, wide, json, yaml"
-            ))
-        })?,
-    };
-    let style = Style {
-        width: io.width,
-        color: false,
-        ascii: global.ascii,
-        wide: format == Format::Wide,
-        verbose: global.verbose,
-    };
-    render::write(report, format, style, io.out)?;
-    Ok(report.exit())
 }

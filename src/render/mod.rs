@@ -1,12 +1,15 @@
 //! From a report to bytes on a stream.
 
+mod ascii;
 mod page;
+mod progress;
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-pub use page::{Page, Style};
+pub use page::{Page, Style, terminal_width};
+pub use progress::Progress;
 
 /// A result that can be printed for people or serialised for programs.
 ///
@@ -36,6 +39,9 @@ pub enum Format {
 }
 
 impl Format {
+    /// The formats' names, in the order help lists them.
+    pub const NAMES: [&'static str; 4] = ["human", "wide", "json", "yaml"];
+
     /// Returns the format called `name`.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
@@ -73,11 +79,18 @@ pub fn write<R: Report>(
         Format::Human | Format::Wide => {
             let mut page = Page::new(style);
             report.page(&mut page);
-            out.write_all(page.into_text().as_bytes())
+            let text = page.into_text();
+            if style.ascii {
+                out.write_all(ascii::plain(&text).as_bytes())
+            } else {
+                out.write_all(text.as_bytes())
+            }
         }
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &envelope)?;
-            writeln!(out)
+            // In one piece: standard output writes out every line by itself.
+            let mut text = serde_json::to_vec_pretty(&envelope)?;
+            text.push(b'\n');
+            out.write_all(&text)
         }
         Format::Yaml => {
             let text = serde_yaml::to_string(&envelope).map_err(io::Error::other)?;

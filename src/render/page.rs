@@ -19,6 +19,11 @@ pub struct Style {
     pub verbose: u8,
 }
 
+/// Returns how many columns the terminal says it has, if standard output is one.
+pub fn terminal_width() -> Option<u16> {
+    Table::new().width()
+}
+
 /// A page under construction.
 #[derive(Debug)]
 pub struct Page {

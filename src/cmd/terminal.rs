@@ -1,0 +1,122 @@
+//! What the environment says about the terminal: read once, here, and carried as values from then on.
+
+use std::io::{IsTerminal as _, stderr, stdout};
+
+use crate::render;
+
+/// Columns to use where nothing says how many there are.
+const WIDTH: u16 = 80;
+
+/// Narrower than this, tables are unreadable; some serial consoles say 0.
+const NARROWEST: u16 = 40;
+
+/// How the terminal looks, before the command line has its say.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four facts that have nothing to do with each other"
+)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terminal {
+    pub(super) width: u16,
+    pub(super) color: bool,
+    pub(super) ascii: bool,
+    pub(super) out: bool,
+    pub(super) err: bool,
+}
+
+/// Returns the value of an environment variable that is set to something.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "variables that other programs define, such as NO_COLOR, are no options of kpx"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Terminal {
+    /// Asks the environment and the terminal.
+    pub(super) fn detect() -> Self {
+        let (out, err) = (stdout().is_terminal(), stderr().is_terminal());
+        Self {
+            width: width(
+                variable("COLUMNS").as_deref(),
+                render::terminal_width().filter(|_| out),
+            ),
+            color: color(out, variable),
+            ascii: ascii(variable),
+            out,
+            err,
+        }
+    }
+}
+
+fn width(columns: Option<&str>, terminal: Option<u16>) -> u16 {
+    let columns = columns.and_then(|text| text.parse().ok());
+    match columns.or(terminal) {
+        None | Some(0) => WIDTH,
+        Some(width) => width.max(NARROWEST),
+    }
+}
+
+/// Returns whether output may be coloured where the command line leaves it open.
+fn color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
+    if variable("NO_COLOR").is_some() {
+        return false;
+    }
+    if variable("CLICOLOR_FORCE").is_some_and(|value| value != "0") {
+        return true;
+    }
+    terminal && variable("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Returns whether the locale's characters are not UTF-8; the first variable that is set decides, as in setlocale(3).
+fn ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|&name| variable(name));
+    !locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> {
+        let value = |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+        move |name| value(name).map(str::to_owned)
+    }
+
+    #[test]
+    fn a_terminal_without_size_has_eighty_columns() {
+        assert_eq!(width(None, None), 80);
+        assert_eq!(width(None, Some(0)), 80);
+        assert_eq!(width(None, Some(3)), 40);
+        assert_eq!(width(None, Some(120)), 120);
+        assert_eq!(width(Some("100"), Some(120)), 100);
+        assert_eq!(width(Some("wide"), Some(120)), 120);
+    }
+
+    #[test]
+    fn colour_follows_the_usual_variables() {
+        assert!(color(true, set(&[])));
+        assert!(!color(false, set(&[])));
+        assert!(!color(true, set(&[("TERM", "dumb")])));
+        assert!(color(false, set(&[("CLICOLOR_FORCE", "1")])));
+        assert!(!color(false, set(&[("CLICOLOR_FORCE", "0")])));
+        assert!(!color(
+            true,
+            set(&[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")])
+        ));
+    }
+
+    #[test]
+    fn the_first_locale_variable_decides() {
+        assert!(ascii(set(&[])));
+        assert!(!ascii(set(&[("LANG", "C.UTF-8")])));
+        assert!(ascii(set(&[("LC_ALL", "C"), ("LANG", "en_US.UTF-8")])));
+        assert!(!ascii(set(&[("LC_CTYPE", "de_DE.utf8"), ("LANG", "C")])));
+    }
+}
