@@ -7,6 +7,7 @@
 mod context;
 mod exec;
 mod files;
+mod ipvs;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,7 +77,13 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         Item::IptablesVersion => exec::run(context, item, "iptables", &["--version"]).await,
         Item::Nft | Item::NftText => unread(item, "nft"),
         Item::Ipset => exec::run(context, item, "ipset", &["save"]).await,
-        Item::Ipvs | Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout => unread(item, "IPVS"),
+        Item::Ipvs => {
+            context
+                .inside(item, async |context| ipvs::read(&context.options.root))
+                .await
+        }
+        // What ipvsadm says is all in ours.
+        Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout => Err(Gap::NotCollected(item)),
         Item::IpvsConnections => unread(item, "the IPVS connection table"),
         Item::Addresses => unread(item, "addresses"),
         Item::Links => unread(item, "links"),

@@ -1,0 +1,101 @@
+//! Reads IPVS by generic netlink, without `ipvsadm`.
+//!
+//! The crates for it misread persistence and IPv6 masks, and panic at attributes that they do not know, so the reader
+//! is our own: [`socket`] moves messages, [`decode`] takes them apart, and [`proc`] reads the text that stays
+//! readable without privileges.
+
+mod decode;
+mod proc;
+mod socket;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use crate::evidence::ipvs::Dump;
+use crate::evidence::{Gap, Item};
+use socket::Socket;
+
+/// `IPVS_CMD_GET_SERVICE`.
+const GET_SERVICE: u8 = 4;
+/// `IPVS_CMD_GET_DEST`.
+const GET_DEST: u8 = 8;
+/// `IPVS_CMD_GET_CONFIG`.
+const GET_CONFIG: u8 = 13;
+/// `IPVS_CMD_GET_INFO`.
+const GET_INFO: u8 = 15;
+
+/// Returns the text of [`Item::Ipvs`] for the network namespace of the calling thread; `root` is where the host's
+/// root file system is mounted.
+///
+/// Nothing is asked of the kernel where `ip_vs` is not loaded: looking up its family would load it.
+pub(super) fn read(root: &Path) -> Result<String, Gap> {
+    let table = root.join("proc/thread-self/net/ip_vs");
+    let text = match fs::read_to_string(&table) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let what = "there is no /proc/net/ip_vs: the module ip_vs is not loaded";
+            return Err(Gap::Absent(Item::Ipvs, what.to_owned()));
+        }
+        Err(e) => {
+            let what = format!("cannot read {}: {e}", table.display());
+            return Err(Gap::Failed(Item::Ipvs, what));
+        }
+    };
+    let mut dump = match dump() {
+        Ok(dump) => dump,
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+            proc::parse(&text, proc::ticks(root)).map_err(|why| {
+                let what = format!(
+                    "it takes CAP_NET_ADMIN (run as root); what everybody may read, /proc/net/ip_vs, {why}"
+                );
+                Gap::Denied(Item::Ipvs, what)
+            })?
+        }
+        Err(e) => {
+            let what = format!("cannot read IPVS by netlink: {e}");
+            return Err(Gap::Failed(Item::Ipvs, what));
+        }
+    };
+    dump.sort();
+    let failed = |e: serde_json::Error| Gap::Failed(Item::Ipvs, e.to_string());
+    let mut text = serde_json::to_string_pretty(&dump).map_err(failed)?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn dump() -> io::Result<Dump> {
+    let mut socket = Socket::open("IPVS")?;
+    let info = first(&socket.ask(GET_INFO, &[])?, decode::info);
+    let timeouts = first(&socket.ask(GET_CONFIG, &[])?, decode::timeouts);
+    let mut services = Vec::new();
+    for message in socket.dump(GET_SERVICE, &[])? {
+        let attributes = decode::service_attributes(&message);
+        let Some(mut service) = decode::service(attributes) else {
+            // Balances something that this kernel has and we do not know: neither TCP, UDP, SCTP nor a mark.
+            continue;
+        };
+        let key = decode::service_key(attributes);
+        service.destinations = match socket.dump(GET_DEST, &key) {
+            Ok(messages) => messages
+                .iter()
+                .filter_map(|message| decode::destination(message, service.family))
+                .collect(),
+            // Deleted since it was listed.
+            Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) => continue,
+            Err(e) => return Err(e),
+        };
+        services.push(service);
+    }
+    Ok(Dump {
+        info,
+        timeouts,
+        services,
+    })
+}
+
+fn first<T>(messages: &[Vec<u8>], decode: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    messages.iter().find_map(|message| decode(message))
+}

@@ -1,0 +1,189 @@
+//! Requests to a generic netlink family, and the attributes of its answers.
+
+use std::io;
+
+use netlink_packet_core::{
+    DecodeError, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload, ParseableParametrized,
+};
+use netlink_packet_generic::ctrl::nlas::GenlCtrlAttrs;
+use netlink_packet_generic::ctrl::{GenlCtrl, GenlCtrlCmd};
+use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
+use netlink_sys::protocols::NETLINK_GENERIC;
+use netlink_sys::{Socket as Raw, SocketAddr};
+
+/// The kernel never packs more than this into one datagram of a dump.
+const DATAGRAM: usize = 64 * 1024;
+
+/// How often a dump is started again when the table changed under it.
+const TRIES: usize = 5;
+
+/// A request or an answer: a command and its attributes, not taken apart.
+#[derive(Clone, Debug)]
+struct Message {
+    command: u8,
+    attributes: Vec<u8>,
+}
+
+impl GenlFamily for Message {
+    fn family_name() -> &'static str {
+        "IPVS"
+    }
+
+    fn command(&self) -> u8 {
+        self.command
+    }
+
+    fn version(&self) -> u8 {
+        1
+    }
+}
+
+impl Emitable for Message {
+    fn buffer_len(&self) -> usize {
+        self.attributes.len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        buffer[..self.attributes.len()].copy_from_slice(&self.attributes);
+    }
+}
+
+impl ParseableParametrized<[u8], GenlHeader> for Message {
+    fn parse_with_param(buffer: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
+        Ok(Self {
+            command: header.cmd,
+            attributes: buffer.to_vec(),
+        })
+    }
+}
+
+/// A socket that talks to one family, in the network namespace of the thread that opened it.
+pub(super) struct Socket {
+    raw: Raw,
+    family: u16,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens a socket and looks the family up. Where the family is missing, the kernel tries to load a module for it.
+    pub(super) fn open(family: &str) -> io::Result<Self> {
+        let mut raw = Raw::new(NETLINK_GENERIC)?;
+        raw.bind_auto()?;
+        raw.connect(&SocketAddr::new(0, 0))?;
+        let mut socket = Self {
+            raw,
+            family: 0,
+            sequence: 0,
+            buffer: Vec::with_capacity(DATAGRAM),
+        };
+        let request = GenlMessage::from_payload(GenlCtrl {
+            cmd: GenlCtrlCmd::GetFamily,
+            nlas: vec![GenlCtrlAttrs::FamilyName(family.to_owned())],
+        });
+        socket.send(NetlinkMessage::from(request), NLM_F_ACK)?;
+        let (answers, _) = socket.receive::<GenlCtrl>()?;
+        let id = answers
+            .iter()
+            .flat_map(|a| &a.nlas)
+            .find_map(|nla| match nla {
+                GenlCtrlAttrs::FamilyId(id) => Some(*id),
+                _ => None,
+            });
+        socket.family = id.ok_or_else(|| {
+            let what = format!("the kernel gave no number for the family {family}");
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        })?;
+        Ok(socket)
+    }
+
+    /// Sends a command and returns the attributes of each answer.
+    pub(super) fn ask(&mut self, command: u8, attributes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        self.request(command, attributes, NLM_F_ACK)
+            .map(|(answers, _)| answers)
+    }
+
+    /// Sends a command that lists, and returns the attributes of each entry.
+    pub(super) fn dump(&mut self, command: u8, attributes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        for _ in 0..TRIES {
+            let (answers, whole) = self.request(command, attributes, NLM_F_DUMP)?;
+            if whole {
+                return Ok(answers);
+            }
+        }
+        let what = format!("the table changed under each of {TRIES} dumps");
+        Err(io::Error::other(what))
+    }
+
+    fn request(
+        &mut self,
+        command: u8,
+        attributes: &[u8],
+        flags: u16,
+    ) -> io::Result<(Vec<Vec<u8>>, bool)> {
+        let mut request = GenlMessage::from_payload(Message {
+            command,
+            attributes: attributes.to_vec(),
+        });
+        request.set_resolved_family_id(self.family);
+        self.send(NetlinkMessage::from(request), flags)?;
+        let (answers, whole) = self.receive::<Message>()?;
+        Ok((answers.into_iter().map(|a| a.attributes).collect(), whole))
+    }
+
+    fn send<F>(&mut self, mut message: NetlinkMessage<GenlMessage<F>>, flags: u16) -> io::Result<()>
+    where
+        F: GenlFamily + Emitable + std::fmt::Debug,
+    {
+        self.sequence += 1;
+        message.header.flags = NLM_F_REQUEST | flags;
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.raw.send(&bytes, 0).map(drop)
+    }
+
+    /// Returns the answers to the last request, and whether they are of one state of the table.
+    fn receive<F>(&mut self) -> io::Result<(Vec<F>, bool)>
+    where
+        F: ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
+    {
+        let mut answers = Vec::new();
+        let mut whole = true;
+        loop {
+            self.buffer.clear();
+            let received = self.raw.recv(&mut self.buffer, 0)?;
+            if received == 0 || received > self.buffer.len() {
+                let what = format!("the kernel sent {received} bytes at once");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            let mut rest = &self.buffer[..];
+            while !rest.is_empty() {
+                let message = NetlinkMessage::<GenlMessage<F>>::deserialize(rest)
+                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
+                let length = (message.header.length as usize).next_multiple_of(4);
+                rest = rest.get(length.max(4)..).unwrap_or(&[]);
+                if message.header.sequence_number != self.sequence {
+                    continue;
+                }
+                whole &= message.header.flags & NLM_F_DUMP_INTR == 0;
+                match message.payload {
+                    NetlinkPayload::InnerMessage(answer) => answers.push(answer.payload),
+                    NetlinkPayload::Done(done) if done.code < 0 => {
+                        return Err(io::Error::from_raw_os_error(-done.code));
+                    }
+                    NetlinkPayload::Error(e) if e.raw_code() != 0 => {
+                        return Err(io::Error::from_raw_os_error(-e.raw_code()));
+                    }
+                    // The acknowledgement follows the answer to what is no dump.
+                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => {
+                        return Ok((answers, whole));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
