@@ -1,0 +1,273 @@
+//! What kpx reads of IPVS and dummy links, against what ipvsadm and ip print.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use kpx::evidence::ipvs::{Dump, Forwarding, Service};
+use kpx::evidence::{Gap, Item};
+use kpx::net::{Family, Proto};
+
+use super::netns::{Netns, run};
+
+/// Virtual servers of every kind, as `ipvsadm --restore` takes them.
+const SERVERS: &str = "\
+-A -t 10.96.0.1:443 -s rr
+-a -t 10.96.0.1:443 -r 10.0.2.15:6443 -m -w 1
+-a -t 10.96.0.1:443 -r 10.0.2.16:6443 -m -w 0
+-A -u 10.96.0.10:53 -s wrr
+-a -u 10.96.0.10:53 -r 127.0.0.1:5353 -m -w 65535
+-A --sctp-service 10.96.0.20:7777 -s lc -p 10800
+-a --sctp-service 10.96.0.20:7777 -r 10.244.1.7:7777 -m -w 1
+-A -t 10.96.0.30:0 -s sh -p 300 -M 255.255.255.0 -b sh-fallback,sh-port
+-a -t 10.96.0.30:0 -r 10.244.1.8:0 -g -w 3
+-a -t 10.96.0.30:0 -r 10.244.1.9:0 -g -w 3
+-A -u 10.96.0.40:5060 -s mh -b mh-port
+-a -u 10.96.0.40:5060 -r 10.244.1.10:5060 -i -w 2
+-A -u 10.96.0.41:5060 -s rr -o
+-A -t [fd00:10:96::1]:443 -s rr
+-a -t [fd00:10:96::1]:443 -r [fd00:10:244::1]:6443 -m -w 1
+-A -t [fd00:10:96::2]:80 -s sed -p 60 -M 64
+-a -t [fd00:10:96::2]:80 -r [fd00:10:244::2]:8080 -m -w 1
+-A -f 7 -s nq
+-a -f 7 -r 10.244.1.11:0 -m -w 1
+-A -f 2147483647 -6 -s dh -p 120 -M 48
+-a -f 2147483647 -6 -r [fd00:10:244::3]:0 -m -w 1
+";
+
+#[tokio::test]
+#[ignore = "needs root and ip_vs"]
+async fn vm_every_kind_of_virtual_server_is_read_as_ipvsadm_prints_it() {
+    let netns = Netns::new();
+    netns.feed("ipvsadm --restore", SERVERS);
+    netns.run("ipvsadm -e -t 10.96.0.1:443 -r 10.0.2.15:6443 -m -w 1 -x 100 -y 50");
+    netns.run("ipvsadm --set 901 121 301");
+    // One datagram, so that counters and connections are not all zero.
+    netns.run("ip addr add 10.96.0.10/32 dev lo");
+    netns.feed("bash", "echo hello >/dev/udp/10.96.0.10/53\n");
+
+    // Kernels before 6.2 add the counters up every two seconds.
+    let mut dump = read(&netns).await;
+    for _ in 0..100 {
+        if server(&dump, "10.96.0.10").stats.unwrap().conns > 0 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(100));
+        dump = read(&netns).await;
+    }
+    assert_eq!(sorted(&save(&dump)), sorted(&netns.run("ipvsadm -Sn")));
+    let printed = netns.run("ipvsadm -Ln --stats --exact");
+    let heading = dump.info.map(|info| {
+        let [_, major, minor, patch] = info.version.to_be_bytes();
+        let size = info.conn_tab_size;
+        format!("IP Virtual Server version {major}.{minor}.{patch} (size={size})")
+    });
+    assert_eq!(printed.lines().next(), heading.as_deref());
+    assert_eq!(counters(&dump), counters_printed(&printed));
+    let timeouts = dump.timeouts.unwrap();
+    assert_eq!(
+        netns.run("ipvsadm -Ln --timeout").trim(),
+        format!(
+            "Timeout (tcp tcpfin udp): {} {} {}",
+            timeouts.tcp, timeouts.tcp_fin, timeouts.udp
+        )
+    );
+
+    let dns = server(&dump, "10.96.0.10");
+    let seen = dns.stats.unwrap();
+    assert_eq!((seen.conns, seen.packets_in), (1, 1));
+    assert_eq!(dns.destinations[0].inactive, 1);
+    let api = &server(&dump, "10.96.0.1").destinations[0];
+    assert_eq!((api.upper, api.lower), (100, 50));
+}
+
+#[tokio::test]
+#[ignore = "needs root and ip_vs"]
+async fn vm_each_namespace_has_a_table_of_its_own() {
+    let (one, other) = (Netns::new(), Netns::new());
+    one.run("ipvsadm -A -t 10.0.0.1:80 -s rr");
+    assert_eq!(read(&one).await.services.len(), 1);
+    assert_eq!(read(&other).await.services.len(), 0);
+}
+
+#[tokio::test]
+#[ignore = "needs root and ip_vs"]
+async fn vm_thousands_of_virtual_servers_are_read_whole() {
+    const SERVERS: u32 = 2000;
+    let netns = Netns::new();
+    let mut commands = String::new();
+    for n in 0..SERVERS {
+        let addr = std::net::Ipv4Addr::from(0x0a60_0000 + n);
+        writeln!(commands, "-A -t {addr}:80 -s rr").unwrap();
+        for backend in 1..=2 {
+            writeln!(
+                commands,
+                "-a -t {addr}:80 -r 10.244.{backend}.1:8080 -m -w 1"
+            )
+            .unwrap();
+        }
+    }
+    netns.feed("ipvsadm --restore", &commands);
+    let dump = read(&netns).await;
+    assert_eq!(dump.services.len(), SERVERS as usize);
+    assert!(dump.services.iter().all(|s| s.destinations.len() == 2));
+    assert_eq!(sorted(&save(&dump)), sorted(&netns.run("ipvsadm -Sn")));
+}
+
+#[tokio::test]
+#[ignore = "needs root and ip_vs that is not loaded"]
+async fn vm_reading_does_not_load_ip_vs() {
+    unload();
+    let netns = Netns::new();
+    let before = modules();
+    let evidence = netns.collect(&[Item::Ipvs]).await;
+    let gap = evidence.text(Item::Ipvs).unwrap_err();
+    assert!(matches!(gap, Gap::Absent(Item::Ipvs, _)), "{gap:?}");
+    assert_eq!(modules(), before);
+}
+
+async fn read(netns: &Netns) -> Dump {
+    let evidence = netns.collect(&[Item::Ipvs]).await;
+    serde_json::from_str(evidence.text(Item::Ipvs).unwrap()).unwrap()
+}
+
+fn server<'a>(dump: &'a Dump, address: &str) -> &'a Service {
+    let address = address.parse().unwrap();
+    let mut servers = dump.services.iter();
+    servers.find(|s| s.address == Some(address)).unwrap()
+}
+
+/// The dump as `ipvsadm -Sn` prints it.
+fn save(dump: &Dump) -> String {
+    let mut text = String::new();
+    for service in &dump.services {
+        let key = key(service);
+        write!(text, "-A {key} -s {}", service.scheduler).unwrap();
+        if service.flags & 1 != 0 {
+            write!(text, " -p {}", service.timeout).unwrap();
+            match (service.family, service.prefix) {
+                (Family::V4, 32) | (Family::V6, 128) => {}
+                (Family::V4, 24) => text.push_str(" -M 255.255.255.0"),
+                (_, prefix) => write!(text, " -M {prefix}").unwrap(),
+            }
+        }
+        if service.flags & 4 != 0 {
+            text.push_str(" -o");
+        }
+        let name = &service.scheduler;
+        let flags: Vec<String> = [(0x8, "fallback"), (0x10, "port")]
+            .iter()
+            .filter(|(bit, _)| service.flags & bit != 0)
+            .map(|(_, flag)| format!("{name}-{flag}"))
+            .collect();
+        if !flags.is_empty() {
+            write!(text, " -b {}", flags.join(",")).unwrap();
+        }
+        text.push('\n');
+        for d in &service.destinations {
+            let method = match d.forwarding {
+                Forwarding::Masq | Forwarding::Local => "-m",
+                Forwarding::Tunnel => "-i",
+                Forwarding::Route => "-g",
+                Forwarding::Bypass => "bypass",
+            };
+            let address = socket(d.address, d.port);
+            let kind = match d.forwarding {
+                Forwarding::Tunnel => " --tun-type ipip",
+                _ => "",
+            };
+            writeln!(text, "-a {key} -r {address} {method} -w {}{kind}", d.weight).unwrap();
+        }
+    }
+    text
+}
+
+/// Every line of counters in the dump.
+fn counters(dump: &Dump) -> Vec<[u64; 5]> {
+    let servers = dump.services.iter().flat_map(|service| {
+        let reals = service.destinations.iter().map(|d| d.stats);
+        std::iter::once(service.stats).chain(reals)
+    });
+    let mut lines: Vec<_> = servers
+        .map(|stats| {
+            let s = stats.unwrap();
+            [
+                s.conns,
+                s.packets_in,
+                s.packets_out,
+                s.bytes_in,
+                s.bytes_out,
+            ]
+        })
+        .collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Every line of counters of `ipvsadm -Ln --stats --exact`, below its three lines of heading.
+fn counters_printed(text: &str) -> Vec<[u64; 5]> {
+    let numbers = |line: &str| {
+        let mut words = line.split_whitespace().rev();
+        let mut numbers = [(); 5].map(|()| words.next().unwrap().parse().unwrap());
+        numbers.reverse();
+        numbers
+    };
+    let mut lines: Vec<_> = text.lines().skip(3).map(numbers).collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn key(service: &Service) -> String {
+    if let Some(mark) = service.fwmark {
+        let six = match service.family {
+            Family::V4 => "",
+            Family::V6 => " -6",
+        };
+        return format!("-f {mark}{six}");
+    }
+    let kind = match service.protocol.unwrap() {
+        Proto::Tcp => "-t",
+        Proto::Udp => "-u",
+        Proto::Sctp => "--sctp-service",
+        other => panic!("{other}"),
+    };
+    let socket = socket(service.address.unwrap(), service.port.unwrap());
+    format!("{kind} {socket}")
+}
+
+fn socket(address: std::net::IpAddr, port: u16) -> String {
+    std::net::SocketAddr::new(address, port).to_string()
+}
+
+fn sorted(text: &str) -> Vec<String> {
+    let mut lines: Vec<_> = text.lines().map(|l| l.trim().to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+fn modules() -> Vec<String> {
+    let text = fs::read_to_string("/proc/modules").unwrap();
+    let mut names: Vec<_> = text
+        .lines()
+        .filter_map(|l| Some(l.split_once(' ')?.0.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Unloads `ip_vs` and its schedulers. A namespace that was deleted lets go of them a little later.
+fn unload() {
+    for _ in 0..100 {
+        let mut left: Vec<_> = modules();
+        left.retain(|m| m == "ip_vs" || m.starts_with("ip_vs_"));
+        if left.is_empty() {
+            return;
+        }
+        left.sort_by_key(|m| m == "ip_vs");
+        let line = format!("for m in {}; do rmmod $m; done; true", left.join(" "));
+        run(&["bash", "-c", &line], "");
+        thread::sleep(Duration::from_millis(100));
+    }
+    panic!("ip_vs is still in use: {:?}", modules());
+}

@@ -1,0 +1,92 @@
+//! A network namespace of one test.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{self, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use kpx::evidence::{Evidence, Item};
+use kpx::host;
+use kpx::net::Family;
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A network namespace with its loopback link up; deleted when dropped.
+pub(crate) struct Netns(String);
+
+impl Netns {
+    pub(crate) fn new() -> Self {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let netns = Self(format!("kpx-test-{}-{number}", process::id()));
+        run(&["ip", "netns", "add", &netns.0], "");
+        netns.run("ip link set lo up");
+        netns
+    }
+
+    /// Runs `command`, split at spaces, inside; returns what it printed.
+    pub(crate) fn run(&self, command: &str) -> String {
+        self.feed(command, "")
+    }
+
+    /// Runs `command`, split at spaces, inside, with `input`; returns what it printed.
+    pub(crate) fn feed(&self, command: &str, input: &str) -> String {
+        let mut line = vec!["ip", "netns", "exec", &self.0];
+        line.extend(command.split(' '));
+        run(&line, input)
+    }
+
+    /// Reads `items` live, inside.
+    pub(crate) async fn collect(&self, items: &[Item]) -> Evidence {
+        host::collect(items, &self.options()).await
+    }
+
+    /// How to read inside.
+    pub(crate) fn options(&self) -> host::Options {
+        host::Options {
+            netns: Some(self.0.clone()),
+            root: PathBuf::from("/"),
+            node: None,
+            families: vec![Family::V4, Family::V6],
+            timeout: Duration::from_secs(60),
+            kubeconfig: None,
+            context: None,
+            no_api: true,
+        }
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        run(&["ip", "netns", "del", &self.0], "");
+    }
+}
+
+/// Runs a command that must succeed; returns what it printed.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the real tools are what kpx is compared with"
+)]
+pub(crate) fn run(line: &[&str], input: &str) -> String {
+    let mut child = process::Command::new(line[0])
+        .args(&line[1..])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("cannot run {line:?}: {e}"));
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{line:?}: {} {error}",
+        output.status
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
