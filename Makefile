@@ -1,0 +1,63 @@
+# make test       everything, from nothing but a Rust toolchain on Debian: installs the tools, lints, runs the tests, those
+#                 against this machine's kernel as root, and all of them again on Debian's kernel in a virtual machine
+# make test-fast  the part that needs neither root nor packages
+
+SHELL = /bin/bash
+.SHELLFLAGS = -eu -o pipefail -c
+
+# What kpx looks at is made and checked with the first line, the virtual machine needs the second, this file the third.
+PACKAGES = iptables nftables ipset ipvsadm conntrack nfacct iproute2 procps kmod util-linux \
+	qemu-system-x86 busybox-static cpio dpkg apt \
+	shellcheck gcc libc6-dev
+
+# Packages and namespaces need root; cargo builds as whoever calls make.
+SUDO = $(if $(filter 0,$(shell id -u)),,sudo)
+
+KERNEL_TESTS = cargo test --locked --test kernel
+RUNNER = --config "target.'cfg(unix)'.runner='$(1)'"
+# Passed, and not by running nothing.
+PASSED = grep -q '^test result: ok\. [1-9]'
+
+.PHONY: test
+test: packages test-fast test-kernel test-vm
+
+.PHONY: test-fast
+test-fast:
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	cargo test --locked
+
+# On this machine's kernel, in network namespaces of the tests' own.
+.PHONY: test-kernel
+test-kernel: root
+	$(KERNEL_TESTS) $(if $(SUDO),$(call RUNNER,sudo)) -- --ignored --test-threads=1 --skip vm_ | tee target/kernel-tests.txt
+	@$(PASSED) target/kernel-tests.txt
+
+# The same program, whole, on Debian's kernel.
+.PHONY: test-vm
+test-vm:
+	shellcheck tests/vm/run tests/vm/init tests/vm/guest .ci/run
+	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1
+	@$(PASSED) target/vm/last/output
+
+# The virtual machine's first run fetches a kernel, for which the package lists must be fresh too.
+.PHONY: packages
+packages: root
+	@missing=$$(for package in $(PACKAGES); do \
+		[ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || echo $$package; \
+	done); \
+	if [ -n "$$missing" ] || [ ! -d target/vm/kernel ]; then \
+		$(SUDO) apt-get -qq update; \
+	fi; \
+	if [ -n "$$missing" ]; then \
+		echo "installing" $$missing; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing </dev/null; \
+	fi
+
+.PHONY: root
+root:
+	@[ -z "$(SUDO)" ] || command -v sudo >/dev/null || { \
+		echo "This part needs root, for packages and network namespaces: run it as root, or install sudo." >&2; \
+		echo "'make test-fast' needs neither." >&2; \
+		exit 1; \
+	}
