@@ -9,6 +9,8 @@ mod exec;
 mod files;
 mod ipvs;
 
+pub mod clock;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
