@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "report",
         "action backend check cluster desired diff evidence net node owner plan render trace",
     ),
-    ("host", "action apply evidence net"),
+    ("host", "action apply cluster evidence net"),
     ("cli", ""),
     (
         "cmd",

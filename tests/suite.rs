@@ -4,5 +4,6 @@
 
 mod architecture;
 mod bundle;
+mod cluster;
 mod frame;
 mod support;

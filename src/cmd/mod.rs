@@ -1,9 +1,7 @@
 //! One file per subcommand: gather, think, report.
 
 mod doctor;
-mod explain;
 mod failure;
-mod man;
 mod output;
 mod terminal;
 
@@ -117,18 +115,12 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
     let global = &cli.global;
     output::check(cli)?;
     match &cli.command {
-        Command::Doctor(args) => doctor::run(global, io, args).await,
-        Command::Explain { check: None } => finish(global, io, &explain::list()),
-        Command::Explain { check: Some(id) } => finish(global, io, &explain::one(id)?),
+        Command::Doctor(args) => finish(global, io, &doctor::run(global, io, args).await?),
         Command::Completions { shell } => {
             // clap_complete panics when a write fails.
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "kpx", &mut script);
             io.out.write_all(&script)?;
-            Ok(CLEAN)
-        }
-        Command::Man { page } => {
-            io.out.write_all(man::page(page.as_deref())?.as_bytes())?;
             Ok(CLEAN)
         }
     }
@@ -173,6 +165,7 @@ fn progress(global: &Global, io: &Io<'_>, items: &[Item]) -> Progress {
 
 /// Returns where and how to read, as the command line says.
 fn options(global: &Global) -> host::Options {
+    let text = |value: OsString| value.into_string().ok();
     host::Options {
         netns: global.netns.clone(),
         root: global.root.clone().unwrap_or_else(|| PathBuf::from("/")),
@@ -186,5 +179,11 @@ fn options(global: &Global) -> host::Options {
         kubeconfig: global.kubeconfig.clone(),
         context: global.context.clone(),
         no_api: global.no_api,
+        environment: host::Environment {
+            kubeconfig: std::env::var_os("KUBECONFIG"),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            service_host: std::env::var_os("KUBERNETES_SERVICE_HOST").and_then(text),
+            service_port: std::env::var_os("KUBERNETES_SERVICE_PORT").and_then(text),
+        },
     }
 }

@@ -3,7 +3,6 @@
 mod bundle;
 pub mod ipvs;
 mod item;
-mod time;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,6 @@ pub use bundle::{
     BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_within, save,
 };
 pub use item::{ITEMS, Item, Privilege};
-pub use time::{NotATime, Time};
 
 /// Everything read from one node, or the reason it could not be read.
 #[derive(Clone, Debug, Default)]
@@ -83,4 +81,18 @@ pub enum Gap {
     /// Reading or parsing went wrong.
     #[error("{0}: {1}")]
     Failed(Item, String),
+}
+
+impl Gap {
+    /// Returns the same reason for not knowing `item`, which depends on what the gap is about.
+    #[must_use]
+    pub fn about(self, item: Item) -> Self {
+        match self {
+            Self::NotApplicable(why) => Self::NotApplicable(why),
+            Self::NotCollected(_) => Self::NotCollected(item),
+            Self::Absent(_, why) => Self::Absent(item, why),
+            Self::Denied(_, why) => Self::Denied(item, why),
+            Self::Failed(_, why) => Self::Failed(item, why),
+        }
+    }
 }

@@ -13,6 +13,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Options;
+use super::cluster::Cluster;
+use super::proxy::Proxy;
 use crate::evidence::{Gap, Item, Privilege};
 
 /// What readers share during one collection.
@@ -22,6 +24,10 @@ pub(super) struct Context {
     pub(super) options: Options,
     /// Folders to look for programs in.
     pub(super) programs: Vec<PathBuf>,
+    /// The API server.
+    pub(super) cluster: Cluster,
+    /// What is known of kube-proxy.
+    pub(super) proxy: Proxy,
     netns: Option<Result<Namespace, (ErrorKind, String)>>,
 }
 
@@ -53,6 +59,8 @@ impl Context {
         Arc::new(Self {
             options: options.clone(),
             programs: programs.collect(),
+            cluster: Cluster::default(),
+            proxy: Proxy::default(),
             netns: options
                 .netns
                 .as_deref()

@@ -4,12 +4,13 @@
 //! machine through a [`Context`], print what they find as the standard tool would, and say with a
 //! [`Gap`] what they could not find.
 
+mod cluster;
 mod context;
 mod exec;
 mod files;
 mod ipvs;
-
-pub mod clock;
+mod proxy;
+mod rooted;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use futures_util::future::join_all;
 
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
+pub use cluster::Environment;
 use context::Context;
 
 /// Where and how to read.
@@ -40,6 +42,8 @@ pub struct Options {
     pub context: Option<String>,
     /// Whether to leave the API server alone.
     pub no_api: bool,
+    /// What the environment says about the cluster.
+    pub environment: Environment,
 }
 
 /// Reads `items` from this node, all at once.
@@ -96,16 +100,21 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         }
         Item::Conntrack => unread(item, "conntrack"),
         Item::Processes => unread(item, "processes"),
-        Item::ProxyConfig | Item::ProxyMode | Item::Healthz | Item::Metrics | Item::Configz => {
-            unread(item, "kube-proxy")
-        }
-        Item::ProxyLog => unread(item, "the log of kube-proxy"),
+        Item::ProxyConfig
+        | Item::ProxyMode
+        | Item::Healthz
+        | Item::Metrics
+        | Item::Configz
+        | Item::ProxyLog => proxy::read(item, context).await,
         Item::Services
         | Item::EndpointSlices
         | Item::Nodes
         | Item::ConfigMaps
         | Item::DaemonSets
-        | Item::Pods => unread(item, "the API"),
+        | Item::Pods => {
+            let node = proxy::node_name(context).await;
+            context.cluster.read(item, &node, &context.options).await
+        }
     }
 }
 

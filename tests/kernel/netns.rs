@@ -52,6 +52,7 @@ impl Netns {
             kubeconfig: None,
             context: None,
             no_api: true,
+            environment: host::Environment::default(),
         }
     }
 }

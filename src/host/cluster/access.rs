@@ -1,0 +1,286 @@
+//! Where the API server is and who kpx is to it: kubeconfigs, loaded one explicit step after the other.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use kube::Config;
+use kube::config::{
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
+    NamedCluster, NamedContext,
+};
+
+use super::Refusal;
+use crate::host::{Options, rooted};
+
+/// What the environment says about the cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// `KUBECONFIG`: files, separated by colons.
+    pub kubeconfig: Option<OsString>,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+    /// `KUBERNETES_SERVICE_HOST`, set in every pod.
+    pub service_host: Option<String>,
+    /// `KUBERNETES_SERVICE_PORT`, set in every pod.
+    pub service_port: Option<String>,
+}
+
+/// One way to the API server.
+#[derive(Debug)]
+pub(super) struct Access {
+    /// Where the credentials come from, for people.
+    pub(super) origin: String,
+    /// What the client needs.
+    pub(super) config: Config,
+    /// The proxy that the kubeconfig asks for, which kpx does not use.
+    pub(super) proxy: Option<String>,
+}
+
+/// Kubeconfigs of kubelets and admins, below the host's root: the less powerful first.
+const ON_THE_NODE: &[&str] = &[
+    "etc/kubernetes/kubelet.conf",
+    "etc/kubernetes/admin.conf",
+    "etc/kubernetes/super-admin.conf",
+    "etc/rancher/k3s/k3s.yaml",
+    "etc/rancher/rke2/rke2.yaml",
+    "var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    "var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+    "var/lib/k0s/kubelet.conf",
+    "var/lib/k0s/pki/admin.conf",
+    "var/snap/microk8s/current/credentials/client.config",
+    "var/lib/kubelet/kubeconfig",
+];
+
+/// Where a pod finds the credentials of its service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Stands in for a proxy, so that the client does not look for one in the process's environment.
+const NO_PROXY: &str = "http://unused.invalid";
+
+/// Finds the ways to the API server: the one that was asked for, or all that the node has.
+pub(super) async fn find(options: &Options) -> Result<Vec<Access>, Refusal> {
+    let env = &options.environment;
+    if options.no_api {
+        let why = "the API server is left alone: --no-api was given";
+        return Err(Refusal::NotApplicable(why.to_owned()));
+    }
+    if let Some(path) = &options.kubeconfig {
+        let access = open(std::slice::from_ref(path), options).await?;
+        return Ok(vec![access]);
+    }
+    if let Some(paths) = env.kubeconfig.as_ref().filter(|paths| !paths.is_empty()) {
+        // As kubectl does: what is not there is passed over, unless nothing is.
+        let named: Vec<_> = std::env::split_paths(paths)
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
+        let there: Vec<_> = named.iter().filter(|path| path.exists()).cloned().collect();
+        let paths = if there.is_empty() { named } else { there };
+        return Ok(vec![open(&paths, options).await?]);
+    }
+    if let Some(access) = in_cluster(options).await? {
+        return Ok(vec![access]);
+    }
+    let home = env.home.as_ref().map(|home| home.join(".kube/config"));
+    if let Some(path) = home.filter(|path| path.exists()) {
+        return Ok(vec![open(&[path], options).await?]);
+    }
+    on_the_node(options).await
+}
+
+async fn on_the_node(options: &Options) -> Result<Vec<Access>, Refusal> {
+    let mut found = Vec::new();
+    let mut refusal = None;
+    for name in ON_THE_NODE {
+        let path = options.root.join(name);
+        // A folder that may not be searched hides whether there is a file; opening it tells why.
+        if let Ok(false) = path.try_exists() {
+            continue;
+        }
+        match open_below(&path, options).await {
+            Ok(access) => found.push(access),
+            Err(why) => refusal = refusal.or(Some(why)),
+        }
+    }
+    match (found.is_empty(), refusal) {
+        (false, _) => Ok(found),
+        (true, Some(why)) => Err(why),
+        (true, None) => Err(Refusal::NotApplicable(
+            "no cluster is configured: neither --kubeconfig nor KUBECONFIG, and no ~/.kube/config or kubeconfig of a \
+             kubelet"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Opens kubeconfigs whose paths are this process's own, merged like kubectl merges them.
+async fn open(paths: &[PathBuf], options: &Options) -> Result<Access, Refusal> {
+    let mut merged = Kubeconfig::default();
+    for path in paths {
+        let next = Kubeconfig::read_from(path).map_err(|e| unreadable(path, &e))?;
+        merged = merged.merge(next).map_err(|e| unreadable(path, &e))?;
+    }
+    let names: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    load(merged, names.join(":"), options).await
+}
+
+/// Opens a kubeconfig below the host's root, whose paths are the host's.
+async fn open_below(path: &Path, options: &Options) -> Result<Access, Refusal> {
+    let root = &options.root;
+    let mut config = Kubeconfig::read_from(path).map_err(|e| unreadable(path, &e))?;
+    if root != Path::new("/") {
+        let mut files: Vec<&mut String> = Vec::new();
+        for cluster in config.clusters.iter_mut().flat_map(|c| &mut c.cluster) {
+            files.extend(&mut cluster.certificate_authority);
+        }
+        for user in config.auth_infos.iter_mut().flat_map(|u| &mut u.auth_info) {
+            files.extend(&mut user.client_certificate);
+            files.extend(&mut user.client_key);
+            files.extend(&mut user.token_file);
+        }
+        for file in files {
+            // A relative path was made absolute below the root already.
+            let inside = Path::new(&*file);
+            let inside = inside.strip_prefix(root).unwrap_or(inside);
+            if let Ok(found) = rooted::resolve(root, inside) {
+                *file = found.display().to_string();
+            }
+        }
+    }
+    load(config, path.display().to_string(), options).await
+}
+
+/// Returns the access of the pod that kpx runs in, if it runs in one with a service account.
+async fn in_cluster(options: &Options) -> Result<Option<Access>, Refusal> {
+    let env = &options.environment;
+    let (Some(host), Some(port)) = (&env.service_host, &env.service_port) else {
+        return Ok(None);
+    };
+    let token = format!("{SERVICE_ACCOUNT}/token");
+    if !Path::new(&token).exists() {
+        return Ok(None);
+    }
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
+    };
+    let name = "pod".to_owned();
+    let config = Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: name.clone(),
+            cluster: Some(Cluster {
+                server: Some(format!("https://{host}:{port}")),
+                certificate_authority: Some(format!("{SERVICE_ACCOUNT}/ca.crt")),
+                ..Cluster::default()
+            }),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name.clone(),
+            auth_info: Some(AuthInfo {
+                token_file: Some(token),
+                ..AuthInfo::default()
+            }),
+            ..NamedAuthInfo::default()
+        }],
+        contexts: vec![NamedContext {
+            name: name.clone(),
+            context: Some(Context {
+                cluster: name.clone(),
+                user: Some(name.clone()),
+                ..Context::default()
+            }),
+            ..NamedContext::default()
+        }],
+        current_context: Some(name),
+        ..Kubeconfig::default()
+    };
+    let origin = "the pod's service account".to_owned();
+    load(config, origin, options).await.map(Some)
+}
+
+async fn load(
+    mut kubeconfig: Kubeconfig,
+    origin: String,
+    options: &Options,
+) -> Result<Access, Refusal> {
+    let context = options
+        .context
+        .as_ref()
+        .or(kubeconfig.current_context.as_ref());
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|named| Some(&named.name) == context);
+    let cluster = context.and_then(|named| named.context.as_ref().map(|c| c.cluster.clone()));
+    let mut proxy = None;
+    for named in &mut kubeconfig.clusters {
+        if let Some(body) = &mut named.cluster {
+            let asked = body.proxy_url.replace(NO_PROXY.to_owned());
+            if Some(&named.name) == cluster.as_ref() {
+                proxy = asked.filter(|url| !url.is_empty());
+            }
+        }
+    }
+    let choice = KubeConfigOptions {
+        context: options.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let known: Vec<_> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &choice)
+        .await
+        .map_err(|e| match e {
+            KubeconfigError::LoadContext(name) => Refusal::Failed(format!(
+                "{origin} has no context {name:?}; it has {}",
+                if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
+                }
+            )),
+            KubeconfigError::CurrentContextNotSet => Refusal::Failed(format!(
+                "{origin} sets no current context; --context chooses one"
+            )),
+            e => Refusal::Failed(format!("{origin}: {}", root_cause(&e))),
+        })?;
+    config.proxy_url = None;
+    // Every failed read would be tried again for minutes.
+    config.default_retry = false;
+    config.connect_timeout = Some(options.timeout);
+    config.write_timeout = Some(options.timeout);
+    if config.cluster_url.scheme_str() == Some("http") {
+        // The client wants certificates even where it needs none, and not every node has a store of them.
+        config.root_cert = Some(Vec::new());
+    }
+    Ok(Access {
+        origin,
+        config,
+        proxy,
+    })
+}
+
+fn unreadable(path: &Path, error: &KubeconfigError) -> Refusal {
+    let name = path.display();
+    match error {
+        KubeconfigError::ReadConfig(e, _) if e.kind() == ErrorKind::PermissionDenied => {
+            Refusal::Denied(format!(
+                "{name} may not be read; run kpx as root, or name another with --kubeconfig"
+            ))
+        }
+        KubeconfigError::ReadConfig(e, _) => Refusal::Failed(format!("cannot read {name}: {e}")),
+        e => Refusal::Failed(format!("{name} is not a kubeconfig: {}", root_cause(e))),
+    }
+}
+
+/// Returns the innermost reason: the outer ones of this client repeat it.
+pub(super) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

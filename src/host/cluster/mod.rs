@@ -1,0 +1,372 @@
+//! The cluster's objects, from the API server.
+//!
+//! Objects are kept as the server wrote them: what kpx does not know today may matter to whoever reads the bundle
+//! tomorrow. Secrets are never asked for, and of ConfigMaps only those that configure kube-proxy.
+
+mod access;
+mod session;
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use serde::Deserialize;
+use tokio::sync::OnceCell;
+
+use super::Options;
+use crate::evidence::{Gap, Item};
+pub use access::Environment;
+use session::{Objects, Session, quote};
+
+/// ConfigMaps of kube-system that may hold kube-proxy's configuration: kubeadm's, and what others call it.
+const CONFIG_MAPS: &[&str] = &["kube-proxy", "kube-proxy-config"];
+
+/// DaemonSets of kube-system that run a service proxy: kube-proxy, and what replaces it.
+const DAEMON_SETS: &[&str] = &["kube-proxy", "cilium", "kube-router"];
+
+/// How much of a log is asked for.
+const LOG_LINES: u32 = 5000;
+
+/// The API server, reached once for all items.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    sessions: OnceCell<Result<Vec<Session>, Refusal>>,
+}
+
+/// Why the API server cannot be asked at all.
+#[derive(Clone, Debug)]
+enum Refusal {
+    NotApplicable(String),
+    Denied(String),
+    Failed(String),
+}
+
+/// Why a request failed.
+#[derive(Debug)]
+enum Trouble {
+    /// The server answered with this status.
+    Status(u16, String),
+    /// The server did not answer in time.
+    Late,
+    /// The way to the server broke.
+    Transport(String),
+    /// The answer makes no sense.
+    Answer(String),
+}
+
+impl Refusal {
+    fn gap(&self, item: Item) -> Gap {
+        match self {
+            Self::NotApplicable(why) => Gap::NotApplicable(why.clone()),
+            Self::Denied(why) => Gap::Denied(item, why.clone()),
+            Self::Failed(why) => Gap::Failed(item, why.clone()),
+        }
+    }
+}
+
+impl Trouble {
+    /// Returns the gap for having tried to `verb` `what`.
+    fn gap(self, item: Item, session: &Session, verb: &str, what: &str) -> Gap {
+        let Session { origin, server, .. } = session;
+        match self {
+            Self::Status(401, _) => session.unauthorized().gap(item),
+            Self::Status(403, message) => Gap::Denied(
+                item,
+                format!(
+                    "{verb} {what}: {message} (credentials: {origin}); deploy/rbac.yaml allows it"
+                ),
+            ),
+            Self::Status(code, message) => Gap::Failed(
+                item,
+                format!("{verb} {what}: {server} answered {code}: {message}"),
+            ),
+            Self::Late => Gap::Failed(item, format!("{verb} {what}: {server}: {}", session.late())),
+            Self::Transport(why) | Self::Answer(why) => {
+                Gap::Failed(item, format!("{verb} {what}: {server}: {why}"))
+            }
+        }
+    }
+
+    fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Status(403, _))
+    }
+}
+
+impl Cluster {
+    /// Reads `item` for the node called `node`, as one List.
+    pub(super) async fn read(
+        &self,
+        item: Item,
+        node: &str,
+        options: &Options,
+    ) -> Result<String, Gap> {
+        let mut denied = None;
+        for session in self.sessions(item, options).await? {
+            match read(session, item, node).await {
+                // A kubelet may see less than an admin whose credentials lie beside.
+                Err(gap @ Gap::Denied(..)) => denied = denied.or(Some(gap)),
+                read => return read,
+            }
+        }
+        Err(denied.unwrap_or_else(|| Gap::NotApplicable("no cluster is configured".to_owned())))
+    }
+
+    /// Returns kube-proxy's configuration from its ConfigMap, behind a comment that says so.
+    pub(super) async fn proxy_config(&self, node: &str, options: &Options) -> Result<String, Gap> {
+        #[derive(Deserialize)]
+        struct List {
+            items: Vec<ConfigMap>,
+        }
+        #[derive(Deserialize)]
+        struct ConfigMap {
+            metadata: Name,
+            data: Option<BTreeMap<String, String>>,
+        }
+        let item = Item::ProxyConfig;
+        let text = self.read(Item::ConfigMaps, node, options).await;
+        let text = text.map_err(|gap| gap.about(item))?;
+        let list: List = serde_json::from_str(&text)
+            .map_err(|e| Gap::Failed(item, format!("ConfigMaps cannot be read: {e}")))?;
+        for map in list.items {
+            for (key, value) in map.data.unwrap_or_default() {
+                if value.contains("KubeProxyConfiguration") {
+                    return Ok(format!(
+                        "# From ConfigMap kube-system/{}, key {key}; the node's own file was not found.\n{value}",
+                        map.metadata.name
+                    ));
+                }
+            }
+        }
+        let why = format!(
+            "no ConfigMap {} in kube-system holds a KubeProxyConfiguration",
+            CONFIG_MAPS.join(" or ")
+        );
+        Err(Gap::Absent(item, why))
+    }
+
+    /// Returns the end of the log of `node`'s kube-proxy pod.
+    pub(super) async fn proxy_log(&self, node: &str, options: &Options) -> Result<String, Gap> {
+        let item = Item::ProxyLog;
+        let mut denied = None;
+        for session in self.sessions(item, options).await? {
+            match log(session, item, node).await {
+                Err(gap @ Gap::Denied(..)) => denied = denied.or(Some(gap)),
+                read => return read,
+            }
+        }
+        Err(denied.unwrap_or_else(|| Gap::NotApplicable("no cluster is configured".to_owned())))
+    }
+
+    async fn sessions(&self, item: Item, options: &Options) -> Result<&[Session], Gap> {
+        let sessions = self.sessions.get_or_init(|| open(options)).await;
+        sessions
+            .as_ref()
+            .map(Vec::as_slice)
+            .map_err(|refusal| refusal.gap(item))
+    }
+}
+
+/// Tries every way to the API server at once; returns those that work.
+async fn open(options: &Options) -> Result<Vec<Session>, Refusal> {
+    let ways = access::find(options).await?;
+    let tries = ways
+        .into_iter()
+        .map(|access| Session::open(access, options.timeout));
+    let mut sessions = Vec::new();
+    let mut refusal = None;
+    for tried in join_all(tries).await {
+        match tried {
+            Ok(session) => sessions.push(session),
+            Err(why) => refusal = refusal.or(Some(why)),
+        }
+    }
+    match refusal {
+        Some(why) if sessions.is_empty() => Err(why),
+        _ => Ok(sessions),
+    }
+}
+
+async fn read(session: &Session, item: Item, node: &str) -> Result<String, Gap> {
+    let list = async |path: &str, what: &str| {
+        let read = session.list(path, "").await;
+        read.map_err(|trouble| trouble.gap(item, session, "list", what))
+    };
+    match item {
+        Item::Services => list("/api/v1/services", "services").await,
+        Item::EndpointSlices => {
+            list(
+                "/apis/discovery.k8s.io/v1/endpointslices",
+                "endpointslices.discovery.k8s.io",
+            )
+            .await
+        }
+        Item::Nodes => nodes(session, node).await,
+        Item::ConfigMaps => {
+            let path = "/api/v1/namespaces/kube-system/configmaps";
+            named(session, item, path, "configmaps", CONFIG_MAPS).await
+        }
+        Item::DaemonSets => {
+            let path = "/apis/apps/v1/namespaces/kube-system/daemonsets";
+            named(session, item, path, "daemonsets.apps", DAEMON_SETS).await
+        }
+        Item::Pods => return pods(session, node).await,
+        other => Err(Gap::NotCollected(other)),
+    }
+    .map(|objects| document(&objects, &[]))
+}
+
+/// Reads all Nodes; where that is forbidden, this one.
+async fn nodes(session: &Session, node: &str) -> Result<Objects, Gap> {
+    let item = Item::Nodes;
+    let trouble = match session.list("/api/v1/nodes", "").await {
+        Ok(nodes) => return Ok(nodes),
+        Err(trouble) if trouble.is_forbidden() => trouble,
+        Err(trouble) => return Err(trouble.gap(item, session, "list", "nodes")),
+    };
+    match session
+        .object(&format!("/api/v1/nodes/{}", quote(node)))
+        .await
+    {
+        Ok(Some(own)) => Ok(Objects {
+            items: vec![own],
+            version: String::new(),
+        }),
+        Err(own) if !own.is_forbidden() => {
+            Err(own.gap(item, session, "get", &format!("nodes {node}")))
+        }
+        Ok(None) | Err(_) => Err(trouble.gap(item, session, "list", "nodes")),
+    }
+}
+
+/// Reads the objects of kube-system that have one of `names`; one that does not exist is no gap.
+async fn named(
+    session: &Session,
+    item: Item,
+    path: &str,
+    what: &str,
+    names: &[&str],
+) -> Result<Objects, Gap> {
+    let gets = names
+        .iter()
+        .map(async |name| (name, session.object(&format!("{path}/{name}")).await));
+    let mut found = Objects::default();
+    let mut forbidden = None;
+    for (name, read) in join_all(gets).await {
+        match read {
+            Ok(object) => found.items.extend(object),
+            Err(trouble) => {
+                let only = trouble.is_forbidden();
+                let what = format!("{what} {name} in namespace kube-system");
+                let gap = trouble.gap(item, session, "get", &what);
+                if !only {
+                    return Err(gap);
+                }
+                forbidden = forbidden.or(Some(gap));
+            }
+        }
+    }
+    // A kubelet may get only what its pods mount. What kube-proxy's pod mounts is what is looked for.
+    match forbidden {
+        Some(gap) if found.items.is_empty() => Err(gap),
+        _ => Ok(found),
+    }
+}
+
+/// Reads kube-proxy's pods, on all nodes, and those of this node.
+async fn pods(session: &Session, node: &str) -> Result<String, Gap> {
+    let item = Item::Pods;
+    let here = format!("fieldSelector={}", quote(&format!("spec.nodeName={node}")));
+    let (proxies, here) = tokio::join!(
+        session.list(
+            "/api/v1/namespaces/kube-system/pods",
+            "labelSelector=k8s-app%3Dkube-proxy"
+        ),
+        session.list("/api/v1/pods", &here)
+    );
+    let mut merged = here.map_err(|trouble| {
+        let what = format!("pods of node {node}");
+        trouble.gap(item, session, "list", &what)
+    })?;
+    let mut missing = Vec::new();
+    match proxies {
+        Ok(proxies) => merged.items.extend(proxies.items),
+        // A kubelet may see its own pods and no others: kube-proxy's of this node is among them.
+        Err(trouble) if trouble.is_forbidden() => {
+            missing.push("pods of kube-proxy on other nodes: forbidden".to_owned());
+        }
+        Err(trouble) => {
+            let what = "pods of kube-proxy in namespace kube-system";
+            return Err(trouble.gap(item, session, "list", what));
+        }
+    }
+    let mut by_name = BTreeMap::new();
+    for pod in merged.items {
+        let Named { metadata } = serde_json::from_str(pod.get())
+            .map_err(|e| Gap::Failed(item, format!("a pod without a name: {e}")))?;
+        by_name.insert((metadata.namespace, metadata.name), pod);
+    }
+    let merged = Objects {
+        items: by_name.into_values().collect(),
+        version: merged.version,
+    };
+    Ok(document(&merged, &missing))
+}
+
+async fn log(session: &Session, item: Item, node: &str) -> Result<String, Gap> {
+    let pods = "/api/v1/namespaces/kube-system/pods";
+    let field = quote(&format!("spec.nodeName={node}"));
+    let query = format!("labelSelector=k8s-app%3Dkube-proxy&fieldSelector={field}");
+    let found = session
+        .list(pods, &query)
+        .await
+        .map_err(|trouble| trouble.gap(item, session, "list", "pods of kube-proxy"))?;
+    let Some(pod) = found.items.first() else {
+        let why = format!("no pod with the label k8s-app=kube-proxy runs on node {node}");
+        return Err(Gap::Absent(item, why));
+    };
+    let pod: Named = serde_json::from_str(pod.get())
+        .map_err(|e| Gap::Failed(item, format!("a pod without a name: {e}")))?;
+    let name = pod.metadata.name;
+    let path = format!("{pods}/{}/log?tailLines={LOG_LINES}", quote(&name));
+    session
+        .get(&path)
+        .await
+        .map_err(|trouble| trouble.gap(item, session, "get", &format!("pods/log {name}")))
+}
+
+#[derive(Deserialize)]
+struct Named {
+    metadata: Name,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Name {
+    name: String,
+    namespace: String,
+}
+
+/// Returns one List, an object per line; `missing` says which of them could not be read.
+fn document(objects: &Objects, missing: &[String]) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let size = objects
+        .items
+        .iter()
+        .map(|item| item.get().len() + 2)
+        .sum::<usize>();
+    let mut text = String::with_capacity(size + 200);
+    text += r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"#;
+    text += &quoted(&objects.version);
+    if !missing.is_empty() {
+        let missing: Vec<_> = missing.iter().map(|why| quoted(why)).collect();
+        text += r#","missing":["#;
+        text += &missing.join(",");
+        text.push(']');
+    }
+    text += "},\"items\":[";
+    for (index, object) in objects.items.iter().enumerate() {
+        text += if index == 0 { "\n" } else { ",\n" };
+        text += object.get();
+    }
+    text += "\n]}\n";
+    text
+}

@@ -1,0 +1,190 @@
+//! Requests to the API server.
+
+use std::error::Error as _;
+use std::fmt;
+use std::time::Duration;
+
+use kube::Client;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+use super::access::{Access, root_cause};
+use super::{Refusal, Trouble};
+
+/// Objects per page.
+const PAGE: u32 = 500;
+
+/// A client that reached the API server.
+pub(super) struct Session {
+    client: Client,
+    /// Where the credentials come from, for people.
+    pub(super) origin: String,
+    /// The API server, for people.
+    pub(super) server: String,
+    limit: Duration,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("origin", &self.origin)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Objects as the API server wrote them.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    /// The objects.
+    pub(super) items: Vec<Box<RawValue>>,
+    /// The version of the whole list.
+    pub(super) version: String,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    // Go writes an empty list as null.
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMetadata {
+    r#continue: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl Session {
+    /// Connects, and asks for the version: so that a server which is away is noticed once.
+    pub(super) async fn open(access: Access, limit: Duration) -> Result<Self, Refusal> {
+        let server = access.config.cluster_url.to_string();
+        let server = server.trim_end_matches('/').to_owned();
+        let client = Client::try_from(access.config).map_err(|e| {
+            Refusal::Failed(format!(
+                "cannot use the credentials of {}: {}",
+                access.origin,
+                root_cause(&e)
+            ))
+        })?;
+        let session = Self {
+            client,
+            origin: access.origin,
+            server,
+            limit,
+        };
+        let unreachable = |why: String| {
+            let proxy = access.proxy.as_ref().map_or(String::new(), |proxy| {
+                format!("; kpx does not use the kubeconfig's proxy {proxy}")
+            });
+            Refusal::Failed(format!(
+                "cannot reach the API server {} (from {}): {why}{proxy}",
+                session.server, session.origin
+            ))
+        };
+        match session.get("/version").await {
+            Err(Trouble::Transport(why)) => Err(unreachable(why)),
+            Err(Trouble::Late) => Err(unreachable(session.late())),
+            Err(Trouble::Status(401, _)) => Err(session.unauthorized()),
+            // Whoever answers is alive; what it refuses is told for each item.
+            Ok(_) | Err(_) => Ok(session),
+        }
+    }
+
+    /// Returns the refusal for credentials that the API server does not know.
+    pub(super) fn unauthorized(&self) -> Refusal {
+        Refusal::Denied(format!(
+            "the API server {} does not accept the credentials of {} (401 Unauthorized); they may have expired",
+            self.server, self.origin
+        ))
+    }
+
+    /// Returns why a request that took too long failed.
+    pub(super) fn late(&self) -> String {
+        format!("no answer within {:?}", self.limit)
+    }
+
+    /// Returns the body of the answer to a GET of `path`.
+    pub(super) async fn get(&self, path: &str) -> Result<String, Trouble> {
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
+        match timeout(self.limit, self.client.request_text(request)).await {
+            Err(_) => Err(Trouble::Late),
+            Ok(Ok(text)) => Ok(text),
+            Ok(Err(kube::Error::Api(status))) => Err(Trouble::Status(status.code, status.message)),
+            Ok(Err(e @ kube::Error::FromUtf8(_))) => Err(Trouble::Answer(root_cause(&e))),
+            Ok(Err(e)) => Err(Trouble::Transport(match e.source() {
+                Some(inner) => root_cause(inner),
+                None => e.to_string(),
+            })),
+        }
+    }
+
+    /// Returns the object at `path`, or `None` where there is none.
+    pub(super) async fn object(&self, path: &str) -> Result<Option<Box<RawValue>>, Trouble> {
+        match self.get(path).await {
+            Ok(text) => RawValue::from_string(text)
+                .map(Some)
+                .map_err(|e| Trouble::Answer(format!("the answer is not JSON: {e}"))),
+            Err(Trouble::Status(404, _)) => Ok(None),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Returns all objects of the collection at `path`, chosen by `query`.
+    pub(super) async fn list(&self, path: &str, query: &str) -> Result<Objects, Trouble> {
+        match self.pages(path, query, Some(PAGE)).await {
+            // The server forgot the list while it was read. Read as one page, it cannot be forgotten again.
+            Err(Trouble::Status(410, _)) => self.pages(path, query, None).await,
+            read => read,
+        }
+    }
+
+    async fn pages(&self, path: &str, query: &str, size: Option<u32>) -> Result<Objects, Trouble> {
+        let mut all = Objects::default();
+        let mut next = None;
+        loop {
+            let mut parameters: Vec<String> = Vec::new();
+            parameters.extend((!query.is_empty()).then(|| query.to_owned()));
+            parameters.extend(size.map(|size| format!("limit={size}")));
+            parameters.extend(
+                next.as_deref()
+                    .map(|token| format!("continue={}", quote(token))),
+            );
+            let text = self
+                .get(&format!("{path}?{}", parameters.join("&")))
+                .await?;
+            let page: Page = serde_json::from_str(&text)
+                .map_err(|e| Trouble::Answer(format!("the answer is not a list: {e}")))?;
+            all.items.extend(page.items.unwrap_or_default());
+            all.version = page.metadata.resource_version.unwrap_or(all.version);
+            let token = page.metadata.r#continue.filter(|token| !token.is_empty());
+            if token.is_some() && token == next {
+                let why = "the server sent the same continue token twice".to_owned();
+                return Err(Trouble::Answer(why));
+            }
+            match token {
+                Some(token) => next = Some(token),
+                None => return Ok(all),
+            }
+        }
+    }
+}
+
+/// Returns `text` as the value of a query parameter.
+pub(super) fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                quoted.push(char::from(byte));
+            }
+            _ => quoted.extend(format!("%{byte:02X}").chars()),
+        }
+    }
+    quoted
+}

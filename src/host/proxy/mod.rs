@@ -1,0 +1,307 @@
+//! The running kube-proxy: its configuration, what its two HTTP servers say, and its log.
+
+mod http;
+mod log;
+mod process;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio::sync::OnceCell;
+
+use super::context::Context;
+use super::files;
+use crate::cluster::config::ProxyConfig;
+use crate::evidence::{Gap, Item};
+use http::Silence;
+use process::Table;
+
+/// Where distributions put kube-proxy's configuration, for a node where it does not run.
+const COMMON_FILES: &[&str] = &[
+    "var/lib/kube-proxy/config.conf",
+    "var/lib/kube-proxy/kube-proxy-config.yaml",
+    "var/lib/kube-proxy/config",
+    "etc/kubernetes/kube-proxy-config.yaml",
+    "etc/kubernetes/kube-proxy/config.conf",
+];
+
+const METRICS_PORT: u16 = 10249;
+const HEALTHZ_PORT: u16 = 10256;
+
+/// What is known of kube-proxy, found once for all items.
+#[derive(Debug, Default)]
+pub(super) struct Proxy {
+    running: OnceCell<Result<Running, Gap>>,
+}
+
+/// kube-proxy as this node shows it without being asked.
+#[derive(Clone, Debug)]
+struct Running {
+    table: Table,
+    /// The configuration from its file or its command line.
+    config: Result<String, Gap>,
+    metrics: Vec<SocketAddr>,
+    healthz: Vec<SocketAddr>,
+    /// The name it gives its node, if that is not the host's.
+    hostname: Option<String>,
+}
+
+/// Reads `item`, one of the running kube-proxy's.
+pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    match item {
+        Item::ProxyConfig => config(context).await,
+        Item::ProxyLog => {
+            let root = context.options.root.clone();
+            let local = context.inside(item, async move |_| log::read(&root)).await;
+            let Err(why) = local else {
+                return local;
+            };
+            let node = node_name(context).await;
+            let asked = context.cluster.proxy_log(&node, &context.options).await;
+            asked.map_err(|gap| together(item, why, &gap))
+        }
+        Item::Healthz => {
+            let running = running(context, item).await?;
+            ask(context, item, running, "/healthz").await
+        }
+        Item::ProxyMode => {
+            let running = running(context, item).await?;
+            ask(context, item, running, "/proxyMode").await
+        }
+        Item::Metrics => {
+            let running = running(context, item).await?;
+            ask(context, item, running, "/metrics").await
+        }
+        Item::Configz => {
+            let running = running(context, item).await?;
+            ask(context, item, running, "/configz").await
+        }
+        other => Err(Gap::NotCollected(other)),
+    }
+}
+
+/// Returns the name of the Node: what was asked for, what kube-proxy calls it, or the host's name.
+pub(super) async fn node_name(context: &Arc<Context>) -> String {
+    if let Some(name) = &context.options.node {
+        return name.clone();
+    }
+    let running = running(context, Item::ProxyConfig).await;
+    if let Some(name) = running.ok().and_then(|running| running.hostname.clone()) {
+        return name;
+    }
+    host_name(&context.options.root)
+}
+
+/// Returns the host's name, as kube-proxy would turn it into a Node's.
+fn host_name(root: &Path) -> String {
+    // The kernel tells the name of the namespace that asks; in a container that is not the host's.
+    let file = std::fs::read_to_string(root.join("etc/hostname")).ok();
+    let kernel = || nix::unistd::gethostname().ok()?.into_string().ok();
+    let name = if root == Path::new("/") {
+        kernel().or(file)
+    } else {
+        file.or_else(kernel)
+    };
+    name.unwrap_or_default().trim().to_lowercase()
+}
+
+async fn running(context: &Arc<Context>, item: Item) -> Result<&Running, Gap> {
+    let look = || {
+        context.inside(Item::ProxyConfig, async |context: Arc<Context>| {
+            Ok(Running::find(&context.options.root))
+        })
+    };
+    let running = context.proxy.running.get_or_init(look).await;
+    running.as_ref().map_err(|gap| gap.clone().about(item))
+}
+
+impl Running {
+    fn find(root: &Path) -> Self {
+        let table = process::find(root);
+        let config = local_config(root, &table);
+        // A distribution's program has no file, and yet flags that say where to call.
+        let embedded = table.here.as_ref().filter(|process| process.embedded);
+        let text = match embedded {
+            Some(process) => Some(process.flags.to_config()),
+            None => config.as_ref().ok().cloned(),
+        };
+        // What cannot be parsed is told when it is parsed; here it means the defaults.
+        let parsed = text.and_then(|text| ProxyConfig::parse(&text).ok());
+        let flag = |name| {
+            let process = table.here.as_ref()?;
+            process.flags.value(name).map(str::to_owned)
+        };
+        let has_file = flag("config").is_some();
+        let port = |name| {
+            flag(name)
+                .filter(|_| !has_file)
+                .and_then(|p| p.parse().ok())
+        };
+        let parsed_ref = parsed.as_ref();
+        let metrics = parsed_ref.map(|c| c.metrics_bind_address.as_str());
+        let healthz = parsed_ref.and_then(|c| c.healthz_bind_address.as_deref());
+        let hostname = flag("hostname-override")
+            .or_else(|| parsed_ref.map(|c| c.hostname_override.clone()))
+            .map(|name| name.trim().to_lowercase())
+            .filter(|name| !name.is_empty());
+        Self {
+            metrics: addresses(metrics, port("metrics-port").unwrap_or(METRICS_PORT)),
+            healthz: addresses(healthz, port("healthz-port").unwrap_or(HEALTHZ_PORT)),
+            hostname,
+            config,
+            table,
+        }
+    }
+
+    /// Returns what is known of the process, for when its servers do not answer.
+    fn process(&self) -> String {
+        match (&self.table.here, self.table.elsewhere.as_slice()) {
+            (Some(process), _) => format!("kube-proxy (process {}) runs", process.pid),
+            (None, []) => "no process of kube-proxy is seen".to_owned(),
+            (None, [pid, ..]) => {
+                format!("kube-proxy (process {pid}) runs in another network namespace")
+            }
+        }
+    }
+}
+
+/// Returns where to call a server that was told to listen on `bind`.
+fn addresses(bind: Option<&str>, port: u16) -> Vec<SocketAddr> {
+    let v4 = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    let bind = bind.unwrap_or_default().trim();
+    let address = bind
+        .parse::<SocketAddr>()
+        .or_else(|_| bind.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)));
+    match address {
+        // On all addresses of IPv6 usually means on those of IPv4, too.
+        Ok(address) if address.ip().is_unspecified() && address.is_ipv6() => {
+            vec![
+                SocketAddr::new(v6, address.port()),
+                SocketAddr::new(v4, address.port()),
+            ]
+        }
+        Ok(address) if address.ip().is_unspecified() => vec![SocketAddr::new(v4, address.port())],
+        Ok(address) => vec![address],
+        Err(_) => vec![SocketAddr::new(v4, port), SocketAddr::new(v6, port)],
+    }
+}
+
+/// Asks kube-proxy for `path`, wherever its server may be.
+async fn ask(
+    context: &Arc<Context>,
+    item: Item,
+    running: &Running,
+    path: &'static str,
+) -> Result<String, Gap> {
+    let health = item == Item::Healthz;
+    let places = if health {
+        &running.healthz
+    } else {
+        &running.metrics
+    };
+    let mut refused = Vec::new();
+    for &address in places {
+        let asked = context.inside(item, async move |context| {
+            // A little less than the whole, so that the reason told is the exact one.
+            Ok(http::get(address, path, context.options.timeout / 10 * 9).await)
+        });
+        match asked.await? {
+            Ok(answer) if answer.status == 200 => return Ok(answer.body),
+            // An unhealthy kube-proxy says why, behind this status.
+            Ok(answer) if health && answer.status == 503 => return Ok(answer.body),
+            Ok(answer) if answer.status == 404 => {
+                let why = format!("{address} has no {path}");
+                return Err(Gap::Absent(item, why));
+            }
+            Ok(answer) => {
+                let why = format!("{address} answered {path} with status {}", answer.status);
+                return Err(Gap::Failed(item, why));
+            }
+            Err(Silence::Unreachable(e)) => refused.push(format!("{address}: {e}")),
+            Err(Silence::Broken(why)) => {
+                return Err(Gap::Failed(item, format!("{address}{path}: {why}")));
+            }
+        }
+    }
+    let why = format!(
+        "nothing answers at {}; {}",
+        refused.join(", "),
+        running.process()
+    );
+    Err(Gap::Absent(item, why))
+}
+
+/// Returns the configuration that kube-proxy runs with, from the best source there is.
+async fn config(context: &Arc<Context>) -> Result<String, Gap> {
+    let item = Item::ProxyConfig;
+    let running = running(context, item).await?;
+    let local = match &running.config {
+        Ok(text) => return Ok(text.clone()),
+        Err(gap) => gap.clone(),
+    };
+    if let Ok(text) = ask(context, Item::Configz, running, "/configz").await
+        && let Some(text) = of_configz(&text)
+    {
+        return Ok(text);
+    }
+    let node = node_name(context).await;
+    let asked = context.cluster.proxy_config(&node, &context.options).await;
+    asked.map_err(|gap| together(item, local, &gap))
+}
+
+/// Returns the configuration from what `/configz` says.
+fn of_configz(text: &str) -> Option<String> {
+    let parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
+    let inner = parts.get("kubeproxy.config.k8s.io")?.get();
+    Some(format!(
+        "# From /configz of the running kube-proxy.\n{inner}\n"
+    ))
+}
+
+/// Returns the configuration from the process's file or flags, or from the usual places.
+fn local_config(root: &Path, table: &Table) -> Result<String, Gap> {
+    let item = Item::ProxyConfig;
+    if let Some(process) = &table.here {
+        let pid = process.pid;
+        if let Some(path) = process.flags.value("config") {
+            return files::text(item, &process.file(path));
+        }
+        if process.embedded {
+            let why = format!("process {pid} has kube-proxy inside and no file for it");
+            return Err(Gap::Absent(item, why));
+        }
+        let text = process.flags.to_config();
+        return Ok(format!(
+            "# From the command line of kube-proxy (process {pid}), which has no --config.\n{text}"
+        ));
+    }
+    let paths: Vec<PathBuf> = COMMON_FILES.iter().map(|path| root.join(path)).collect();
+    if let Some(path) = paths.iter().find(|path| path.exists()) {
+        return files::text(item, path);
+    }
+    let why = "no process of kube-proxy is seen, and no file is in the usual places";
+    Err(Gap::Absent(item, why.to_owned()))
+}
+
+/// Returns the gap for a second source that gave nothing either.
+fn together(item: Item, first: Gap, second: &Gap) -> Gap {
+    let reason = match second {
+        Gap::NotApplicable(why)
+        | Gap::Absent(_, why)
+        | Gap::Denied(_, why)
+        | Gap::Failed(_, why) => why,
+        Gap::NotCollected(_) => return first,
+    };
+    match first {
+        Gap::Absent(_, why) => match second {
+            Gap::Denied(..) => Gap::Denied(item, format!("{why}; {reason}")),
+            Gap::Failed(..) => Gap::Failed(item, format!("{why}; {reason}")),
+            _ => Gap::Absent(item, format!("{why}; {reason}")),
+        },
+        first => first,
+    }
+}

@@ -1,0 +1,96 @@
+//! The process that is kube-proxy, and what its command line says.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cluster::flags::Flags;
+use crate::host::rooted;
+
+/// A process that is kube-proxy, or has it inside.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    /// The process id.
+    pub(super) pid: u32,
+    /// kube-proxy's own flags.
+    pub(super) flags: Flags,
+    /// Whether it is a distribution's program that adds flags of its own (k3s, kubelite).
+    pub(super) embedded: bool,
+    folder: PathBuf,
+}
+
+/// What the process table tells of kube-proxy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    /// The one of this network namespace.
+    pub(super) here: Option<Process>,
+    /// Those of other network namespaces.
+    pub(super) elsewhere: Vec<u32>,
+}
+
+/// Looks for kube-proxy in the process table below `root`. The calling thread must be in the network namespace.
+pub(super) fn find(root: &Path) -> Table {
+    let proc = root.join("proc");
+    let ours = fs::read_link("/proc/thread-self/ns/net").ok();
+    let mut table = Table::default();
+    let mut candidates = Vec::new();
+    // A process table that cannot be read is told by whoever reads `Item::Processes`.
+    for entry in fs::read_dir(&proc).into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let Some((flags, embedded)) = classify(root, &entry.path()) else {
+            continue;
+        };
+        let theirs = fs::read_link(entry.path().join("ns/net")).ok();
+        if ours.is_some() && theirs.is_some() && ours != theirs {
+            table.elsewhere.push(pid);
+            continue;
+        }
+        candidates.push(Process {
+            pid,
+            flags,
+            embedded,
+            folder: entry.path(),
+        });
+    }
+    table.elsewhere.sort_unstable();
+    table.here = candidates.into_iter().min_by_key(|p| (p.embedded, p.pid));
+    table
+}
+
+/// Returns kube-proxy's flags, and whether it is inside another program, if the process is one.
+fn classify(root: &Path, process: &Path) -> Option<(Flags, bool)> {
+    let line = fs::read(process.join("cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line);
+    let args: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
+    let name = args.first()?.rsplit('/').next()?;
+    match (name, args.get(1)) {
+        ("kube-proxy", _) => Some((Flags::parse(&args[1..]), false)),
+        ("hyperkube", Some(&("kube-proxy" | "proxy"))) => Some((Flags::parse(&args[2..]), false)),
+        ("k3s", Some(&("server" | "agent"))) | ("k3s-server" | "k3s-agent", _) => {
+            Some((Flags::passed_on(&args), true))
+        }
+        ("kubelite", _) => {
+            let flags = Flags::parse(&args);
+            let path = flags.value("kube-proxy-args-file")?;
+            let path = rooted::resolve(root, Path::new(path)).ok()?;
+            let text = fs::read_to_string(path).ok()?;
+            let args: Vec<_> = text.split_whitespace().collect();
+            Some((Flags::parse(&args), true))
+        }
+        _ => None,
+    }
+}
+
+impl Process {
+    /// Returns where, for kpx, the process's file `path` is.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        let path = Path::new(path);
+        if path.is_relative() {
+            return self.folder.join("cwd").join(path);
+        }
+        let root = self.folder.join("root");
+        // A circle of links is told by opening the file.
+        rooted::resolve(&root, path).unwrap_or_else(|_| root.join(path))
+    }
+}

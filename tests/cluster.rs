@@ -1,0 +1,730 @@
+//! The live readers of the cluster and of kube-proxy, against servers that behave well and badly.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use kpx::evidence::{Evidence, Gap, Item};
+use kpx::host::{Environment, Options, collect};
+use kpx::net::Family;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+const CLUSTER: &[Item] = &[
+    Item::Services,
+    Item::EndpointSlices,
+    Item::Nodes,
+    Item::ConfigMaps,
+    Item::DaemonSets,
+    Item::Pods,
+];
+
+/// What the fake API server answers: a status and a body by path and query.
+type Answers = Arc<dyn Fn(&str, &HashMap<String, String>) -> (u16, Value) + Send + Sync>;
+
+/// A fake API server, and what it was asked.
+struct Api {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Clone)]
+struct Shared {
+    answers: Answers,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Api {
+    async fn start(
+        answers: impl Fn(&str, &HashMap<String, String>) -> (u16, Value) + Send + Sync + 'static,
+    ) -> Self {
+        async fn answer(
+            State(shared): State<Shared>,
+            uri: Uri,
+            Query(query): Query<HashMap<String, String>>,
+        ) -> Response {
+            shared.asked.lock().unwrap().push(uri.to_string());
+            let (status, body) = (shared.answers)(uri.path(), &query);
+            let status = StatusCode::from_u16(status).unwrap();
+            match body {
+                Value::String(text) => (status, text).into_response(),
+                body => (status, body.to_string()).into_response(),
+            }
+        }
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let shared = Shared {
+            answers: Arc::new(answers),
+            asked: Arc::clone(&asked),
+        };
+        let router = Router::new().fallback(answer).with_state(shared);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, asked }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// A cluster where everything that kpx asks for is there.
+fn well(path: &str, query: &HashMap<String, String>) -> (u16, Value) {
+    let object = |name: &str| json!({"metadata": {"name": name, "namespace": "kube-system"}});
+    let proxy = json!({"metadata": {"name": "kube-proxy-1", "namespace": "kube-system"}});
+    match path {
+        "/version" => (200, json!({"gitVersion": "v1.36.2"})),
+        "/api/v1/services" | "/apis/discovery.k8s.io/v1/endpointslices" | "/api/v1/nodes" => {
+            (200, list(&[object("a"), object("b")]))
+        }
+        "/api/v1/namespaces/kube-system/pods" => (200, list(&[proxy])),
+        "/api/v1/pods" => {
+            let node = query.get("fieldSelector").map(String::as_str);
+            assert_eq!(node, Some("spec.nodeName=node1"));
+            (200, list(&[proxy, object("coredns")]))
+        }
+        "/api/v1/namespaces/kube-system/pods/kube-proxy-1/log" => (200, "I1120 a\n".into()),
+        "/api/v1/namespaces/kube-system/configmaps/kube-proxy" => {
+            let config = "kind: KubeProxyConfiguration\nmode: ipvs\n";
+            let data = json!({"config.conf": config});
+            (
+                200,
+                json!({"metadata": {"name": "kube-proxy"}, "data": data}),
+            )
+        }
+        "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy" => (200, object("kube-proxy")),
+        _ => status(404, "not found"),
+    }
+}
+
+fn list(items: &[Value]) -> Value {
+    json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": items})
+}
+
+fn status(code: u16, message: &str) -> (u16, Value) {
+    let body = json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
+    (code, body)
+}
+
+/// A folder that stands for a node: its root, and a kubeconfig.
+struct Node {
+    dir: TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("proc")).unwrap();
+        Self { dir }
+    }
+
+    fn with(url: &str) -> Self {
+        let node = Self::new();
+        node.write("kubeconfig", &kubeconfig(url, ""));
+        node
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A process in the node's process table.
+    fn process(&self, pid: u32, args: &[&str]) {
+        self.write(&format!("proc/{pid}/cmdline"), &(args.join("\0") + "\0"));
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            netns: None,
+            root: self.dir.path().to_owned(),
+            node: Some("node1".to_owned()),
+            families: Family::BOTH.to_vec(),
+            timeout: Duration::from_secs(10),
+            kubeconfig: Some(self.path("kubeconfig")).filter(|path| path.exists()),
+            context: None,
+            no_api: false,
+            environment: Environment::default(),
+        }
+    }
+
+    async fn read(&self, items: &[Item]) -> Evidence {
+        collect(items, &self.options()).await
+    }
+}
+
+fn kubeconfig(url: &str, more: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
+         clusters:\n- name: c\n  cluster: {{server: \"{url}\"}}\n\
+         contexts:\n- name: here\n  context: {{cluster: c, user: u}}\n{more}\n\
+         users:\n- name: u\n  user: {{token: abc}}\n"
+    )
+}
+
+fn gap(evidence: &Evidence, item: Item) -> Gap {
+    evidence.text(item).unwrap_err()
+}
+
+fn names(evidence: &Evidence, item: Item) -> Vec<String> {
+    let list: Value = serde_json::from_str(evidence.text(item).unwrap()).unwrap();
+    assert_eq!(list["kind"], "List");
+    let items = list["items"].as_array().unwrap().iter();
+    items
+        .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_cluster_is_read_and_nothing_else_is_asked_for() {
+    let api = Api::start(well).await;
+    let node = Node::with(&api.url);
+    let evidence = node.read(CLUSTER).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+    assert_eq!(names(&evidence, Item::Nodes), ["a", "b"]);
+    assert_eq!(names(&evidence, Item::ConfigMaps), ["kube-proxy"]);
+    assert_eq!(names(&evidence, Item::DaemonSets), ["kube-proxy"]);
+    // kube-proxy's pod of this node is in both lists.
+    assert_eq!(names(&evidence, Item::Pods), ["coredns", "kube-proxy-1"]);
+    let mut asked = api.asked();
+    asked.sort();
+    let expected = [
+        "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
+        "/api/v1/namespaces/kube-system/configmaps/kube-proxy-config",
+        "/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Dkube-proxy&limit=500",
+        "/api/v1/nodes?limit=500",
+        "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode1&limit=500",
+        "/api/v1/services?limit=500",
+        "/apis/apps/v1/namespaces/kube-system/daemonsets/cilium",
+        "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy",
+        "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-router",
+        "/apis/discovery.k8s.io/v1/endpointslices?limit=500",
+        "/version",
+    ];
+    assert_eq!(asked, expected);
+}
+
+#[tokio::test]
+async fn pages_are_joined_and_unknown_fields_are_kept_as_written() {
+    let api = Api::start(|path, query| match (path, query.get("continue")) {
+        ("/api/v1/services", None) => (
+            200,
+            r#"{"metadata":{"continue":"a/b+c=","resourceVersion":"7"},"items":[{"metadata":{"name":"a"},"z":1.50,"a":9007199254740993}]}"#.into(),
+        ),
+        ("/api/v1/services", Some(token)) if token == "a/b+c=" => (
+            200,
+            json!({"metadata": {"continue": "", "resourceVersion": "7"}, "items": [{"metadata": {"name": "b"}}]}),
+        ),
+        // What Go writes for an empty list.
+        ("/apis/discovery.k8s.io/v1/endpointslices", _) => (200, json!({"metadata": {}, "items": null})),
+        _ => well(path, query),
+    })
+    .await;
+    let node = Node::with(&api.url);
+    let evidence = node.read(&[Item::Services, Item::EndpointSlices]).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+    let text = evidence.text(Item::Services).unwrap();
+    assert!(text.contains(r#"{"metadata":{"name":"a"},"z":1.50,"a":9007199254740993}"#));
+    assert!(text.contains(r#""resourceVersion":"7""#));
+    assert!(names(&evidence, Item::EndpointSlices).is_empty());
+}
+
+#[tokio::test]
+async fn a_list_that_the_server_forgot_is_read_again_as_a_whole() {
+    let api = Api::start(
+        |path, query| match (path, query.get("limit"), query.get("continue")) {
+            ("/api/v1/services", Some(_), None) => (
+                200,
+                json!({"metadata": {"continue": "x"}, "items": [{"metadata": {"name": "old"}}]}),
+            ),
+            ("/api/v1/services", Some(_), Some(_)) => status(410, "too old resource version"),
+            _ => well(path, query),
+        },
+    )
+    .await;
+    let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn pages_without_end_are_noticed() {
+    let api = Api::start(|path, query| match path {
+        "/api/v1/services" => (200, json!({"metadata": {"continue": "x"}, "items": []})),
+        _ => well(path, query),
+    })
+    .await;
+    let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+    let Gap::Failed(Item::Services, why) = gap(&evidence, Item::Services) else {
+        panic!("{evidence:?}");
+    };
+    assert!(why.contains("the same continue token twice"), "{why}");
+}
+
+#[tokio::test]
+async fn what_is_forbidden_names_verb_and_resource_for_each_item() {
+    let api = Api::start(|path, query| match path {
+        "/version" => well(path, query),
+        _ => status(403, "not for you"),
+    })
+    .await;
+    let node = Node::with(&api.url);
+    let evidence = node.read(CLUSTER).await;
+    for (item, what) in [
+        (Item::Services, "list services: not for you"),
+        (
+            Item::EndpointSlices,
+            "list endpointslices.discovery.k8s.io: not for you",
+        ),
+        (Item::Nodes, "list nodes: not for you"),
+        (Item::ConfigMaps, "get configmaps kube-proxy in namespace"),
+        (Item::DaemonSets, "get daemonsets.apps kube-proxy in"),
+        (Item::Pods, "list pods of node node1: not for you"),
+    ] {
+        let gap = gap(&evidence, item);
+        let Gap::Denied(told, why) = &gap else {
+            panic!("{gap:?}");
+        };
+        assert_eq!(*told, item);
+        assert!(why.starts_with(what), "{why}");
+        assert!(why.ends_with("deploy/rbac.yaml allows it"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_kubelets_rights_give_its_own_node_and_pods() {
+    let api = Api::start(|path, query| match path {
+        "/api/v1/nodes/node1" => (200, json!({"metadata": {"name": "node1"}})),
+        "/api/v1/nodes"
+        | "/api/v1/namespaces/kube-system/pods"
+        | "/api/v1/namespaces/kube-system/configmaps/kube-proxy-config" => status(403, "no"),
+        _ => well(path, query),
+    })
+    .await;
+    let node = Node::with(&api.url);
+    let evidence = node.read(CLUSTER).await;
+    assert_eq!(names(&evidence, Item::Nodes), ["node1"]);
+    assert_eq!(names(&evidence, Item::ConfigMaps), ["kube-proxy"]);
+    let pods: Value = serde_json::from_str(evidence.text(Item::Pods).unwrap()).unwrap();
+    let missing = &pods["metadata"]["missing"][0];
+    assert_eq!(missing, "pods of kube-proxy on other nodes: forbidden");
+}
+
+#[tokio::test]
+async fn an_admins_kubeconfig_helps_where_the_kubelets_may_not() {
+    let kubelet = Api::start(|path, query| match path {
+        "/apis/discovery.k8s.io/v1/endpointslices" => status(403, "no"),
+        _ => well(path, query),
+    })
+    .await;
+    let admin = Api::start(well).await;
+    let node = Node::new();
+    node.write("etc/kubernetes/kubelet.conf", &kubeconfig(&kubelet.url, ""));
+    node.write("etc/kubernetes/admin.conf", &kubeconfig(&admin.url, ""));
+    let evidence = node.read(&[Item::Services, Item::EndpointSlices]).await;
+    assert_eq!(names(&evidence, Item::EndpointSlices), ["a", "b"]);
+    // The more powerful of the two is used for what the other cannot do alone.
+    assert!(!admin.asked().iter().any(|path| path.contains("services")));
+}
+
+#[tokio::test]
+async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() {
+    let api = Api::start(|_, _| status(401, "Unauthorized")).await;
+    let evidence = Node::with(&api.url).read(CLUSTER).await;
+    for &item in CLUSTER {
+        let gap = gap(&evidence, item);
+        assert!(matches!(gap, Gap::Denied(told, _) if told == item));
+        assert!(gap.to_string().contains("401"), "{gap}");
+    }
+    assert_eq!(api.asked(), ["/version"]);
+
+    let api = Api::start(|_, _| status(500, "etcd is away")).await;
+    let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+    let Gap::Failed(_, why) = gap(&evidence, Item::Services) else {
+        panic!("{evidence:?}");
+    };
+    let expected = format!("list services: {} answered 500: etcd is away", api.url);
+    assert_eq!(why, expected);
+
+    let api = Api::start(|_, _| (200, "<html>".into())).await;
+    let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+    let why = gap(&evidence, Item::Services).to_string();
+    assert!(why.contains("the answer is not a list"), "{why}");
+}
+
+/// An address where nothing listens.
+async fn nowhere() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// A server that takes every connection, counts them, and does nothing.
+async fn hangs() -> (SocketAddr, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let calls = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&calls);
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        loop {
+            held.push(listener.accept().await.unwrap());
+            *counted.lock().unwrap() += 1;
+        }
+    });
+    (address, calls)
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_called_once_for_all_items() {
+    let url = format!("http://{}", nowhere().await);
+    let evidence = Node::with(&url).read(CLUSTER).await;
+    for &item in CLUSTER {
+        let Gap::Failed(_, why) = gap(&evidence, item) else {
+            panic!("{evidence:?}");
+        };
+        let start = format!("cannot reach the API server {url} (from /");
+        assert!(why.starts_with(&start), "{why}");
+        assert!(why.ends_with("Connection refused (os error 111)"), "{why}");
+    }
+
+    let (address, calls) = hangs().await;
+    let node = Node::with(&format!("http://{address}"));
+    let options = Options {
+        timeout: Duration::from_millis(300),
+        ..node.options()
+    };
+    let evidence = collect(CLUSTER, &options).await;
+    for &item in CLUSTER {
+        let why = gap(&evidence, item).to_string();
+        assert!(why.ends_with("no answer within 300ms"), "{why}");
+    }
+    assert_eq!(*calls.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_context_is_chosen_by_name() {
+    let (away, api) = (nowhere().await, Api::start(well).await);
+    let node = Node::new();
+    let other = format!(
+        "- name: there\n  context: {{cluster: d, user: u}}\n\
+         clusters:\n- name: c\n  cluster: {{server: \"http://{away}\"}}\n\
+         - name: d\n  cluster: {{server: \"{}\"}}",
+        api.url
+    );
+    let text = kubeconfig("x", &other).replacen(
+        "clusters:\n- name: c\n  cluster: {server: \"x\"}\n",
+        "",
+        1,
+    );
+    let path = node.write("config", &text);
+    let mut options = Options {
+        kubeconfig: Some(path),
+        context: Some("there".to_owned()),
+        ..node.options()
+    };
+    let evidence = collect(&[Item::Services], &options).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+    options.context = Some("elsewhere".to_owned());
+    let evidence = collect(&[Item::Services], &options).await;
+    let why = gap(&evidence, Item::Services).to_string();
+    assert!(
+        why.ends_with("config has no context \"elsewhere\"; it has here, there"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn kubeconfigs_are_looked_for_in_order() {
+    let (first, second, third) = (
+        Api::start(well).await,
+        Api::start(well).await,
+        Api::start(well).await,
+    );
+    let node = Node::new();
+    let env = node.write("env", &kubeconfig(&first.url, ""));
+    node.write("home/.kube/config", &kubeconfig(&second.url, ""));
+    node.write("etc/kubernetes/admin.conf", &kubeconfig(&third.url, ""));
+    let mut options = node.options();
+    let missing = node.path("missing");
+    options.environment = Environment {
+        kubeconfig: Some(format!("{}:{}", missing.display(), env.display()).into()),
+        home: Some(node.path("home")),
+        // A pod without a service account's token is not in-cluster.
+        service_host: Some("10.96.0.1".to_owned()),
+        service_port: Some("443".to_owned()),
+    };
+    for api in [&first, &second, &third] {
+        let evidence = collect(&[Item::Services], &options).await;
+        assert!(evidence.text(Item::Services).is_ok(), "{evidence:?}");
+        assert_eq!(api.asked().len(), 2);
+        if options.environment.kubeconfig.take().is_none() {
+            options.environment.home = None;
+        }
+    }
+    fs::remove_file(node.path("etc/kubernetes/admin.conf")).unwrap();
+    let evidence = collect(&[Item::Services], &options).await;
+    assert!(matches!(
+        gap(&evidence, Item::Services),
+        Gap::NotApplicable(_)
+    ));
+    options.no_api = true;
+    options.kubeconfig = Some(env);
+    let evidence = collect(&[Item::Services], &options).await;
+    let why = gap(&evidence, Item::Services).to_string();
+    assert!(why.contains("--no-api"), "{why}");
+    assert_eq!(first.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_none_says_which_and_why() {
+    let node = Node::new();
+    for (text, reason) in [
+        ("{", "is not a kubeconfig"),
+        ("clusters: 7", "is not a kubeconfig"),
+        ("kind: Config", "sets no current context"),
+    ] {
+        let path = node.write("bad", text);
+        let options = Options {
+            kubeconfig: Some(path.clone()),
+            ..node.options()
+        };
+        let evidence = collect(&[Item::Services], &options).await;
+        let why = gap(&evidence, Item::Services).to_string();
+        assert!(why.contains(reason) && why.contains("/bad"), "{why}");
+    }
+    let options = Options {
+        kubeconfig: Some(node.path("missing")),
+        ..node.options()
+    };
+    let evidence = collect(&[Item::Services], &options).await;
+    let why = gap(&evidence, Item::Services).to_string();
+    assert!(
+        why.contains("cannot read") && why.contains("No such file"),
+        "{why}"
+    );
+}
+
+/// The client library reads proxies from the environment of the process, so this test runs itself in another one.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a test may start itself")]
+async fn a_proxy_in_the_environment_is_of_no_account() {
+    const INNER: &str = "KPX_TEST_PROXIED";
+    if std::env::var_os(INNER).is_some() {
+        let api = Api::start(well).await;
+        let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+        assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+        return;
+    }
+    let run = || {
+        Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "cluster::a_proxy_in_the_environment_is_of_no_account",
+            ])
+            .env(INNER, "1")
+            .env("HTTPS_PROXY", "not a proxy at all")
+            .env("https_proxy", "http://127.0.0.1:1")
+            .output()
+    };
+    let ran = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&ran.stdout);
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// A server that sends `answer` to whoever connects, and closes.
+async fn says(answer: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                assert!(request[..length].starts_with(b"GET /"));
+                // Whoever has heard enough hangs up.
+                stream.write_all(answer.as_bytes()).await.ok();
+            });
+        }
+    });
+    address
+}
+
+/// A node whose kube-proxy has its servers at `metrics` and `healthz`.
+fn proxied(metrics: SocketAddr, healthz: SocketAddr) -> Node {
+    let node = Node::new();
+    node.process(
+        71,
+        &["/usr/local/bin/kube-proxy", "--config=/etc/kp/config.conf"],
+    );
+    let text = format!(
+        "kind: KubeProxyConfiguration\nmode: ipvs\nhostnameOverride: Node1\n\
+         metricsBindAddress: {metrics}\nhealthzBindAddress: {healthz}\n"
+    );
+    node.write("proc/71/root/etc/kp/real.conf", &text);
+    // As in a container: the link is absolute, and leads to a file of the container.
+    let link = node.path("proc/71/root/etc/kp/config.conf");
+    std::os::unix::fs::symlink(Path::new("/etc/kp/real.conf"), link).unwrap();
+    node
+}
+
+#[tokio::test]
+async fn a_running_kube_proxy_is_read_where_its_file_says() {
+    let metrics = says(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nipv\r\n1\r\ns\r\n0\r\n\r\n"
+            .to_owned(),
+    )
+    .await;
+    let body = r#"{"nodeEligible":true,"healthy":false}"#;
+    let healthz = says(format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+    .await;
+    let node = proxied(metrics, healthz);
+    let items = [
+        Item::ProxyConfig,
+        Item::ProxyMode,
+        Item::Healthz,
+        Item::Metrics,
+    ];
+    let evidence = node.read(&items).await;
+    assert!(
+        evidence
+            .text(Item::ProxyConfig)
+            .unwrap()
+            .contains("mode: ipvs")
+    );
+    assert_eq!(evidence.text(Item::ProxyMode), Ok("ipvs"));
+    assert_eq!(evidence.text(Item::Metrics), Ok("ipvs"));
+    assert_eq!(evidence.text(Item::Healthz), Ok(body));
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off() {
+    let metrics = says("HTTP/1.1 200 OK\r\n\r\n".to_owned() + &"x".repeat(17 << 20)).await;
+    let node = proxied(metrics, metrics);
+    let evidence = node.read(&[Item::Metrics]).await;
+    let why = gap(&evidence, Item::Metrics).to_string();
+    assert!(why.ends_with("the answer is longer than 16 MiB"), "{why}");
+}
+
+#[tokio::test]
+async fn a_kube_proxy_that_does_not_answer_is_told_from_none() {
+    let (hanging, _) = hangs().await;
+    let away = nowhere().await;
+    let node = proxied(hanging, away);
+    let options = Options {
+        timeout: Duration::from_millis(300),
+        ..node.options()
+    };
+    let evidence = collect(&[Item::Metrics, Item::Healthz], &options).await;
+    let Gap::Failed(_, why) = gap(&evidence, Item::Metrics) else {
+        panic!("{evidence:?}");
+    };
+    assert!(why.contains("no complete answer within"), "{why}");
+    let Gap::Absent(_, why) = gap(&evidence, Item::Healthz) else {
+        panic!("{evidence:?}");
+    };
+    let expected = format!(
+        "nothing answers at {away}: Connection refused (os error 111); kube-proxy (process 71) runs"
+    );
+    assert_eq!(why, expected);
+}
+
+#[tokio::test]
+async fn the_node_has_the_name_that_kube_proxy_gives_it() {
+    let api = Api::start(well).await;
+    let away = nowhere().await;
+    let node = proxied(away, away);
+    node.write("kubeconfig", &kubeconfig(&api.url, ""));
+    node.write("etc/hostname", "Other\n");
+    let options = Options {
+        node: None,
+        ..node.options()
+    };
+    let evidence = collect(&[Item::Pods], &options).await;
+    assert_eq!(names(&evidence, Item::Pods), ["coredns", "kube-proxy-1"]);
+    fs::remove_dir_all(node.path("proc/71")).unwrap();
+    let evidence = collect(&[Item::ProxyLog], &options).await;
+    assert!(evidence.text(Item::ProxyLog).is_ok());
+    let asked = api.asked();
+    assert!(
+        asked
+            .iter()
+            .any(|path| path.contains("spec.nodeName%3Dother")),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn flags_stand_in_for_a_file() {
+    let node = Node::new();
+    node.process(9, &["kube-proxy", "--proxy-mode=ipvs", "--ipvs-strict-arp"]);
+    let evidence = node.read(&[Item::ProxyConfig]).await;
+    let text = evidence.text(Item::ProxyConfig).unwrap();
+    assert!(text.starts_with("# From the command line of kube-proxy (process 9)"));
+    assert!(text.contains("mode: \"ipvs\"\n") && text.contains("strictARP: true\n"));
+}
+
+#[tokio::test]
+async fn the_configuration_and_the_log_come_from_the_cluster_where_the_node_has_none() {
+    let api = Api::start(well).await;
+    let node = Node::with(&api.url);
+    // With its server's address known, no kube-proxy of the machine that runs the test is asked.
+    let away = nowhere().await;
+    node.process(
+        9,
+        &[
+            "k3s",
+            "agent",
+            &format!("--kube-proxy-arg=metrics-bind-address={away}"),
+        ],
+    );
+    let evidence = node.read(&[Item::ProxyConfig, Item::ProxyLog]).await;
+    let text = evidence.text(Item::ProxyConfig).unwrap();
+    assert!(
+        text.starts_with("# From ConfigMap kube-system/kube-proxy, key config.conf"),
+        "{text}"
+    );
+    assert!(text.ends_with("mode: ipvs\n"));
+    assert_eq!(evidence.text(Item::ProxyLog), Ok("I1120 a\n"));
+}
+
+#[tokio::test]
+async fn without_a_cluster_and_a_kube_proxy_both_are_named() {
+    let node = Node::new();
+    let away = nowhere().await;
+    node.process(
+        9,
+        &[
+            "k3s",
+            "agent",
+            &format!("--kube-proxy-arg=metrics-bind-address={away}"),
+        ],
+    );
+    let evidence = node.read(&[Item::ProxyConfig]).await;
+    let Gap::Absent(Item::ProxyConfig, why) = gap(&evidence, Item::ProxyConfig) else {
+        panic!("{evidence:?}");
+    };
+    assert!(
+        why.contains("process 9") && why.contains("no cluster is configured"),
+        "{why}"
+    );
+}
