@@ -6,4 +6,5 @@ mod architecture;
 mod bundle;
 mod cluster;
 mod frame;
+mod parse;
 mod support;

@@ -55,3 +55,30 @@ pub(crate) async fn kpx_on(name: &str, args: &[&str]) -> Ran {
     all.extend_from_slice(args);
     kpx(&all).await
 }
+
+/// Names of every recorded node, sorted.
+pub(crate) fn recordings() -> Vec<String> {
+    let dirs = std::fs::read_dir(root().join("testdata/nodes")).unwrap();
+    let mut names: Vec<_> = dirs
+        .map(|dir| dir.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Text of `file` in the recording `name`, decompressed; `None` if it was not recorded.
+pub(crate) fn recorded(name: &str, file: &str) -> Option<String> {
+    use std::io::Read as _;
+    let path = root().join("testdata/nodes").join(name).join(file);
+    let zipped = path.with_file_name(format!("{}.gz", path.file_name()?.to_str()?));
+    if zipped.exists() {
+        let mut text = String::new();
+        let file = std::fs::File::open(zipped).unwrap();
+        flate2::read::GzDecoder::new(file)
+            .read_to_string(&mut text)
+            .unwrap();
+        return Some(text);
+    }
+    path.exists()
+        .then(|| std::fs::read_to_string(path).unwrap())
+}

@@ -3,3 +3,4 @@
 pub mod model;
 pub mod names;
 pub mod parse;
+pub mod print;

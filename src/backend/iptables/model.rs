@@ -13,6 +13,10 @@ pub type Text<'a> = Cow<'a, str>;
 pub struct Ruleset<'a> {
     /// The tables.
     pub tables: Vec<Table<'a>>,
+    /// Whether the listing says that the legacy back end holds tables too.
+    pub legacy_too: bool,
+    /// Tables the listing leaves out because iptables cannot show them (`nft` can).
+    pub left_out: Vec<Text<'a>>,
 }
 
 impl<'a> Ruleset<'a> {
@@ -167,7 +171,7 @@ pub enum Match<'a> {
     Out(Maybe<Text<'a>>),
     /// `-p`.
     Protocol(Maybe<Proto>),
-    /// `-m tcp`, `-m udp` or `-m sctp` with ports; other options make the match unknown.
+    /// `-m tcp`, `-m udp` or `-m sctp` with ports or without; other options make the match unknown.
     Ports {
         /// Which of the three.
         proto: Proto,
@@ -176,6 +180,8 @@ pub enum Match<'a> {
         /// `--dport`.
         destination: Option<Maybe<PortRange>>,
     },
+    /// `-m tcp --tcp-flags`; printed behind the ports of the same `-m tcp`.
+    TcpFlags(Maybe<TcpFlags>),
     /// `-m multiport`.
     Multiport {
         /// `--sports`, `--dports` or `--ports`.
@@ -219,45 +225,40 @@ pub enum Match<'a> {
         /// The set's name.
         name: Maybe<Text<'a>>,
         /// `src` or `dst` for each dimension.
-        sides: Vec<Side>,
+        sides: Sides,
     },
     /// `-m recent`.
-    Recent(Recent<'a>),
+    Recent(Box<Recent<'a>>),
     /// `-m physdev`.
-    Physdev {
-        /// `--physdev-in`.
-        input: Option<Maybe<Text<'a>>>,
-        /// `--physdev-out`.
-        output: Option<Maybe<Text<'a>>>,
-        /// `--physdev-is-in`.
-        is_in: Option<Maybe<()>>,
-        /// `--physdev-is-out`.
-        is_out: Option<Maybe<()>>,
-        /// `--physdev-is-bridged`.
-        is_bridged: Option<Maybe<()>>,
-    },
+    Physdev(Box<Physdev<'a>>),
     /// `-m nfacct --nfacct-name`: counts, and always matches.
     Nfacct(Text<'a>),
     /// `-m ipvs`: options verbatim, for the few rules that use it.
     Ipvs(Text<'a>),
     /// `-m icmp --icmp-type` or `-m icmp6 --icmpv6-type`: the type as written.
-    Icmp(Maybe<Text<'a>>),
-    /// `-m limit` or `-m hashlimit`: options verbatim; matches until the rate is used up.
+    Icmp {
+        /// Whether it is `icmp6`.
+        v6: bool,
+        /// The type, with a code or without, or `any`.
+        kind: Maybe<Text<'a>>,
+    },
+    /// `-m limit` or `-m hashlimit`: matches until the rate is used up.
     Limit {
-        /// `limit` or `hashlimit`.
-        module: Text<'a>,
+        /// Whether it is `hashlimit`, which counts by address or port.
+        hash: bool,
         /// The options as written.
         options: Text<'a>,
     },
     /// `-m iprange`.
-    IpRange {
-        /// `--src-range`.
-        source: Option<Maybe<(IpAddr, IpAddr)>>,
-        /// `--dst-range`.
-        destination: Option<Maybe<(IpAddr, IpAddr)>>,
-    },
-    /// `-m owner`: options verbatim.
+    IpRange(Box<IpRange>),
+    /// `-m owner`: options verbatim; matches local senders only.
     Owner(Text<'a>),
+    /// `-m rpfilter`: options verbatim; matches if the way back leads out of the same link.
+    Rpfilter(Text<'a>),
+    /// `-m socket`: options verbatim; matches if a local socket would take the packet.
+    Socket(Text<'a>),
+    /// `-m pkttype --pkt-type`: `unicast`, `broadcast` or `multicast`.
+    PktType(Maybe<Text<'a>>),
     /// Anything else, word for word (`-m foo --bar 1`).
     Unknown(Text<'a>),
 }
@@ -271,6 +272,72 @@ pub enum Side {
     Destination,
     /// Either (`--ports`).
     Either,
+}
+
+/// Which ends of a packet a set is asked about, one for each of its dimensions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sides {
+    all: [Side; Self::MAX],
+    count: u8,
+}
+
+impl Sides {
+    /// `IPSET_DIM_MAX`: how many dimensions a set can have.
+    pub const MAX: usize = 6;
+
+    /// Returns the sides in `from`; `None` if a set cannot have that many.
+    pub fn new(from: &[Side]) -> Option<Self> {
+        let mut all = [Side::Either; Self::MAX];
+        all.get_mut(..from.len())?.copy_from_slice(from);
+        let count = u8::try_from(from.len()).ok()?;
+        Some(Self { all, count })
+    }
+}
+
+impl std::ops::Deref for Sides {
+    type Target = [Side];
+
+    fn deref(&self) -> &[Side] {
+        &self.all[..usize::from(self.count)]
+    }
+}
+
+/// Sets of TCP flags, bit by bit as in the header: FIN is 1.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TcpFlags {
+    /// The flags that are looked at.
+    pub mask: u8,
+    /// Those of them that must be set.
+    pub set: u8,
+}
+
+impl TcpFlags {
+    /// Names by bit, in the order iptables prints them.
+    pub const NAMES: [&'static str; 6] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG"];
+}
+
+/// `-m physdev`: which port of a bridge.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Physdev<'a> {
+    /// `--physdev-in`.
+    pub input: Option<Maybe<Text<'a>>>,
+    /// `--physdev-out`.
+    pub output: Option<Maybe<Text<'a>>>,
+    /// `--physdev-is-in`.
+    pub is_in: Option<Maybe<()>>,
+    /// `--physdev-is-out`.
+    pub is_out: Option<Maybe<()>>,
+    /// `--physdev-is-bridged`.
+    pub is_bridged: Option<Maybe<()>>,
+}
+
+/// `-m iprange`: first and last address.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct IpRange {
+    /// `--src-range`.
+    pub source: Option<Maybe<(IpAddr, IpAddr)>>,
+    /// `--dst-range`.
+    pub destination: Option<Maybe<(IpAddr, IpAddr)>>,
 }
 
 /// Which way through an interface.
@@ -390,9 +457,9 @@ pub enum Target<'a> {
         with: Option<Text<'a>>,
     },
     /// `-j DNAT`.
-    Dnat(Nat<'a>),
+    Dnat(Nat),
     /// `-j SNAT`.
-    Snat(Nat<'a>),
+    Snat(Nat),
     /// `-j MASQUERADE`.
     Masquerade {
         /// `--to-ports`.
@@ -411,6 +478,12 @@ pub enum Target<'a> {
     },
     /// `-j MARK --set-xmark`: the new mark is `(old & !mask) ^ value`.
     Mark(Mark),
+    /// `-j CONNMARK`.
+    Connmark(Connmark),
+    /// `-j CT --notrack`, or `-j NOTRACK`.
+    Notrack,
+    /// `-j TPROXY`.
+    Tproxy(Box<Tproxy>),
     /// Anything else: its name and its options word for word (`LOG --log-prefix "x "`).
     Other {
         /// The target's name.
@@ -421,12 +494,55 @@ pub enum Target<'a> {
 }
 
 /// Where a translation leads.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Nat<'a> {
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Nat {
     /// The first and last address; `None` keeps the address.
     pub addrs: Option<(IpAddr, IpAddr)>,
     /// The ports; `None` keeps the port.
     pub ports: Option<PortRange>,
-    /// Flags as written (`--random --persistent`); may be empty.
-    pub flags: Text<'a>,
+    /// How a choice is made.
+    pub flags: NatFlags,
+}
+
+/// How a translation chooses among addresses and ports.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct NatFlags {
+    /// `--random`.
+    pub random: bool,
+    /// `--random-fully`.
+    pub random_fully: bool,
+    /// `--persistent`.
+    pub persistent: bool,
+}
+
+/// What `-j CONNMARK` does with a connection's mark.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Connmark {
+    /// `--set-xmark`: the connection's mark becomes `(old & !mask) ^ value`.
+    Set(Mark),
+    /// `--save-mark`: the packet's mark is stored in the connection.
+    Save {
+        /// Bits of the packet's mark.
+        packet: u32,
+        /// Bits of the connection's mark.
+        connection: u32,
+    },
+    /// `--restore-mark`: the connection's mark is given to the packet.
+    Restore {
+        /// Bits of the packet's mark.
+        packet: u32,
+        /// Bits of the connection's mark.
+        connection: u32,
+    },
+}
+
+/// Where `-j TPROXY` leads.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Tproxy {
+    /// `--on-port`; 0 keeps the port.
+    pub port: u16,
+    /// `--on-ip`; `None` for the link's own.
+    pub addr: Option<IpAddr>,
+    /// `--tproxy-mark`.
+    pub mark: Mark,
 }

@@ -1,9 +1,364 @@
 //! `iptables-save` output to a [`Ruleset`].
+//!
+//! Both back ends' spellings are read, and those of iptables 1.4 to 1.8. What a rule says in words that the model does
+//! not have is kept as written; a line that is no part of the format is an error with its number.
 
-use super::model::Ruleset;
+mod matches;
+mod targets;
+mod words;
+
+use std::collections::HashMap;
+
+use super::model::{Chain, Counters, Match, Maybe, Policy, Rule, Ruleset, Table, Target, Text};
 use crate::evidence::{Gap, Item};
+use crate::net::{Cidr, Proto};
+use words::{Options, Word, reach, span};
 
-/// Reads the rules in `text`; `item` names them in errors.
-pub fn ruleset(item: Item, _text: &str) -> Result<Ruleset<'_>, Gap> {
-    Err(Gap::Failed(item, "not parsed yet".to_owned()))
+/// Reads `iptables-save`, with counters or without.
+pub fn ruleset(item: Item, text: &str) -> Result<Ruleset<'_>, Gap> {
+    let mut reader = Reader::default();
+    for (number, line) in (1..).zip(text.lines()) {
+        reader
+            .line(line.trim())
+            .map_err(|why| Gap::Failed(item, format!("line {number}: {why}")))?;
+    }
+    if let Some(open) = &reader.table {
+        let why = format!(
+            "cut short: table {} has no COMMIT; collect it again",
+            open.name
+        );
+        return Err(Gap::Failed(item, why));
+    }
+    Ok(reader.ruleset)
+}
+
+/// Reads one rule without its chain, as `iptables -A CHAIN` would take it.
+pub fn rule(text: &str) -> Result<Rule<'_>, String> {
+    RuleReader::default().rule(text)
+}
+
+#[derive(Default)]
+struct Reader<'a> {
+    ruleset: Ruleset<'a>,
+    /// The table that is open, without its chains.
+    table: Option<Table<'a>>,
+    chains: Vec<Chain<'a>>,
+    by_name: HashMap<&'a str, usize>,
+    /// Where the last rule went: rules of a chain follow one another.
+    last: usize,
+    rules: RuleReader<'a>,
+}
+
+impl<'a> Reader<'a> {
+    fn line(&mut self, line: &'a str) -> Result<(), String> {
+        match line.as_bytes().first() {
+            None => Ok(()),
+            Some(b'#') => {
+                self.remark(line);
+                Ok(())
+            }
+            Some(b'*') => self.open(&line[1..]),
+            Some(b':') => self.declare(&line[1..]),
+            Some(b'[' | b'-') => self.add(line),
+            Some(_) if line == "COMMIT" => self.close(),
+            Some(_) => Err(format!(
+                "expected a table, chain, rule or COMMIT, found {:?}",
+                start(line)
+            )),
+        }
+    }
+
+    fn remark(&mut self, line: &'a str) {
+        if line.contains("-legacy tables present") {
+            self.ruleset.legacy_too = true;
+        }
+        // "# Table `nat' is incompatible, use 'nft' tool."
+        let name = line.strip_prefix("# Table `").and_then(|rest| {
+            let (name, what) = rest.split_once('\'')?;
+            what.contains("incompatible").then_some(name)
+        });
+        self.ruleset.left_out.extend(name.map(Text::Borrowed));
+    }
+
+    fn open(&mut self, name: &'a str) -> Result<(), String> {
+        if let Some(open) = &self.table {
+            return Err(format!(
+                "table {name} begins before COMMIT of {}",
+                open.name
+            ));
+        }
+        self.table = Some(Table::new(name.trim(), Vec::new()));
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        let table = self.table.take();
+        let mut table = table.ok_or("COMMIT without a table")?;
+        table.chains = std::mem::take(&mut self.chains);
+        for chain in &mut table.chains {
+            chain.rules.shrink_to_fit();
+        }
+        table.chains.shrink_to_fit();
+        table.index();
+        self.by_name.clear();
+        self.last = 0;
+        self.ruleset.tables.push(table);
+        Ok(())
+    }
+
+    fn declare(&mut self, text: &'a str) -> Result<(), String> {
+        if self.table.is_none() {
+            return Err("a chain outside a table".to_owned());
+        }
+        let mut words = text.split_ascii_whitespace();
+        let name = words.next().ok_or("a chain without a name")?;
+        let policy = match words.next() {
+            Some("-") => None,
+            Some("ACCEPT") => Some(Policy::Accept),
+            Some("DROP") => Some(Policy::Drop),
+            other => {
+                let found = other.unwrap_or("nothing");
+                return Err(format!("chain {name}: {found:?} is not a policy"));
+            }
+        };
+        let counters = match words.next() {
+            Some(text) => counters(text)
+                .filter(|(_, rest)| rest.is_empty())
+                .map(|(counters, _)| counters)
+                .ok_or_else(|| format!("chain {name}: {text:?} are not counters"))?,
+            None => Counters::default(),
+        };
+        if self.by_name.insert(name, self.chains.len()).is_some() {
+            return Err(format!("chain {name} is declared twice"));
+        }
+        self.chains.push(Chain {
+            name: Text::Borrowed(name),
+            policy,
+            counters,
+            rules: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn add(&mut self, line: &'a str) -> Result<(), String> {
+        if self.table.is_none() {
+            return Err("a rule outside a table".to_owned());
+        }
+        let (counters, line) = match counters(line) {
+            Some((counters, rest)) => (Some(counters), rest.trim_start()),
+            None => (None, line),
+        };
+        let rest = line
+            .strip_prefix("-A ")
+            .ok_or_else(|| format!("expected a rule (-A CHAIN …), found {:?}", start(line)))?
+            .trim_start();
+        let (name, rest) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+        let name = name.trim_matches('"');
+        if name.is_empty() {
+            return Err("a rule without a chain".to_owned());
+        }
+        let mut rule = self
+            .rules
+            .rule(rest)
+            .map_err(|why| format!("rule of {name}: {why}"))?;
+        rule.counters = counters.or(rule.counters);
+        if self.chains.get(self.last).is_none_or(|c| c.name != name) {
+            // Input of iptables-restore may leave built-in chains undeclared.
+            self.last = *self.by_name.entry(name).or_insert_with(|| {
+                self.chains.push(Chain {
+                    name: Text::Borrowed(name),
+                    ..Chain::default()
+                });
+                self.chains.len() - 1
+            });
+        }
+        self.chains[self.last].rules.push(rule);
+        Ok(())
+    }
+}
+
+/// Reads `[PACKETS:BYTES]` at the start of `text`, and returns what follows.
+fn counters(text: &str) -> Option<(Counters, &str)> {
+    let (inside, rest) = text.strip_prefix('[')?.split_once(']')?;
+    let (packets, bytes) = inside.split_once(':')?;
+    let counters = Counters {
+        packets: packets.parse().ok()?,
+        bytes: bytes.parse().ok()?,
+    };
+    Some((counters, rest))
+}
+
+/// Returns the first characters of a line, for a message.
+fn start(line: &str) -> &str {
+    line.char_indices()
+        .nth(40)
+        .map_or(line, |(end, _)| &line[..end])
+}
+
+/// Reads rules; holds what is used again for each.
+#[derive(Default)]
+struct RuleReader<'a> {
+    words: Vec<Word<'a>>,
+    matches: Vec<Match<'a>>,
+}
+
+impl<'a> RuleReader<'a> {
+    fn rule(&mut self, text: &'a str) -> Result<Rule<'a>, String> {
+        words::split(text, &mut self.words)?;
+        let matches = &mut self.matches;
+        matches.clear();
+        let mut counters = None;
+        let mut target = None;
+        let mut rest = self.words.as_slice();
+        while let Some(first) = rest.first() {
+            let whole = rest;
+            let mut not = first.raw == "!";
+            if not {
+                rest = &rest[1..];
+            }
+            let Some((option, behind)) = rest.split_first() else {
+                return Err("nothing stands behind the last !".to_owned());
+            };
+            let reach = reach(behind);
+            let mut options = Options {
+                words: &behind[..reach],
+            };
+            rest = &behind[reach..];
+            let verbatim = || span(text, &whole[..whole.len() - rest.len()]);
+            match option.raw {
+                "-m" => {
+                    let module = options.value(&mut not).ok_or("-m without a module")?;
+                    if not || matches::read(module.raw, text, options, matches).is_none() {
+                        matches.push(Match::Unknown(verbatim()));
+                    }
+                }
+                "-j" | "-g" => {
+                    let Some(name) = options.value(&mut not).filter(|_| !not) else {
+                        return Err(format!("{} without a target", option.raw));
+                    };
+                    if target.is_some() {
+                        return Err("more than one target".to_owned());
+                    }
+                    target = Some(if option.raw == "-j" {
+                        targets::read(text, name, options)
+                    } else if options.words.is_empty() {
+                        Target::Goto(name.text())
+                    } else {
+                        return Err(format!("options behind -g {}", name.raw));
+                    });
+                }
+                "-c" => {
+                    let mut number = || options.parse(&mut not).ok_or("-c without two numbers");
+                    counters = Some(Counters {
+                        packets: number()?,
+                        bytes: number()?,
+                    });
+                }
+                name => match own(name, not, &mut options) {
+                    Some(own) => {
+                        matches.extend(own);
+                        // `-p tcp --dport 80`: the options of the protocol's own match need no -m.
+                        if !options.words.is_empty() {
+                            let module = matches.iter().rev().find_map(implied);
+                            let read =
+                                module.and_then(|m| matches::read(m, text, options, matches));
+                            if read.is_none() {
+                                matches.push(Match::Unknown(span(text, options.words)));
+                            }
+                        }
+                    }
+                    None if name.starts_with('-') => matches.push(Match::Unknown(verbatim())),
+                    None => return Err(format!("{:?} is not an option", start(name))),
+                },
+            }
+        }
+        // Exactly as long as it must be; the reader's own vector keeps its room for the next rule.
+        let mut exact = Vec::with_capacity(matches.len());
+        exact.append(matches);
+        Ok(Rule {
+            counters,
+            matches: exact,
+            target,
+        })
+    }
+}
+
+/// Reads an option of iptables itself; `Some(None)` for one that says nothing, such as `-p all`.
+#[expect(
+    clippy::option_option,
+    reason = "an option may be read and say nothing"
+)]
+fn own<'a>(name: &str, mut not: bool, options: &mut Options<'_, 'a>) -> Option<Option<Match<'a>>> {
+    let value = options.value(&mut not);
+    let cidr = || -> Option<Maybe<Cidr>> {
+        let is = value?.text().parse().ok()?;
+        Some(Maybe { not, is })
+    };
+    let link = || {
+        let is = value?.text();
+        Some(Maybe { not, is })
+    };
+    Some(Some(match name {
+        "-s" => Match::Source(cidr()?),
+        "-d" => Match::Destination(cidr()?),
+        "-i" => Match::In(link()?),
+        "-o" => Match::Out(link()?),
+        "-p" => match value?.raw {
+            "all" | "0" if !not => return Some(None),
+            name => Match::Protocol(Maybe {
+                not,
+                is: proto(name)?,
+            }),
+        },
+        _ => return None,
+    }))
+}
+
+/// Protocols that iptables names itself, besides those of [`Proto`].
+pub(super) const PROTOCOLS: [(&str, u8); 5] = [
+    ("dccp", 33),
+    ("esp", 50),
+    ("ah", 51),
+    ("ipv6-mh", 135),
+    ("udplite", 136),
+];
+
+/// Further names in `/etc/protocols` that rules of nodes use; iptables prints the number where that file is missing.
+const MORE_PROTOCOLS: [(&str, u8); 9] = [
+    ("mh", 135),
+    ("igmp", 2),
+    ("ipencap", 4),
+    ("ipv6", 41),
+    ("gre", 47),
+    ("ospf", 89),
+    ("ipip", 94),
+    ("pim", 103),
+    ("vrrp", 112),
+];
+
+fn proto(name: &str) -> Option<Proto> {
+    match name {
+        "tcp" => Some(Proto::Tcp),
+        "udp" => Some(Proto::Udp),
+        _ => name.parse().ok().or_else(|| {
+            let mut all = PROTOCOLS.iter().chain(&MORE_PROTOCOLS);
+            all.find(|(known, _)| *known == name)
+                .map(|&(_, number)| Proto::Other(number))
+        }),
+    }
+}
+
+/// Returns the module whose options may follow `-p` without a `-m`.
+fn implied(protocol: &Match<'_>) -> Option<&'static str> {
+    match protocol {
+        Match::Protocol(Maybe { not: false, is }) => match is {
+            Proto::Tcp => Some("tcp"),
+            Proto::Udp => Some("udp"),
+            Proto::Sctp => Some("sctp"),
+            Proto::Icmp => Some("icmp"),
+            Proto::Icmpv6 => Some("icmp6"),
+            Proto::Other(_) => None,
+        },
+        _ => None,
+    }
 }

@@ -1,0 +1,3 @@
+//! Parsers against the recorded nodes.
+
+mod iptables;
