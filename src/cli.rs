@@ -165,20 +165,105 @@ pub enum FamilyArg {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Say what is wrong with this node and how to mend it
+    ///
+    /// Reads the node, the cluster's objects and kube-proxy itself, runs every check over them, and prints the
+    /// problems, worst first, each with what was seen, how to mend it, and where to read more. Changes nothing.
+    ///
+    /// Further formats: short (a line per problem), junit, prom (for Prometheus, by node-exporter's textfile collector).
+    #[command(after_help = DOCTOR_EXAMPLES, after_long_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+
+    /// Explain a check: symptom, mechanism, how to verify by hand, fix, incidents
+    #[command(after_help = EXPLAIN_EXAMPLES, after_long_help = EXPLAIN_EXAMPLES)]
+    Explain {
+        /// The check, by id or name; all are listed without it
+        #[arg(value_name = "ID")]
+        check: Option<String>,
+    },
+
     /// Print a completion script
+    #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell to write for
         shell: Shell,
     },
+
+    /// Print a manual page
+    #[command(after_help = MAN_EXAMPLES, after_long_help = MAN_EXAMPLES)]
+    Man {
+        /// The page: a subcommand, or `checks` for the catalogue of checks
+        #[arg(value_name = "NAME")]
+        page: Option<String>,
+    },
 }
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  kpx doctor                             all checks on this node
+  kpx --from node1.tar.gz doctor         the same, on a bundle from elsewhere
+  kpx doctor --only MX01,sysctl          some checks: by id, name or group
+  kpx doctor --skip DP01 --fail-on warning
+  kpx doctor --wait 2m                   until nothing is wrong, or two minutes
+  kpx doctor -o prom > kpx.prom.new && mv kpx.prom.new kpx.prom
+  kpx doctor --list                      what is checked";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  kpx explain MX01                       one check
+  kpx explain                            all of them, a line each";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  kpx completions bash > /etc/bash_completion.d/kpx
+  kpx completions zsh > /usr/local/share/zsh/site-functions/_kpx
+  kpx completions fish > ~/.config/fish/completions/kpx.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  kpx man | man -l -                     this command's page
+  kpx man doctor > /usr/local/share/man/man1/kpx-doctor.1
+  kpx man checks | man -l -              every check";
 
 /// Arguments of `kpx doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Run only these checks
+    /// Run only these checks: ids, names or groups, separated by commas
     #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_ONLY")]
     pub only: Vec<String>,
+
+    /// Leave these checks out: ids, names or groups, separated by commas
+    #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_SKIP")]
+    pub skip: Vec<String>,
+
+    /// Exit with 1 from which severity on
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SEVERITY",
+        default_value_t,
+        env = "KPX_FAIL_ON"
+    )]
+    pub fail_on: FailOn,
+
+    /// Print the checks instead of running them
+    #[arg(long)]
+    pub list: bool,
+
+    /// Look again until nothing is wrong, at most this long
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from", env = "KPX_WAIT")]
+    pub wait: Option<Duration>,
+}
+
+/// From which severity on `kpx doctor` exits with 1.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub enum FailOn {
+    /// Traffic is, or will be, lost
+    #[default]
+    Error,
+    /// The same, or a risk
+    Warning,
+    /// Whatever is found
+    Never,
 }
 
 /// Reads a duration: a number with `ms`, `s`, `m` or `h`.

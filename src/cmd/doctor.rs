@@ -1,30 +1,126 @@
 //! `kpx doctor`
 
-use color_eyre::eyre::eyre;
+use std::time::{Duration, Instant};
 
-use super::failure::{Failure, Hint as _};
-use super::{Io, gather};
-use crate::check::{self, Check, Facts};
-use crate::cli::{DoctorArgs, Global};
+use super::failure::Failure;
+use super::output::{Extra, finish_as};
+use super::{Io, finish, gather};
+use crate::check::{self, Check, Facts, Severity};
+use crate::cli::{DoctorArgs, FailOn, Global};
+use crate::evidence::{Evidence, Time};
+use crate::host::clock;
 use crate::node::NodeSnapshot;
-use crate::report::doctor::DoctorReport;
+use crate::render::Report as _;
+use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE};
+use crate::report::explain::CheckList;
+
+/// How long to wait between two looks of `--wait`.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// What the doctor prints beside the formats every command has.
+const FORMATS: &[Extra<DoctorReport>] = &[
+    ("short", |report, _| report.short()),
+    ("junit", |report, _| report.junit()),
+    ("prom", |report, _| report.prom()),
+];
 
 pub(super) async fn run(
     global: &Global,
-    io: &Io<'_>,
+    io: &mut Io<'_>,
     args: &DoctorArgs,
-) -> Result<DoctorReport, Failure> {
-    let checks = select(&args.only).hint("`kpx doctor --list` names them")?;
-    let items: Vec<_> = check::needs(&checks).into_iter().collect();
-    let evidence = gather(global, io, &items).await?;
-    let node = NodeSnapshot::new(&evidence);
-    Ok(DoctorReport::new(checks, &Facts { node: &node }))
+) -> Result<u8, Failure> {
+    let checks = select(args)?;
+    if args.list {
+        return finish(global, io, &CheckList::new(checks));
+    }
+    let started = Instant::now();
+    loop {
+        let report = look(global, io, args, &checks).await?;
+        let waited = started.elapsed();
+        match args.wait {
+            Some(most) if report.exit() != 0 && waited < most => {
+                clock::pause(PAUSE.min(most.saturating_sub(waited))).await;
+            }
+            _ => return finish_as(global, io, &report, FORMATS),
+        }
+    }
 }
 
-fn select(only: &[String]) -> Result<Vec<&'static Check>, Failure> {
-    if let Some(id) = only.iter().find(|id| check::all().all(|c| c.id != **id)) {
-        return Err(eyre!("there is no check named {id}").into());
+async fn look(
+    global: &Global,
+    io: &Io<'_>,
+    args: &DoctorArgs,
+    checks: &[&'static Check],
+) -> Result<DoctorReport, Failure> {
+    let mut items = check::needs(checks);
+    items.extend(HEAD);
+    if args.only.is_empty() {
+        items.extend(HEAD_WHOLE);
     }
-    let wanted = |check: &&Check| only.is_empty() || only.iter().any(|id| id == check.id);
-    Ok(check::all().filter(wanted).collect())
+    let items: Vec<_> = items.into_iter().collect();
+    let evidence = gather(global, io, &items).await?;
+    let node = NodeSnapshot::new(&evidence);
+    let now = match &global.from {
+        Some(_) => taken(&evidence, &node),
+        None => Some(clock::now()),
+    };
+    let facts = Facts {
+        node: &node,
+        name: global
+            .node
+            .as_deref()
+            .or_else(|| evidence.manifest()?.node.as_deref()),
+        now,
+    };
+    let fail_on = match args.fail_on {
+        FailOn::Error => Some(Severity::Error),
+        FailOn::Warning => Some(Severity::Warning),
+        FailOn::Never => None,
+    };
+    Ok(DoctorReport::new(checks, &facts, fail_on))
+}
+
+/// Returns when a bundle was made: by its manifest, or else by kube-proxy's clock at that moment.
+fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time> {
+    let manifest = evidence.manifest().map(|manifest| manifest.time.as_str());
+    let health = node.health().ok();
+    let health = health.and_then(|health| health.current_time.as_deref());
+    manifest.or(health)?.parse().ok()
+}
+
+fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
+    let chosen = match args.only.as_slice() {
+        [] => check::all().collect(),
+        words => named(words)?,
+    };
+    let skipped = named(&args.skip)?;
+    let left: Vec<_> = chosen
+        .into_iter()
+        .filter(|check| skipped.iter().all(|skipped| skipped.id != check.id))
+        .collect();
+    if left.is_empty() {
+        return Err(Failure::usage("--only and --skip leave no check to run"));
+    }
+    Ok(left)
+}
+
+/// Returns the checks that `words` name, each once, in the doctor's order.
+fn named(words: &[String]) -> Result<Vec<&'static Check>, Failure> {
+    let mut ids = Vec::new();
+    for word in words {
+        let found = check::named(word.trim());
+        if found.is_empty() {
+            return Err(nobody(word));
+        }
+        ids.extend(found.iter().map(|check| check.id));
+    }
+    Ok(check::all()
+        .filter(|check| ids.contains(&check.id))
+        .collect())
+}
+
+/// Returns the complaint about a check that does not exist.
+pub(super) fn nobody(word: &str) -> Failure {
+    Failure::usage(format!("there is no check or group named {word}"))
+        .with_hint("`kpx doctor --list` names them")
 }

@@ -55,6 +55,14 @@ impl Failure {
             code: USAGE,
         }
     }
+
+    /// Adds advice.
+    pub(super) fn with_hint(self, hint: &'static str) -> Self {
+        Self {
+            hint: Some(hint),
+            ..self
+        }
+    }
 }
 
 /// Adds advice to a failure.

@@ -1,7 +1,9 @@
 //! One file per subcommand: gather, think, report.
 
 mod doctor;
+mod explain;
 mod failure;
+mod man;
 mod output;
 mod terminal;
 
@@ -115,12 +117,18 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
     let global = &cli.global;
     output::check(cli)?;
     match &cli.command {
-        Command::Doctor(args) => finish(global, io, &doctor::run(global, io, args).await?),
+        Command::Doctor(args) => doctor::run(global, io, args).await,
+        Command::Explain { check: None } => finish(global, io, &explain::list()),
+        Command::Explain { check: Some(id) } => finish(global, io, &explain::one(id)?),
         Command::Completions { shell } => {
             // clap_complete panics when a write fails.
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "kpx", &mut script);
             io.out.write_all(&script)?;
+            Ok(CLEAN)
+        }
+        Command::Man { page } => {
+            io.out.write_all(man::page(page.as_deref())?.as_bytes())?;
             Ok(CLEAN)
         }
     }

@@ -12,8 +12,8 @@ pub(super) type Extra<R> = (&'static str, fn(&R, Style) -> String);
 /// Complains about an `--output` that the command does not have, before anything is read.
 pub(super) fn check(cli: &Cli) -> Result<(), Failure> {
     let extra: &[&str] = match &cli.command {
-        Command::Doctor(_) => &["short", "junit", "prom"],
-        Command::Completions { .. } => &[],
+        Command::Doctor(args) if !args.list => &["short", "junit", "prom"],
+        _ => &[],
     };
     match cli.global.output.as_deref() {
         Some(name) if Format::named(name).is_none() && !extra.contains(&name) => {

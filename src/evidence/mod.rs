@@ -3,6 +3,7 @@
 mod bundle;
 pub mod ipvs;
 mod item;
+mod time;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ pub use bundle::{
     BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_within, save,
 };
 pub use item::{ITEMS, Item, Privilege};
+pub use time::{NotATime, Time};
 
 /// Everything read from one node, or the reason it could not be read.
 #[derive(Clone, Debug, Default)]

@@ -12,6 +12,8 @@ mod ipvs;
 mod proxy;
 mod rooted;
 
+pub mod clock;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

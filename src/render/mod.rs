@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-pub use page::{Page, Style, terminal_width};
+pub use page::{Page, Style, Tone, terminal_width};
 pub use progress::Progress;
 
 /// A result that can be printed for people or serialised for programs.

@@ -78,8 +78,81 @@ impl Page {
         writeln!(self.text, "{line}").expect("writing to a String does not fail");
     }
 
+    /// Adds `text`, wrapped to the width: the first line behind `lead`, the others indented as far.
+    ///
+    /// Words are never broken; one that does not fit gets a line of its own.
+    pub fn para(&mut self, lead: &str, text: &str) {
+        let indent = " ".repeat(lead.chars().count());
+        let width = usize::from(self.style.width).max(indent.len() + 20);
+        let mut line = lead.to_owned();
+        let mut empty = true;
+        for word in text.split_ascii_whitespace() {
+            let length = line.chars().count() + usize::from(!empty) + word.chars().count();
+            if !empty && length > width {
+                self.line(line.trim_end());
+                line.clone_from(&indent);
+                empty = true;
+            }
+            if !empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            empty = false;
+        }
+        self.line(line.trim_end());
+    }
+
+    /// Adds a line, cut to the width.
+    pub fn cut(&mut self, line: &str) {
+        let width = usize::from(self.style.width);
+        if line.chars().count() <= width || self.style.wide {
+            return self.line(line);
+        }
+        let dots = if self.style.ascii { "..." } else { "…" };
+        let keep = width.saturating_sub(dots.chars().count());
+        let kept: String = line.chars().take(keep).collect();
+        self.line(&format!("{}{dots}", kept.trim_end()));
+    }
+
+    /// Returns `text` in the colour of `tone`, where colour may be used.
+    pub fn paint(&self, tone: Tone, text: &str) -> String {
+        if self.style.color {
+            format!("\x1b[{}m{text}\x1b[0m", tone.code())
+        } else {
+            text.to_owned()
+        }
+    }
+
     /// Returns the finished text.
     pub fn into_text(self) -> String {
         self.text
+    }
+}
+
+/// What a colour stands for; the words say the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Tone {
+    /// Wrong.
+    Bad,
+    /// A risk.
+    Doubtful,
+    /// In order.
+    Good,
+    /// Not known.
+    Unclear,
+    /// A title.
+    Strong,
+}
+
+impl Tone {
+    /// Returns the parameters of the escape sequence (SGR).
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Bad => "1;31",
+            Self::Doubtful => "1;33",
+            Self::Good => "1;32",
+            Self::Unclear => "1;35",
+            Self::Strong => "1",
+        }
     }
 }

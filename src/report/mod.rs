@@ -1,6 +1,7 @@
 //! What each command found, ready to print or serialise.
 
 pub mod doctor;
+pub mod explain;
 
 /// Exit status: nothing wrong, or done.
 pub const CLEAN: u8 = 0;

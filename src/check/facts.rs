@@ -1,0 +1,171 @@
+//! What a check may look at, and what many of them ask first.
+
+use std::net::IpAddr;
+
+use crate::backend::Mode;
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::{ConfigMap, Node};
+use crate::evidence::{Gap, Item, Time};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+
+/// What [`Facts::mode`] reads.
+pub const MODE: &[Item] = &[Item::ProxyMode, Item::ProxyConfig, Item::ConfigMaps];
+
+/// What a check may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The node under examination.
+    pub node: &'a NodeSnapshot<'a>,
+    /// The Node object's name, where it was given.
+    pub name: Option<&'a str>,
+    /// When the node was looked at, where that is known.
+    pub now: Option<Time>,
+}
+
+/// Where the configured mode was read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ModeSource {
+    /// The file kube-proxy runs with.
+    File,
+    /// The ConfigMap.
+    ConfigMap,
+}
+
+impl ModeSource {
+    /// Returns what to call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "kube-proxy's config.conf",
+            Self::ConfigMap => "ConfigMap kube-system/kube-proxy",
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// Returns the mode kube-proxy runs in: what it reports, or what it is configured for when it does not answer.
+    pub fn mode(&self) -> Result<Mode, Gap> {
+        self.reported().or_else(|_| Ok(self.configured()?.0))
+    }
+
+    /// Returns the mode kube-proxy reports.
+    pub fn reported(&self) -> Result<Mode, Gap> {
+        let text = self.node.proxy_mode()?;
+        Mode::named(text).ok_or_else(|| {
+            Gap::Failed(
+                Item::ProxyMode,
+                format!("{text:?} is not a mode that kpx knows"),
+            )
+        })
+    }
+
+    /// Returns the mode kube-proxy is configured for, and where that is written.
+    pub fn configured(&self) -> Result<(Mode, ModeSource), Gap> {
+        match self.node.proxy_config() {
+            Ok(config) => Ok((mode_of(config, Item::ProxyConfig)?, ModeSource::File)),
+            Err(gap) => match self.config_map() {
+                Ok(config) => Ok((mode_of(&config, Item::ConfigMaps)?, ModeSource::ConfigMap)),
+                Err(_) => Err(gap),
+            },
+        }
+    }
+
+    /// Returns the configuration in kube-proxy's ConfigMap.
+    pub fn config_map(&self) -> Result<ProxyConfig, Gap> {
+        let maps = self.node.config_maps()?;
+        let text = maps
+            .iter()
+            .filter(|map: &&ConfigMap| map.metadata.name.starts_with("kube-proxy"))
+            // `config` is the key on EKS.
+            .find_map(|map| {
+                map.data
+                    .get("config.conf")
+                    .or_else(|| map.data.get("config"))
+            })
+            .ok_or_else(|| {
+                let none = "no ConfigMap of kube-proxy holds a configuration";
+                Gap::Absent(Item::ConfigMaps, none.to_owned())
+            })?;
+        ProxyConfig::parse(text).map_err(|gap| Gap::Failed(Item::ConfigMaps, gap.to_string()))
+    }
+
+    /// Returns the name of this Node: the one given, kube-proxy's own override, or that of the Node with this node's
+    /// addresses.
+    pub fn node_name(&self) -> Option<String> {
+        if let Some(name) = self.name {
+            return Some(name.to_owned());
+        }
+        if let Ok(config) = self.node.proxy_config() {
+            let name = config.hostname_override.trim();
+            if !name.is_empty() {
+                return Some(name.to_lowercase());
+            }
+        }
+        let nodes = self.node.nodes().ok()?;
+        let mut ours = nodes.iter().filter(|node| self.is_here(node));
+        let first = ours.next()?;
+        ours.next().is_none().then(|| first.metadata.name.clone())
+    }
+
+    fn is_here(&self, node: &Node) -> bool {
+        let Ok(addresses) = self.node.addresses() else {
+            return false;
+        };
+        let theirs = node.status.addresses.iter();
+        theirs
+            .filter_map(|address| address.address.parse::<IpAddr>().ok())
+            .any(|ip| addresses.all.iter().any(|address| address.addr.addr == ip))
+    }
+
+    /// Returns this node's Node object.
+    pub fn this_node(&self) -> Result<&Node, Gap> {
+        let nodes = self.node.nodes()?;
+        let name = self.node_name();
+        let none = || {
+            let which = name.as_deref().unwrap_or("this node");
+            Gap::Absent(Item::Nodes, format!("there is no Node for {which}"))
+        };
+        nodes
+            .iter()
+            .find(|node| Some(&node.metadata.name) == name.as_ref())
+            .ok_or_else(none)
+    }
+
+    /// Returns the version of kube-proxy.
+    pub fn version(&self) -> Result<crate::cluster::version::ProxyVersion, Gap> {
+        self.node.proxy_version(self.node_name().as_deref())
+    }
+
+    /// Returns which families Services or pods use here.
+    pub fn families(&self) -> Result<Vec<Family>, Gap> {
+        let services = self.node.services();
+        let node = self.this_node();
+        let config = self.node.proxy_config();
+        if let (Err(gap), Err(_), Err(_)) = (&services, &node, &config) {
+            return Err(gap.clone());
+        }
+        let pods = node.iter().flat_map(|node| node.spec.pod_cidrs.iter());
+        let services = services.iter().flat_map(|all| all.iter());
+        let text: Vec<&String> = pods
+            .chain(config.iter().map(|config| &config.cluster_cidr))
+            .chain(services.flat_map(|service| &service.spec.cluster_ips))
+            .collect();
+        // Only IPv6 addresses have colons.
+        let uses = |family: &Family| {
+            text.iter().any(|text| match family {
+                Family::V4 => text.contains('.'),
+                Family::V6 => text.contains(':'),
+            })
+        };
+        Ok(Family::BOTH.into_iter().filter(uses).collect())
+    }
+}
+
+fn mode_of(config: &ProxyConfig, item: Item) -> Result<Mode, Gap> {
+    match config.mode.as_str() {
+        // kube-proxy's default on Linux.
+        "" => Ok(Mode::Iptables),
+        name => Mode::named(name)
+            .ok_or_else(|| Gap::Failed(item, format!("mode {name:?} is not one that kpx knows"))),
+    }
+}

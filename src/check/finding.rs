@@ -1,0 +1,251 @@
+//! What a check found, and what shows it.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+use super::Severity;
+use crate::net::Family;
+
+/// One fact that breaks a check.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What the finding is about: a sysctl, a service, a chain.
+    pub subject: String,
+    /// What was seen, and what was expected. Findings with the same message are told together.
+    pub message: String,
+    /// What it was seen in.
+    pub evidence: Vec<Proof>,
+    /// What mends it; the check's own words if unset.
+    pub fix: Option<Fix>,
+}
+
+/// What mends a finding.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Fix {
+    /// In words.
+    pub text: String,
+    /// As a command of a standard tool, where one is safe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+impl Finding {
+    /// Returns a finding without evidence.
+    pub fn new(severity: Severity, subject: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity,
+            subject: subject.into(),
+            message: message.into(),
+            evidence: Vec::new(),
+            fix: None,
+        }
+    }
+
+    /// Adds what the finding was seen in.
+    #[must_use]
+    pub fn seen(mut self, evidence: impl IntoIterator<Item = Proof>) -> Self {
+        self.evidence.extend(evidence);
+        self
+    }
+
+    /// Says in words what mends it.
+    #[must_use]
+    pub fn mend(mut self, text: impl Into<String>) -> Self {
+        self.fix = Some(Fix {
+            text: text.into(),
+            command: None,
+        });
+        self
+    }
+
+    /// Says in words what mends it, and the command that does.
+    #[must_use]
+    pub fn mend_by(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
+        self.fix = Some(Fix {
+            text: text.into(),
+            command: Some(command.into()),
+        });
+        self
+    }
+}
+
+/// Something a finding was seen in. Its text is what people read; programs also get the parts.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Proof {
+    /// A chain of iptables.
+    Chain {
+        /// The family.
+        family: Family,
+        /// The table.
+        table: String,
+        /// The chain.
+        chain: String,
+        /// How many rules it holds.
+        rules: usize,
+    },
+    /// A rule of iptables.
+    Rule {
+        /// The family.
+        family: Family,
+        /// The table.
+        table: String,
+        /// The rule as `iptables-save` prints it.
+        rule: String,
+    },
+    /// An object of one of the kernel's tables.
+    Object {
+        /// `virtual-server`, `ipset`, `nft-table`, ….
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// An address of a link.
+    Address {
+        /// The link.
+        link: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// A link, there or not.
+    Link {
+        /// The name.
+        link: String,
+        /// Its kind and state, or that it is missing.
+        state: String,
+    },
+    /// A kernel setting.
+    Sysctl {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// A kernel module.
+    Module {
+        /// The name.
+        module: String,
+        /// Where it stands.
+        standing: String,
+    },
+    /// A setting of kube-proxy.
+    Setting {
+        /// Where it was read.
+        source: String,
+        /// The setting.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// A line of a log.
+    Log(String),
+    /// Anything else worth knowing.
+    Note(String),
+}
+
+impl Proof {
+    /// Returns the kind's name and the parts that programs get.
+    fn parts(&self) -> (&'static str, Vec<(&'static str, String)>) {
+        match self {
+            Self::Chain {
+                family,
+                table,
+                chain,
+                rules,
+            } => (
+                "chain",
+                vec![
+                    ("family", family.to_string()),
+                    ("table", table.clone()),
+                    ("chain", chain.clone()),
+                    ("rules", rules.to_string()),
+                ],
+            ),
+            Self::Rule {
+                family,
+                table,
+                rule,
+            } => (
+                "rule",
+                vec![
+                    ("family", family.to_string()),
+                    ("table", table.clone()),
+                    ("rule", rule.clone()),
+                ],
+            ),
+            Self::Object { what, name } => (what, vec![("name", name.clone())]),
+            Self::Address { link, address } => (
+                "address",
+                vec![("link", link.clone()), ("address", address.to_string())],
+            ),
+            Self::Link { link, state } => (
+                "link",
+                vec![("link", link.clone()), ("state", state.clone())],
+            ),
+            Self::Sysctl { key, value } => (
+                "sysctl",
+                vec![("key", key.clone()), ("value", value.clone())],
+            ),
+            Self::Module { module, standing } => (
+                "module",
+                vec![("module", module.clone()), ("standing", standing.clone())],
+            ),
+            Self::Setting { source, key, value } => (
+                "setting",
+                vec![
+                    ("source", source.clone()),
+                    ("key", key.clone()),
+                    ("value", value.clone()),
+                ],
+            ),
+            Self::Log(_) => ("log", Vec::new()),
+            Self::Note(_) => ("note", Vec::new()),
+        }
+    }
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chain {
+                family,
+                table,
+                chain,
+                rules,
+            } => {
+                let s = if *rules == 1 { "" } else { "s" };
+                write!(f, "{family} {table} {chain} ({rules} rule{s})")
+            }
+            Self::Rule {
+                family,
+                table,
+                rule,
+            } => write!(f, "{family} {table} {rule}"),
+            Self::Object { what, name } => write!(f, "{what} {name}"),
+            Self::Address { link, address } => write!(f, "{address} on {link}"),
+            Self::Link { link, state } => write!(f, "{link}: {state}"),
+            Self::Sysctl { key, value } => write!(f, "{key} = {value}"),
+            Self::Module { module, standing } => write!(f, "module {module}: {standing}"),
+            Self::Setting { source, key, value } => write!(f, "{source}: {key}: {value}"),
+            Self::Log(text) | Self::Note(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Serialize for Proof {
+    /// Writes `{"kind": …, "text": …}` and the parts.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (kind, parts) = self.parts();
+        let mut object = serializer.serialize_struct("Proof", 2 + parts.len())?;
+        object.serialize_field("kind", kind)?;
+        object.serialize_field("text", &self.to_string())?;
+        for (name, value) in &parts {
+            object.serialize_field(name, value)?;
+        }
+        object.end()
+    }
+}

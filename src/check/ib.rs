@@ -1,0 +1,157 @@
+//! IB: the back ends of iptables.
+
+use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use crate::backend::iptables::model::{Chain, Ruleset};
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+use crate::node::Store;
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "IB01",
+    name: "one-backend",
+    severity: Severity::Error,
+    title: "Only one back end of iptables holds kube-proxy's rules",
+    symptom: "Connections are masqueraded twice, go to pods that are long gone, or are rejected though the visible rules allow them.",
+    why: "iptables has two stores in the kernel, legacy and nft, and a packet goes through both. Rules that one tool \
+          wrote are invisible to the other, so kube-proxy's rules in the store it no longer uses are never updated, and \
+          still apply.",
+    verify: "Look into both; only one may hold KUBE-SVC, KUBE-SERVICES or KUBE-POSTROUTING rules. The one with moving \
+             counters is not always the right one: both see the packets.",
+    commands: &[
+        "iptables --version",
+        "iptables-legacy-save -c | grep -c KUBE-; iptables-nft-save -c | grep -c KUBE-",
+    ],
+    fix: "Find out which back end kube-proxy's image uses (it follows the chain KUBE-IPTABLES-HINT), then remove its \
+          chains from the other one, jumps first, with that back end's own tools; or drain and reboot the node.",
+    incidents: &[
+        "kubernetes/kubernetes#71305",
+        "cilium/cilium#28258: POSTROUTING twice",
+    ],
+    needs: &[&[
+        Item::Iptables4,
+        Item::Iptables6,
+        Item::IptablesLegacy4,
+        Item::IptablesLegacy6,
+        Item::IptablesNft4,
+        Item::IptablesNft6,
+        Item::IptablesVersion,
+        Item::Modules,
+        Item::ModulesBuiltin,
+    ]],
+    caused_by: &[],
+    run: one_backend,
+}];
+
+fn one_backend(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Vec::new();
+    for family in Family::BOTH {
+        let (used, idle) = stores(facts);
+        let in_use = match facts.node.iptables(Store::InUse, family) {
+            Ok(rules) => written(rules, family),
+            // Without ip6tables on the node the question is IPv4's alone.
+            Err(Gap::Absent(..)) if family == Family::V6 => continue,
+            Err(gap) => return Err(gap),
+        };
+        // Rules in one store alone are what should be, whatever the other holds of others' rules.
+        if in_use.is_empty() {
+            continue;
+        }
+        let other = match facts.node.iptables(idle, family) {
+            Ok(rules) => written(rules, family),
+            Err(_) if idle == Store::Legacy && no_legacy(facts, family) => continue,
+            Err(gap) => return Err(gap),
+        };
+        if other.is_empty() {
+            continue;
+        }
+        let message = format!(
+            "kube-proxy's chains are in both back ends: {} in {}, {} in {}",
+            in_use.len(),
+            name(used),
+            other.len(),
+            name(idle)
+        );
+        findings.push(Finding::new(Severity::Error, family.to_string(), message).seen(other));
+    }
+    Ok(findings)
+}
+
+/// Returns the store in use by its own name, and the other one.
+fn stores(facts: &Facts<'_>) -> (Store, Store) {
+    let version = facts.node.evidence().text(Item::IptablesVersion);
+    // `iptables v1.8.9 (nf_tables)`; before 1.8 there was legacy alone, and nothing in parentheses.
+    let nft = match version {
+        Ok(text) => text.contains("nf_tables"),
+        // The rules of a back end are kept apart only when it is not the one in use.
+        Err(_) => facts.node.evidence().text(Item::IptablesNft4).is_err(),
+    };
+    if nft {
+        (Store::Nft, Store::Legacy)
+    } else {
+        (Store::Legacy, Store::Nft)
+    }
+}
+
+const fn name(store: Store) -> &'static str {
+    match store {
+        Store::InUse => "the one in use",
+        Store::Legacy => "legacy",
+        Store::Nft => "nft",
+    }
+}
+
+/// Whether the kernel cannot hold legacy rules of `family`, as its module is not loaded and not built in.
+fn no_legacy(facts: &Facts<'_>, family: Family) -> bool {
+    let Ok(modules) = facts.node.modules() else {
+        return false;
+    };
+    let Some(loaded) = &modules.loaded else {
+        return false;
+    };
+    let legacy = match family {
+        Family::V4 => "ip_tables",
+        Family::V6 => "ip6_tables",
+    };
+    let built_in = match &modules.builtin {
+        Some(builtin) => builtin.contains(legacy),
+        // What is built in cannot need a module: with x_tables loaded, ip_tables would be a module too.
+        None => !loaded.contains_key("x_tables"),
+    };
+    !loaded.contains_key(legacy) && !built_in
+}
+
+/// Returns the chains that only kube-proxy writes and that hold rules.
+fn written(rules: &Ruleset<'_>, family: Family) -> Vec<Proof> {
+    let proof = |table: &str, chain: &Chain<'_>| Proof::Chain {
+        family,
+        table: table.to_owned(),
+        chain: chain.name.to_string(),
+        rules: chain.rules.len(),
+    };
+    let tables = rules.tables.iter();
+    tables
+        .flat_map(|table| {
+            let chains = table.chains.iter();
+            let ours = chains.filter(|c| !c.rules.is_empty() && is_proxys(&c.name));
+            ours.map(|chain| proof(&table.name, chain))
+        })
+        .collect()
+}
+
+/// Whether the chain is kube-proxy's: neither the kubelet's nor kube-router's.
+fn is_proxys(chain: &str) -> bool {
+    let others = [
+        "KUBE-FIREWALL",
+        "KUBE-MARK-DROP",
+        "KUBE-KUBELET-CANARY",
+        "KUBE-IPTABLES-HINT",
+        "KUBE-ROUTER-",
+        "KUBE-NWPLCY-",
+        "KUBE-POD-FW-",
+        "KUBE-SRC-",
+        "KUBE-DST-",
+        "KUBE-HOSTPORTS",
+        "KUBE-HP-",
+    ];
+    chain.starts_with("KUBE-") && !others.iter().any(|other| chain.starts_with(other))
+}

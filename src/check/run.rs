@@ -1,0 +1,114 @@
+//! Running a check, whatever it does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::{Check, Facts, Finding, Fix};
+use crate::evidence::Gap;
+
+/// What came of a check.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// Nothing wrong.
+    Pass,
+    /// Something wrong.
+    Fail(Vec<Finding>),
+    /// The question does not arise here, and why not.
+    Skip(String),
+    /// Could not tell, and why not.
+    Unknown(String),
+}
+
+/// Runs `check` over `facts`. A check that panics is unknown, and the others go on.
+pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
+    // A section that panicked half-way through its parse stays unparsed, so what is shared cannot be left broken.
+    let verdict = catch_unwind(AssertUnwindSafe(|| (check.run)(facts)));
+    match verdict {
+        Ok(Ok(findings)) if findings.is_empty() => Outcome::Pass,
+        Ok(Ok(mut findings)) => {
+            for finding in &mut findings {
+                finding.evidence.sort();
+                finding.fix.get_or_insert_with(|| Fix {
+                    text: check.fix.to_owned(),
+                    command: None,
+                });
+            }
+            findings.sort_by(|a, b| {
+                (b.severity, &a.subject, &a.message).cmp(&(a.severity, &b.subject, &b.message))
+            });
+            Outcome::Fail(findings)
+        }
+        Ok(Err(Gap::NotApplicable(reason))) => Outcome::Skip(reason),
+        Ok(Err(gap)) => Outcome::Unknown(gap.to_string()),
+        Err(_) => Outcome::Unknown("the check itself failed: a bug in kpx".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Severity, Verdict};
+    use crate::evidence::{Evidence, Item};
+    use crate::node::NodeSnapshot;
+
+    fn outcome(run: fn(&Facts<'_>) -> Verdict) -> Outcome {
+        let check = Check {
+            id: "ZZ99",
+            name: "made-up",
+            severity: Severity::Error,
+            title: "made up",
+            symptom: "",
+            why: "",
+            verify: "",
+            commands: &[],
+            fix: "Mend it.",
+            incidents: &[],
+            needs: &[&[Item::Sysctl]],
+            caused_by: &[],
+            run,
+        };
+        let evidence = Evidence::default();
+        let node = NodeSnapshot::new(&evidence);
+        super::run(
+            &check,
+            &Facts {
+                node: &node,
+                name: None,
+                now: None,
+            },
+        )
+    }
+
+    #[test]
+    fn a_check_that_panics_is_unknown() {
+        assert!(matches!(
+            outcome(|_| panic!("made up")),
+            Outcome::Unknown(_)
+        ));
+    }
+
+    #[test]
+    fn a_missing_item_is_unknown_not_ok() {
+        assert_eq!(
+            outcome(|facts| facts.node.sysctl().map(|_| Vec::new())),
+            Outcome::Unknown("node/sysctl.txt was not collected".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_does_not_arise_is_skipped() {
+        assert_eq!(
+            outcome(|_| Err(Gap::NotApplicable("not here".to_owned()))),
+            Outcome::Skip("not here".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_finding_without_a_fix_gets_the_checks() {
+        let Outcome::Fail(findings) =
+            outcome(|_| Ok(vec![Finding::new(Severity::Error, "it", "is wrong")]))
+        else {
+            panic!("it should fail");
+        };
+        assert_eq!(findings[0].fix.as_ref().unwrap().text, "Mend it.");
+    }
+}

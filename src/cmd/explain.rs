@@ -1,0 +1,28 @@
+//! `kpx explain`
+
+use super::failure::Failure;
+use crate::check;
+use crate::report::explain::{CheckList, Explanation};
+
+/// Lists every check.
+pub(super) fn list() -> CheckList {
+    CheckList::new(check::all())
+}
+
+/// Explains the check that `word` names.
+pub(super) fn one(word: &str) -> Result<Explanation, Failure> {
+    let named = check::named(word);
+    match named.as_slice() {
+        [check] => Ok(Explanation::new(check)),
+        [] => Err(super::doctor::nobody(word)),
+        [first, ..] => {
+            let checks = named.iter().map(|check| check.id).collect::<Vec<_>>();
+            Err(Failure::usage(format!(
+                "{word} is the group {}: {}",
+                first.group(),
+                checks.join(", ")
+            ))
+            .with_hint("name one of its checks"))
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::evidence::Time;
+
+/// Returns the present time.
+pub fn now() -> Time {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is where time becomes a value"
+    )]
+    let now = SystemTime::now();
+    let seconds = match now.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        // A clock before 1970 is wrong, but it is what the node has.
+        Err(before) => -i64::try_from(before.duration().as_secs()).unwrap_or(i64::MAX),
+    };
+    Time { seconds }
+}
+
+/// Waits for `duration`.
+pub async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}

@@ -1,0 +1,292 @@
+//! The doctor's report for people: the answer, what was looked at, then the problems, worst first.
+
+use std::collections::BTreeMap;
+
+use super::head::{Head, ModeHead, Sync};
+use super::{DoctorReport, Problem, Status};
+use crate::backend::Mode;
+use crate::check::Severity;
+use crate::render::{Page, Tone};
+
+/// How many of many equal things are shown.
+const FEW: usize = 3;
+
+pub(super) fn page(report: &DoctorReport, page: &mut Page) {
+    let name = report.head.node.name.as_deref().unwrap_or("this node");
+    let (tone, answer) = answer(report);
+    page.line(&format!("{name}: {}", page.paint(tone, &answer)));
+    page.line("");
+    head(report, page);
+    for group in groups(&report.findings) {
+        page.line("");
+        problem(&group, page);
+    }
+    page.line("");
+    if page.style().verbose > 0 {
+        every(report, page);
+    }
+    tail(report, page);
+}
+
+fn answer(report: &DoctorReport) -> (Tone, String) {
+    let summary = &report.summary;
+    let counted = [
+        (summary.errors, "error"),
+        (summary.warnings, "warning"),
+        (summary.infos, "note"),
+    ];
+    let parts: Vec<_> = counted
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|&(count, what)| plural(count, what))
+        .collect();
+    let tone = match (summary.errors, summary.warnings, summary.unknown) {
+        (1.., _, _) => Tone::Bad,
+        (_, 1.., _) => Tone::Doubtful,
+        (_, _, 1..) => Tone::Unclear,
+        _ => Tone::Good,
+    };
+    let blind = match summary.unknown {
+        0 => String::new(),
+        count => format!("; {} could not tell", plural(count, "check")),
+    };
+    let found = match (parts.is_empty(), summary.unknown) {
+        (false, _) => parts.join(", "),
+        (true, 0) => "nothing is wrong".to_owned(),
+        (true, _) => "nothing known to be wrong".to_owned(),
+    };
+    (tone, format!("{found}{blind}"))
+}
+
+fn head(report: &DoctorReport, page: &mut Page) {
+    let Head {
+        node,
+        mode,
+        cluster,
+        sync,
+    } = &report.head;
+    let mut machine = Vec::new();
+    if let Some(kernel) = &node.kernel {
+        machine.push(format!("kernel {kernel}"));
+    }
+    if let Some(version) = &node.kube_proxy_version {
+        machine.push(format!("kube-proxy {version}"));
+    }
+    if machine.is_empty() {
+        machine.push("kernel and kube-proxy's version not known".to_owned());
+    }
+    page.para("  node       ", &machine.join(", "));
+    page.para("  mode       ", &modes(mode));
+    if !mode.leftovers.is_empty() {
+        let names: Vec<_> = mode.leftovers.iter().map(|mode| mode.name()).collect();
+        let text = format!("of the {} mode", names.join(" and the "));
+        page.para("  leftovers  ", &text);
+    }
+    if let Some(cluster) = cluster {
+        let mut text = plural(cluster.services, "Service");
+        if let Some(endpoints) = cluster.endpoints {
+            text.push_str(", ");
+            text.push_str(&plural(endpoints, "endpoint"));
+        }
+        page.para("  cluster    ", &text);
+    }
+    if !sync.is_empty() {
+        let parts: Vec<_> = sync.iter().map(synced).collect();
+        page.para("  last sync  ", &parts.join(", "));
+    }
+    if let Some(time) = report.taken {
+        page.para("  looked at  ", &time.to_string());
+    }
+}
+
+/// Returns the mode three ways in as few words as it takes.
+fn modes(mode: &ModeHead) -> String {
+    let ways = [
+        ("configured", mode.configured),
+        ("reported", mode.reported),
+        ("observed", mode.observed),
+    ];
+    let mut by_mode: BTreeMap<Option<Mode>, Vec<&str>> = BTreeMap::new();
+    for (way, mode) in ways {
+        by_mode.entry(mode).or_default().push(way);
+    }
+    let parts: Vec<_> = by_mode
+        .iter()
+        .rev()
+        .map(|(mode, ways)| match mode {
+            Some(mode) => format!("{mode} ({})", ways.join(", ")),
+            None => format!("not {}", ways.join(" or ")),
+        })
+        .collect();
+    parts.join("; ")
+}
+
+fn synced(sync: &Sync) -> String {
+    let family = sync
+        .family
+        .map_or_else(String::new, |family| format!("{family} "));
+    match (sync.last, sync.age_seconds) {
+        (None, _) => format!("{family}never"),
+        (Some(_), Some(age)) => format!("{family}{} before", span(age)),
+        (Some(last), None) => format!("{family}{last}"),
+    }
+}
+
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// Puts findings that say the same of different subjects together; they are sorted by severity and check already.
+fn groups(findings: &[Problem]) -> Vec<Vec<&Problem>> {
+    let mut groups: Vec<Vec<&Problem>> = Vec::new();
+    for finding in findings {
+        let same = |group: &&mut Vec<&Problem>| {
+            let first = group[0];
+            (first.id, first.severity, &first.message)
+                == (finding.id, finding.severity, &finding.message)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    groups
+}
+
+fn problem(group: &[&Problem], page: &mut Page) {
+    let first = group[0];
+    let all = page.style().verbose > 0;
+    let tone = match first.severity {
+        Severity::Error => Tone::Bad,
+        Severity::Warning => Tone::Doubtful,
+        Severity::Info => Tone::Strong,
+    };
+    let severity = first.severity.name().to_uppercase();
+    let title = format!("{} {}  {}", severity, first.id, first.name);
+    page.line(&page.paint(tone, &title));
+    let few = if all { group.len() } else { FEW };
+    let mut subjects: Vec<&str> = group.iter().take(few).map(|f| f.subject.as_str()).collect();
+    let more = format!("and {} more", group.len().saturating_sub(few));
+    if group.len() > few {
+        subjects.push(&more);
+    }
+    let text = format!("{}: {}", subjects.join(", "), first.message);
+    page.para("  ", &text);
+
+    let evidence: Vec<String> = group
+        .iter()
+        .flat_map(|f| f.evidence.iter().map(ToString::to_string))
+        .collect();
+    let few = if all || evidence.len() == FEW + 1 {
+        evidence.len()
+    } else {
+        FEW
+    };
+    for (at, line) in evidence.iter().take(few).enumerate() {
+        page.cut(&format!("{}{line}", lead(at, "seen")));
+    }
+    if evidence.len() > few {
+        let rest = evidence.len() - few;
+        page.line(&format!("        and {rest} more (-v shows all)"));
+    }
+    for (at, consequence) in group.iter().flat_map(|f| &f.consequences).enumerate() {
+        let text = format!(
+            "{} {}: {}",
+            consequence.id, consequence.subject, consequence.message
+        );
+        page.para(lead(at, "so"), &text);
+    }
+    fixes(group, page);
+    page.line(&format!("  more  kpx explain {}", first.id));
+}
+
+/// Returns the margin: `label` on the first line, blanks on the others.
+fn lead(at: usize, label: &str) -> &'static str {
+    match (at, label) {
+        (0, "seen") => "  seen  ",
+        (0, "so") => "  so    ",
+        (0, "fix") => "  fix   ",
+        _ => "        ",
+    }
+}
+
+/// Prints each fix once, with the commands of all.
+fn fixes(group: &[&Problem], page: &mut Page) {
+    let mut texts: Vec<&str> = Vec::new();
+    for finding in group {
+        if !texts.contains(&finding.fix.text.as_str()) {
+            texts.push(&finding.fix.text);
+        }
+    }
+    for (at, text) in texts.iter().take(FEW).enumerate() {
+        page.para(lead(at, "fix"), text);
+    }
+    let mut commands: Vec<&str> = Vec::new();
+    for finding in group {
+        if let Some(command) = finding.fix.command.as_deref()
+            && !commands.contains(&command)
+        {
+            commands.push(command);
+        }
+    }
+    for command in commands {
+        // A command that is cut or wrapped cannot be copied.
+        page.line(&format!("        $ {command}"));
+    }
+}
+
+/// Prints a line for every check.
+fn every(report: &DoctorReport, page: &mut Page) {
+    for check in &report.checks {
+        let (tone, status) = match check.status {
+            Status::Pass => (Tone::Good, "pass   "),
+            Status::Fail => (Tone::Bad, "FAIL   "),
+            Status::Skip => (Tone::Strong, "skip   "),
+            Status::Unknown => (Tone::Unclear, "unknown"),
+        };
+        let status = page.paint(tone, status);
+        page.line(&format!("{status} {}  {}", check.id, check.title));
+    }
+    page.line("");
+}
+
+fn tail(report: &DoctorReport, page: &mut Page) {
+    let summary = &report.summary;
+    page.line(&format!(
+        "{}: {} passed, {} failed, {} skipped, {} unknown",
+        plural(report.checks.len(), "check"),
+        summary.passed,
+        summary.failed,
+        summary.skipped,
+        summary.unknown
+    ));
+    for (status, lead) in [
+        (Status::Skip, "  skipped  "),
+        (Status::Unknown, "  unknown  "),
+    ] {
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for check in report.with(status) {
+            let reason = check.reason.as_deref().unwrap_or("");
+            by_reason.entry(reason).or_default().push(check.id);
+        }
+        for (reason, ids) in by_reason {
+            page.para(lead, &format!("{}: {reason}", ids.join(", ")));
+        }
+    }
+    let next = match (report.findings.first(), summary.unknown) {
+        (Some(worst), _) => format!("kpx explain {}", worst.id),
+        (None, 1..) => "kpx doctor --help, as root and with access to the cluster".to_owned(),
+        (None, 0) => "kpx show services".to_owned(),
+    };
+    page.line(&format!("next: {next}"));
+}
+
+fn plural(count: usize, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
+}

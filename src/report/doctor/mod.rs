@@ -1,0 +1,255 @@
+//! What `kpx doctor` found.
+
+mod formats;
+mod head;
+mod human;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{CLEAN, FOUND, UNKNOWN};
+use crate::check::{self, Check, Facts, Fix, Outcome, Proof, Severity};
+use crate::evidence::Time;
+use crate::render::{Page, Report};
+
+pub use head::{HEAD, HEAD_WHOLE, Head};
+
+/// The outcome of `kpx doctor`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DoctorReport {
+    /// What was looked at.
+    #[serde(flatten)]
+    pub head: Head,
+    /// When the node was looked at, where that is known.
+    pub taken: Option<Time>,
+    /// One entry per check that ran, sorted by id.
+    pub checks: Vec<CheckResult>,
+    /// What is wrong, worst first.
+    pub findings: Vec<Problem>,
+    /// Figures.
+    pub summary: Summary,
+    /// From which severity on the exit status is 1; `None` for never.
+    #[serde(skip)]
+    pub fail_on: Option<Severity>,
+}
+
+/// The outcome of one check.
+#[derive(Debug, Serialize)]
+pub struct CheckResult {
+    /// Which check.
+    pub id: &'static str,
+    /// Its slug.
+    pub name: &'static str,
+    /// Its group.
+    pub group: &'static str,
+    /// How bad a finding of it is, at worst.
+    pub severity: Severity,
+    /// What came of it.
+    pub status: Status,
+    /// The healthy state.
+    pub title: &'static str,
+    /// Why it was skipped or is unknown, or what explains its failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What came of a check.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Nothing wrong.
+    Pass,
+    /// Something wrong.
+    Fail,
+    /// The question does not arise here.
+    Skip,
+    /// Could not tell.
+    Unknown,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Serialize)]
+pub struct Problem {
+    /// The check that found it.
+    pub id: &'static str,
+    /// The check's slug.
+    pub name: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about.
+    pub subject: String,
+    /// What was seen, and what was expected.
+    pub message: String,
+    /// What it was seen in.
+    pub evidence: Vec<Proof>,
+    /// What mends it.
+    pub fix: Fix,
+    /// What else is wrong because of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub consequences: Vec<Consequence>,
+}
+
+/// A finding that another one explains.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct Consequence {
+    /// The check that found it.
+    pub id: &'static str,
+    /// The check's slug.
+    pub name: &'static str,
+    /// What it is about.
+    pub subject: String,
+    /// What was seen.
+    pub message: String,
+}
+
+/// Figures: findings by severity, checks by what came of them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Summary {
+    /// Findings by which traffic is, or will be, lost.
+    pub errors: usize,
+    /// Findings that are a risk.
+    pub warnings: usize,
+    /// Findings that are good to know.
+    pub infos: usize,
+    /// Checks that found nothing.
+    pub passed: usize,
+    /// Checks that found something.
+    pub failed: usize,
+    /// Checks whose question does not arise here.
+    pub skipped: usize,
+    /// Checks that could not tell.
+    pub unknown: usize,
+}
+
+impl DoctorReport {
+    /// Runs `checks` over `facts`.
+    pub fn new(checks: &[&'static Check], facts: &Facts<'_>, fail_on: Option<Severity>) -> Self {
+        let mut results = Vec::new();
+        let mut found = BTreeMap::new();
+        for &check in checks {
+            let (status, reason) = match check::run(check, facts) {
+                Outcome::Pass => (Status::Pass, None),
+                Outcome::Fail(findings) => {
+                    found.insert(check.id, (check, findings));
+                    (Status::Fail, None)
+                }
+                Outcome::Skip(reason) => (Status::Skip, Some(reason)),
+                Outcome::Unknown(reason) => (Status::Unknown, Some(reason)),
+            };
+            results.push(CheckResult {
+                id: check.id,
+                name: check.name,
+                group: check.group(),
+                severity: check.severity,
+                status,
+                title: check.title,
+                reason,
+            });
+        }
+        results.sort_by_key(|result| result.id);
+        let mut findings = Vec::new();
+        let mut folded: BTreeMap<&str, Vec<Consequence>> = BTreeMap::new();
+        for (check, problems) in found.values() {
+            let cause = check.caused_by.iter().find(|id| found.contains_key(**id));
+            if let Some(cause) = cause {
+                let consequences = problems.iter().map(|finding| Consequence {
+                    id: check.id,
+                    name: check.name,
+                    subject: finding.subject.clone(),
+                    message: finding.message.clone(),
+                });
+                folded.entry(cause).or_default().extend(consequences);
+                if let Some(result) = results.iter_mut().find(|result| result.id == check.id) {
+                    result.reason = Some(format!("explained by {cause}"));
+                }
+                continue;
+            }
+            findings.extend(problems.iter().map(|finding| Problem {
+                id: check.id,
+                name: check.name,
+                severity: finding.severity,
+                subject: finding.subject.clone(),
+                message: finding.message.clone(),
+                evidence: finding.evidence.clone(),
+                fix: finding.fix.clone().unwrap_or_else(|| Fix {
+                    text: check.fix.to_owned(),
+                    command: None,
+                }),
+                consequences: Vec::new(),
+            }));
+        }
+        findings
+            .sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
+        for (cause, mut consequences) in folded {
+            consequences.sort();
+            // A cause may itself be a consequence; its own cause then tells them all.
+            let first = findings.iter_mut().find(|finding| finding.id == cause);
+            match first {
+                Some(finding) => finding.consequences.extend(consequences),
+                None => findings.extend(consequences.into_iter().filter_map(|c| {
+                    let (check, problems) = found.get(c.id)?;
+                    let finding = problems.iter().find(|f| f.subject == c.subject)?;
+                    Some(Problem {
+                        id: check.id,
+                        name: check.name,
+                        severity: finding.severity,
+                        subject: c.subject,
+                        message: c.message,
+                        evidence: finding.evidence.clone(),
+                        fix: finding.fix.clone()?,
+                        consequences: Vec::new(),
+                    })
+                })),
+            }
+        }
+        let summary = Summary::of(&results, &findings);
+        Self {
+            head: Head::of(facts),
+            taken: facts.now,
+            checks: results,
+            findings,
+            summary,
+            fail_on,
+        }
+    }
+
+    /// Iterates over the checks of which `status` came.
+    pub fn with(&self, status: Status) -> impl Iterator<Item = &CheckResult> {
+        self.checks.iter().filter(move |c| c.status == status)
+    }
+}
+
+impl Summary {
+    fn of(checks: &[CheckResult], findings: &[Problem]) -> Self {
+        let of = |status| checks.iter().filter(|c| c.status == status).count();
+        let at = |severity| findings.iter().filter(|f| f.severity == severity).count();
+        Self {
+            errors: at(Severity::Error),
+            warnings: at(Severity::Warning),
+            infos: at(Severity::Info),
+            passed: of(Status::Pass),
+            failed: of(Status::Fail),
+            skipped: of(Status::Skip),
+            unknown: of(Status::Unknown),
+        }
+    }
+}
+
+impl Report for DoctorReport {
+    const KIND: &'static str = "DoctorReport";
+
+    fn page(&self, page: &mut Page) {
+        human::page(self, page);
+    }
+
+    fn exit(&self) -> u8 {
+        let worst = self.findings.iter().map(|finding| finding.severity).max();
+        match self.fail_on {
+            Some(least) if worst.is_some_and(|worst| worst >= least) => FOUND,
+            _ if self.summary.unknown > 0 => UNKNOWN,
+            _ => CLEAN,
+        }
+    }
+}
