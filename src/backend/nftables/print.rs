@@ -1,0 +1,267 @@
+//! Rules as `nft` writes them, and reads them again.
+
+use std::fmt::Write as _;
+
+use super::model::{Datum, Expr, NatKind, Rule, Statement, Verdict};
+
+/// Returns `rule` as text, with its comment.
+pub fn rule(rule: &Rule) -> String {
+    let mut text = rule
+        .statements
+        .iter()
+        .map(statement)
+        .collect::<Vec<_>>()
+        .join(" ");
+    if let Some(comment) = &rule.comment {
+        write!(text, " comment {}", quoted(comment)).expect("writing to a String does not fail");
+    }
+    text
+}
+
+/// Returns `text` between quotes.
+pub fn quoted(text: &str) -> String {
+    format!("\"{text}\"")
+}
+
+/// Returns `verdict` as text.
+pub fn verdict(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Accept => "accept".to_owned(),
+        Verdict::Drop => "drop".to_owned(),
+        Verdict::Continue => "continue".to_owned(),
+        Verdict::Return => "return".to_owned(),
+        Verdict::Jump(to) => format!("jump {to}"),
+        Verdict::Goto(to) => format!("goto {to}"),
+        Verdict::Queue => "queue".to_owned(),
+    }
+}
+
+/// Returns what a map gives, as text.
+pub fn datum(datum: &Datum) -> String {
+    match datum {
+        Datum::Data(data) => expr(data),
+        Datum::Verdict(to) => verdict(to),
+    }
+}
+
+/// Returns `statement` as text.
+pub fn statement(statement: &Statement) -> String {
+    match statement {
+        Statement::Match { left, op, right } => match op.as_str() {
+            "==" | "in" => format!("{} {}", expr(left), expr(right)),
+            op => format!("{} {op} {}", expr(left), expr(right)),
+        },
+        Statement::Vmap { key, data } => format!("{} vmap {}", expr(key), expr(data)),
+        Statement::Verdict(to) => verdict(to),
+        Statement::Reject { kind, code } => match (kind.as_deref(), code.as_deref()) {
+            (None, _) => "reject".to_owned(),
+            (Some("tcp reset"), _) => "reject with tcp reset".to_owned(),
+            (Some(kind), None) => format!("reject with {kind}"),
+            (Some(kind), Some(code)) => format!("reject with {kind} {code}"),
+        },
+        Statement::Nat {
+            kind,
+            family,
+            addr,
+            port,
+            flags,
+        } => nat(
+            *kind,
+            family.as_deref(),
+            addr.as_ref(),
+            port.as_ref(),
+            flags,
+        ),
+        Statement::Masquerade { port, flags } => to_port("masquerade", port.as_ref(), flags),
+        Statement::Redirect { port, flags } => to_port("redirect", port.as_ref(), flags),
+        Statement::Mangle { key, value } => format!("{} set {}", expr(key), expr(value)),
+        Statement::Counter {
+            name: Some(name), ..
+        } => format!("counter name {}", quoted(name)),
+        Statement::Counter { packets, bytes, .. } => {
+            format!("counter packets {packets} bytes {bytes}")
+        }
+        Statement::SetOp {
+            op,
+            set,
+            elem,
+            timeout,
+        } => {
+            let timeout = timeout
+                .map(|seconds| format!(" timeout {seconds}s"))
+                .unwrap_or_default();
+            format!(
+                "{op} @{} {{ {}{timeout} }}",
+                set.trim_start_matches('@'),
+                expr(elem)
+            )
+        }
+        Statement::Xt { kind, name } => format!("xt {kind} {name}"),
+        Statement::Other(value) => value.to_string(),
+    }
+}
+
+fn nat(
+    kind: NatKind,
+    family: Option<&str>,
+    addr: Option<&Expr>,
+    port: Option<&Expr>,
+    flags: &[String],
+) -> String {
+    let mut text = match kind {
+        NatKind::Dnat => "dnat".to_owned(),
+        NatKind::Snat => "snat".to_owned(),
+    };
+    if let Some(family) = family {
+        text.push(' ');
+        text.push_str(family);
+    }
+    // A map from a number to an address and port is written with what it holds.
+    let pair = match addr {
+        Some(Expr::Concat(_)) => true,
+        Some(Expr::Lookup { data, .. }) => matches!(
+            data.as_ref(),
+            Expr::Map(entries) if entries.iter().any(|(_, to)| matches!(to, Datum::Data(Expr::Concat(_))))
+        ),
+        _ => false,
+    };
+    text.push_str(if pair { " addr . port to " } else { " to " });
+    match (addr, port) {
+        (Some(addr), None) => text.push_str(&expr(addr)),
+        (Some(addr), Some(port)) => {
+            let addr = expr(addr);
+            let addr = if addr.contains(':') {
+                format!("[{addr}]")
+            } else {
+                addr
+            };
+            text.push_str(&format!("{addr}:{}", expr(port)));
+        }
+        (None, Some(port)) => text.push_str(&format!(":{}", expr(port))),
+        (None, None) => {}
+    }
+    with_flags(text, flags)
+}
+
+fn to_port(word: &str, port: Option<&Expr>, flags: &[String]) -> String {
+    let text = match port {
+        Some(port) => format!("{word} to :{}", expr(port)),
+        None => word.to_owned(),
+    };
+    with_flags(text, flags)
+}
+
+fn with_flags(mut text: String, flags: &[String]) -> String {
+    if !flags.is_empty() {
+        text.push(' ');
+        text.push_str(&flags.join(","));
+    }
+    text
+}
+
+/// Returns `expr` as text.
+pub fn expr(of: &Expr) -> String {
+    match of {
+        Expr::Number(number) => number.to_string(),
+        Expr::Word(word) => {
+            if word.ends_with('*') || word.contains(' ') {
+                quoted(word)
+            } else {
+                word.clone()
+            }
+        }
+        Expr::Bool(true) => "exists".to_owned(),
+        Expr::Bool(false) => "missing".to_owned(),
+        Expr::Payload { protocol, field } => format!("{protocol} {field}"),
+        // nft writes these without the keyword.
+        Expr::Meta(key) if matches!(key.as_str(), "iif" | "oif" | "iifname" | "oifname") => {
+            key.clone()
+        }
+        Expr::Meta(key) => format!("meta {key}"),
+        Expr::Ct { key, dir } => match dir {
+            Some(dir) => format!("ct {dir} {key}"),
+            None => format!("ct {key}"),
+        },
+        Expr::Fib { result, flags } => format!("fib {} {result}", flags.join(" . ")),
+        Expr::Numgen {
+            mode,
+            modulus,
+            offset,
+        } => {
+            let offset = if *offset == 0 {
+                String::new()
+            } else {
+                format!(" offset {offset}")
+            };
+            format!("numgen {mode} mod {modulus}{offset}")
+        }
+        Expr::Prefix { addr, len } => format!("{}/{len}", expr(addr)),
+        Expr::Range(first, last) => format!("{}-{}", expr(first), expr(last)),
+        Expr::Concat(parts) => parts.iter().map(expr).collect::<Vec<_>>().join(" . "),
+        Expr::Set(list) => format!(
+            "{{ {} }}",
+            list.iter().map(expr).collect::<Vec<_>>().join(", ")
+        ),
+        Expr::Map(entries) => {
+            let entry = |(key, to): &(Expr, Datum)| format!("{} : {}", expr(key), datum(to));
+            format!(
+                "{{ {} }}",
+                entries.iter().map(entry).collect::<Vec<_>>().join(", ")
+            )
+        }
+        Expr::Lookup { key, data } => format!("{} map {}", expr(key), expr(data)),
+        Expr::Named(name) => format!("@{}", name.trim_start_matches('@')),
+        Expr::Bits { op, left, right } => format!("{} {op} {}", expr(left), expr(right)),
+        Expr::Any => "*".to_owned(),
+        Expr::Other(value) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_balancing_rule_reads_as_nft_writes_it() {
+        let word = |text: &str| Expr::Word(text.to_owned());
+        let target = |at, addr: &str| {
+            (
+                Expr::Number(at),
+                Datum::Data(Expr::Concat(vec![word(addr), Expr::Number(80)])),
+            )
+        };
+        let balance = Rule {
+            handle: None,
+            comment: Some("why".to_owned()),
+            statements: vec![
+                Statement::Match {
+                    left: Expr::Meta("l4proto".to_owned()),
+                    op: "==".to_owned(),
+                    right: word("tcp"),
+                },
+                Statement::Nat {
+                    kind: NatKind::Dnat,
+                    family: Some("ip".to_owned()),
+                    addr: Some(Expr::Lookup {
+                        key: Box::new(Expr::Numgen {
+                            mode: "random".to_owned(),
+                            modulus: 2,
+                            offset: 0,
+                        }),
+                        data: Box::new(Expr::Map(vec![
+                            target(0, "10.0.0.1"),
+                            target(1, "10.0.0.2"),
+                        ])),
+                    }),
+                    port: None,
+                    flags: Vec::new(),
+                },
+            ],
+        };
+        assert_eq!(
+            rule(&balance),
+            "meta l4proto tcp dnat ip addr . port to numgen random mod 2 map \
+             { 0 : 10.0.0.1 . 80, 1 : 10.0.0.2 . 80 } comment \"why\""
+        );
+    }
+}
