@@ -3,6 +3,7 @@
 mod bundle;
 pub mod ipvs;
 mod item;
+pub mod processes;
 mod time;
 
 use std::collections::BTreeMap;

@@ -9,11 +9,12 @@ use std::{env, thread};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use tokio::runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
 use tokio::time::timeout;
 
 use super::Options;
 use super::cluster::Cluster;
+use super::iptables::Stores;
 use super::proxy::Proxy;
 use crate::evidence::{Gap, Item, Privilege};
 
@@ -29,7 +30,11 @@ pub(super) struct Context {
     /// What is known of kube-proxy.
     pub(super) proxy: Proxy,
     netns: Option<Result<Namespace, (ErrorKind, String)>>,
+    iptables: OnceCell<Stores>,
 }
+
+/// Reads one item and may block.
+pub(super) type Reader = fn(Item, &Context) -> Result<String, Gap>;
 
 /// A network namespace that was found.
 #[derive(Debug)]
@@ -65,12 +70,18 @@ impl Context {
                 .netns
                 .as_deref()
                 .map(|name| Namespace::open(name, &options.root)),
+            iptables: OnceCell::new(),
         })
     }
 
     /// Returns `path`, which is relative, below the host's root.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.options.root.join(path)
+    }
+
+    /// Returns what both iptables back ends hold: read once, by whoever asks first.
+    pub(super) async fn iptables(self: &Arc<Self>) -> &Stores {
+        self.iptables.get_or_init(|| Stores::read(self)).await
     }
 
     /// Runs `work` on a thread of its own, inside the network namespace, with the time one read may take.
@@ -82,10 +93,39 @@ impl Context {
         T: Send + 'static,
         W: AsyncFnOnce(Arc<Self>) -> Result<T, Gap> + Send + 'static,
     {
+        self.spawn(item, Self::enter, work).await
+    }
+
+    /// Runs a reader that blocks [inside](Context::inside) the network namespace.
+    pub(super) async fn look(self: &Arc<Self>, item: Item, read: Reader) -> Result<String, Gap> {
+        let work = async move |context: Arc<Self>| read(item, &context);
+        self.spawn(item, Self::enter, work).await
+    }
+
+    /// Runs a reader that blocks on a thread of its own, for what has nothing to do with the network namespace.
+    pub(super) async fn look_apart(
+        self: &Arc<Self>,
+        item: Item,
+        read: Reader,
+    ) -> Result<String, Gap> {
+        let work = async move |context: Arc<Self>| read(item, &context);
+        self.spawn(item, |_, _| Ok(()), work).await
+    }
+
+    async fn spawn<T, W>(
+        self: &Arc<Self>,
+        item: Item,
+        enter: fn(&Self, Item) -> Result<(), Gap>,
+        work: W,
+    ) -> Result<T, Gap>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(Arc<Self>) -> Result<T, Gap> + Send + 'static,
+    {
         let (mut sender, receiver) = oneshot::channel();
         let context = Arc::clone(self);
         let run = move || {
-            let read = context.enter(item).and_then(|()| {
+            let read = enter(&context, item).and_then(|()| {
                 let runtime = runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()

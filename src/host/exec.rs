@@ -12,6 +12,7 @@ use nix::unistd::chroot;
 use tokio::process::Command;
 
 use super::context::{Context, denied, gap};
+use super::rooted;
 use crate::evidence::{Gap, Item};
 
 /// Each program with the package that brings it, by the names Debian and Fedora use.
@@ -87,15 +88,10 @@ fn find(context: &Context, program: &str) -> Option<Program> {
         root: None,
     });
     hosts.chain(own).find(|found| {
-        let path = match &found.root {
-            Some(root) => root.join(found.path.strip_prefix("/").unwrap_or(&found.path)),
-            None => found.path.clone(),
-        };
-        // A link that is absolute leads out of a root that is not ours, so it cannot be followed from here.
-        let is_link =
-            found.root.is_some() && fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
-        is_link
-            || fs::metadata(&path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        // Tools are often links, by way of /etc/alternatives, and those are absolute.
+        let root = found.root.as_deref().unwrap_or(Path::new("/"));
+        let path = rooted::resolve(root, &found.path).and_then(fs::metadata);
+        path.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     })
 }
 

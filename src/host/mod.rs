@@ -5,12 +5,22 @@
 //! [`Gap`] what they could not find.
 
 mod cluster;
+mod conntrack;
 mod context;
 mod exec;
 mod files;
+mod iptables;
 mod ipvs;
+mod links;
+mod modules;
+mod netlink;
+mod nft;
+mod processes;
 mod proxy;
 mod rooted;
+mod routes;
+mod sockets;
+mod sysctl;
 
 pub mod clock;
 
@@ -64,44 +74,41 @@ pub async fn collect(items: &[Item], options: &Options) -> Evidence {
 /// Reads one item.
 async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     match item {
-        Item::KernelRelease => {
-            let path = context.path("proc/sys/kernel/osrelease");
-            context
-                .inside(item, async move |_| files::text(item, &path))
-                .await
-        }
-        Item::Modules
-        | Item::ModulesBuiltin
-        | Item::ModulesDep
-        | Item::ModulesLoad
-        | Item::Modprobe => unread(item, "modules"),
-        Item::Sysctl => unread(item, "kernel settings"),
+        Item::KernelRelease => context.look_apart(item, files::kernel_release).await,
+        Item::Modules => context.look_apart(item, modules::loaded).await,
+        Item::ModulesBuiltin => context.look_apart(item, modules::builtin).await,
+        Item::ModulesDep => context.look_apart(item, modules::dependencies).await,
+        Item::ModulesLoad => context.look_apart(item, modules::at_boot).await,
+        Item::Modprobe => context.look_apart(item, modules::modprobe).await,
+        Item::Sysctl => context.look(item, sysctl::read).await,
         Item::Iptables4
         | Item::Iptables6
         | Item::IptablesLegacy4
         | Item::IptablesLegacy6
         | Item::IptablesNft4
-        | Item::IptablesNft6 => unread(item, "iptables"),
+        | Item::IptablesNft6 => context.iptables().await.text(item),
         Item::IptablesVersion => exec::run(context, item, "iptables", &["--version"]).await,
-        Item::Nft | Item::NftText => unread(item, "nft"),
-        Item::Ipset => exec::run(context, item, "ipset", &["save"]).await,
+        Item::Nft => nft::json(item, context).await,
+        Item::NftText => nft::text(item, context).await,
+        Item::Ipset => ipset(item, context).await,
         Item::Ipvs => {
             context
-                .inside(item, async |context| ipvs::read(&context.options.root))
+                .look(item, |_, context| ipvs::read(&context.options.root))
                 .await
         }
         // What ipvsadm says is all in ours.
         Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout => Err(Gap::NotCollected(item)),
-        Item::IpvsConnections => unread(item, "the IPVS connection table"),
-        Item::Addresses => unread(item, "addresses"),
-        Item::Links => unread(item, "links"),
-        Item::Routes => unread(item, "routes"),
-        Item::Rules => unread(item, "rules"),
-        Item::Sockets | Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {
-            unread(item, "sockets")
+        Item::IpvsConnections => context.look(item, ipvs_connections).await,
+        Item::Addresses => context.look(item, links::addresses).await,
+        Item::Links => context.look(item, links::links).await,
+        Item::Routes => context.look(item, routes::routes).await,
+        Item::Rules => context.look(item, routes::rules).await,
+        Item::Sockets => context.look(item, sockets::read).await,
+        Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {
+            context.look(item, sockets::table).await
         }
-        Item::Conntrack => unread(item, "conntrack"),
-        Item::Processes => unread(item, "processes"),
+        Item::Conntrack => conntrack::read(item, context).await,
+        Item::Processes => context.look(item, processes::read).await,
         Item::ProxyConfig
         | Item::ProxyMode
         | Item::Healthz
@@ -120,9 +127,20 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     }
 }
 
-fn unread(item: Item, what: &str) -> Result<String, Gap> {
-    Err(Gap::Failed(
-        item,
-        format!("there is no live reader for {what} yet"),
-    ))
+/// Reads the IPVS connection table. Its file, and IPVS itself, are there only while `ip_vs` is loaded.
+fn ipvs_connections(item: Item, context: &Context) -> Result<String, Gap> {
+    let net = context.path("proc/thread-self/net");
+    if !net.join("ip_vs").exists() {
+        let why = "ip_vs is not loaded, so IPVS has no connections";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    files::text(item, &net.join("ip_vs_conn"))
+}
+
+async fn ipset(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    if modules::would_load(context, "ip_set") {
+        let why = "ip_set is not loaded, so there are no IP sets";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    exec::run(context, item, "ipset", &["save"]).await
 }

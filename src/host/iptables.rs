@@ -1,0 +1,312 @@
+//! The rules of both iptables back ends, and which of the two is in use.
+//!
+//! Reading must not create anything: the legacy programs make the kernel load `ip_tables` and create each table they
+//! are asked for, so they run only where `/proc/net/ip_tables_names` lists a table already.
+//!
+//! Which back end is in use is found out, not assumed. kube-proxy's image decides when it starts
+//! (kubernetes-sigs/iptables-wrappers), the host's `iptables` may be set to the other one, and both may hold rules. The
+//! first of these that tells decides:
+//!
+//! 1. kube-proxy's own chains are in one of them and not in the other;
+//! 2. the kubelet's hint chains are in nft, or else in legacy (what iptables-wrappers looks at);
+//! 3. one holds more rules;
+//! 4. the host's `iptables --version`;
+//! 5. nft.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use futures_util::future::join;
+
+use super::context::{Context, gap};
+use super::{exec, modules};
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+
+/// Chains that kube-proxy makes in every mode that uses iptables.
+const PROXY_CHAINS: &[&str] = &["\n:KUBE-PROXY-CANARY ", "\n:KUBE-SERVICES "];
+
+/// Chains that the kubelet makes so that others find its back end.
+const HINT_CHAINS: &[&str] = &["\n:KUBE-IPTABLES-HINT ", "\n:KUBE-KUBELET-CANARY "];
+
+/// An iptables back end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Backend {
+    Legacy,
+    Nft,
+}
+
+/// What both back ends hold, for IPv4 and IPv6.
+#[derive(Debug)]
+pub(super) struct Stores {
+    legacy: [Result<String, Gap>; 2],
+    nft: [Result<String, Gap>; 2],
+    in_use: Backend,
+}
+
+impl Stores {
+    /// Reads both back ends.
+    pub(super) async fn read(context: &Arc<Context>) -> Self {
+        let of = async |backend| {
+            let (v4, v6) = join(
+                save(context, backend, Family::V4),
+                save(context, backend, Family::V6),
+            )
+            .await;
+            [v4, v6]
+        };
+        let (legacy, nft) = join(of(Backend::Legacy), of(Backend::Nft)).await;
+        let version = exec::run(context, Item::IptablesVersion, "iptables", &["--version"]).await;
+        let in_use = in_use(&known(&legacy), &known(&nft), version.ok().as_deref());
+        Self {
+            legacy,
+            nft,
+            in_use,
+        }
+    }
+
+    /// Returns the rules that belong under `item`.
+    pub(super) fn text(&self, item: Item) -> Result<String, Gap> {
+        let (store, family) = match item {
+            Item::Iptables4 => return self.of_use(item, Family::V4),
+            Item::Iptables6 => return self.of_use(item, Family::V6),
+            Item::IptablesLegacy4 => (Backend::Legacy, Family::V4),
+            Item::IptablesLegacy6 => (Backend::Legacy, Family::V6),
+            Item::IptablesNft4 => (Backend::Nft, Family::V4),
+            Item::IptablesNft6 => (Backend::Nft, Family::V6),
+            other => return Err(Gap::NotCollected(other)),
+        };
+        if store == self.in_use {
+            return Err(Gap::NotApplicable(format!(
+                "{} is the iptables back end in use: its rules are in {}",
+                store.name(),
+                Item::iptables(family)
+            )));
+        }
+        let text = self
+            .side(store, family)
+            .clone()
+            .map_err(|gap| about(item, gap))?;
+        if holds_nothing(&text) {
+            return Err(nothing(store, family));
+        }
+        Ok(text)
+    }
+
+    /// Returns the names of the tables of `family` that the nft back end printed as its own.
+    pub(super) fn nft_tables(&self, family: Family) -> Vec<&str> {
+        let text = self.side(Backend::Nft, family).as_deref().unwrap_or("");
+        text.lines()
+            .filter_map(|line| line.strip_prefix('*'))
+            .collect()
+    }
+
+    fn of_use(&self, item: Item, family: Family) -> Result<String, Gap> {
+        match self.side(self.in_use, family) {
+            // Known to be empty, which is not the same as not known.
+            Err(Gap::NotApplicable(why)) => Ok(format!("# {why}\n")),
+            side => side.clone().map_err(|gap| about(item, gap)),
+        }
+    }
+
+    fn side(&self, backend: Backend, family: Family) -> &Result<String, Gap> {
+        let sides = match backend {
+            Backend::Legacy => &self.legacy,
+            Backend::Nft => &self.nft,
+        };
+        match family {
+            Family::V4 => &sides[0],
+            Family::V6 => &sides[1],
+        }
+    }
+}
+
+impl Backend {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Nft => "nft",
+        }
+    }
+
+    /// Reads what `iptables --version` says. Releases before 1.8 had the legacy back end alone, and do not say.
+    fn of_version(version: &str) -> Self {
+        if version.contains("nf_tables") {
+            Self::Nft
+        } else {
+            Self::Legacy
+        }
+    }
+
+    const fn item(self, family: Family) -> Item {
+        match (self, family) {
+            (Self::Legacy, Family::V4) => Item::IptablesLegacy4,
+            (Self::Legacy, Family::V6) => Item::IptablesLegacy6,
+            (Self::Nft, Family::V4) => Item::IptablesNft4,
+            (Self::Nft, Family::V6) => Item::IptablesNft6,
+        }
+    }
+}
+
+/// Prints the rules of one back end.
+async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Result<String, Gap> {
+    let item = backend.item(family);
+    if !context.options.families.contains(&family) {
+        return Err(Gap::NotCollected(item));
+    }
+    let has_tables = match backend {
+        Backend::Legacy => {
+            context
+                .inside(item, async move |c| has_legacy_tables(item, &c, family))
+                .await?
+        }
+        Backend::Nft => !modules::would_load(context, "nf_tables"),
+    };
+    if !has_tables {
+        return Err(nothing(backend, family));
+    }
+    let (own, plain) = match (backend, family) {
+        (Backend::Legacy, Family::V4) => ("iptables-legacy-save", "iptables-save"),
+        (Backend::Legacy, Family::V6) => ("ip6tables-legacy-save", "ip6tables-save"),
+        (Backend::Nft, Family::V4) => ("iptables-nft-save", "iptables-save"),
+        (Backend::Nft, Family::V6) => ("ip6tables-nft-save", "ip6tables-save"),
+    };
+    match exec::run(context, item, own, &["-c"]).await {
+        // A distribution with a single back end has the plain name alone.
+        Err(absent @ Gap::Absent(..)) => {
+            match exec::run(context, item, plain, &["--version"]).await {
+                Ok(version) if Backend::of_version(&version) == backend => {
+                    exec::run(context, item, plain, &["-c"]).await
+                }
+                _ => Err(absent),
+            }
+        }
+        saved => saved,
+    }
+}
+
+/// Tells whether the kernel has legacy tables in the current thread's network namespace.
+fn has_legacy_tables(item: Item, context: &Context, family: Family) -> Result<bool, Gap> {
+    let name = match family {
+        Family::V4 => "ip_tables_names",
+        Family::V6 => "ip6_tables_names",
+    };
+    let path = context.path("proc/thread-self/net").join(name);
+    match fs::read_to_string(&path) {
+        Ok(names) => Ok(!names.trim().is_empty()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(gap(item, format!("/proc/net/{name}"), &e)),
+    }
+}
+
+fn in_use(legacy: &[&str], nft: &[&str], version: Option<&str>) -> Backend {
+    let has = |texts: &[&str], chains: &[&str]| {
+        texts
+            .iter()
+            .any(|text| chains.iter().any(|chain| text.contains(chain)))
+    };
+    match (has(legacy, PROXY_CHAINS), has(nft, PROXY_CHAINS)) {
+        (true, false) => return Backend::Legacy,
+        (false, true) => return Backend::Nft,
+        _ => {}
+    }
+    if has(nft, HINT_CHAINS) {
+        return Backend::Nft;
+    }
+    if has(legacy, HINT_CHAINS) {
+        return Backend::Legacy;
+    }
+    let rules = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| text.matches("] -A ").count())
+            .sum::<usize>()
+    };
+    match rules(legacy).cmp(&rules(nft)) {
+        std::cmp::Ordering::Greater => Backend::Legacy,
+        std::cmp::Ordering::Less => Backend::Nft,
+        std::cmp::Ordering::Equal => version.map_or(Backend::Nft, Backend::of_version),
+    }
+}
+
+/// Returns the texts that were read.
+fn known(sides: &[Result<String, Gap>; 2]) -> Vec<&str> {
+    sides
+        .iter()
+        .filter_map(|side| side.as_deref().ok())
+        .collect()
+}
+
+/// Tells whether a saved text has no rule, no chain of its own, and no policy but ACCEPT.
+fn holds_nothing(text: &str) -> bool {
+    let says_nothing = |line: &str| {
+        line.is_empty()
+            || line.starts_with(['#', '*'])
+            || line == "COMMIT"
+            || line.starts_with(':') && line.split(' ').nth(1) == Some("ACCEPT")
+    };
+    text.lines().all(says_nothing)
+}
+
+fn nothing(backend: Backend, family: Family) -> Gap {
+    Gap::NotApplicable(format!(
+        "the {} back end of iptables holds no {} rules",
+        backend.name(),
+        match family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        }
+    ))
+}
+
+/// Returns `gap` as one about `item`.
+fn about(item: Item, gap: Gap) -> Gap {
+    match gap {
+        Gap::NotApplicable(why) => Gap::NotApplicable(why),
+        Gap::NotCollected(_) => Gap::NotCollected(item),
+        Gap::Absent(_, why) => Gap::Absent(item, why),
+        Gap::Denied(_, why) => Gap::Denied(item, why),
+        Gap::Failed(_, why) => Gap::Failed(item, why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CANARY: &str = "*mangle\n:KUBE-PROXY-CANARY - [0:0]\nCOMMIT\n";
+    const HINT: &str = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
+    const RULE: &str = "*filter\n:INPUT ACCEPT [0:0]\n[1:2] -A INPUT -j ACCEPT\nCOMMIT\n";
+    const NF_TABLES: Option<&str> = Some("iptables v1.8.9 (nf_tables)");
+
+    #[test]
+    fn the_back_end_with_the_chains_of_kube_proxy_is_in_use() {
+        assert_eq!(in_use(&[CANARY], &[HINT, RULE], NF_TABLES), Backend::Legacy);
+        assert_eq!(in_use(&[HINT, RULE], &[CANARY], None), Backend::Nft);
+    }
+
+    #[test]
+    fn the_hint_of_the_kubelet_decides_when_both_or_neither_have_them() {
+        assert_eq!(
+            in_use(&[CANARY, HINT], &[CANARY], NF_TABLES),
+            Backend::Legacy
+        );
+        assert_eq!(in_use(&[HINT], &[HINT], None), Backend::Nft);
+    }
+
+    #[test]
+    fn more_rules_decide_next_and_the_program_last() {
+        assert_eq!(in_use(&[RULE], &[], NF_TABLES), Backend::Legacy);
+        assert_eq!(in_use(&[], &[], Some("iptables v1.6.1")), Backend::Legacy);
+        assert_eq!(in_use(&[], &[], NF_TABLES), Backend::Nft);
+        assert_eq!(in_use(&[], &[], None), Backend::Nft);
+    }
+
+    #[test]
+    fn a_policy_that_drops_is_something() {
+        assert!(holds_nothing("# x\n*filter\n:INPUT ACCEPT [1:2]\nCOMMIT\n"));
+        assert!(!holds_nothing("*filter\n:INPUT DROP [1:2]\nCOMMIT\n"));
+        assert!(!holds_nothing(CANARY));
+    }
+}

@@ -1,0 +1,130 @@
+//! Kernel modules: what is loaded, what is built in, what could be loaded, and what the host's files say about it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::context::{Context, gap};
+use super::files;
+use crate::evidence::{Gap, Item};
+
+/// Where module trees are, below the host's root.
+const TREES: &[&str] = &["lib/modules", "usr/lib/modules"];
+
+/// Where configuration is, below the host's root. A file of the same name in an earlier folder replaces a later one:
+/// modules-load.d(5), modprobe.d(5).
+const FOLDERS: &[&str] = &["etc", "run", "usr/local/lib", "usr/lib", "lib"];
+
+/// Reads `/proc/modules`.
+pub(super) fn loaded(item: Item, context: &Context) -> Result<String, Gap> {
+    let path = context.path("proc/modules");
+    match fs::exists(&path) {
+        Ok(false) => Err(no_modules()),
+        _ => files::text(item, &path),
+    }
+}
+
+/// Reads modules.builtin of the running kernel.
+pub(super) fn builtin(item: Item, context: &Context) -> Result<String, Gap> {
+    tree_file(item, context, "modules.builtin")
+}
+
+/// Reads modules.dep of the running kernel.
+pub(super) fn dependencies(item: Item, context: &Context) -> Result<String, Gap> {
+    match fs::exists(context.path("proc/modules")) {
+        Ok(false) => Err(no_modules()),
+        _ => tree_file(item, context, "modules.dep"),
+    }
+}
+
+/// Reads which modules are loaded at boot, one `FILE: LINE` each.
+pub(super) fn at_boot(item: Item, context: &Context) -> Result<String, Gap> {
+    let mut files = vec![PathBuf::from("etc/modules")];
+    files.extend(configuration(item, context, "modules-load.d")?);
+    lines(item, context, &files)
+}
+
+/// Reads module options, aliases and blacklists, one `FILE: LINE` each.
+pub(super) fn modprobe(item: Item, context: &Context) -> Result<String, Gap> {
+    let files = configuration(item, context, "modprobe.d")?;
+    lines(item, context, &files)
+}
+
+/// Tells whether asking the kernel for what `module` brings would make it load that module.
+///
+/// A command that only looks must not change what is loaded, and without the module there is nothing to see.
+pub(super) fn would_load(context: &Context, module: &str) -> bool {
+    let item = Item::Modules;
+    let Ok(loaded) = loaded(item, context) else {
+        return false;
+    };
+    let listed = |text: &str| {
+        text.lines()
+            .filter_map(|line| line.split([' ', ':']).next())
+            .filter_map(|path| path.rsplit('/').next())
+            .any(|name| name.split('.').next().unwrap_or(name).replace('-', "_") == module)
+    };
+    if listed(&loaded) || context.path("sys/module").join(module).exists() {
+        return false;
+    }
+    // Without a tree nothing can be loaded, so nothing can go wrong.
+    let built_in = builtin(item, context).is_ok_and(|text| listed(&text));
+    !built_in && dependencies(item, context).is_ok_and(|text| listed(&text))
+}
+
+fn no_modules() -> Gap {
+    Gap::NotApplicable("this kernel has no loadable modules (there is no /proc/modules)".to_owned())
+}
+
+fn tree_file(item: Item, context: &Context, name: &str) -> Result<String, Gap> {
+    let release = files::kernel_release(item, context)?;
+    let below = |tree: &&str| context.path(tree).join(release.trim()).join(name);
+    let path = TREES.iter().map(below).find(|path| path.exists());
+    let path = path.ok_or_else(|| {
+        let first = Path::new("/").join(TREES[0]).join(release.trim());
+        Gap::Absent(item, format!("there is no {}", first.join(name).display()))
+    })?;
+    files::text(item, &path)
+}
+
+/// Returns the `*.conf` files of the folders called `name`, relative to the root, in the order of their names.
+fn configuration(item: Item, context: &Context, name: &str) -> Result<Vec<PathBuf>, Gap> {
+    let mut by_name = BTreeMap::new();
+    for folder in FOLDERS {
+        let folder = Path::new(folder).join(name);
+        let entries = match fs::read_dir(context.path(&folder)) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            Err(e) => return Err(gap(item, folder.display(), &e)),
+        };
+        for entry in entries {
+            let file = entry
+                .map_err(|e| gap(item, folder.display(), &e))?
+                .file_name();
+            if Path::new(&file).extension().is_some_and(|e| e == "conf") {
+                let path = folder.join(&file);
+                by_name.entry(file).or_insert(path);
+            }
+        }
+    }
+    Ok(by_name.into_values().collect())
+}
+
+fn lines(item: Item, context: &Context, files: &[PathBuf]) -> Result<String, Gap> {
+    let mut all = String::new();
+    for file in files {
+        let path = context.path(file);
+        if !path.exists() {
+            continue;
+        }
+        for line in files::text(item, &path)?.lines().map(str::trim) {
+            if !line.is_empty() && !line.starts_with(['#', ';']) {
+                // Writing to a string cannot fail.
+                writeln!(all, "/{}: {line}", file.display()).ok();
+            }
+        }
+    }
+    Ok(all)
+}

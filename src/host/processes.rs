@@ -1,0 +1,156 @@
+//! Processes that are, or may be, a service proxy.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::context::{Context, gap};
+use super::files;
+use crate::evidence::processes::{Process, Processes};
+use crate::evidence::{Gap, Item};
+
+/// Programs that write Service rules, or virtual servers, on a node; with a word their command line must have.
+const PROXIES: &[(&str, Option<&str>)] = &[
+    ("antrea-agent", None),
+    ("calico-felix", None),
+    ("calico-node", Some("-felix")),
+    ("cilium-agent", None),
+    ("hyperkube", Some("proxy")),
+    // k0s and k3s run kube-proxy's code within their own process, or start it themselves.
+    ("k0s", None),
+    ("k3s", None),
+    ("k3s-agent", None),
+    ("k3s-server", None),
+    ("keepalived", None),
+    ("kpng", None),
+    ("kube-proxy", None),
+    ("kube-router", None),
+    ("kube-vip", None),
+    ("kubelite", None),
+    ("ovnkube", None),
+    ("rke2", None),
+];
+
+/// The number of the process namespace that the kernel starts with: `PROC_PID_INIT_INO` in `linux/proc_ns.h`.
+const INITIAL_PIDS: &str = "pid:[4026531836]";
+
+/// Reads the processes of service proxies. Must run inside the network namespace.
+pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
+    let proc = context.path("proc");
+    let boot = boot_time(item, &proc)?;
+    let network = fs::read_link(proc.join("thread-self/ns/net")).ok();
+    let mut processes = Vec::new();
+    for pid in ids(item, &proc)? {
+        // A process may end while it is looked at; then it is none.
+        if let Some(process) = process(&proc.join(pid.to_string()), pid, boot, network.as_ref()) {
+            processes.push(process);
+        }
+    }
+    if processes.is_empty()
+        && fs::read_link(proc.join("1/ns/pid")).is_ok_and(|ns| ns != Path::new(INITIAL_PIDS))
+    {
+        let what = "no service proxy among the processes seen here, which are a container's own; \
+                    the host's are seen with hostPID: true";
+        return Err(Gap::Absent(item, what.to_owned()));
+    }
+    processes.sort_by_key(|process| process.pid);
+    serde_json::to_string_pretty(&Processes { processes })
+        .map(|text| text + "\n")
+        .map_err(|e| Gap::Failed(item, e.to_string()))
+}
+
+/// Returns the ids of all processes that can be seen.
+pub(super) fn ids(item: Item, proc: &Path) -> Result<Vec<u32>, Gap> {
+    let entries = fs::read_dir(proc).map_err(|e| gap(item, proc.display(), &e))?;
+    let mut ids = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| gap(item, proc.display(), &e))?;
+        ids.extend(
+            entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u32>().ok()),
+        );
+    }
+    Ok(ids)
+}
+
+/// Returns the command name of the process whose folder is `dir`.
+pub(super) fn command(dir: &Path) -> Option<String> {
+    let bytes = fs::read(dir.join("comm")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+fn process(dir: &Path, pid: u32, boot: u64, network: Option<&PathBuf>) -> Option<Process> {
+    let name = command(dir)?;
+    let line = fs::read(dir.join("cmdline")).ok()?;
+    let args: Vec<_> = String::from_utf8_lossy(&line)
+        .split_terminator('\0')
+        .map(str::to_owned)
+        .collect();
+    is_proxy(&name, &args).then(|| Process {
+        pid,
+        started: started(dir, boot),
+        same_network: network
+            .and_then(|ours| Some(fs::read_link(dir.join("ns/net")).ok()? == *ours)),
+        name,
+        args,
+    })
+}
+
+fn is_proxy(name: &str, args: &[String]) -> bool {
+    let program = args.first().and_then(|arg| {
+        // k3s and others put their whole title into the first argument.
+        Path::new(arg.split(' ').next()?).file_name()?.to_str()
+    });
+    PROXIES.iter().any(|&(proxy, word)| {
+        (name == proxy || program == Some(proxy))
+            && word.is_none_or(|word| {
+                args.iter()
+                    .any(|arg| arg.trim_start_matches('-') == word.trim_start_matches('-'))
+            })
+    })
+}
+
+/// Returns when the machine started, in seconds since the epoch.
+fn boot_time(item: Item, proc: &Path) -> Result<u64, Gap> {
+    let stat = files::text(item, &proc.join("stat"))?;
+    stat.lines()
+        .find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+        .ok_or_else(|| Gap::Failed(item, "/proc/stat has no btime".to_owned()))
+}
+
+fn started(dir: &Path, boot: u64) -> Option<u64> {
+    let stat = fs::read_to_string(dir.join("stat")).ok()?;
+    // The name stands in parentheses and may hold anything, so fields are counted from the last one:
+    // starttime is field 22 of proc_pid_stat(5), and state, field 3, is the first behind the name.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks: u64 = rest.split_whitespace().nth(22 - 3)?.parse().ok()?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    Some(boot + ticks / u64::try_from(per_second).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_known_by_its_program_or_by_its_title() {
+        let is = |name: &str, line: &str| {
+            let args: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            is_proxy(name, &args)
+        };
+        assert!(is(
+            "kube-proxy",
+            "/usr/local/bin/kube-proxy --config=/var/lib/kube-proxy/config.conf"
+        ));
+        assert!(is("calico-node", "calico-node -felix"));
+        assert!(!is("calico-node", "calico-node -confd"));
+        assert!(is_proxy(
+            "k3s-server",
+            &["/usr/local/bin/k3s server".to_owned()]
+        ));
+        assert!(!is("bash", "bash -c kube-proxy"));
+    }
+}
