@@ -181,6 +181,14 @@ pub enum Command {
         check: Option<String>,
     },
 
+    /// Say where this node differs from what its Services ask for
+    ///
+    /// Compares what is there (rules, sets, virtual servers, addresses, kernel settings) with what kube-proxy would
+    /// program for the cluster's Services, and names every object that is missing, extra or different, with the Service
+    /// it belongs to. What kube-proxy does not own is never part of it. Changes nothing.
+    #[command(after_help = DIFF_EXAMPLES, after_long_help = DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -223,6 +231,31 @@ Examples:
   kpx man | man -l -                     this command's page
   kpx man doctor > /usr/local/share/man/man1/kpx-doctor.1
   kpx man checks | man -l -              every check";
+
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  kpx diff                               this node, in the mode it is configured for
+  kpx --from node1.tar.gz diff -o json   a bundle from elsewhere, for programs
+  kpx diff --mode nftables               what another mode would need";
+
+/// Arguments of `kpx diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// Compare with this mode (default: the one kube-proxy is configured for)
+    #[arg(long, value_enum, env = "KPX_MODE")]
+    pub mode: Option<ModeArg>,
+}
+
+/// A mode of kube-proxy.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum ModeArg {
+    /// Chains of KUBE-* rules
+    Iptables,
+    /// Virtual servers, sets and a few rules
+    Ipvs,
+    /// The nftables table kube-proxy
+    Nftables,
+}
 
 /// Arguments of `kpx doctor`.
 #[derive(Args, Debug)]

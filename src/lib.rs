@@ -17,6 +17,7 @@ pub mod cli;
 pub mod cluster;
 mod cmd;
 pub mod desired;
+pub mod diff;
 pub mod evidence;
 pub mod host;
 pub mod net;

@@ -5,6 +5,7 @@
 mod architecture;
 mod bundle;
 mod cluster;
+mod diff;
 mod frame;
 mod parse;
 mod support;

@@ -1,5 +1,6 @@
 //! One file per subcommand: gather, think, report.
 
+mod diff;
 mod doctor;
 mod explain;
 mod failure;
@@ -17,7 +18,8 @@ use clap::{CommandFactory as _, Parser as _};
 use color_eyre::config::{HookBuilder, Theme};
 use futures_util::FutureExt as _;
 
-use crate::cli::{Cli, Command, FamilyArg, Global};
+use crate::backend::Mode;
+use crate::cli::{Cli, Command, FamilyArg, Global, ModeArg};
 use crate::evidence::{self, Evidence, Item};
 use crate::host;
 use crate::net::Family;
@@ -120,6 +122,7 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
         Command::Doctor(args) => doctor::run(global, io, args).await,
         Command::Explain { check: None } => finish(global, io, &explain::list()),
         Command::Explain { check: Some(id) } => finish(global, io, &explain::one(id)?),
+        Command::Diff(args) => finish(global, io, &diff::run(global, io, args).await?),
         Command::Completions { shell } => {
             // clap_complete panics when a write fails.
             let mut script = Vec::new();
@@ -171,6 +174,24 @@ fn progress(global: &Global, io: &Io<'_>, items: &[Item]) -> Progress {
     Progress::start(format!("reading {what}"), output::style(global, io).ascii)
 }
 
+/// Returns the mode that `arg` names.
+fn mode(arg: ModeArg) -> Mode {
+    match arg {
+        ModeArg::Iptables => Mode::Iptables,
+        ModeArg::Ipvs => Mode::Ipvs,
+        ModeArg::Nftables => Mode::Nftables,
+    }
+}
+
+/// Returns the families that the command line asks for.
+fn families(global: &Global) -> Vec<Family> {
+    match global.family {
+        None => Family::BOTH.to_vec(),
+        Some(FamilyArg::V4) => vec![Family::V4],
+        Some(FamilyArg::V6) => vec![Family::V6],
+    }
+}
+
 /// Returns where and how to read, as the command line says.
 fn options(global: &Global) -> host::Options {
     let text = |value: OsString| value.into_string().ok();
@@ -178,11 +199,7 @@ fn options(global: &Global) -> host::Options {
         netns: global.netns.clone(),
         root: global.root.clone().unwrap_or_else(|| PathBuf::from("/")),
         node: global.node.clone(),
-        families: match global.family {
-            None => Family::BOTH.to_vec(),
-            Some(FamilyArg::V4) => vec![Family::V4],
-            Some(FamilyArg::V6) => vec![Family::V6],
-        },
+        families: families(global),
         timeout: global.timeout,
         kubeconfig: global.kubeconfig.clone(),
         context: global.context.clone(),

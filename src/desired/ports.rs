@@ -94,6 +94,21 @@ impl ServicePort {
         self.source_ranges.iter().any(|range| range.contains(node))
     }
 
+    /// Returns the positions of the endpoints that a policy Cluster uses.
+    pub fn cluster_at(&self) -> &[u32] {
+        &self.choice.cluster
+    }
+
+    /// Returns the positions of the endpoints that a policy Local uses.
+    pub fn local_at(&self) -> &[u32] {
+        &self.choice.local
+    }
+
+    /// Returns the positions of the endpoints that any policy uses.
+    pub fn reachable_at(&self) -> &[u32] {
+        &self.choice.reachable
+    }
+
     /// Iterates over the endpoints a policy Cluster uses.
     pub fn cluster(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
         self.choice

@@ -1,5 +1,6 @@
 //! What each command found, ready to print or serialise.
 
+pub mod diff;
 pub mod doctor;
 pub mod explain;
 

@@ -1,5 +1,7 @@
 //! The iptables mode, and the rules every mode and other software write with iptables.
 
+pub(crate) mod build;
+pub mod expect;
 pub mod model;
 pub mod names;
 pub mod parse;

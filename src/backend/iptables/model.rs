@@ -136,7 +136,7 @@ impl Rule<'_> {
 }
 
 /// A value with an optional `!` before it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Maybe<T> {
     /// Whether the match is inverted.
     pub not: bool,
@@ -159,7 +159,7 @@ impl<T> Maybe<T> {
 /// One condition of a rule.
 ///
 /// What is not modelled is kept word for word in [`Match::Unknown`], so that printing loses nothing.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Match<'a> {
     /// `-s`.
     Source(Maybe<Cidr>),
@@ -264,7 +264,7 @@ pub enum Match<'a> {
 }
 
 /// Which end of a packet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Side {
     /// The source.
     Source,
@@ -275,7 +275,7 @@ pub enum Side {
 }
 
 /// Which ends of a packet a set is asked about, one for each of its dimensions.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Sides {
     all: [Side; Self::MAX],
     count: u8,
@@ -303,7 +303,7 @@ impl std::ops::Deref for Sides {
 }
 
 /// Sets of TCP flags, bit by bit as in the header: FIN is 1.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct TcpFlags {
     /// The flags that are looked at.
     pub mask: u8,
@@ -317,7 +317,7 @@ impl TcpFlags {
 }
 
 /// `-m physdev`: which port of a bridge.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Physdev<'a> {
     /// `--physdev-in`.
     pub input: Option<Maybe<Text<'a>>>,
@@ -332,7 +332,7 @@ pub struct Physdev<'a> {
 }
 
 /// `-m iprange`: first and last address.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct IpRange {
     /// `--src-range`.
     pub source: Option<Maybe<(IpAddr, IpAddr)>>,
@@ -341,7 +341,7 @@ pub struct IpRange {
 }
 
 /// Which way through an interface.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Direction {
     /// Coming in.
     In,
@@ -350,7 +350,7 @@ pub enum Direction {
 }
 
 /// A set of address types, as in `xt_addrtype.h` (bit n is type n of `RTN_*`).
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct AddrType(pub u16);
 
 impl AddrType {
@@ -374,7 +374,7 @@ impl AddrType {
 }
 
 /// A set of conntrack states.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct States(pub u8);
 
 impl States {
@@ -405,7 +405,7 @@ impl States {
 }
 
 /// `-m recent`, the state behind session affinity.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Recent<'a> {
     /// `--set`, `--rcheck`, `--update` or `--remove`.
     pub action: Maybe<RecentAction>,
@@ -426,7 +426,7 @@ pub struct Recent<'a> {
 }
 
 /// What `-m recent` does.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RecentAction {
     /// Records the address; always matches.
     Set,
@@ -439,7 +439,7 @@ pub enum RecentAction {
 }
 
 /// What a rule does with a packet.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Target<'a> {
     /// `-j CHAIN`: come back after its end.
     Jump(Text<'a>),
@@ -494,7 +494,7 @@ pub enum Target<'a> {
 }
 
 /// Where a translation leads.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Nat {
     /// The first and last address; `None` keeps the address.
     pub addrs: Option<(IpAddr, IpAddr)>,
@@ -505,7 +505,7 @@ pub struct Nat {
 }
 
 /// How a translation chooses among addresses and ports.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct NatFlags {
     /// `--random`.
     pub random: bool,
@@ -516,7 +516,7 @@ pub struct NatFlags {
 }
 
 /// What `-j CONNMARK` does with a connection's mark.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Connmark {
     /// `--set-xmark`: the connection's mark becomes `(old & !mask) ^ value`.
     Set(Mark),
@@ -537,7 +537,7 @@ pub enum Connmark {
 }
 
 /// Where `-j TPROXY` leads.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Tproxy {
     /// `--on-port`; 0 keeps the port.
     pub port: u16,

@@ -1,4 +1,6 @@
 //! The ipvs mode.
 
+pub mod expect;
 pub mod model;
 pub mod parse;
+pub mod rules;

@@ -1,0 +1,584 @@
+//! What the iptables mode writes, in the form `iptables-save` prints.
+//!
+//! Source: `syncProxyRules` in kube-proxy's `pkg/proxy/iptables/proxier.go`. The order of service ports, which is
+//! random in kube-proxy, is that of their names here.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::build::{
+    TableBuilder, comment, detected, dnat, flip_mark, from, from_local, jump, jumps, marked,
+    masquerade, one_in, ports, protocol, recent, reject, rule, ruleset, set_mark, states, to,
+    to_local,
+};
+use super::model::{Match, Maybe, Rule, Ruleset, States, Target, Text};
+use super::names;
+use crate::desired::{DesiredState, FamilyState, ServicePort};
+use crate::evidence::Gap;
+use crate::net::{Cidr, Family, Proto};
+
+/// The nfacct counter of dropped packets in no valid state.
+pub const COUNT_INVALID: &str = "ct_state_invalid_dropped_pkts";
+/// The nfacct counter of packets to NodePorts on localhost.
+pub const COUNT_LOCALHOST: &str = "localhost_nps_accepted_pkts";
+/// The comment of the rules that lead to NodePorts.
+pub const TAIL: &str =
+    "kubernetes service nodeports; NOTE: this must be the last rule in this chain";
+/// The chain whose absence tells kube-proxy that its rules were flushed.
+pub const CANARY: &str = "KUBE-PROXY-CANARY";
+
+/// The jumps from built-in chains: table, from, to, whether only for new connections, comment.
+pub const JUMPS: &[(&str, &str, &str, bool, &str)] = &[
+    (
+        "filter",
+        "INPUT",
+        "KUBE-EXTERNAL-SERVICES",
+        true,
+        "kubernetes externally-visible service portals",
+    ),
+    (
+        "filter",
+        "FORWARD",
+        "KUBE-EXTERNAL-SERVICES",
+        true,
+        "kubernetes externally-visible service portals",
+    ),
+    (
+        "filter",
+        "INPUT",
+        "KUBE-NODEPORTS",
+        false,
+        "kubernetes health check service ports",
+    ),
+    (
+        "filter",
+        "FORWARD",
+        "KUBE-SERVICES",
+        true,
+        "kubernetes service portals",
+    ),
+    (
+        "filter",
+        "OUTPUT",
+        "KUBE-SERVICES",
+        true,
+        "kubernetes service portals",
+    ),
+    (
+        "filter",
+        "FORWARD",
+        "KUBE-FORWARD",
+        false,
+        "kubernetes forwarding rules",
+    ),
+    (
+        "filter",
+        "INPUT",
+        "KUBE-PROXY-FIREWALL",
+        true,
+        "kubernetes load balancer firewall",
+    ),
+    (
+        "filter",
+        "OUTPUT",
+        "KUBE-PROXY-FIREWALL",
+        true,
+        "kubernetes load balancer firewall",
+    ),
+    (
+        "filter",
+        "FORWARD",
+        "KUBE-PROXY-FIREWALL",
+        true,
+        "kubernetes load balancer firewall",
+    ),
+    (
+        "nat",
+        "OUTPUT",
+        "KUBE-SERVICES",
+        false,
+        "kubernetes service portals",
+    ),
+    (
+        "nat",
+        "PREROUTING",
+        "KUBE-SERVICES",
+        false,
+        "kubernetes service portals",
+    ),
+    (
+        "nat",
+        "POSTROUTING",
+        "KUBE-POSTROUTING",
+        false,
+        "kubernetes postrouting rules",
+    ),
+    ("filter", "INPUT", "KUBE-FIREWALL", false, ""),
+    ("filter", "OUTPUT", "KUBE-FIREWALL", false, ""),
+];
+
+/// The names of the chains of one family's service ports.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    ports: Vec<PortNames>,
+}
+
+/// The names of the chains of one service port.
+#[derive(Clone, Debug)]
+pub struct PortNames {
+    /// For endpoints of the whole cluster.
+    pub svc: String,
+    /// For endpoints of this node.
+    pub svl: String,
+    /// For traffic from outside.
+    pub ext: String,
+    /// For source ranges.
+    pub fw: String,
+    /// One per endpoint, at its position; empty for an endpoint that is not used.
+    pub seps: Vec<String>,
+}
+
+impl Names {
+    /// Names the chains of `family`'s service ports.
+    pub fn of(family: &FamilyState) -> Self {
+        let ports = family.ports.iter().map(|port| {
+            let hash = names::service_hash(&port.spn, port.proto);
+            let mut seps = vec![String::new(); port.endpoints.len()];
+            for &at in port.reachable_at() {
+                let endpoint = &port.endpoints[at as usize];
+                let hash = names::endpoint_hash(&port.spn, port.proto, endpoint.addr);
+                seps[at as usize] = format!("{}{hash}", names::SEP);
+            }
+            PortNames {
+                svc: format!("{}{hash}", names::SVC),
+                svl: format!("{}{hash}", names::SVL),
+                ext: format!("{}{hash}", names::EXT),
+                fw: format!("{}{hash}", names::FW),
+                seps,
+            }
+        });
+        Self {
+            ports: ports.collect(),
+        }
+    }
+
+    /// Iterates over the names, in the order of the service ports.
+    pub fn iter(&self) -> impl Iterator<Item = &PortNames> {
+        self.ports.iter()
+    }
+}
+
+/// Returns the rules of `family`.
+pub fn expect<'a>(
+    state: &'a DesiredState,
+    family: &'a FamilyState,
+    names: &'a Names,
+) -> Result<Ruleset<'a>, Gap> {
+    let mut writer = Writer::new(state, family);
+    for (port, names) in family.ports.iter().zip(&names.ports) {
+        writer.port(port, names);
+    }
+    writer.tail()?;
+    let mut mangle = TableBuilder::default();
+    mangle.chain(CANARY);
+    Ok(ruleset(vec![
+        ("mangle", mangle),
+        ("filter", writer.filter),
+        ("nat", writer.nat),
+    ]))
+}
+
+struct Writer<'a> {
+    state: &'a DesiredState,
+    family: &'a FamilyState,
+    filter: TableBuilder<'a>,
+    nat: TableBuilder<'a>,
+    reject_internal: usize,
+    reject_external: usize,
+    health: usize,
+    firewall: usize,
+    services: usize,
+    node_ports: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(state: &'a DesiredState, family: &'a FamilyState) -> Self {
+        let mut filter = TableBuilder::default();
+        let mut nat = TableBuilder::default();
+        for (name, table) in [("filter", &mut filter), ("nat", &mut nat)] {
+            let rows = JUMPS.iter().filter(move |row| row.0 == name);
+            jumps(
+                table,
+                &rows.map(|&(_, from, to, new, text)| (from, jump_rule(to, new, text))),
+            );
+        }
+        let reject_internal = filter.chain("KUBE-SERVICES");
+        let reject_external = filter.chain("KUBE-EXTERNAL-SERVICES");
+        let forward = filter.chain("KUBE-FORWARD");
+        let health = filter.chain("KUBE-NODEPORTS");
+        let firewall = filter.chain("KUBE-PROXY-FIREWALL");
+        let martians = filter.chain("KUBE-FIREWALL");
+        filter.chain(CANARY);
+        let services = nat.chain("KUBE-SERVICES");
+        let node_ports = nat.chain("KUBE-NODEPORTS");
+        let postrouting = nat.chain("KUBE-POSTROUTING");
+        let mark_masq = nat.chain("KUBE-MARK-MASQ");
+        nat.chain(CANARY);
+
+        let mark = state.mark;
+        if !(state.since(29) && state.facts.tcp_liberal) {
+            let mut matches = vec![states(States::INVALID)];
+            if state.facts.count_invalid {
+                matches.push(Match::Nfacct(COUNT_INVALID.into()));
+            }
+            filter.push(forward, rule(matches, Target::Drop));
+        }
+        forwarding(&mut filter, forward, mark);
+        if family.node_ports.localhost {
+            let loopback = Cidr {
+                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
+                prefix: 8,
+            };
+            let not = States::RELATED | States::ESTABLISHED | States::DNAT;
+            let matches = vec![
+                Match::Source(Maybe::no(loopback)),
+                Match::Destination(Maybe::yes(loopback)),
+                comment("block incoming localnet connections"),
+                Match::State {
+                    states: Maybe::no(States(not)),
+                    old: false,
+                },
+            ];
+            filter.push(martians, rule(matches, Target::Drop));
+        }
+        masquerading(&mut nat, postrouting, mark, state.facts.random_fully);
+        nat.push(mark_masq, rule(Vec::new(), set_mark(mark)));
+        Self {
+            state,
+            family,
+            filter,
+            nat,
+            reject_internal,
+            reject_external,
+            health,
+            firewall,
+            services,
+            node_ports,
+        }
+    }
+
+    fn port(&mut self, port: &'a ServicePort, names: &'a PortNames) {
+        let spn = &port.spn;
+        let ext = names.ext.as_str();
+        let fw = port.has_endpoints && port.has_firewall();
+        let internal = if port.internal_local {
+            &names.svl
+        } else {
+            &names.svc
+        };
+        let nobody = if port.has_endpoints {
+            format!("{spn} has no local endpoints")
+        } else {
+            format!("{spn} has no endpoints")
+        };
+        let refuse = || {
+            if port.has_endpoints {
+                Target::Drop
+            } else {
+                reject(self.family.family)
+            }
+        };
+        let cluster_ip = format!("{spn} cluster IP");
+        if port.has_internal() {
+            let to = dispatch(port, Some(port.cluster_ip), cluster_ip.clone());
+            self.nat
+                .push(self.services, rule(to, jump(internal.as_str())));
+        } else {
+            let to = dispatch(port, Some(port.cluster_ip), nobody.clone());
+            self.filter.push(self.reject_internal, rule(to, refuse()));
+        }
+        for (addr, kind, target) in external(port, ext, if fw { &names.fw } else { ext }) {
+            if port.has_endpoints {
+                let to = dispatch(port, Some(addr), format!("{spn} {kind}"));
+                self.nat.push(self.services, rule(to, jump(target)));
+            }
+            if !port.has_external() {
+                let to = dispatch(port, Some(addr), nobody.clone());
+                self.filter.push(self.reject_external, rule(to, refuse()));
+            }
+        }
+        if fw {
+            for &vip in &port.lb_ips {
+                let text = format!("{spn} traffic not accepted by {}", names.fw);
+                let to = dispatch(port, Some(vip), text);
+                self.filter.push(self.firewall, rule(to, Target::Drop));
+            }
+        }
+        if let Some(number) = port.node_port {
+            if port.has_endpoints {
+                self.node_port(port, number, ext);
+            }
+            if !port.has_external() {
+                let matches = vec![
+                    protocol(port.proto),
+                    comment(nobody),
+                    to_local(),
+                    ports(port.proto, Some(number)),
+                ];
+                self.filter
+                    .push(self.reject_external, rule(matches, refuse()));
+            }
+        }
+        if let Some(number) = port.health_check {
+            let matches = vec![
+                protocol(Proto::Tcp),
+                comment(format!("{spn} health check node port")),
+                ports(Proto::Tcp, Some(number)),
+            ];
+            self.filter.push(self.health, rule(matches, Target::Accept));
+        }
+        self.chains(port, names, cluster_ip, fw);
+    }
+
+    fn node_port(&mut self, port: &'a ServicePort, number: u16, ext: &'a str) {
+        let plain = vec![
+            protocol(port.proto),
+            comment(port.spn.as_str()),
+            ports(port.proto, Some(number)),
+        ];
+        if self.family.node_ports.localhost && self.state.facts.count_localhost {
+            let mut matches = plain.clone();
+            let loopback = Cidr {
+                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
+                prefix: 8,
+            };
+            matches.insert(0, Match::Destination(Maybe::yes(loopback)));
+            matches.push(Match::Nfacct(COUNT_LOCALHOST.into()));
+            self.nat.push(self.node_ports, rule(matches, jump(ext)));
+        }
+        self.nat.push(self.node_ports, rule(plain, jump(ext)));
+    }
+
+    /// Writes the chains of `port` itself.
+    fn chains(
+        &mut self,
+        port: &'a ServicePort,
+        names: &'a PortNames,
+        cluster_ip: String,
+        fw: bool,
+    ) {
+        let spn = port.spn.as_str();
+        if port.has_endpoints && port.accessible {
+            self.external(port, names);
+        }
+        if fw {
+            let at = self.nat.chain(names.fw.as_str());
+            let pass = |source: Match<'a>| {
+                let matches = vec![source, comment(format!("{spn} loadbalancer IP"))];
+                rule(matches, jump(names.ext.as_str()))
+            };
+            for range in &port.source_ranges {
+                self.nat.push(at, pass(Match::Source(Maybe::yes(*range))));
+            }
+            if port.admits(self.family.node_ip) {
+                for &vip in &port.lb_ips {
+                    self.nat.push(at, pass(from(vip)));
+                }
+            }
+            let text = format!("other traffic to {spn} will be dropped by KUBE-PROXY-FIREWALL");
+            self.nat.push(at, rule(vec![comment(text)], None));
+        }
+        let masquerade = self.masquerade_internal(port, cluster_ip);
+        if port.has_cluster_chain() {
+            let first = masquerade.as_ref().filter(|_| !port.internal_local);
+            self.balance(port, names, &names.svc, port.cluster_at(), first.cloned());
+        }
+        if port.has_local_chain() {
+            let first = masquerade.filter(|_| port.internal_local);
+            self.balance(port, names, &names.svl, port.local_at(), first);
+        }
+        for &position in port.reachable_at() {
+            let endpoint = &port.endpoints[position as usize];
+            let name = names.seps[position as usize].as_str();
+            let at = self.nat.chain(name);
+            let text = (!self.family.large).then(|| comment(spn));
+            let mut hairpin = vec![from(endpoint.addr.ip())];
+            hairpin.extend(text.clone());
+            self.nat.push(at, rule(hairpin, jump("KUBE-MARK-MASQ")));
+            let mut matches = Vec::with_capacity(4);
+            matches.push(protocol(port.proto));
+            matches.extend(text);
+            if port.affinity.is_some() {
+                matches.push(recent(name, self.family.family, None));
+            }
+            matches.push(ports(port.proto, None));
+            self.nat.push(at, rule(matches, dnat(endpoint.addr)));
+        }
+    }
+
+    fn masquerade_internal(&self, port: &'a ServicePort, text: String) -> Option<Rule<'a>> {
+        if !port.has_internal() {
+            return None;
+        }
+        let mut matches = dispatch(port, Some(port.cluster_ip), text);
+        if !self.state.masquerade_all {
+            let others = detected(self.family.detector.as_ref()?, true);
+            // Sources are printed before the destination, interfaces behind it.
+            let at = usize::from(!matches!(others, Match::Source(_)));
+            matches.insert(at, others);
+        }
+        Some(rule(matches, jump("KUBE-MARK-MASQ")))
+    }
+
+    fn external(&mut self, port: &'a ServicePort, names: &'a PortNames) {
+        let spn = &port.spn;
+        let at = self.nat.chain(names.ext.as_str());
+        let text = |words: &str| comment(format!("{words} {spn} external destinations"));
+        if port.external_local {
+            if let Some(detector) = &self.family.detector {
+                let matches = vec![detected(detector, false), text("pod traffic for")];
+                self.nat.push(at, rule(matches, jump(names.svc.as_str())));
+            }
+            let local = vec![text("masquerade LOCAL traffic for"), from_local()];
+            self.nat.push(at, rule(local, jump("KUBE-MARK-MASQ")));
+            let local = vec![text("route LOCAL traffic for"), from_local()];
+            self.nat.push(at, rule(local, jump(names.svc.as_str())));
+        } else {
+            let all = vec![text("masquerade traffic for")];
+            self.nat.push(at, rule(all, jump("KUBE-MARK-MASQ")));
+        }
+        if port.has_external() {
+            let next = if port.external_local {
+                &names.svl
+            } else {
+                &names.svc
+            };
+            self.nat.push(at, rule(Vec::new(), jump(next.as_str())));
+        }
+    }
+
+    fn balance(
+        &mut self,
+        port: &'a ServicePort,
+        names: &'a PortNames,
+        chain: &'a str,
+        positions: &[u32],
+        first: Option<Rule<'a>>,
+    ) {
+        let at = self.nat.chain(chain);
+        if let Some(first) = first {
+            self.nat.push(at, first);
+        }
+        let text = |position: u32| {
+            let endpoint = &port.endpoints[position as usize].text;
+            (!self.family.large).then(|| comment(format!("{} -> {endpoint}", port.spn)))
+        };
+        if let Some(seconds) = port.affinity {
+            for &position in positions {
+                let sep = names.seps[position as usize].as_str();
+                let mut matches: Vec<_> = text(position).into_iter().collect();
+                matches.push(recent(sep, self.family.family, Some(seconds)));
+                self.nat.push(at, rule(matches, jump(sep)));
+            }
+        }
+        for (done, &position) in positions.iter().enumerate() {
+            let left = positions.len() - done;
+            let mut matches: Vec<_> = text(position).into_iter().collect();
+            if left > 1 {
+                matches.push(one_in(left));
+            }
+            let sep = names.seps[position as usize].as_str();
+            self.nat.push(at, rule(matches, jump(sep)));
+        }
+    }
+
+    /// Writes the rules that lead to NodePorts.
+    fn tail(&mut self) -> Result<(), Gap> {
+        let node_ports = &self.family.node_ports;
+        if !node_ports.all {
+            let addresses = self
+                .family
+                .node_port_addresses(&self.state.facts, node_ports.localhost)?;
+            for addr in addresses {
+                let matches = vec![to(addr), comment(TAIL)];
+                self.nat
+                    .push(self.services, rule(matches, jump("KUBE-NODEPORTS")));
+            }
+            return Ok(());
+        }
+        let mut matches = vec![comment(TAIL), to_local()];
+        let loopback = match self.family.family {
+            Family::V4 => Cidr {
+                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
+                prefix: 8,
+            },
+            Family::V6 => Cidr::host(IpAddr::V6(Ipv6Addr::LOCALHOST)),
+        };
+        if !node_ports.localhost {
+            matches.insert(0, Match::Destination(Maybe::no(loopback)));
+        }
+        self.nat
+            .push(self.services, rule(matches, jump("KUBE-NODEPORTS")));
+        Ok(())
+    }
+}
+
+/// The matches of a rule for one address and port of a Service.
+fn dispatch<'a>(
+    port: &ServicePort,
+    addr: Option<IpAddr>,
+    text: impl Into<Text<'a>>,
+) -> Vec<Match<'a>> {
+    let mut matches = Vec::with_capacity(5);
+    matches.extend(addr.map(to));
+    matches.push(protocol(port.proto));
+    matches.push(comment(text));
+    matches.push(ports(port.proto, Some(port.port)));
+    matches
+}
+
+/// External addresses of `port`, what comments call them, and where they lead.
+fn external<'a>(
+    port: &ServicePort,
+    ext: &'a str,
+    balancer: &'a str,
+) -> impl Iterator<Item = (IpAddr, &'static str, &'a str)> {
+    let external = port.external_ips.iter();
+    let external = external.map(move |&addr| (addr, "external IP", ext));
+    let vips = port.lb_ips.iter();
+    external.chain(vips.map(move |&addr| (addr, "loadbalancer IP", balancer)))
+}
+
+fn jump_rule(to: &'static str, new: bool, text: &'static str) -> Rule<'static> {
+    let mut matches = Vec::new();
+    if new {
+        matches.push(states(States::NEW));
+    }
+    if !text.is_empty() {
+        matches.push(comment(text));
+    }
+    rule(matches, jump(to))
+}
+
+/// The rules of KUBE-FORWARD that the iptables and ipvs modes share.
+pub(crate) fn forwarding(filter: &mut TableBuilder<'_>, chain: usize, mark: u32) {
+    let matches = vec![comment("kubernetes forwarding rules"), marked(mark, false)];
+    filter.push(chain, rule(matches, Target::Accept));
+    let matches = vec![
+        comment("kubernetes forwarding conntrack rule"),
+        states(States::RELATED | States::ESTABLISHED),
+    ];
+    filter.push(chain, rule(matches, Target::Accept));
+}
+
+/// The rules of KUBE-POSTROUTING that the iptables and ipvs modes share.
+pub(crate) fn masquerading(
+    nat: &mut TableBuilder<'_>,
+    chain: usize,
+    mark: u32,
+    random_fully: bool,
+) {
+    nat.push(chain, rule(vec![marked(mark, true)], Target::Return));
+    nat.push(chain, rule(Vec::new(), flip_mark(mark)));
+    let text = comment("kubernetes service traffic requiring SNAT");
+    nat.push(chain, rule(vec![text], masquerade(random_fully)));
+}

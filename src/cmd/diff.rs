@@ -1,0 +1,29 @@
+//! `kpx diff`
+
+use super::failure::{Failure, Hint as _};
+use super::{Io, families, gather, mode};
+use crate::cli::{DiffArgs, Global};
+use crate::diff;
+use crate::evidence::Item;
+use crate::node::NodeSnapshot;
+use crate::report::diff::DiffReport;
+
+pub(super) async fn run(
+    global: &Global,
+    io: &Io<'_>,
+    args: &DiffArgs,
+) -> Result<DiffReport, Failure> {
+    let mode = if let Some(arg) = args.mode {
+        mode(arg)
+    } else {
+        let evidence = gather(global, io, &[Item::ProxyConfig]).await?;
+        NodeSnapshot::new(&evidence)
+            .configured_mode()
+            .hint("`--mode MODE` says what to compare with")?
+    };
+    let evidence = gather(global, io, &diff::needs(mode)).await?;
+    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    let found = diff::compare(&node, mode, &families(global))
+        .hint("`kpx snapshot -v` says what of the node and its cluster can be read")?;
+    Ok(DiffReport::new(mode, found))
+}
