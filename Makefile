@@ -7,7 +7,7 @@ SHELL = /bin/bash
 
 # What kpx looks at is made and checked with the first line, the virtual machine needs the second, this file the third.
 PACKAGES = iptables nftables ipset ipvsadm conntrack nfacct iproute2 procps kmod util-linux \
-	qemu-system-x86 busybox-static cpio dpkg apt \
+	qemu-system-x86 busybox-static cpio xz-utils dpkg apt \
 	shellcheck gcc libc6-dev
 
 # Packages and namespaces need root; cargo builds as whoever calls make.
@@ -17,6 +17,8 @@ KERNEL_TESTS = cargo test --locked --test kernel
 RUNNER = --config "target.'cfg(unix)'.runner='$(1)'"
 # Passed, and not by running nothing.
 PASSED = grep -q '^test result: ok\. [1-9]'
+
+.NOTPARALLEL:
 
 .PHONY: test
 test: packages test-fast test-kernel test-vm
@@ -30,6 +32,7 @@ test-fast:
 # On this machine's kernel, in network namespaces of the tests' own.
 .PHONY: test-kernel
 test-kernel: root
+	@mkdir -p target
 	$(KERNEL_TESTS) $(if $(SUDO),$(call RUNNER,sudo)) -- --ignored --test-threads=1 --skip vm_ | tee target/kernel-tests.txt
 	@$(PASSED) target/kernel-tests.txt
 
