@@ -135,9 +135,14 @@ fn nat(
             } else {
                 addr
             };
-            text.push_str(&format!("{addr}:{}", expr(port)));
+            text.push_str(&addr);
+            text.push(':');
+            text.push_str(&expr(port));
         }
-        (None, Some(port)) => text.push_str(&format!(":{}", expr(port))),
+        (None, Some(port)) => {
+            text.push(':');
+            text.push_str(&expr(port));
+        }
         (None, None) => {}
     }
     with_flags(text, flags)

@@ -99,3 +99,15 @@ fn dump() -> io::Result<Dump> {
 fn first<T>(messages: &[Vec<u8>], decode: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     messages.iter().find_map(|message| decode(message))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_ip_vs_is_not_asked() {
+        let root = tempfile::tempdir().unwrap();
+        let gap = read(root.path()).unwrap_err();
+        assert!(matches!(gap, Gap::Absent(Item::Ipvs, _)), "{gap:?}");
+    }
+}
