@@ -519,6 +519,28 @@ async fn a_kubeconfig_that_is_none_says_which_and_why() {
     );
 }
 
+#[tokio::test]
+async fn a_program_for_credentials_that_hangs_holds_nobody_up() {
+    let api = Api::start(well).await;
+    let node = Node::new();
+    let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['2'], interactiveMode: Never}";
+    let text = kubeconfig(&api.url, "").replace("token: abc", exec);
+    let path = node.write("kubeconfig", &text);
+    let options = Options {
+        timeout: Duration::from_millis(200),
+        ..node.options()
+    };
+    let evidence = collect(&[Item::Services, Item::KernelRelease], &options).await;
+    let Gap::Failed(_, why) = gap(&evidence, Item::Services) else {
+        panic!("{evidence:?}");
+    };
+    let expected = format!(
+        "cannot use the credentials of {}: its program",
+        path.display()
+    );
+    assert!(why.starts_with(&expected), "{why}");
+}
+
 /// The client library reads proxies from the environment of the process, so this test runs itself in another one.
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "a test may start itself")]

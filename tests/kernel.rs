@@ -11,4 +11,5 @@
 mod kernel {
     mod ipvs;
     mod netns;
+    mod proxy;
 }

@@ -163,18 +163,25 @@ async fn in_cluster(options: &Options) -> Result<Option<Access>, Refusal> {
     if !Path::new(&token).exists() {
         return Ok(None);
     }
+    let config = of_pod(host, port, SERVICE_ACCOUNT);
+    let origin = "the pod's service account".to_owned();
+    load(config, origin, options).await.map(Some)
+}
+
+/// Returns the kubeconfig that says what a pod's environment and `folder` say.
+fn of_pod(host: &str, port: &str, folder: &str) -> Kubeconfig {
     let host = if host.contains(':') {
         format!("[{host}]")
     } else {
-        host.clone()
+        host.to_owned()
     };
     let name = "pod".to_owned();
-    let config = Kubeconfig {
+    Kubeconfig {
         clusters: vec![NamedCluster {
             name: name.clone(),
             cluster: Some(Cluster {
                 server: Some(format!("https://{host}:{port}")),
-                certificate_authority: Some(format!("{SERVICE_ACCOUNT}/ca.crt")),
+                certificate_authority: Some(format!("{folder}/ca.crt")),
                 ..Cluster::default()
             }),
             ..NamedCluster::default()
@@ -182,7 +189,7 @@ async fn in_cluster(options: &Options) -> Result<Option<Access>, Refusal> {
         auth_infos: vec![NamedAuthInfo {
             name: name.clone(),
             auth_info: Some(AuthInfo {
-                token_file: Some(token),
+                token_file: Some(format!("{folder}/token")),
                 ..AuthInfo::default()
             }),
             ..NamedAuthInfo::default()
@@ -198,9 +205,7 @@ async fn in_cluster(options: &Options) -> Result<Option<Access>, Refusal> {
         }],
         current_context: Some(name),
         ..Kubeconfig::default()
-    };
-    let origin = "the pod's service account".to_owned();
-    load(config, origin, options).await.map(Some)
+    }
 }
 
 async fn load(
@@ -283,4 +288,75 @@ pub(super) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn options(root: &Path) -> Options {
+        Options {
+            netns: None,
+            root: root.to_owned(),
+            node: None,
+            families: Vec::new(),
+            timeout: Duration::from_secs(1),
+            kubeconfig: None,
+            context: None,
+            no_api: false,
+            environment: Environment::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_of_either_family_reaches_its_server() {
+        let root = tempfile::tempdir().unwrap();
+        let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        fs::write(root.path().join("ca.crt"), pem).unwrap();
+        let folder = root.path().display().to_string();
+        let options = options(root.path());
+        for (host, url) in [
+            ("10.96.0.1", "https://10.96.0.1:443/"),
+            ("fd00::1", "https://[fd00::1]:443/"),
+        ] {
+            let config = of_pod(host, "443", &folder);
+            let access = load(config, "pod".to_owned(), &options).await.unwrap();
+            assert_eq!(access.config.cluster_url.to_string(), url);
+            assert_eq!(access.config.root_cert, Some(vec![vec![0, 0, 0]]));
+            let token = access.config.auth_info.token_file;
+            assert_eq!(token, Some(format!("{folder}/token")));
+            assert!(!access.config.default_retry);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kubelets_files_are_found_below_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path();
+        let pki = dir.join("var/lib/kubelet/pki");
+        fs::create_dir_all(&pki).unwrap();
+        fs::create_dir_all(dir.join("etc/kubernetes")).unwrap();
+        fs::write(pki.join("2026.pem"), "").unwrap();
+        symlink("/var/lib/kubelet/pki/2026.pem", pki.join("current.pem")).unwrap();
+        let text = "current-context: a\n\
+            clusters: [{name: c, cluster: {server: 'http://10.0.2.15:6443', proxy-url: 'http://10.9.9.9:3128'}}]\n\
+            contexts: [{name: a, context: {cluster: c, user: u}}]\n\
+            users: [{name: u, user: {client-certificate: /var/lib/kubelet/pki/current.pem, client-key: pki/key}}]\n";
+        fs::write(dir.join("etc/kubernetes/kubelet.conf"), text).unwrap();
+        let found = find(&options(dir)).await.unwrap();
+        assert_eq!(found.len(), 1);
+        let user = &found[0].config.auth_info;
+        let file = |path: &str| Some(dir.join(path).display().to_string());
+        assert_eq!(
+            user.client_certificate,
+            file("var/lib/kubelet/pki/2026.pem")
+        );
+        assert_eq!(user.client_key, file("etc/kubernetes/pki/key"));
+        assert_eq!(found[0].proxy.as_deref(), Some("http://10.9.9.9:3128"));
+        assert_eq!(found[0].config.proxy_url, None);
+    }
 }

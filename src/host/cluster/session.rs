@@ -2,11 +2,14 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::thread;
 use std::time::Duration;
 
-use kube::Client;
+use kube::{Client, Config};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::access::{Access, root_cause};
@@ -23,6 +26,29 @@ pub(super) struct Session {
     /// The API server, for people.
     pub(super) server: String,
     limit: Duration,
+}
+
+/// Makes the client. A kubeconfig may name a program that gets the credentials, and the client waits for its end: on a
+/// thread of its own, so that nobody else has to.
+async fn client(config: Config, limit: Duration) -> Result<Client, String> {
+    let (sender, receiver) = oneshot::channel();
+    let runtime = Handle::current();
+    let make = move || {
+        let _inside = runtime.enter();
+        // Whoever asked may have gone.
+        sender.send(Client::try_from(config)).ok();
+    };
+    thread::Builder::new()
+        .name("credentials".to_owned())
+        .spawn(make)
+        .map_err(|e| e.to_string())?;
+    match timeout(limit, receiver).await {
+        Ok(Ok(client)) => client.map_err(|e| root_cause(&e)),
+        Ok(Err(_)) => Err("the client stopped early".to_owned()),
+        Err(_) => Err(format!(
+            "its program for credentials took longer than {limit:?}; --timeout allows more"
+        )),
+    }
 }
 
 impl fmt::Debug for Session {
@@ -63,11 +89,10 @@ impl Session {
     pub(super) async fn open(access: Access, limit: Duration) -> Result<Self, Refusal> {
         let server = access.config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
-        let client = Client::try_from(access.config).map_err(|e| {
+        let client = client(access.config, limit).await.map_err(|why| {
             Refusal::Failed(format!(
-                "cannot use the credentials of {}: {}",
-                access.origin,
-                root_cause(&e)
+                "cannot use the credentials of {}: {why}",
+                access.origin
             ))
         })?;
         let session = Self {

@@ -155,17 +155,6 @@ impl Running {
             table,
         }
     }
-
-    /// Returns what is known of the process, for when its servers do not answer.
-    fn process(&self) -> String {
-        match (&self.table.here, self.table.elsewhere.as_slice()) {
-            (Some(process), _) => format!("kube-proxy (process {}) runs", process.pid),
-            (None, []) => "no process of kube-proxy is seen".to_owned(),
-            (None, [pid, ..]) => {
-                format!("kube-proxy (process {pid}) runs in another network namespace")
-            }
-        }
-    }
 }
 
 /// Returns where to call a server that was told to listen on `bind`.
@@ -230,7 +219,7 @@ async fn ask(
     let why = format!(
         "nothing answers at {}; {}",
         refused.join(", "),
-        running.process()
+        running.table.describe()
     );
     Err(Gap::Absent(item, why))
 }
@@ -283,8 +272,8 @@ fn local_config(root: &Path, table: &Table) -> Result<String, Gap> {
     if let Some(path) = paths.iter().find(|path| path.exists()) {
         return files::text(item, path);
     }
-    let why = "no process of kube-proxy is seen, and no file is in the usual places";
-    Err(Gap::Absent(item, why.to_owned()))
+    let why = format!("{}, and no file is in the usual places", table.describe());
+    Err(Gap::Absent(item, why))
 }
 
 /// Returns the gap for a second source that gave nothing either.

@@ -27,6 +27,19 @@ pub(super) struct Table {
     pub(super) elsewhere: Vec<u32>,
 }
 
+impl Table {
+    /// Returns what is known of the process, for when nothing better is.
+    pub(super) fn describe(&self) -> String {
+        match (&self.here, self.elsewhere.as_slice()) {
+            (Some(process), _) => format!("kube-proxy (process {}) runs", process.pid),
+            (None, []) => "no process of kube-proxy is seen".to_owned(),
+            (None, [pid, ..]) => {
+                format!("kube-proxy (process {pid}) runs in another network namespace")
+            }
+        }
+    }
+}
+
 /// Looks for kube-proxy in the process table below `root`. The calling thread must be in the network namespace.
 pub(super) fn find(root: &Path) -> Table {
     let proc = root.join("proc");
