@@ -294,3 +294,33 @@ fn together(item: Item, first: Gap, second: &Gap) -> Gap {
         first => first,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_called_where_they_can_be_reached() {
+        for (bind, calls) in [
+            (None, "127.0.0.1:10249 [::1]:10249"),
+            (Some(""), "127.0.0.1:10249 [::1]:10249"),
+            (Some("0.0.0.0:10250"), "127.0.0.1:10250"),
+            (Some("[::]:10250"), "[::1]:10250 127.0.0.1:10250"),
+            (Some("::"), "[::1]:10249 127.0.0.1:10249"),
+            (Some("10.0.2.15"), "10.0.2.15:10249"),
+        ] {
+            let found = addresses(bind, METRICS_PORT);
+            let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(found.join(" "), calls, "{bind:?}");
+        }
+    }
+
+    #[test]
+    fn configz_holds_a_configuration() {
+        let text = r#"{"kubeproxy.config.k8s.io":{"mode":"ipvs","iptables":{"syncPeriod":"30s","masqueradeBit":14}}}"#;
+        let config = ProxyConfig::parse(&of_configz(text).unwrap()).unwrap();
+        assert_eq!(config.mode, "ipvs");
+        assert_eq!(config.iptables.masquerade_bit, Some(14));
+        assert_eq!(of_configz(r#"{"kubelet":{}}"#), None);
+    }
+}
