@@ -8,6 +8,7 @@ use std::time::Duration;
 use kpx::evidence::ipvs::{Dump, Forwarding, Service};
 use kpx::evidence::{Gap, Item};
 use kpx::net::{Family, Proto};
+use serde_json::Value;
 
 use super::netns::{Netns, run};
 
@@ -125,6 +126,50 @@ async fn vm_reading_does_not_load_ip_vs() {
     let gap = evidence.text(Item::Ipvs).unwrap_err();
     assert!(matches!(gap, Gap::Absent(Item::Ipvs, _)), "{gap:?}");
     assert_eq!(modules(), before);
+}
+
+#[tokio::test]
+#[ignore = "needs root and dummy links"]
+async fn vm_kube_ipvs0_is_read_as_ip_prints_it() {
+    let netns = Netns::new();
+    netns.run("ip link add kube-ipvs0 type dummy");
+    let addresses = ["10.96.0.1/32", "10.96.0.10/32", "fd00:10:96::1/128"];
+    for address in addresses {
+        netns.run(&format!("ip addr add {address} dev kube-ipvs0"));
+    }
+    let evidence = netns.collect(&[Item::Links, Item::Addresses]).await;
+    let (ours, theirs) = (
+        dummy(evidence.text(Item::Links).unwrap()),
+        dummy(&netns.run("ip -j -d link show dev kube-ipvs0")),
+    );
+    for path in [
+        "/ifindex",
+        "/flags",
+        "/mtu",
+        "/operstate",
+        "/linkinfo/info_kind",
+    ] {
+        assert_eq!(ours.pointer(path), theirs.pointer(path), "{path}");
+    }
+    assert_eq!(ours["linkinfo"]["info_kind"], "dummy");
+    let (ours, theirs) = (
+        dummy(evidence.text(Item::Addresses).unwrap()),
+        dummy(&netns.run("ip -j addr show dev kube-ipvs0")),
+    );
+    let printed = theirs["addr_info"].as_array().unwrap();
+    assert_eq!(printed.len(), addresses.len());
+    for (at, theirs) in printed.iter().enumerate() {
+        for key in ["family", "local", "prefixlen", "scope"] {
+            assert_eq!(ours["addr_info"][at][key], theirs[key], "{theirs}");
+        }
+    }
+}
+
+/// The link kube-ipvs0 in what `ip -j` prints.
+fn dummy(text: &str) -> Value {
+    let links: Vec<Value> = serde_json::from_str(text).unwrap();
+    let mut links = links.into_iter();
+    links.find(|link| link["ifname"] == "kube-ipvs0").unwrap()
 }
 
 async fn read(netns: &Netns) -> Dump {
