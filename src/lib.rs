@@ -22,6 +22,7 @@ pub mod evidence;
 pub mod host;
 pub mod net;
 pub mod node;
+pub mod owner;
 pub mod render;
 pub mod report;
 

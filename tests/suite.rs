@@ -7,5 +7,6 @@ mod bundle;
 mod cluster;
 mod diff;
 mod frame;
+mod owner;
 mod parse;
 mod support;

@@ -1,0 +1,130 @@
+//! Ports and endpoints from the cluster's objects.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Endpoint, Port, PortName, Role, State};
+use crate::cluster::{Conditions, EndpointSlice, Service, ServicePort};
+use crate::evidence::Gap;
+use crate::net::Proto;
+use crate::node::NodeSnapshot;
+
+type ByService<'s> = HashMap<(&'s str, &'s str), Vec<&'s EndpointSlice>>;
+
+/// Returns a port for each of `services` that kube-proxy serves, and what is not known of them.
+pub(super) fn ports(node: &NodeSnapshot<'_>, services: &[Service]) -> (Vec<Port>, Vec<Gap>) {
+    let mut gaps = Vec::new();
+    let mut by_service = ByService::new();
+    match node.slices() {
+        Ok(slices) => {
+            for slice in slices {
+                let meta = &slice.metadata;
+                let service = meta.labels.get("kubernetes.io/service-name");
+                let service = service.map_or("", String::as_str);
+                by_service
+                    .entry((&meta.namespace, service))
+                    .or_default()
+                    .push(slice);
+            }
+        }
+        Err(gap) => gaps.push(gap),
+    }
+    let here = node.name().ok();
+    let served = services.iter().filter(|service| {
+        service.spec.kind != "ExternalName"
+            && !matches!(service.spec.cluster_ip.as_str(), "" | "None")
+    });
+    let ports = served.flat_map(|service| {
+        let meta = &service.metadata;
+        let slices = by_service
+            .get(&(meta.namespace.as_str(), meta.name.as_str()))
+            .map_or(&[][..], Vec::as_slice);
+        let here = here.as_deref();
+        service.spec.ports.iter().map(move |port| Port {
+            name: PortName {
+                namespace: meta.namespace.as_str().into(),
+                name: meta.name.as_str().into(),
+                port: port.name.as_str().into(),
+            },
+            proto: proto(&port.protocol),
+            port: Some(port.port),
+            kind: Some(match service.spec.kind.as_str() {
+                "" => "ClusterIP".into(),
+                kind => kind.into(),
+            }),
+            addresses: addresses(service),
+            node_port: port.node_port.filter(|&number| number != 0),
+            health_check_port: service.spec.health_check_node_port.filter(|&n| n != 0),
+            endpoints: endpoints(slices, port, here),
+        })
+    });
+    (ports.collect(), gaps)
+}
+
+fn proto(name: &str) -> Proto {
+    name.parse().unwrap_or(Proto::Tcp)
+}
+
+fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
+    let spec = &service.spec;
+    let first = std::slice::from_ref(&spec.cluster_ip);
+    let cluster = if spec.cluster_ips.is_empty() {
+        first
+    } else {
+        &spec.cluster_ips
+    };
+    let ingress = service.status.load_balancer.ingress.iter();
+    let balancer = ingress
+        .filter(|at| at.ip_mode.as_deref() != Some("Proxy"))
+        .filter_map(|at| at.ip.as_deref());
+    let cluster = cluster.iter().map(|ip| (Role::ClusterIp, ip.as_str()));
+    let external = spec.external_ips.iter();
+    let all = cluster
+        .chain(external.map(|ip| (Role::ExternalIp, ip.as_str())))
+        .chain(balancer.map(|ip| (Role::LoadBalancerIp, ip)));
+    all.filter_map(|(role, ip)| Some((role, ip.parse().ok()?)))
+        .collect()
+}
+
+fn endpoints(slices: &[&EndpointSlice], port: &ServicePort, here: Option<&str>) -> Vec<Endpoint> {
+    let mut found = BTreeMap::new();
+    for slice in slices {
+        for of in &slice.ports {
+            let Some(number) = of.port else { continue };
+            if of.name.as_deref().unwrap_or("") != port.name
+                || proto(of.protocol.as_deref().unwrap_or("")) != proto(&port.protocol)
+            {
+                continue;
+            }
+            for endpoint in &slice.endpoints {
+                let Some(ip) = endpoint.addresses.first().and_then(|ip| ip.parse().ok()) else {
+                    continue;
+                };
+                let addr = SocketAddr::new(ip, number);
+                let target = endpoint.target_ref.as_ref();
+                found.entry(addr).or_insert_with(|| Endpoint {
+                    addr,
+                    pod: target
+                        .filter(|target| target.kind == "Pod")
+                        .map(|pod| format!("{}/{}", pod.namespace, pod.name).into()),
+                    node: endpoint.node_name.as_deref().map(Into::into),
+                    state: Some(state(endpoint.conditions)),
+                    local: here.map(|here| endpoint.node_name.as_deref() == Some(here)),
+                });
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+fn state(conditions: Conditions) -> State {
+    let ready = conditions.ready.unwrap_or(true);
+    let terminating = conditions.terminating.unwrap_or(false);
+    match (ready, terminating, conditions.serving.unwrap_or(ready)) {
+        // A Service that publishes addresses before they are ready has its endpoints ready to the end.
+        (true, _, _) => State::Ready,
+        (false, true, true) => State::ServingTerminating,
+        (false, true, false) => State::Terminating,
+        (false, false, _) => State::NotReady,
+    }
+}

@@ -1,0 +1,240 @@
+//! Ports and endpoints from what kube-proxy wrote beside its rules, for want of the cluster's objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Endpoint, NftName, Port, PortName, Role};
+use crate::backend::iptables::model::{Match, Rule, Ruleset, Target};
+use crate::backend::iptables::names;
+use crate::backend::nftables::model::{Datum, Element, Expr, Statement, Table, Verdict};
+use crate::net::{Family, Proto};
+use crate::node::{NodeSnapshot, Store};
+
+#[derive(Default)]
+struct Found(BTreeMap<(PortName, Proto), Port>);
+
+impl Found {
+    fn port(&mut self, name: PortName, proto: Proto) -> &mut Port {
+        let key = (name, proto);
+        self.0.entry(key).or_insert_with_key(|(name, proto)| Port {
+            name: name.clone(),
+            proto: *proto,
+            port: None,
+            kind: None,
+            addresses: BTreeSet::new(),
+            node_port: None,
+            health_check_port: None,
+            endpoints: Vec::new(),
+        })
+    }
+}
+
+/// Returns the ports that the rules of `node` name.
+pub(super) fn ports(node: &NodeSnapshot<'_>) -> Vec<Port> {
+    let mut found = Found::default();
+    for family in Family::BOTH {
+        for store in [Store::InUse, Store::Legacy, Store::Nft] {
+            // A family that cannot be read names nothing; whoever shows it says so.
+            if let Ok(rules) = node.iptables(store, family) {
+                iptables(rules, &mut found);
+            }
+        }
+    }
+    if let Ok(nft) = node.nft() {
+        let ours = nft.tables.iter().filter(|table| table.name == "kube-proxy");
+        ours.for_each(|table| nftables(table, &mut found));
+    }
+    let mut ports: Vec<_> = found.0.into_values().collect();
+    for port in &mut ports {
+        port.endpoints.sort_by_key(|endpoint| endpoint.addr);
+        port.endpoints.dedup_by_key(|endpoint| endpoint.addr);
+    }
+    ports
+}
+
+fn iptables(rules: &Ruleset<'_>, found: &mut Found) {
+    let chains = rules.tables.iter().flat_map(|table| &table.chains);
+    for chain in chains {
+        let name = chain.name.as_ref();
+        let dispatch = matches!(
+            name,
+            "KUBE-SERVICES" | "KUBE-NODEPORTS" | "KUBE-EXTERNAL-SERVICES"
+        );
+        if dispatch {
+            chain
+                .rules
+                .iter()
+                .for_each(|rule| dispatched(name, rule, found));
+        } else if name.starts_with(names::SEP) {
+            for rule in &chain.rules {
+                let Some(Target::Dnat(nat)) = &rule.target else {
+                    continue;
+                };
+                let name = rule.comment().and_then(PortName::parse);
+                let (Some(name), Some((ip, _)), Some(ports)) = (name, nat.addrs, nat.ports) else {
+                    continue;
+                };
+                let proto = seen(rule).proto.unwrap_or(Proto::Tcp);
+                let addr = SocketAddr::new(ip, ports.first);
+                found.port(name, proto).endpoints.push(bare(addr));
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    proto: Option<Proto>,
+    addr: Option<IpAddr>,
+    port: Option<u16>,
+}
+
+fn seen(rule: &Rule<'_>) -> Seen {
+    let mut seen = Seen::default();
+    for of in &rule.matches {
+        match of {
+            Match::Protocol(proto) if !proto.not => seen.proto = Some(proto.is),
+            Match::Destination(to) if !to.not && to.is.is_host() => seen.addr = Some(to.is.addr),
+            Match::Ports {
+                destination: Some(ports),
+                ..
+            } if !ports.not => seen.port = Some(ports.is.first),
+            _ => {}
+        }
+    }
+    seen
+}
+
+fn dispatched(chain: &str, rule: &Rule<'_>, found: &mut Found) {
+    let Some((name, what)) = rule.comment().and_then(|comment| {
+        let (name, what) = comment.split_once(' ').unwrap_or((comment, ""));
+        Some((PortName::parse(name)?, what))
+    }) else {
+        return;
+    };
+    let seen = seen(rule);
+    let Some(proto) = seen.proto else { return };
+    let port = found.port(name, proto);
+    match (seen.addr, seen.port) {
+        (Some(addr), Some(number)) => {
+            let is = if what.starts_with("loadbalancer") {
+                Role::LoadBalancerIp
+            } else if what.starts_with("external") || chain == "KUBE-EXTERNAL-SERVICES" {
+                Role::ExternalIp
+            } else {
+                Role::ClusterIp
+            };
+            port.port = Some(number);
+            port.addresses.insert((is, addr));
+        }
+        (None, Some(number)) if what.contains("health check") => {
+            port.health_check_port = Some(number);
+        }
+        (None, Some(number)) => port.node_port = Some(number),
+        (_, None) => {}
+    }
+}
+
+fn bare(addr: SocketAddr) -> Endpoint {
+    Endpoint {
+        addr,
+        pod: None,
+        node: None,
+        state: None,
+        local: None,
+    }
+}
+
+fn nftables(table: &Table, found: &mut Found) {
+    let cluster_ips: BTreeSet<&str> = table.set("cluster-ips").map_or_else(BTreeSet::new, |set| {
+        set.elements.iter().filter_map(|e| word(&e.key)).collect()
+    });
+    let maps = table.sets.iter().filter(|set| set.data.is_some());
+    for element in maps.flat_map(|map| &map.elements) {
+        let (Some((name, proto)), Expr::Concat(parts)) = (named(element), &element.key) else {
+            continue;
+        };
+        match parts.as_slice() {
+            [addr, of, port] => {
+                let (Some(text), Some(number)) = (word(addr), number(port)) else {
+                    continue;
+                };
+                let Ok(addr) = text.parse() else { continue };
+                let Some(proto) = proto.or_else(|| word(of)?.parse().ok()) else {
+                    continue;
+                };
+                let role = if cluster_ips.contains(text) {
+                    Role::ClusterIp
+                } else {
+                    Role::ExternalIp
+                };
+                let port = found.port(name, proto);
+                port.port = Some(number);
+                port.addresses.insert((role, addr));
+            }
+            [of, port] => {
+                let Some(proto) = proto.or_else(|| word(of)?.parse().ok()) else {
+                    continue;
+                };
+                found.port(name, proto).node_port = number(port);
+            }
+            _ => {}
+        }
+    }
+    for chain in &table.chains {
+        let Some(name) = NftName::parse(&chain.name) else {
+            continue;
+        };
+        if name.prefix == "external-" || name.prefix == "firewall-" {
+            continue;
+        }
+        let port = found.port(name.name, name.proto);
+        port.endpoints.extend(name.endpoint.map(bare));
+        let statements = chain.rules.iter().flat_map(|rule| &rule.statements);
+        for statement in statements {
+            if let Statement::Nat {
+                addr: Some(Expr::Lookup { data, .. }),
+                ..
+            } = statement
+                && let Expr::Map(entries) = data.as_ref()
+            {
+                let data = entries.iter().filter_map(|(_, datum)| endpoint(datum));
+                port.endpoints.extend(data.map(bare));
+            }
+        }
+    }
+}
+
+fn named(element: &Element) -> Option<(PortName, Option<Proto>)> {
+    if let Some(Datum::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain))) = &element.value
+        && let Some(name) = NftName::parse(chain)
+    {
+        return Some((name.name, Some(name.proto)));
+    }
+    Some((PortName::parse(element.comment.as_deref()?)?, None))
+}
+
+fn endpoint(datum: &Datum) -> Option<SocketAddr> {
+    let Datum::Data(Expr::Concat(parts)) = datum else {
+        return None;
+    };
+    let [addr, port] = parts.as_slice() else {
+        return None;
+    };
+    Some(SocketAddr::new(word(addr)?.parse().ok()?, number(port)?))
+}
+
+fn word(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Word(word) => Some(word),
+        _ => None,
+    }
+}
+
+fn number(expr: &Expr) -> Option<u16> {
+    match expr {
+        Expr::Number(number) => u16::try_from(*number).ok(),
+        Expr::Word(word) => word.parse().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,100 @@
+//! Whose chains and addresses are, over the recorded nodes.
+
+use kpx::evidence::{self, Evidence, ITEMS, Item};
+use kpx::net::{Family, Proto};
+use kpx::node::{NodeSnapshot, Store};
+use kpx::owner::software::{Maker, hashed, maker_of_chain};
+use kpx::owner::{Owner, Owners, Source};
+
+use crate::support::{recordings, root};
+
+pub(crate) fn evidence(name: &str) -> Evidence {
+    evidence::load(&root().join("testdata/nodes").join(name), ITEMS).unwrap()
+}
+
+fn without_api(name: &str) -> Evidence {
+    let items: Vec<Item> = ITEMS
+        .iter()
+        .copied()
+        .filter(|item| !item.file().starts_with("cluster/"))
+        .collect();
+    evidence(name).only(&items)
+}
+
+#[test]
+fn every_chain_of_every_recording_has_a_maker() {
+    for name in recordings() {
+        let evidence = evidence(&name);
+        let node = NodeSnapshot::new(&evidence);
+        for family in Family::BOTH {
+            let Ok(rules) = node.iptables(Store::InUse, family) else {
+                continue;
+            };
+            for table in &rules.tables {
+                for chain in &table.chains {
+                    let maker = maker_of_chain(&table.name, &chain.name);
+                    assert_ne!(
+                        maker,
+                        Maker::Unknown,
+                        "{name}: {} {}",
+                        table.name,
+                        chain.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_hashed_chain_of_a_node_in_iptables_mode_has_its_service() {
+    for name in [
+        "full-iptables",
+        "full-iptables-v1.30",
+        "dual-iptables",
+        "seed-iptables",
+    ] {
+        let whole = evidence(name);
+        let bare = without_api(name);
+        let (whole, bare) = (NodeSnapshot::new(&whole), NodeSnapshot::new(&bare));
+        let (api, rules) = (Owners::new(&whole), Owners::new(&bare));
+        assert_eq!((api.source, rules.source), (Source::Api, Source::Rules));
+        let mut count = 0;
+        for family in Family::BOTH {
+            let nat = whole.iptables(Store::InUse, family).unwrap();
+            for chain in nat.table("nat").map_or(&[][..], |nat| &nat.chains) {
+                if hashed(&chain.name).is_none() {
+                    continue;
+                }
+                count += 1;
+                let by_api = api.chain(&chain.name);
+                assert!(!matches!(by_api, Owner::Gone(_)), "{name}: {}", chain.name);
+                let port = by_api.port().map(|port| &port.name);
+                let by_rules = rules.chain(&chain.name).port().map(|port| &port.name);
+                assert_eq!(port, by_rules, "{name}: {}", chain.name);
+            }
+        }
+        assert!(count > 5, "{name} has {count} chains of Services");
+    }
+}
+
+#[test]
+fn an_address_a_node_port_and_an_endpoint_lead_to_their_service() {
+    let evidence = evidence("full-iptables");
+    let node = NodeSnapshot::new(&evidence);
+    let owners = Owners::new(&node);
+    let (port, role) = owners
+        .at("203.0.113.11".parse().unwrap(), 443, Proto::Tcp)
+        .unwrap();
+    assert_eq!(port.name.to_string(), "edge/web-restricted:https");
+    assert_eq!(role.to_string(), "load-balancer IP");
+    let port = owners.node_port(30555, Proto::Tcp).unwrap();
+    assert_eq!(port.name.to_string(), "shop/empty-np:http");
+    let any = owners
+        .ports()
+        .iter()
+        .find(|port| !port.endpoints.is_empty());
+    let any = any.unwrap();
+    let (_, endpoint) = owners.endpoint(any.endpoints[0].addr, any.proto).unwrap();
+    assert_eq!(endpoint.addr, any.endpoints[0].addr);
+}
