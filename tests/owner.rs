@@ -1,7 +1,9 @@
 //! Whose chains and addresses are, over the recorded nodes.
 
+use kpx::backend::Mode;
 use kpx::evidence::{self, Evidence, ITEMS, Item};
 use kpx::net::{Family, Proto};
+use kpx::node::mode::Kind;
 use kpx::node::{NodeSnapshot, Store};
 use kpx::owner::software::{Maker, hashed, maker_of_chain};
 use kpx::owner::{Owner, Owners, Source};
@@ -97,4 +99,42 @@ fn an_address_a_node_port_and_an_endpoint_lead_to_their_service() {
     let any = any.unwrap();
     let (_, endpoint) = owners.endpoint(any.endpoints[0].addr, any.proto).unwrap();
     assert_eq!(endpoint.addr, any.endpoints[0].addr);
+}
+
+#[test]
+fn what_iptables_mode_leaves_behind_is_found() {
+    let evidence = evidence("leftover-iptables-to-ipvs");
+    let node = NodeSnapshot::new(&evidence);
+    let modes = node.modes();
+    assert_eq!(modes.current(), Some(Mode::Ipvs));
+    assert_eq!(modes.observed(), Some(Mode::Ipvs));
+    let chains = modes.leftovers.iter().find(|left| {
+        left.mode == Mode::Iptables && left.kind == Kind::Chains && left.family == Some(Family::V4)
+    });
+    let chains = chains.unwrap();
+    assert!(
+        chains
+            .names
+            .iter()
+            .any(|name| name == "filter KUBE-SERVICES")
+    );
+    assert!(!chains.names.iter().any(|name| name == "nat KUBE-SERVICES"));
+    assert!(chains.rules > 100, "{} rules", chains.rules);
+}
+
+#[test]
+fn a_node_in_one_mode_has_nothing_left_over() {
+    for (name, mode) in [
+        ("full-iptables", Mode::Iptables),
+        ("full-iptables-v1.30", Mode::Iptables),
+        ("full-ipvs", Mode::Ipvs),
+        ("full-ipvs-v1.30", Mode::Ipvs),
+        ("seed-iptables", Mode::Iptables),
+    ] {
+        let evidence = evidence(name);
+        let node = NodeSnapshot::new(&evidence);
+        let modes = node.modes();
+        assert_eq!(modes.observed(), Some(mode), "{name}");
+        assert_eq!(modes.leftovers, [], "{name}");
+    }
 }

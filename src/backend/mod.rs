@@ -4,5 +4,6 @@ pub mod ipset;
 pub mod iptables;
 pub mod ipvs;
 pub mod nftables;
+pub mod software;
 
 pub use crate::cluster::config::Mode;

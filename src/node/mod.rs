@@ -3,6 +3,7 @@
 pub mod conntrack;
 pub mod desired;
 pub mod links;
+pub mod mode;
 pub mod modules;
 pub mod processes;
 pub mod routes;

@@ -4,7 +4,6 @@
 
 mod api;
 mod rules;
-pub mod software;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -13,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Serialize, Serializer};
 
 use crate::backend::iptables::names;
+pub use crate::backend::software;
 use crate::evidence::Gap;
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
