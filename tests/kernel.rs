@@ -10,6 +10,9 @@
 
 mod kernel {
     mod ipvs;
+    mod links;
     mod netns;
     mod proxy;
+    mod sockets;
+    mod tools;
 }

@@ -93,13 +93,27 @@ impl Context {
         T: Send + 'static,
         W: AsyncFnOnce(Arc<Self>) -> Result<T, Gap> + Send + 'static,
     {
-        self.spawn(item, Self::enter, work).await
+        self.inside_as(item, "the read", work).await
+    }
+
+    /// Runs `work` like [`Context::inside`]; calls it `what` when it is late.
+    pub(super) async fn inside_as<T, W>(
+        self: &Arc<Self>,
+        item: Item,
+        what: &str,
+        work: W,
+    ) -> Result<T, Gap>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(Arc<Self>) -> Result<T, Gap> + Send + 'static,
+    {
+        self.spawn(item, what, Self::enter, work).await
     }
 
     /// Runs a reader that blocks [inside](Context::inside) the network namespace.
     pub(super) async fn look(self: &Arc<Self>, item: Item, read: Reader) -> Result<String, Gap> {
         let work = async move |context: Arc<Self>| read(item, &context);
-        self.spawn(item, Self::enter, work).await
+        self.inside(item, work).await
     }
 
     /// Runs a reader that blocks on a thread of its own, for what has nothing to do with the network namespace.
@@ -109,12 +123,13 @@ impl Context {
         read: Reader,
     ) -> Result<String, Gap> {
         let work = async move |context: Arc<Self>| read(item, &context);
-        self.spawn(item, |_, _| Ok(()), work).await
+        self.spawn(item, "the read", |_, _| Ok(()), work).await
     }
 
     async fn spawn<T, W>(
         self: &Arc<Self>,
         item: Item,
+        what: &str,
         enter: fn(&Self, Item) -> Result<(), Gap>,
         work: W,
     ) -> Result<T, Gap>
@@ -147,7 +162,7 @@ impl Context {
         match timeout(self.options.timeout, receiver).await {
             Ok(Ok(read)) => read,
             Ok(Err(_)) => Err(Gap::Failed(item, "its reader stopped early".to_owned())),
-            Err(_) => Err(self.late(item, "the read")),
+            Err(_) => Err(self.late(item, what)),
         }
     }
 

@@ -61,14 +61,15 @@ pub(super) async fn run_with(
         let advice = package.map_or(String::new(), |(_, p)| format!("; install the package {p}"));
         Gap::Absent(item, format!("there is no program `{program}`{advice}"))
     })?;
-    context
-        .inside(item, async move |_| {
-            if let Some(root) = &found.root {
-                enter_root(item, root)?;
-            }
-            output(item, program, &found.path, &args).await
-        })
-        .await
+    let line = [&[program.to_owned()], args.as_slice()].concat().join(" ");
+    let what = format!("`{line}`");
+    let work = async move |_: Arc<Context>| {
+        if let Some(root) = &found.root {
+            enter_root(item, root)?;
+        }
+        output(item, &line, &found.path, &args).await
+    };
+    context.inside_as(item, &what, work).await
 }
 
 /// Finds `program`: below the host's root first, since those tools fit its kernel, then among kpx's own.
@@ -109,9 +110,8 @@ fn enter_root(item: Item, root: &Path) -> Result<(), Gap> {
     })
 }
 
-/// Runs the program at `path` to its end. It is killed when the future is dropped.
-async fn output(item: Item, program: &str, path: &Path, args: &[String]) -> Result<String, Gap> {
-    let line = || [&[program.to_owned()], args].concat().join(" ");
+/// Runs the program at `path` to its end; errors call it `line`. It is killed when the future is dropped.
+async fn output(item: Item, line: &str, path: &Path, args: &[String]) -> Result<String, Gap> {
     let output = Command::new(path)
         .args(args)
         .env("LC_ALL", "C")
@@ -123,14 +123,14 @@ async fn output(item: Item, program: &str, path: &Path, args: &[String]) -> Resu
             ErrorKind::NotFound => {
                 Gap::Failed(item, format!("`{}` cannot start: {e}", path.display()))
             }
-            _ => gap(item, format!("the output of `{}`", line()), &e),
+            _ => gap(item, format!("the output of `{line}`"), &e),
         })?;
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     if !output.status.success() {
         let what = match said.as_str() {
-            "" => format!("`{}` failed ({})", line(), output.status),
-            said => format!("`{}` failed: {said}", line()),
+            "" => format!("`{line}` failed ({})", output.status),
+            said => format!("`{line}` failed: {said}"),
         };
         return Err(if is_refusal(&said) {
             denied(item, &what)
@@ -139,7 +139,7 @@ async fn output(item: Item, program: &str, path: &Path, args: &[String]) -> Resu
         });
     }
     String::from_utf8(output.stdout)
-        .map_err(|e| Gap::Failed(item, format!("`{}` did not print UTF-8: {e}", line())))
+        .map_err(|e| Gap::Failed(item, format!("`{line}` did not print UTF-8: {e}")))
 }
 
 /// Tells whether a program's complaint is about privilege.
@@ -152,4 +152,132 @@ fn is_refusal(said: &str) -> bool {
     ]
     .iter()
     .any(|words| said.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+    use tokio::sync::Mutex;
+
+    use super::super::{Environment, Options};
+    use super::*;
+    use crate::net::Family;
+
+    const ITEM: Item = Item::Ipset;
+
+    static TURN: Mutex<()> = Mutex::const_new(());
+
+    /// Runs `ipset save`, which is the shell script `script`, with two seconds to do it if it sleeps.
+    async fn save(script: &str) -> Result<String, Gap> {
+        // A program cannot start while it is open for writing, which a child that another test starts may inherit.
+        let _turn = TURN.lock().await;
+        let dir = TempDir::new().expect("a folder for the script");
+        let path = dir.path().join("ipset");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+        let seconds = if script.contains("sleep") { 2 } else { 60 };
+        let timeout = Duration::from_secs(seconds);
+        run(
+            &context(vec![dir.path().to_owned()], timeout),
+            ITEM,
+            "ipset",
+            &["save"],
+        )
+        .await
+    }
+
+    fn context(programs: Vec<PathBuf>, timeout: Duration) -> Arc<Context> {
+        let options = Options {
+            netns: None,
+            root: PathBuf::from("/"),
+            node: None,
+            families: Family::BOTH.to_vec(),
+            timeout,
+            kubeconfig: None,
+            context: None,
+            no_api: true,
+            environment: Environment::default(),
+        };
+        let mut context = Context::new(&options);
+        Arc::get_mut(&mut context)
+            .expect("nobody else has it")
+            .programs = programs;
+        context
+    }
+
+    #[tokio::test]
+    async fn what_a_program_prints_is_the_item() {
+        assert_eq!(
+            save("echo \"$@ in $LC_ALL\"").await,
+            Ok("save in C\n".to_owned())
+        );
+    }
+
+    #[tokio::test]
+    async fn a_lot_of_output_comes_through_whole() {
+        let text = save("seq 300000; seq 100000 >&2")
+            .await
+            .expect("the output");
+        assert_eq!(text.lines().count(), 300_000);
+    }
+
+    #[tokio::test]
+    async fn a_missing_program_is_absent_and_its_package_named() {
+        let context = context(Vec::new(), Duration::from_secs(60));
+        let gap = run(&context, ITEM, "ipset", &["save"]).await;
+        let what = "there is no program `ipset`; install the package ipset";
+        assert_eq!(gap, Err(Gap::Absent(ITEM, what.to_owned())));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_fails_is_quoted() {
+        let gap = save("echo 'ipset v7.17: no such thing' >&2; exit 1").await;
+        let what = "`ipset save` failed: ipset v7.17: no such thing";
+        assert_eq!(gap, Err(Gap::Failed(ITEM, what.to_owned())));
+        let gap = save("exit 3").await;
+        let what = "`ipset save` failed (exit status: 3)";
+        assert_eq!(gap, Err(Gap::Failed(ITEM, what.to_owned())));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_names_the_privilege() {
+        let gap = save("echo 'Kernel error received: Operation not permitted' >&2; exit 1").await;
+        let Err(Gap::Denied(ITEM, what)) = gap else {
+            panic!("{gap:?}");
+        };
+        assert!(what.contains("CAP_NET_ADMIN"), "{what}");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_hangs_is_given_up_and_killed() {
+        let dir = TempDir::new().expect("a folder");
+        let pid = dir.path().join("pid");
+        let script = format!("echo $$ > {}; exec sleep 600", pid.display());
+        let gap = save(&script).await;
+        let what = "`ipset save` took longer than 2s; --timeout allows more";
+        assert_eq!(gap, Err(Gap::Failed(ITEM, what.to_owned())));
+        let pid = fs::read_to_string(pid).expect("the script wrote its id");
+        let status = PathBuf::from(format!("/proc/{}", pid.trim()));
+        for _ in 0..1000 {
+            if !status.exists() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} is still there", status.display());
+    }
+
+    #[tokio::test]
+    async fn output_that_is_not_utf_8_is_a_gap() {
+        let gap = save("printf '\\377'").await;
+        let Err(Gap::Failed(ITEM, what)) = gap else {
+            panic!("{gap:?}");
+        };
+        assert!(
+            what.starts_with("`ipset save` did not print UTF-8"),
+            "{what}"
+        );
+    }
 }

@@ -94,12 +94,10 @@ impl Stores {
         Ok(text)
     }
 
-    /// Returns the names of the tables of `family` that the nft back end printed as its own.
+    /// Returns the names of the tables of `family` that the nft back end printed as its own, and whole.
     pub(super) fn nft_tables(&self, family: Family) -> Vec<&str> {
         let text = self.side(Backend::Nft, family).as_deref().unwrap_or("");
-        text.lines()
-            .filter_map(|line| line.strip_prefix('*'))
-            .collect()
+        whole_tables(text)
     }
 
     fn of_use(&self, item: Item, family: Family) -> Result<String, Gap> {
@@ -249,6 +247,19 @@ fn holds_nothing(text: &str) -> bool {
     text.lines().all(says_nothing)
 }
 
+/// Returns the names of the tables in a saved text, without those of which the program says that it cannot show all.
+fn whole_tables(text: &str) -> Vec<&str> {
+    let in_part = |name: &str| {
+        let lead = format!("# Table `{name}' ");
+        text.lines()
+            .any(|line| line.starts_with(&lead) && line.contains("incompatible"))
+    };
+    text.lines()
+        .filter_map(|line| line.strip_prefix('*'))
+        .filter(|name| !in_part(name))
+        .collect()
+}
+
 fn nothing(backend: Backend, family: Family) -> Gap {
     Gap::NotApplicable(format!(
         "the {} back end of iptables holds no {} rules",
@@ -301,6 +312,14 @@ mod tests {
         assert_eq!(in_use(&[], &[], Some("iptables v1.6.1")), Backend::Legacy);
         assert_eq!(in_use(&[], &[], NF_TABLES), Backend::Nft);
         assert_eq!(in_use(&[], &[], None), Backend::Nft);
+    }
+
+    #[test]
+    fn a_table_with_native_chains_is_not_whole() {
+        let note =
+            "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n";
+        let text = format!("{note}*nat\n:INPUT ACCEPT [0:0]\nCOMMIT\n{RULE}");
+        assert_eq!(whole_tables(&text), ["filter"]);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Tables that iptables-nft owns are left out, all but their names: `nft` needs 8 s to print what 88,000 iptables rules
 //! look like to it, half of which it cannot decode, and `iptables-nft-save` prints the same in 0.7 s. A table is taken
-//! to be iptables-nft's when `iptables-nft-save` has just printed it whole; one that it calls incompatible (somebody
-//! put native rules into `ip nat`) is listed here.
+//! to be iptables-nft's when `iptables-nft-save` has just printed it whole; one that it calls incompatible, or with
+//! incompatible base chains (somebody put native rules or chains into `ip nat`), is listed here.
 
 use std::sync::Arc;
 

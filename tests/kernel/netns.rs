@@ -1,9 +1,11 @@
 //! A network namespace of one test.
 
+use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use kpx::evidence::{Evidence, Item};
@@ -34,6 +36,32 @@ impl Netns {
         let mut line = vec!["ip", "netns", "exec", &self.0];
         line.extend(command.split(' '));
         run(&line, input)
+    }
+
+    /// Does `work` on a thread inside.
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let file = File::open(Path::new("/run/netns").join(&self.0)).unwrap();
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+                work()
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    /// Starts a program inside that goes on.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a program that stands in for kube-proxy"
+    )]
+    pub(crate) fn start(&self, line: &[&str]) -> process::Child {
+        self.inside(|| {
+            process::Command::new(line[0])
+                .args(&line[1..])
+                .spawn()
+                .unwrap()
+        })
     }
 
     /// Reads `items` live, inside.
