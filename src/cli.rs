@@ -189,6 +189,14 @@ pub enum Command {
     #[command(after_help = DIFF_EXAMPLES, after_long_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
 
+    /// Write everything kpx can read into a bundle, to look at elsewhere or to report a bug
+    ///
+    /// -o names the bundle: a path that ends in .tar.gz, .tgz or .tar is an archive, any other a folder. Without it,
+    /// kpx-snapshot-NODE-TIME.tar.gz is written here. What exists is never overwritten, and only the owner may read
+    /// the result: it holds the addresses and names of the cluster, unless --redact replaces them.
+    #[command(after_help = SNAPSHOT_EXAMPLES, after_long_help = SNAPSHOT_EXAMPLES)]
+    Snapshot(SnapshotArgs),
+
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -297,6 +305,25 @@ pub enum FailOn {
     Warning,
     /// Whatever is found
     Never,
+}
+
+const SNAPSHOT_EXAMPLES: &str = "\
+Examples:
+  kpx snapshot                                    write kpx-snapshot-NODE-TIME.tar.gz
+  kpx snapshot --redact -o bug.tar.gz             fit to be shown to others
+  kpx --from node1 snapshot --redact -o bug.tgz   the same from an older bundle
+  kpx snapshot --script > snapshot.sh             for a node that has no kpx";
+
+/// Arguments of `kpx snapshot`.
+#[derive(Args, Debug)]
+pub struct SnapshotArgs {
+    /// Replace addresses and names, each by the same one everywhere, and leave logs and secrets out
+    #[arg(long, env = "KPX_REDACT")]
+    pub redact: bool,
+
+    /// Print a POSIX shell script that makes a bundle with standard tools alone
+    #[arg(long, conflicts_with = "redact")]
+    pub script: bool,
 }
 
 /// Reads a duration: a number with `ms`, `s`, `m` or `h`.

@@ -23,6 +23,7 @@ pub mod host;
 pub mod net;
 pub mod node;
 pub mod owner;
+pub mod redact;
 pub mod render;
 pub mod report;
 

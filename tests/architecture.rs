@@ -27,6 +27,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "action backend check desired diff evidence net node",
     ),
     ("apply", "action plan"),
+    ("redact", "backend cluster evidence net"),
     ("render", ""),
     (
         "report",
@@ -36,7 +37,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("cli", ""),
     (
         "cmd",
-        "action apply backend check cli cluster desired diff evidence host net node plan render report trace",
+        "action apply backend check cli cluster desired diff evidence host net node plan redact render report trace",
     ),
     ("lib", "cmd"),
     ("main", ""),

@@ -9,4 +9,5 @@ mod diff;
 mod frame;
 mod owner;
 mod parse;
+mod snapshot;
 mod support;

@@ -81,7 +81,7 @@ async fn look(
 }
 
 /// Returns when a bundle was made: by its manifest, or else by kube-proxy's clock at that moment.
-fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time> {
+pub(super) fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time> {
     let manifest = evidence.manifest().map(|manifest| manifest.time.as_str());
     let health = node.health().ok();
     let health = health.and_then(|health| health.current_time.as_deref());

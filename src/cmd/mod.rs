@@ -6,6 +6,7 @@ mod explain;
 mod failure;
 mod man;
 mod output;
+mod snapshot;
 mod terminal;
 
 use std::ffi::OsString;
@@ -123,6 +124,11 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
         Command::Explain { check: None } => finish(global, io, &explain::list()),
         Command::Explain { check: Some(id) } => finish(global, io, &explain::one(id)?),
         Command::Diff(args) => finish(global, io, &diff::run(global, io, args).await?),
+        Command::Snapshot(args) if args.script => snapshot::script(global, io),
+        Command::Snapshot(args) => {
+            let report = snapshot::run(global, io, args).await?;
+            finish(&snapshot::printing(global), io, &report)
+        }
         Command::Completions { shell } => {
             // clap_complete panics when a write fails.
             let mut script = Vec::new();

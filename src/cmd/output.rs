@@ -13,6 +13,8 @@ pub(super) type Extra<R> = (&'static str, fn(&R, Style) -> String);
 pub(super) fn check(cli: &Cli) -> Result<(), Failure> {
     let extra: &[&str] = match &cli.command {
         Command::Doctor(args) if !args.list => &["short", "junit", "prom"],
+        // Anything is a path.
+        Command::Snapshot(_) => return Ok(()),
         _ => &[],
     };
     match cli.global.output.as_deref() {

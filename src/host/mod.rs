@@ -71,6 +71,11 @@ pub async fn collect(items: &[Item], options: &Options) -> Evidence {
     evidence
 }
 
+/// Returns the name of this node's Node object, as well as it can be told without the API.
+pub async fn node_name(options: &Options) -> String {
+    proxy::node_name(&Context::new(options)).await
+}
+
 /// Reads one item.
 async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     match item {

@@ -50,7 +50,11 @@ impl Manifest {
     pub fn of(evidence: &Evidence, time: String, node: Option<String>) -> Self {
         let kernel = evidence.text(Item::KernelRelease).ok();
         let gaps = evidence.iter().filter_map(|(item, read)| {
-            let gap = read.err()?.clone();
+            // That something was not collected is seen by its absence.
+            let gap = read
+                .err()
+                .filter(|gap| !matches!(gap, Gap::NotCollected(_)))?;
+            let gap = gap.clone();
             Some(Recorded {
                 item,
                 reason: gap.to_string(),

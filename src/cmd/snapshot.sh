@@ -1,0 +1,230 @@
+#!/bin/sh
+# Takes the state of a Kubernetes node's service proxy with standard tools alone, as a bundle for `kpx --from`.
+# It only reads, loads no kernel module, and leaves out what it cannot have: errors.txt in the bundle says what and why.
+#
+# Run as root on the node:   sh snapshot.sh [FOLDER]
+# The result, FOLDER.tar.gz, holds addresses and names of the cluster: treat it as confidential.
+
+set -u
+umask 077
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+export PATH LC_ALL=C
+
+node=${NODE_NAME:-$(uname -n)}
+dir=${1:-kpx-snapshot-$node-$(date -u +%Y%m%dT%H%M%SZ)}
+dir=${dir%/}
+if [ -e "$dir" ] || [ -e "$dir.tar.gz" ]; then
+    echo "$0: $dir or $dir.tar.gz exists; name another folder" >&2
+    exit 4
+fi
+mkdir -p "$dir/node" "$dir/kube-proxy" "$dir/cluster" || exit 4
+: >"$dir/errors.txt"
+
+# note FILE REASON
+note() {
+    printf '%s: %s\n' "$1" "$2" >>"$dir/errors.txt"
+}
+
+has() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# Runs a command for no longer than 20 seconds, where that can be had.
+limited() {
+    if has timeout; then
+        timeout 20 "$@"
+    else
+        "$@"
+    fi
+}
+
+# take FILE COMMAND...: keeps what the command prints, wholly or not at all
+take() {
+    file=$1
+    shift
+    if ! has "$1"; then
+        note "$file" "$1 is not installed"
+    elif ! limited "$@" >"$dir/$file" 2>"$dir/stderr"; then
+        note "$file" "$* failed: $(head -n 3 "$dir/stderr" | tr '\n' ' ')"
+        rm -f "$dir/$file"
+    fi
+    rm -f "$dir/stderr"
+}
+
+# copy FILE SOURCE
+copy() {
+    if [ ! -e "$2" ]; then
+        note "$1" "$2 does not exist"
+    elif ! cat "$2" >"$dir/$1" 2>/dev/null; then
+        note "$1" "$2 cannot be read"
+        rm -f "$dir/$1"
+    fi
+}
+
+# Tells whether a tool can be run without the kernel loading this module for it.
+present() {
+    [ ! -e /proc/modules ] && return 0
+    grep -q "^$1 " /proc/modules && return 0
+    [ -d "/sys/module/$1" ] && return 0
+    grep -q "/$1\.ko" "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null
+}
+
+# take_with MODULE FILE COMMAND...
+take_with() {
+    module=$1
+    shift
+    if present "$module"; then
+        take "$@"
+    else
+        note "$1" "the module $module is not loaded, so there is nothing to list"
+    fi
+}
+
+take node/kernel-release.txt uname -r
+
+# iptables: the back end in use under its plain name, the other one under its own.
+take node/iptables-version.txt iptables --version
+for ip in ip ip6; do
+    tables=/proc/net/${ip}_tables_names
+    case $("${ip}tables" --version 2>/dev/null) in
+    *nf_tables*)
+        take_with nf_tables "node/${ip}tables-save.txt" "${ip}tables-save" -c
+        if [ -s "$tables" ]; then
+            take "node/${ip}tables-legacy-save.txt" "${ip}tables-legacy-save" -c
+        fi
+        ;;
+    *)
+        if [ -s "$tables" ]; then
+            take "node/${ip}tables-save.txt" "${ip}tables-save" -c
+        else
+            note "node/${ip}tables-save.txt" "iptables is not installed, or the kernel has no table of it"
+        fi
+        if has "${ip}tables-nft-save"; then
+            take_with nf_tables "node/${ip}tables-nft-save.txt" "${ip}tables-nft-save" -c
+        fi
+        ;;
+    esac
+done
+take_with nf_tables node/nft.json nft -j list ruleset
+take_with nf_tables node/nft.txt nft list ruleset
+take_with ip_set node/ipset-save.txt ipset save
+
+# ipvsadm loads ip_vs by itself.
+if [ -e /proc/net/ip_vs ]; then
+    take node/ipvsadm-save.txt ipvsadm -Sn
+    take node/ipvsadm-stats.txt ipvsadm -Ln --stats
+    take node/ipvsadm-timeout.txt ipvsadm -Ln --timeout
+    copy node/ip_vs_conn.txt /proc/net/ip_vs_conn
+else
+    note node/ipvsadm-save.txt "the kernel has no IPVS: /proc/net/ip_vs does not exist"
+fi
+
+take node/ip-addr.json ip -j addr
+take node/ip-link.json ip -j -d link
+take node/ip-route.json ip -j route show table all
+take node/ip-rule.json ip -j rule
+for table in tcp tcp6 udp udp6; do
+    copy "node/proc-net-$table.txt" "/proc/net/$table"
+done
+if present tcp_diag && present udp_diag && present sctp_diag; then
+    take node/ss.txt ss -lntuSHp
+else
+    # With this variable ss reads /proc instead of a socket that has modules loaded.
+    take node/ss.txt env PROC_ROOT=/proc ss -lntuHp
+fi
+
+# Two kinds of settings are secrets.
+take node/sysctl.all sysctl -a
+if [ -e "$dir/node/sysctl.all" ]; then
+    grep -E '^(net\.|kernel\.(osrelease|modules_disabled))' "$dir/node/sysctl.all" |
+        grep -vE 'tcp_fastopen_key|stable_secret' >"$dir/node/sysctl.txt"
+    rm -f "$dir/node/sysctl.all"
+fi
+copy node/proc-modules.txt /proc/modules
+copy node/modules-builtin.txt "/lib/modules/$(uname -r)/modules.builtin"
+copy node/modules-dep.txt "/lib/modules/$(uname -r)/modules.dep"
+# lines FILE SOURCE...: every line behind its file's name
+lines() {
+    file=$1
+    shift
+    for source in "$@"; do
+        if [ -f "$source" ]; then
+            sed "s|^|$source: |" "$source" >>"$dir/$file"
+        fi
+    done
+}
+lines node/modules-load.txt /etc/modules /etc/modules-load.d/*.conf /run/modules-load.d/*.conf \
+    /usr/lib/modules-load.d/*.conf
+lines node/modprobe.txt /etc/modprobe.d/*.conf /run/modprobe.d/*.conf /usr/lib/modprobe.d/*.conf \
+    /lib/modprobe.d/*.conf
+take_with nf_conntrack_netlink node/conntrack.txt conntrack -L
+
+# kube-proxy: its file, seen from inside its container, and what it says of itself.
+pid=
+for comm in /proc/[0-9]*/comm; do
+    if [ "$(cat "$comm" 2>/dev/null)" = kube-proxy ]; then
+        pid=${comm#/proc/}
+        pid=${pid%/comm}
+        break
+    fi
+done
+config=
+if [ -n "$pid" ]; then
+    config=$(tr '\0' '\n' <"/proc/$pid/cmdline" |
+        sed -n -e 's/^--config=//p' -e '/^--config$/{n;p;}' | head -n 1)
+fi
+if [ -n "$config" ]; then
+    copy kube-proxy/config.conf "/proc/$pid/root$config"
+else
+    note kube-proxy/config.conf "no kube-proxy runs here with --config, or it is not visible"
+fi
+
+# ask FILE URL
+ask() {
+    if has curl; then
+        take "$1" curl -sS --max-time 10 --noproxy '*' "$2"
+    elif has wget; then
+        take "$1" wget -q -T 10 -O - "$2"
+    else
+        note "$1" "neither curl nor wget is installed"
+    fi
+}
+ask kube-proxy/proxy-mode.txt http://127.0.0.1:10249/proxyMode
+ask kube-proxy/metrics.txt http://127.0.0.1:10249/metrics
+ask kube-proxy/configz.json http://127.0.0.1:10249/configz
+ask kube-proxy/healthz.json http://127.0.0.1:10256/healthz
+
+# The cluster, with the user's own kubeconfig or one that a node has.
+if [ -z "${KUBECONFIG:-}" ] && [ ! -e "${HOME:-/root}/.kube/config" ]; then
+    for file in /etc/kubernetes/admin.conf /etc/kubernetes/kubelet.conf; do
+        if [ -r "$file" ]; then
+            KUBECONFIG=$file
+            export KUBECONFIG
+            break
+        fi
+    done
+fi
+# get FILE ARGUMENT...
+get() {
+    file=$1
+    shift
+    take "$file" kubectl --request-timeout=10s get -o json "$@"
+}
+get cluster/services.json services -A
+get cluster/endpointslices.json endpointslices -A
+get cluster/nodes.json nodes
+get cluster/configmaps.json configmaps -n kube-system --field-selector metadata.name=kube-proxy
+get cluster/daemonsets.json daemonsets -n kube-system
+get cluster/pods.json pods -A --field-selector "spec.nodeName=$node"
+
+# Nothing said is not an answer.
+find "$dir/kube-proxy" "$dir/cluster" -type f -size 0 -exec rm -f {} +
+if [ -s "$dir/errors.txt" ]; then
+    echo "left out:" >&2
+    sed 's/^/  /' "$dir/errors.txt" >&2
+fi
+if has tar && has gzip && tar -C "$(dirname "$dir")" -cf - "$(basename "$dir")" | gzip >"$dir.tar.gz"; then
+    rm -rf "$dir"
+    dir=$dir.tar.gz
+fi
+echo "$dir"

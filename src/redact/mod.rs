@@ -1,0 +1,198 @@
+//! Evidence that can be shown: each address and name is replaced by the same other one everywhere, so that what
+//! belongs together still does, and what may be secret is left out.
+//!
+//! The key is random and forgotten: nobody, the writer included, can undo it.
+
+mod address;
+mod json;
+mod names;
+mod text;
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::cluster::{self, EndpointSlice, Service};
+use crate::evidence::{Evidence, Gap, ITEMS, Item};
+use crate::net::Proto;
+use address::Addresses;
+use names::{Kind, Names};
+
+/// Replaces addresses and names, consistently, under one key.
+pub struct Redactor {
+    addresses: Addresses,
+    names: Names,
+}
+
+impl Redactor {
+    /// Returns a redactor that knows the hashes of the Services and endpoints in `evidence`.
+    pub fn new(key: [u8; 32], evidence: &Evidence) -> Self {
+        let mut redactor = Self {
+            addresses: Addresses::new(key),
+            names: Names::new(key),
+        };
+        redactor.learn_from_cluster(evidence);
+        for item in ITEMS.iter().copied().filter(|&item| is_iptables(item)) {
+            if let Ok(text) = evidence.text(item) {
+                redactor.learn_from_rules(text);
+            }
+        }
+        redactor
+    }
+
+    /// Returns what stands for the name of a node.
+    pub fn node(&self, name: &str) -> String {
+        self.names.map(Kind::Node, name)
+    }
+
+    /// Returns `evidence` with everything replaced, and with gaps for what is left out.
+    pub fn evidence(&mut self, evidence: &Evidence) -> Evidence {
+        let mut new = Evidence::default();
+        for (item, read) in evidence.iter() {
+            let read = match read {
+                Ok(text) => self.item(item, text),
+                Err(gap) => Err(self.gap(gap)),
+            };
+            new.insert(item, read);
+        }
+        new
+    }
+
+    fn item(&mut self, item: Item, text: &str) -> Result<String, Gap> {
+        Ok(match item {
+            Item::KernelRelease
+            | Item::IptablesVersion
+            | Item::Modules
+            | Item::ModulesBuiltin
+            | Item::ModulesDep
+            | Item::ProxyMode => text.to_owned(),
+            Item::ModulesLoad | Item::Modprobe => Self::without_comments(text),
+            item if is_iptables(item) => self.rules(text),
+            Item::NftText | Item::Ipset => self.rules(text),
+            Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
+                self.addresses(text)
+            }
+            Item::IpvsConnections => self.connections(text),
+            Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => self.proc_net(text),
+            Item::Sockets => self.sockets(text),
+            Item::Sysctl => self.sysctl(text),
+            Item::ProxyConfig => self.config(text),
+            Item::Metrics => self.metrics(text),
+            // A log may hold anything.
+            Item::ProxyLog => return Err(Gap::NotCollected(item)),
+            Item::Services
+            | Item::EndpointSlices
+            | Item::Nodes
+            | Item::ConfigMaps
+            | Item::DaemonSets
+            | Item::Pods => {
+                let value = parse(item, text)?;
+                self.api(value).to_string()
+            }
+            _ => {
+                let value = parse(item, text)?;
+                self.document(value, "").to_string()
+            }
+        })
+    }
+
+    fn gap(&mut self, gap: &Gap) -> Gap {
+        match gap {
+            Gap::NotApplicable(reason) => Gap::NotApplicable(self.reason(reason)),
+            Gap::NotCollected(item) => Gap::NotCollected(*item),
+            Gap::Absent(item, reason) => Gap::Absent(*item, self.reason(reason)),
+            Gap::Denied(item, reason) => Gap::Denied(*item, self.reason(reason)),
+            Gap::Failed(item, reason) => Gap::Failed(*item, self.reason(reason)),
+        }
+    }
+
+    fn learn_from_cluster(&mut self, evidence: &Evidence) {
+        // What cannot be read as objects is left out later; its hashes are then nobody's.
+        let services = cluster::list::<Service>(evidence, Item::Services);
+        for service in services.iter().flatten() {
+            for port in &service.spec.ports {
+                let spn = spn(
+                    &service.metadata.namespace,
+                    &service.metadata.name,
+                    &port.name,
+                );
+                self.learn_service(&spn);
+            }
+        }
+        let slices = cluster::list::<EndpointSlice>(evidence, Item::EndpointSlices);
+        for slice in slices.iter().flatten() {
+            let Some(service) = slice.metadata.labels.get("kubernetes.io/service-name") else {
+                continue;
+            };
+            for port in &slice.ports {
+                let name = port.name.as_deref().unwrap_or_default();
+                let spn = spn(&slice.metadata.namespace, service, name);
+                self.learn_service(&spn);
+                let Some(number) = port.port else { continue };
+                for address in slice.endpoints.iter().flat_map(|e| &e.addresses) {
+                    if let Ok(ip) = address.parse() {
+                        self.learn_endpoint(&spn, SocketAddr::new(ip, number));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Learns from rules of Services that the cluster has no more.
+    fn learn_from_rules(&mut self, text: &str) {
+        for line in text.lines() {
+            let Some((_, comment)) = line.split_once("--comment \"") else {
+                continue;
+            };
+            let spn = comment.split(['"', ' ']).next().unwrap_or_default();
+            if !spn.contains('/') {
+                continue;
+            }
+            let destination = line.split_once("--to-destination ");
+            match destination.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()) {
+                Some(endpoint) => self.learn_endpoint(spn, endpoint),
+                None => self.learn_service(spn),
+            }
+        }
+    }
+
+    fn learn_service(&mut self, spn: &str) {
+        for proto in [Proto::Tcp, Proto::Udp, Proto::Sctp] {
+            self.names.learn_service(spn, proto);
+        }
+    }
+
+    fn learn_endpoint(&mut self, spn: &str, endpoint: SocketAddr) {
+        let to = self.addresses.map(endpoint.ip());
+        for proto in [Proto::Tcp, Proto::Udp, Proto::Sctp] {
+            self.names.learn_endpoint(spn, proto, endpoint, to);
+        }
+    }
+}
+
+fn spn(namespace: &str, service: &str, port: &str) -> String {
+    if port.is_empty() {
+        format!("{namespace}/{service}")
+    } else {
+        format!("{namespace}/{service}:{port}")
+    }
+}
+
+fn parse(item: Item, text: &str) -> Result<Value, Gap> {
+    serde_json::from_str(text).map_err(|_| {
+        let reason = "left out by redaction: it is not JSON, so nothing in it can be told apart";
+        Gap::Failed(item, reason.to_owned())
+    })
+}
+
+fn is_iptables(item: Item) -> bool {
+    matches!(
+        item,
+        Item::Iptables4
+            | Item::Iptables6
+            | Item::IptablesLegacy4
+            | Item::IptablesLegacy6
+            | Item::IptablesNft4
+            | Item::IptablesNft6
+    )
+}

@@ -1,0 +1,130 @@
+//! What `kpx snapshot` wrote.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::{CLEAN, UNKNOWN};
+use crate::evidence::{Evidence, Gap, Item, Recorded};
+use crate::render::{Page, Report};
+
+/// The outcome of `kpx snapshot`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotReport {
+    /// The bundle.
+    pub path: PathBuf,
+    /// Whether names and addresses in it are replaced.
+    pub redacted: bool,
+    /// What is in it.
+    pub files: Vec<Written>,
+    /// What is not, each with its reason.
+    pub gaps: Vec<Recorded>,
+}
+
+/// One file of the bundle.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Written {
+    /// The item, by its file.
+    pub item: Item,
+    /// The length of its text.
+    pub bytes: usize,
+}
+
+impl SnapshotReport {
+    /// Returns the report of `evidence`, written to `path` with `gaps` recorded.
+    pub fn new(path: PathBuf, redacted: bool, evidence: &Evidence, gaps: Vec<Recorded>) -> Self {
+        let files = evidence.iter().filter_map(|(item, read)| {
+            let bytes = read.ok()?.len();
+            Some(Written { item, bytes })
+        });
+        Self {
+            path,
+            redacted,
+            files: files.collect(),
+            gaps,
+        }
+    }
+}
+
+impl Report for SnapshotReport {
+    const KIND: &'static str = "SnapshotReport";
+
+    fn page(&self, page: &mut Page) {
+        let size: usize = self.files.iter().map(|file| file.bytes).sum();
+        let redacted = if self.redacted { ", redacted" } else { "" };
+        page.line(&format!(
+            "Wrote {}{redacted}: {}, {} of text.",
+            self.path.display(),
+            count(self.files.len(), "item"),
+            amount(size)
+        ));
+        if page.style().verbose > 0 {
+            page.line("");
+            page.table(["FILE", "SIZE"], |row| {
+                for file in &self.files {
+                    row([file.item.file(), &amount(file.bytes)]);
+                }
+            });
+        }
+        let of = |wanted: fn(&Gap) -> bool| -> Vec<_> {
+            self.gaps.iter().filter(|gap| wanted(&gap.gap)).collect()
+        };
+        list(page, "Not known:", &of(|gap| !is_moot(gap)));
+        list(page, "Not there to be read:", &of(is_moot));
+        if !self.redacted {
+            page.line("");
+            page.line("It holds addresses and names of this cluster; --redact replaces them.");
+        }
+    }
+
+    fn exit(&self) -> u8 {
+        if self.gaps.iter().all(|gap| is_moot(&gap.gap)) {
+            CLEAN
+        } else {
+            UNKNOWN
+        }
+    }
+}
+
+/// Whether the gap itself is an answer.
+fn is_moot(gap: &Gap) -> bool {
+    match gap {
+        Gap::NotApplicable(_) | Gap::NotCollected(_) | Gap::Absent(..) => true,
+        Gap::Denied(..) | Gap::Failed(..) => false,
+    }
+}
+
+fn list(page: &mut Page, heading: &str, gaps: &[&Recorded]) {
+    if gaps.is_empty() {
+        return;
+    }
+    page.line("");
+    page.line(heading);
+    page.table(["FILE", "REASON"], |row| {
+        for recorded in gaps {
+            let reason = match &recorded.gap {
+                Gap::NotApplicable(reason) | Gap::Absent(_, reason) | Gap::Failed(_, reason) => {
+                    reason.clone()
+                }
+                Gap::Denied(_, allowed) => format!("permission denied: {allowed}"),
+                Gap::NotCollected(_) => "not collected".to_owned(),
+            };
+            row([recorded.item.file(), &reason]);
+        }
+    });
+}
+
+fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+fn amount(bytes: usize) -> String {
+    match bytes {
+        b if b < 10_000 => format!("{b} B"),
+        b if b < 10_000_000 => format!("{} kB", b / 1000),
+        b => format!("{} MB", b / 1_000_000),
+    }
+}

@@ -1,0 +1,289 @@
+//! `kpx snapshot`: what it writes, what redaction leaves, and the script that does without kpx.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use kpx::backend::iptables::names::{endpoint_hash, service_hash};
+use kpx::evidence::{Evidence, ITEMS, Item, load};
+use kpx::net::Proto;
+use kpx::redact::Redactor;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{kpx, kpx_on, root};
+
+/// Recordings that between them hold everything that is redacted.
+const NODES: &[&str] = &[
+    "full-iptables",
+    "full-ipvs",
+    "full-nftables",
+    "dual-iptables",
+    "dual-ipvs",
+    "dual-nftables",
+    "leftover-iptables-to-nftables",
+];
+
+fn node(name: &str) -> PathBuf {
+    root().join("testdata/nodes").join(name)
+}
+
+fn redacted(name: &str) -> (Evidence, Evidence) {
+    let before = load(&node(name), ITEMS).unwrap();
+    let after = Redactor::new([42; 32], &before).evidence(&before);
+    (before, after)
+}
+
+/// Every address that stands somewhere in `text`, however it is set off.
+fn addresses(text: &str) -> BTreeSet<IpAddr> {
+    let is_part = |c: char| c.is_ascii_hexdigit() || c == '.' || c == ':';
+    let mut found = BTreeSet::new();
+    for run in text.split(|c| !is_part(c)) {
+        for run in [run, run.trim_matches(['.', ':'])] {
+            found.extend(run.parse::<IpAddr>());
+            found.extend(run.parse::<SocketAddr>().map(|socket| socket.ip()));
+        }
+    }
+    found
+}
+
+/// Addresses that mean the same in every cluster.
+fn is_everybodys(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(v4) => {
+            v4.is_loopback()
+                || v4.is_unspecified()
+                || v4.is_link_local()
+                || v4.octets()[0] >= 224
+                || v4.octets()[..3] == [198, 51, 100]
+                // The version of nothing in particular.
+                || v4.octets()[0] == 0
+        }
+        IpAddr::V6(v6) => {
+            v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_multicast()
+                || v6.segments()[1..] == [0; 7]
+        }
+    }
+}
+
+fn names(evidence: &Evidence) -> BTreeSet<String> {
+    // The last three are words of ports and comments, too.
+    let kept = [
+        "default",
+        "kube-system",
+        "kubernetes",
+        "kube-dns",
+        "kube-proxy",
+        "dns",
+        "local",
+        "lb",
+    ];
+    let mut found = BTreeSet::new();
+    for item in [
+        Item::Services,
+        Item::EndpointSlices,
+        Item::Nodes,
+        Item::Pods,
+    ] {
+        let list: Value = serde_json::from_str(evidence.text(item).unwrap()).unwrap();
+        for object in list["items"].as_array().unwrap() {
+            for name in ["name", "namespace"] {
+                found.extend(object["metadata"][name].as_str().map(str::to_owned));
+            }
+            let endpoints = object["endpoints"].as_array().into_iter().flatten();
+            for endpoint in endpoints {
+                found.extend(endpoint["targetRef"]["name"].as_str().map(str::to_owned));
+                found.extend(endpoint["zone"].as_str().map(str::to_owned));
+            }
+        }
+    }
+    found.retain(|name| !kept.contains(&name.as_str()));
+    found
+}
+
+fn words(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .collect()
+}
+
+#[test]
+fn nothing_of_the_cluster_is_left_after_redaction() {
+    for name in NODES {
+        let (before, after) = redacted(name);
+        let names = names(&before);
+        assert!(names.len() > 10, "{name}");
+        let mut gone = BTreeSet::new();
+        for (_, read) in before.iter() {
+            gone.extend(read.map(addresses).unwrap_or_default());
+        }
+        gone.retain(|addr| !is_everybodys(*addr));
+        assert!(gone.len() > 20, "{name}");
+        for (item, read) in after.iter() {
+            let Ok(text) = read else { continue };
+            let left: Vec<_> = addresses(text).intersection(&gone).copied().collect();
+            assert_eq!(left, Vec::<IpAddr>::new(), "{name} {item}");
+            let words = words(text);
+            let left: Vec<_> = names
+                .iter()
+                .filter(|n| words.contains(n.as_str()))
+                .collect();
+            assert_eq!(left, Vec::<&String>::new(), "{name} {item}");
+            for mac in ["52:54:00:12:34:56", "fe12:3456"] {
+                assert!(!text.contains(mac), "{name} {item}");
+            }
+        }
+        assert!(after.text(Item::ProxyLog).is_err());
+    }
+}
+
+#[test]
+fn what_belonged_together_still_does() {
+    let (mut services, mut endpoints) = (0, 0);
+    for name in ["full-iptables", "dual-iptables"] {
+        let (_, after) = redacted(name);
+        for item in [Item::Iptables4, Item::Iptables6] {
+            for line in after.text(item).unwrap().lines() {
+                let Some((_, comment)) = line.split_once("--comment \"") else {
+                    continue;
+                };
+                let spn = comment.split(['"', ' ']).next().unwrap();
+                let word = |flag: &str| {
+                    let (_, rest) = line.split_once(flag)?;
+                    rest.split(' ').next()
+                };
+                let Some(proto) = word("-p ").and_then(|p| p.parse::<Proto>().ok()) else {
+                    continue;
+                };
+                if let Some(hash) = word("-j KUBE-SVC-") {
+                    assert_eq!(service_hash(spn, proto), hash, "{line}");
+                    services += 1;
+                }
+                if let (Some(hash), Some(to)) = (word("-A KUBE-SEP-"), word("--to-destination ")) {
+                    assert_eq!(
+                        endpoint_hash(spn, proto, to.parse().unwrap()),
+                        hash,
+                        "{line}"
+                    );
+                    endpoints += 1;
+                }
+            }
+        }
+    }
+    assert!(services > 40 && endpoints > 40, "{services} {endpoints}");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_redacted_bundle_gets_the_same_diagnosis() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in NODES {
+        let path = scratch.path().join(format!("{name}.tar.gz"));
+        let path = path.to_str().unwrap();
+        let ran = kpx_on(name, &["snapshot", "--redact", "-o", path]).await;
+        assert_eq!(ran.code, 0, "{ran}");
+        let verdicts = |text: &str| -> Vec<(String, String, usize)> {
+            let report: Value = serde_json::from_str(text).unwrap();
+            let finding = |id: &str| {
+                let all = report["findings"].as_array().unwrap();
+                all.iter().filter(|finding| finding["id"] == id).count()
+            };
+            let checks = report["checks"].as_array().unwrap().iter().map(|check| {
+                let text = |key: &str| check[key].as_str().unwrap().to_owned();
+                (text("id"), text("status"), finding(&text("id")))
+            });
+            checks.collect()
+        };
+        let before = kpx_on(name, &["doctor", "-o", "json"]).await;
+        let after = kpx(&["--from", path, "doctor", "-o", "json"]).await;
+        assert_eq!(verdicts(&before.out), verdicts(&after.out), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_snapshot_of_a_bundle_is_that_bundle() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("copy.tgz");
+    let path = path.to_str().unwrap();
+    let ran = kpx_on("full-ipvs", &["snapshot", "-o", path]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(
+        ran.out.starts_with(&format!("Wrote {path}: 31 items")),
+        "{ran}"
+    );
+    let before = load(&node("full-ipvs"), ITEMS).unwrap();
+    let after = load(Path::new(path), ITEMS).unwrap();
+    assert!(before.iter().eq(after.iter()));
+    let manifest = after.manifest().unwrap();
+    assert_eq!(manifest.node.as_deref(), Some("node1"));
+    assert_eq!(manifest.time, "2026-11-20T12:11:57Z");
+
+    let again = kpx_on("full-ipvs", &["snapshot", "-o", path]).await;
+    assert_eq!(again.code, 4);
+    assert!(again.err.contains("kpx does not overwrite"), "{again}");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_script_prints_itself_and_nothing_else() {
+    let ran = kpx(&["snapshot", "--script"]).await;
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert!(ran.out.starts_with("#!/bin/sh\n"));
+    let ran = kpx(&["snapshot", "--script", "-o", "x.sh"]).await;
+    assert_eq!(ran.code, 2, "{ran}");
+}
+
+#[test]
+fn shellcheck_passes_the_script() {
+    #[expect(clippy::disallowed_methods, reason = "the script is under test")]
+    let output = std::process::Command::new("shellcheck")
+        .args(["--shell=sh", "--severity=style"])
+        .arg(root().join("src/cmd/snapshot.sh"))
+        .output()
+        .expect("shellcheck is installed by `make test`");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+}
+
+/// A machine on which every tool fails: the script still ends with a bundle and says what is missing.
+#[test]
+fn the_script_makes_a_bundle_without_any_tool() {
+    let scratch = TempDir::new().unwrap();
+    let tools = scratch.path().join("bin");
+    fs::create_dir(&tools).unwrap();
+    for tool in [
+        "cat", "date", "dirname", "basename", "find", "grep", "gzip", "head", "mkdir", "rm", "sed",
+        "sh", "tar", "tr", "uname",
+    ] {
+        let real = ["/bin", "/usr/bin"].map(|dir| Path::new(dir).join(tool));
+        let real = real.iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(real, tools.join(tool)).unwrap();
+    }
+    // The script adds the system's folders to the path, where the real tools may be.
+    let script = fs::read_to_string(root().join("src/cmd/snapshot.sh")).unwrap();
+    let script = script.replace("PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n", "");
+    let file = scratch.path().join("snapshot.sh");
+    fs::write(&file, script).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "the script is under test")]
+    let output = std::process::Command::new(tools.join("sh"))
+        .arg(&file)
+        .arg(scratch.path().join("node1"))
+        .env_clear()
+        .env("PATH", &tools)
+        .output()
+        .unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{err}");
+    assert!(
+        err.contains("node/ipset-save.txt: ipset is not installed") || err.contains("ip_set"),
+        "{err}"
+    );
+    assert!(
+        err.contains("cluster/services.json: kubectl is not installed"),
+        "{err}"
+    );
+    let bundle = load(&scratch.path().join("node1.tar.gz"), ITEMS).unwrap();
+    assert!(bundle.text(Item::KernelRelease).is_ok());
+    assert!(bundle.text(Item::Tcp4).is_ok());
+    assert!(bundle.text(Item::Services).is_err());
+}
