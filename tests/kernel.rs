@@ -15,4 +15,5 @@ mod kernel {
     mod proxy;
     mod sockets;
     mod tools;
+    mod script;
 }

@@ -45,7 +45,7 @@ take() {
     if ! has "$1"; then
         note "$file" "$1 is not installed"
     elif ! limited "$@" >"$dir/$file" 2>"$dir/stderr"; then
-        note "$file" "$* failed: $(head -n 3 "$dir/stderr" | tr '\n' ' ')"
+        note "$file" "$* failed: $(tail -n 1 "$dir/stderr")"
         rm -f "$dir/$file"
     fi
     rm -f "$dir/stderr"
