@@ -1,3 +1,6 @@
 //! Parsers against the recorded nodes.
 
 mod iptables;
+mod ipvs;
+mod node;
+mod robust;

@@ -1,6 +1,6 @@
 //! Tracked connections.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
@@ -42,7 +42,98 @@ pub struct Tuple {
     pub destination: SocketAddr,
 }
 
-/// Reads `conntrack -L`.
-pub fn parse(_text: &str) -> Result<Conntrack, Gap> {
-    Err(Gap::Failed(Item::Conntrack, "not parsed yet".to_owned()))
+impl Tuple {
+    const NONE: Self = Self {
+        source: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        destination: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+    };
+}
+
+/// Reads `conntrack -L`, extended or not.
+pub fn parse(text: &str) -> Result<Conntrack, Gap> {
+    let mut entries = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        // The closing remark, `conntrack v1.4.7 (conntrack-tools): 5 flow entries have been shown.`
+        if line.trim().is_empty() || line.starts_with("conntrack v") {
+            continue;
+        }
+        let entry = entry(line)
+            .map_err(|why| Gap::Failed(Item::Conntrack, format!("line {number}: {why}")))?;
+        entries.push(entry);
+    }
+    Ok(Conntrack { entries })
+}
+
+/// One direction as it is read.
+#[derive(Default)]
+struct Half {
+    source: Option<IpAddr>,
+    destination: Option<IpAddr>,
+    from: u16,
+    to: u16,
+}
+
+impl Half {
+    fn tuple(&self) -> Option<Tuple> {
+        Some(Tuple {
+            source: SocketAddr::new(self.source?, self.from),
+            destination: SocketAddr::new(self.destination?, self.to),
+        })
+    }
+}
+
+fn entry(line: &str) -> Result<Entry, String> {
+    let mut words = line.split_ascii_whitespace().peekable();
+    if words
+        .next_if(|word| matches!(*word, "ipv4" | "ipv6"))
+        .is_some()
+    {
+        words.next();
+    }
+    let name = words.next().unwrap_or_default();
+    let number = words.next().and_then(|number| number.parse().ok());
+    let number = number.ok_or_else(|| format!("{name:?} is not followed by a protocol number"))?;
+    let mut halves = [Half::default(), Half::default()];
+    let mut count: usize = 0;
+    let mut entry = Entry {
+        proto: Proto::from_number(number),
+        timeout: words
+            .next_if(|word| word.parse::<u32>().is_ok())
+            .and_then(|t| t.parse().ok()),
+        state: None,
+        original: Tuple::NONE,
+        reply: Tuple::NONE,
+        assured: false,
+        unreplied: false,
+        mark: 0,
+    };
+    for word in words {
+        let Some((key, value)) = word.split_once('=') else {
+            match word {
+                "[ASSURED]" => entry.assured = true,
+                "[UNREPLIED]" => entry.unreplied = true,
+                word if word.starts_with('[') => {}
+                word if count == 0 => entry.state = Some(word.to_owned()),
+                _ => {}
+            }
+            continue;
+        };
+        if key == "src" {
+            count += 1;
+        }
+        let wrong = || format!("{word:?} cannot be read");
+        let half = halves.get_mut(count.saturating_sub(1));
+        match (key, half) {
+            ("src", Some(half)) => half.source = Some(value.parse().map_err(|_| wrong())?),
+            ("dst", Some(half)) => half.destination = Some(value.parse().map_err(|_| wrong())?),
+            ("sport", Some(half)) => half.from = value.parse().map_err(|_| wrong())?,
+            ("dport", Some(half)) => half.to = value.parse().map_err(|_| wrong())?,
+            ("mark", _) => entry.mark = value.parse().map_err(|_| wrong())?,
+            _ => {}
+        }
+    }
+    let lacks = "an address is missing";
+    entry.original = halves[0].tuple().ok_or(lacks)?;
+    entry.reply = halves[1].tuple().ok_or(lacks)?;
+    Ok(entry)
 }

@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
 use crate::evidence::{Gap, Item};
-use crate::net::Cidr;
+use crate::net::{Cidr, Family};
 
 /// Every link with its addresses.
 #[derive(Clone, Debug, Default)]
@@ -55,12 +58,108 @@ pub struct Link {
     pub hairpin: Option<bool>,
 }
 
+#[derive(Deserialize)]
+#[serde(default)]
+struct RawLink {
+    ifindex: u32,
+    ifname: String,
+    flags: Vec<String>,
+    mtu: u32,
+    operstate: String,
+    master: Option<String>,
+    linkinfo: RawInfo,
+    addr_info: Vec<Map<String, Value>>,
+}
+
+impl Default for RawLink {
+    fn default() -> Self {
+        Self {
+            ifindex: 0,
+            ifname: String::new(),
+            flags: Vec::new(),
+            mtu: 0,
+            // What `ip` prints of a link whose state the kernel does not give.
+            operstate: "UNKNOWN".to_owned(),
+            master: None,
+            linkinfo: RawInfo::default(),
+            addr_info: Vec::new(),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawInfo {
+    info_kind: Option<String>,
+    info_slave_data: Map<String, Value>,
+}
+
+/// Reads the list; iproute2 5.x leaves empty objects where a filter took something out.
+fn raw(item: Item, text: &str) -> Result<Vec<RawLink>, Gap> {
+    let documents = serde_json::Deserializer::from_str(text).into_iter::<Vec<RawLink>>();
+    let mut all = Vec::new();
+    for document in documents {
+        all.extend(document.map_err(|e| Gap::Failed(item, e.to_string()))?);
+    }
+    all.retain(|link| !link.ifname.is_empty());
+    Ok(all)
+}
+
 /// Reads `ip -j addr`.
-pub fn addresses(_text: &str) -> Result<Addresses, Gap> {
-    Err(Gap::Failed(Item::Addresses, "not parsed yet".to_owned()))
+pub fn addresses(text: &str) -> Result<Addresses, Gap> {
+    let mut all = Vec::new();
+    for link in raw(Item::Addresses, text)? {
+        for info in link.addr_info.iter().filter(|info| !info.is_empty()) {
+            let address = address(&link.ifname, info).map_err(|why| {
+                Gap::Failed(Item::Addresses, format!("link {}: {why}", link.ifname))
+            })?;
+            all.push(address);
+        }
+    }
+    Ok(Addresses { all })
+}
+
+fn address(link: &str, info: &Map<String, Value>) -> Result<Address, String> {
+    let text = |key: &str| info.get(key).and_then(Value::as_str);
+    let ip = |key: &str| match text(key) {
+        Some(text) => match text.parse::<IpAddr>() {
+            Ok(addr) => Ok(Some(addr)),
+            Err(_) => Err(format!("{key} {text:?} is not an address")),
+        },
+        None => Ok(None),
+    };
+    let addr = ip("local")?.ok_or("an address without \"local\"")?;
+    let prefix = info.get("prefixlen").and_then(Value::as_u64);
+    let prefix = prefix
+        .and_then(|p| u8::try_from(p).ok())
+        .filter(|p| *p <= Family::of(addr).bits())
+        .ok_or_else(|| format!("{addr} has no usable \"prefixlen\""))?;
+    let flags = info
+        .iter()
+        .filter(|(_, value)| **value == Value::Bool(true));
+    Ok(Address {
+        link: link.to_owned(),
+        addr: Cidr { addr, prefix },
+        scope: text("scope").unwrap_or("global").to_owned(),
+        flags: flags.map(|(key, _)| key.clone()).collect(),
+        broadcast: ip("broadcast")?,
+    })
 }
 
 /// Reads `ip -j -d link`.
-pub fn links(_text: &str) -> Result<Links, Gap> {
-    Err(Gap::Failed(Item::Links, "not parsed yet".to_owned()))
+pub fn links(text: &str) -> Result<Links, Gap> {
+    let all = raw(Item::Links, text)?.into_iter().map(|link| {
+        let hairpin = link.linkinfo.info_slave_data.get("hairpin");
+        Link {
+            index: link.ifindex,
+            name: link.ifname,
+            kind: link.linkinfo.info_kind.unwrap_or_default(),
+            flags: link.flags,
+            state: link.operstate,
+            master: link.master,
+            mtu: link.mtu,
+            hairpin: hairpin.and_then(Value::as_bool),
+        }
+    });
+    Ok(Links { all: all.collect() })
 }

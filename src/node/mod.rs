@@ -2,6 +2,7 @@
 
 pub mod conntrack;
 pub mod desired;
+pub mod ipvs_connections;
 pub mod links;
 pub mod mode;
 pub mod modules;
@@ -23,6 +24,7 @@ use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 
 use conntrack::Conntrack;
+use ipvs_connections::IpvsConnections;
 use links::{Addresses, Links};
 use modules::Modules;
 use processes::Processes;
@@ -43,6 +45,7 @@ pub struct NodeSnapshot<'a> {
     nft: Section<nftables::model::Ruleset>,
     ipset: Section<Sets<'a>>,
     ipvs: Section<ipvs::model::Table>,
+    ipvs_connections: Section<IpvsConnections>,
     addresses: Section<Addresses>,
     links: Section<Links>,
     routes: Section<Routes>,
@@ -84,6 +87,8 @@ sections! {
     ipset: Sets<'a> = |e| e.text(Item::Ipset).and_then(ipset::parse);
     /// Returns the IPVS table, from netlink or from ipvsadm's output.
     ipvs: ipvs::model::Table = |e| ipvs::parse::table(e);
+    /// Returns the connections that IPVS forwards.
+    ipvs_connections: IpvsConnections = |e| e.text(Item::IpvsConnections).and_then(ipvs_connections::parse);
     /// Returns the addresses of every link.
     addresses: Addresses = |e| e.text(Item::Addresses).and_then(links::addresses);
     /// Returns the links.
@@ -144,6 +149,7 @@ impl<'a> NodeSnapshot<'a> {
             nft: OnceCell::new(),
             ipset: OnceCell::new(),
             ipvs: OnceCell::new(),
+            ipvs_connections: OnceCell::new(),
             addresses: OnceCell::new(),
             links: OnceCell::new(),
             routes: OnceCell::new(),

@@ -79,6 +79,100 @@ impl Modules<'_> {
 }
 
 /// Reads `/proc/modules`, modules.builtin, modules.dep, modules-load.d and modprobe.d; each may be missing.
-pub fn parse(_evidence: &Evidence) -> Result<Modules<'_>, Gap> {
-    Err(Gap::Failed(Item::Modules, "not parsed yet".to_owned()))
+pub fn parse(evidence: &Evidence) -> Result<Modules<'_>, Gap> {
+    let read = |item| evidence.text(item);
+    let modules = Modules {
+        loaded: read(Item::Modules).ok().map(loaded).transpose()?,
+        builtin: read(Item::ModulesBuiltin).ok().map(|text| {
+            let files = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            files.map(name_of_file).collect()
+        }),
+        available: read(Item::ModulesDep).ok().map(available),
+        persisted: read(Item::ModulesLoad).ok().map(|text| {
+            let lines = filed(text).filter_map(|(file, line)| {
+                let name = line.split_ascii_whitespace().next()?;
+                Some((name.replace('-', "_"), file))
+            });
+            lines.collect()
+        }),
+        blocked: read(Item::Modprobe)
+            .ok()
+            .map(|text| filed(text).filter_map(blocked).collect()),
+    };
+    let nothing = modules.loaded.is_none()
+        && modules.builtin.is_none()
+        && modules.available.is_none()
+        && modules.persisted.is_none()
+        && modules.blocked.is_none();
+    match read(Item::Modules) {
+        Err(gap) if nothing => Err(gap),
+        _ => Ok(modules),
+    }
+}
+
+/// Reads lines of `NAME SIZE USES NEEDS STATE ADDRESS`.
+fn loaded(text: &str) -> Result<BTreeMap<String, u32>, Gap> {
+    let mut modules = BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let mut words = line.split_ascii_whitespace();
+        let Some(name) = words.next() else {
+            continue;
+        };
+        // `-` on a kernel that cannot unload modules.
+        let uses = match words.nth(1) {
+            Some("-") => Some(0),
+            Some(uses) => uses.parse().ok(),
+            None => None,
+        };
+        let uses = uses.ok_or_else(|| {
+            let why = format!("line {number}: {name} has no use count");
+            Gap::Failed(Item::Modules, why)
+        })?;
+        modules.insert(name.replace('-', "_"), uses);
+    }
+    Ok(modules)
+}
+
+/// Reads lines of `FILE: FILE…`.
+fn available(text: &str) -> BTreeMap<String, Available<'_>> {
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let modules = lines.map(|(file, needs)| {
+        let needs = needs.split_ascii_whitespace().map(name_of_file);
+        let available = Available {
+            file: file.trim(),
+            needs: needs.collect(),
+        };
+        (name_of_file(file), available)
+    });
+    modules.collect()
+}
+
+/// Returns `ip_vs` for `kernel/net/netfilter/ipvs/ip_vs.ko.xz`.
+fn name_of_file(file: &str) -> String {
+    let name = file.trim().rsplit('/').next().unwrap_or(file);
+    let name = name.split_once(".ko").map_or(name, |(name, _)| name);
+    name.replace('-', "_")
+}
+
+/// Iterates over lines of `FILE: LINE`, without comments.
+fn filed(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(file, line)| (file, line.trim()))
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', ';']))
+}
+
+fn blocked<'a>((file, line): (&'a str, &'a str)) -> Option<(String, &'a str)> {
+    let mut words = line.split_ascii_whitespace();
+    let verb = words.next()?;
+    let name = words.next()?.replace('-', "_");
+    let blocks = match verb {
+        "blacklist" => true,
+        "install" => {
+            let command = words.next()?;
+            command.ends_with("/false") || command.ends_with("/true")
+        }
+        _ => false,
+    };
+    blocks.then_some((name, file))
 }

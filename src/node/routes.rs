@@ -1,9 +1,13 @@
 //! Routes and routing policy rules.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::evidence::{Gap, Item};
-use crate::net::{Cidr, Family};
+use crate::net::{Cidr, Family, Mark, NounError};
 
 /// The routes of every table and family.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +60,7 @@ pub struct PolicyRule {
     /// The destination it is for; `None` for all.
     pub to: Option<Cidr>,
     /// The firewall mark it is for.
-    pub mark: Option<crate::net::Mark>,
+    pub mark: Option<Mark>,
     /// The link packets come in by.
     pub iif: Option<String>,
     /// The link packets go out by.
@@ -71,12 +75,176 @@ pub struct PolicyRule {
     pub suppress_prefix: Option<u32>,
 }
 
-/// Reads `ip -j route show table all` (both families may follow one another as two documents).
-pub fn routes(_text: &str) -> Result<Routes, Gap> {
-    Err(Gap::Failed(Item::Routes, "not parsed yet".to_owned()))
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawRoute {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    dst: String,
+    gateway: Option<String>,
+    via: Option<RawVia>,
+    dev: Option<String>,
+    table: Option<Value>,
+    scope: Option<String>,
+    prefsrc: Option<String>,
+    metric: u32,
+    /// The router preference, which IPv6 routes alone have.
+    pref: Option<String>,
+    flags: Vec<String>,
+    nexthops: Vec<RawHop>,
 }
 
-/// Reads `ip -j rule`.
-pub fn rules(_text: &str) -> Result<Rules, Gap> {
-    Err(Gap::Failed(Item::Rules, "not parsed yet".to_owned()))
+#[derive(Deserialize)]
+struct RawVia {
+    host: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawHop {
+    gateway: Option<String>,
+    via: Option<RawVia>,
+    dev: Option<String>,
+}
+
+/// Reads every document of a list of `T`.
+fn documents<T: DeserializeOwned>(item: Item, text: &str) -> Result<Vec<Vec<T>>, Gap> {
+    let documents = serde_json::Deserializer::from_str(text).into_iter();
+    documents
+        .map(|list| list.map_err(|e| Gap::Failed(item, e.to_string())))
+        .collect()
+}
+
+/// Reads `ip -j route show table all` (both families may follow one another as two documents).
+pub fn routes(text: &str) -> Result<Routes, Gap> {
+    let mut all = Vec::new();
+    for (place, document) in documents::<RawRoute>(Item::Routes, text)?
+        .into_iter()
+        .enumerate()
+    {
+        let document: Vec<_> = document.into_iter().filter(|r| !r.dst.is_empty()).collect();
+        // A default route on a link names no address: it has the family of the routes around it.
+        let around = document.iter().find_map(|r| r.dst.parse::<Cidr>().ok());
+        let family = around.map_or(if place == 0 { Family::V4 } else { Family::V6 }, |cidr| {
+            cidr.family()
+        });
+        for raw in document {
+            let dst = raw.dst.clone();
+            let route = route(raw, family)
+                .map_err(|why| Gap::Failed(Item::Routes, format!("route to {dst}: {why}")))?;
+            all.push(route);
+        }
+    }
+    Ok(Routes { all })
+}
+
+fn route(raw: RawRoute, around: Family) -> Result<Route, String> {
+    let gateway = hop(raw.gateway, raw.via.as_ref())?;
+    let source = ip(raw.prefsrc)?;
+    let mut nexthops = Vec::new();
+    for next in raw.nexthops {
+        nexthops.push((hop(next.gateway, next.via.as_ref())?, next.dev));
+    }
+    let destination = match raw.dst.as_str() {
+        "default" => {
+            let first = nexthops.iter().find_map(|(gateway, _)| *gateway);
+            // `via` may name a gateway of the other family, so the source is asked first.
+            let family = match source.or(gateway.filter(|_| raw.via.is_none())).or(first) {
+                Some(addr) => Family::of(addr),
+                None if raw.pref.is_some() => Family::V6,
+                None => around,
+            };
+            Cidr {
+                addr: match family {
+                    Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+                    Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+                },
+                prefix: 0,
+            }
+        }
+        dst => dst.parse().map_err(|e: NounError| e.to_string())?,
+    };
+    Ok(Route {
+        family: destination.family(),
+        kind: raw.kind.unwrap_or_else(|| "unicast".to_owned()),
+        table: raw.table.as_ref().map_or_else(|| "main".to_owned(), word),
+        destination,
+        gateway,
+        device: raw.dev,
+        metric: raw.metric,
+        source,
+        scope: raw.scope,
+        nexthops,
+        flags: raw.flags,
+    })
+}
+
+fn hop(gateway: Option<String>, via: Option<&RawVia>) -> Result<Option<IpAddr>, String> {
+    ip(gateway.or_else(|| via.map(|via| via.host.clone())))
+}
+
+fn ip(text: Option<String>) -> Result<Option<IpAddr>, String> {
+    text.map(|text| {
+        text.parse()
+            .map_err(|_| format!("{text:?} is not an address"))
+    })
+    .transpose()
+}
+
+/// Returns a name or number as text.
+fn word(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Reads `ip -j rule` (both families may follow one another as two documents).
+pub fn rules(text: &str) -> Result<Rules, Gap> {
+    let mut all = Vec::new();
+    for raw in documents::<Map<String, Value>>(Item::Rules, text)?
+        .into_iter()
+        .flatten()
+    {
+        if raw.is_empty() {
+            continue;
+        }
+        let rule = rule(&raw).map_err(|why| {
+            let priority = raw.get("priority").map_or_else(|| "?".to_owned(), word);
+            Gap::Failed(Item::Rules, format!("rule {priority}: {why}"))
+        })?;
+        all.push(rule);
+    }
+    all.sort_by_key(|rule| rule.priority);
+    Ok(Rules { all })
+}
+
+fn rule(raw: &Map<String, Value>) -> Result<PolicyRule, String> {
+    let text = |key: &str| raw.get(key).filter(|value| !value.is_null()).map(word);
+    let number = |key: &str| -> Result<Option<u32>, String> {
+        let mark = text(key).map(|text| text.parse::<Mark>().map(|mark| mark.value));
+        mark.transpose().map_err(|e| format!("{key}: {e}"))
+    };
+    let cidr = |key: &str, len: &str| match text(key).as_deref() {
+        None | Some("all") => Ok(None),
+        Some(addr) => {
+            let full = text(len).map_or_else(|| addr.to_owned(), |len| format!("{addr}/{len}"));
+            full.parse().map(Some).map_err(|e: NounError| e.to_string())
+        }
+    };
+    let mask = number("fwmask")?.unwrap_or(u32::MAX);
+    Ok(PolicyRule {
+        priority: number("priority")?.unwrap_or(0),
+        from: cidr("src", "srclen")?,
+        to: cidr("dst", "dstlen")?,
+        mark: number("fwmark")?.map(|value| Mark { value, mask }),
+        iif: text("iif"),
+        oif: text("oif"),
+        // Printed as `"not": null`.
+        not: raw
+            .get("not")
+            .is_some_and(|value| *value != Value::Bool(false)),
+        table: text("table"),
+        action: text("action").unwrap_or_default(),
+        suppress_prefix: number("suppress_prefixlen")?,
+    })
 }

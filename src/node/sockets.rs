@@ -1,6 +1,6 @@
 //! Listening sockets and the processes behind them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Proto;
@@ -10,6 +10,8 @@ use crate::net::Proto;
 pub struct Sockets {
     /// The sockets, sorted by protocol, port and address.
     pub listening: Vec<Socket>,
+    /// Lists that were not read; sockets in them are not known.
+    pub gaps: Vec<Gap>,
 }
 
 /// One listening socket.
@@ -52,6 +54,135 @@ impl Sockets {
 }
 
 /// Reads `ss -lntuSHp` where it is there, and `/proc/net/{tcp,udp}*` otherwise.
-pub fn parse(_evidence: &Evidence) -> Result<Sockets, Gap> {
-    Err(Gap::Failed(Item::Sockets, "not parsed yet".to_owned()))
+pub fn parse(evidence: &Evidence) -> Result<Sockets, Gap> {
+    let mut sockets = Sockets::default();
+    if let Ok(text) = evidence.text(Item::Sockets) {
+        sockets.listening = lines(Item::Sockets, text, from_ss)?;
+    } else {
+        for (item, proto) in [
+            (Item::Tcp4, Proto::Tcp),
+            (Item::Tcp6, Proto::Tcp),
+            (Item::Udp4, Proto::Udp),
+            (Item::Udp6, Proto::Udp),
+        ] {
+            match evidence.text(item) {
+                Ok(text) => {
+                    let read = lines(item, text, |line| from_proc(proto, line))?;
+                    sockets.listening.extend(read);
+                }
+                // A kernel without IPv6.
+                Err(Gap::Absent(..)) => {}
+                Err(gap) => sockets.gaps.push(gap),
+            }
+        }
+        if sockets.gaps.len() == 4 {
+            return Err(sockets.gaps.swap_remove(0));
+        }
+    }
+    let key = |s: &Socket| (s.proto.number(), s.local.port(), s.local.ip());
+    sockets
+        .listening
+        .sort_by(|a, b| (key(a), &a.device).cmp(&(key(b), &b.device)));
+    Ok(sockets)
+}
+
+fn lines(
+    item: Item,
+    text: &str,
+    read: impl Fn(&str) -> Result<Option<Socket>, String>,
+) -> Result<Vec<Socket>, Gap> {
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let socket =
+            read(line).map_err(|why| Gap::Failed(item, format!("line {number}: {why}")))?;
+        found.extend(socket);
+    }
+    Ok(found)
+}
+
+/// Reads `tcp LISTEN 0 4096 127.0.0.1:10249 0.0.0.0:* users:(("kube-proxy",pid=142,fd=9))`.
+fn from_ss(line: &str) -> Result<Option<Socket>, String> {
+    let mut words = line.split_ascii_whitespace();
+    let proto = match words.next() {
+        Some("tcp") => Proto::Tcp,
+        Some("udp") => Proto::Udp,
+        Some("sctp") => Proto::Sctp,
+        // A header, and the associations of an SCTP socket.
+        _ => return Ok(None),
+    };
+    if !matches!(words.next(), Some("LISTEN" | "UNCONN")) {
+        return Ok(None);
+    }
+    let local = words.nth(2).ok_or("the line ends before the address")?;
+    let wrong = || format!("{local:?} is not an address and a port (ss needs -n)");
+    let (host, port) = local.rsplit_once(':').ok_or_else(wrong)?;
+    let port = match port {
+        "*" => 0,
+        port => port.parse().map_err(|_| wrong())?,
+    };
+    let (host, device) = match host.split_once('%') {
+        Some((host, device)) => (host, Some(device.trim_end_matches(']').to_owned())),
+        None => (host, None),
+    };
+    let addr: IpAddr = match host.trim_matches(['[', ']']) {
+        // An IPv6 socket that takes IPv4 as well.
+        "*" => Ipv6Addr::UNSPECIFIED.into(),
+        host => host.parse().map_err(|_| wrong())?,
+    };
+    let v6_only = (addr.is_ipv6() && addr.is_unspecified()).then_some(!host.starts_with('*'));
+    let users = line.split_once("users:(").map_or("", |(_, users)| users);
+    let processes = users.split("(\"").skip(1).filter_map(|holder| {
+        let (name, rest) = holder.split_once("\",pid=")?;
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        Some(Holder {
+            name: name.to_owned(),
+            pid: rest[..digits].parse().ok()?,
+        })
+    });
+    Ok(Some(Socket {
+        proto,
+        local: SocketAddr::new(addr, port),
+        v6_only,
+        device,
+        processes: processes.collect(),
+    }))
+}
+
+/// Reads `0: 0100007F:2809 00000000:0000 0A …`; the words of an address are in the node's byte order, little-endian
+/// on every machine that Kubernetes supports but s390x.
+fn from_proc(proto: Proto, line: &str) -> Result<Option<Socket>, String> {
+    let mut words = line.split_ascii_whitespace();
+    if !words.next().is_some_and(|first| first.ends_with(':')) {
+        return Ok(None);
+    }
+    let local = words.next().ok_or("the line ends before the address")?;
+    let state = words.nth(1).ok_or("the line ends before the state")?;
+    // TCP_LISTEN, and TCP_CLOSE, which is what an unconnected UDP socket has.
+    if state != (if proto == Proto::Tcp { "0A" } else { "07" }) {
+        return Ok(None);
+    }
+    let local = hex(local).ok_or_else(|| format!("{local:?} is not an address and a port"))?;
+    Ok(Some(Socket {
+        proto,
+        local,
+        v6_only: None,
+        device: None,
+        processes: Vec::new(),
+    }))
+}
+
+fn hex(text: &str) -> Option<SocketAddr> {
+    let (addr, port) = text.split_once(':')?;
+    let mut bytes = Vec::with_capacity(16);
+    for word in addr.as_bytes().chunks(8) {
+        let word = std::str::from_utf8(word).ok()?;
+        bytes.extend(u32::from_str_radix(word, 16).ok()?.to_le_bytes());
+    }
+    let addr = match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok(four) => IpAddr::from(four),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?),
+    };
+    Some(SocketAddr::new(addr, u16::from_str_radix(port, 16).ok()?))
 }
