@@ -1,6 +1,8 @@
 //! Parsers against the recorded nodes.
 
+mod cluster;
 mod iptables;
 mod ipvs;
+mod nftables;
 mod node;
 mod robust;

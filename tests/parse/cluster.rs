@@ -1,0 +1,77 @@
+//! Objects of the API, and kube-proxy's configuration.
+
+use kpx::cluster::config::ProxyConfig;
+use kpx::evidence::{Evidence, Item};
+use kpx::node::NodeSnapshot;
+
+use crate::support::{recorded, recordings};
+
+#[test]
+fn objects_of_every_recording_parse() {
+    for name in recordings() {
+        let mut evidence = Evidence::default();
+        let mut count = |item: Item| {
+            let text = recorded(&name, item.file())?;
+            let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+            evidence.insert(item, Ok(text));
+            Some(list["items"].as_array().unwrap().len())
+        };
+        let counts = [
+            count(Item::Services),
+            count(Item::EndpointSlices),
+            count(Item::Nodes),
+            count(Item::ConfigMaps),
+            count(Item::DaemonSets),
+            count(Item::Pods),
+        ];
+        let node = NodeSnapshot::new(&evidence);
+        let read = [
+            node.services().ok().map(Vec::len),
+            node.slices().ok().map(Vec::len),
+            node.nodes().ok().map(Vec::len),
+            node.config_maps().ok().map(Vec::len),
+            node.daemon_sets().ok().map(Vec::len),
+            node.pods().ok().map(Vec::len),
+        ];
+        assert_eq!(read, counts, "{name}");
+        for service in node.services().unwrap() {
+            assert!(!service.metadata.name.is_empty() && !service.spec.kind.is_empty());
+        }
+        let config = recorded(&name, Item::ProxyConfig.file()).unwrap();
+        ProxyConfig::parse(&config).unwrap();
+        for map in node.config_maps().into_iter().flatten() {
+            if let Some(config) = map.data.get("config.conf") {
+                ProxyConfig::parse(config).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn nulls_and_zero_values_of_kubeadm_mean_unset() {
+    let config = ProxyConfig::parse(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: \"\"\n\
+         nodePortAddresses: null\nfeatureGates: null\nshowHiddenMetricsForVersion: \"\"\n\
+         conntrack:\n  maxPerCore: null\n  min: null\n  tcpEstablishedTimeout: null\n\
+         iptables:\n  masqueradeBit: null\n  masqueradeAll: false\n  minSyncPeriod: 0s\n  syncPeriod: 0s\n\
+         ipvs:\n  excludeCIDRs: null\n  scheduler: \"\"\n  strictARP: false\nnftables: null\n",
+    )
+    .unwrap();
+    assert!(config.mode.is_empty() && config.node_port_addresses.is_empty());
+    assert_eq!(config.iptables.masquerade_bit, None);
+    assert!(!config.ipvs.strict_arp && config.ipvs.exclude_cidrs.is_empty());
+}
+
+#[test]
+fn other_spellings_of_the_configuration_are_read() {
+    for text in [
+        "mode: ipvs\r\nipvs:\r\n  strictARP: true\r\n",
+        "{\"mode\": \"ipvs\", \"ipvs\": {\"strictARP\": true}}",
+        "{\n\t\"mode\": \"ipvs\",\n\t\"ipvs\": {\n\t\t\"strictARP\": true\n\t}\n}\n",
+        "mode: ipvs\nipvs:\n  strictARP: yes\n",
+    ] {
+        let config = ProxyConfig::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(config.mode, "ipvs");
+        assert!(config.ipvs.strict_arp, "{text}");
+    }
+}
