@@ -13,7 +13,7 @@ mod kernel {
     mod links;
     mod netns;
     mod proxy;
+    mod script;
     mod sockets;
     mod tools;
-    mod script;
 }
