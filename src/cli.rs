@@ -242,7 +242,7 @@ Examples:
 
 const DIFF_EXAMPLES: &str = "\
 Examples:
-  kpx diff                               this node, in the mode it is configured for
+  kpx diff                               this node, in its configured mode
   kpx --from node1.tar.gz diff -o json   a bundle from elsewhere, for programs
   kpx diff --mode nftables               what another mode would need";
 

@@ -7,6 +7,7 @@ mod bundle;
 mod cluster;
 mod diff;
 mod frame;
+mod generated;
 mod owner;
 mod parse;
 mod snapshot;

@@ -139,26 +139,45 @@ impl Facts<'_> {
     /// Returns which families Services or pods use here.
     pub fn families(&self) -> Result<Vec<Family>, Gap> {
         let services = self.node.services();
+        let mut found = match self.pod_families() {
+            Ok(found) => found,
+            Err(gap) if services.is_err() => return Err(gap),
+            Err(_) => Vec::new(),
+        };
+        let services = services.iter().flat_map(|all| all.iter());
+        found.extend(families_of(
+            services.flat_map(|service| &service.spec.cluster_ips),
+        ));
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Returns which families pods use here.
+    pub fn pod_families(&self) -> Result<Vec<Family>, Gap> {
         let node = self.this_node();
         let config = self.node.proxy_config();
-        if let (Err(gap), Err(_), Err(_)) = (&services, &node, &config) {
+        if let (Err(gap), Err(_)) = (&node, &config) {
             return Err(gap.clone());
         }
         let pods = node.iter().flat_map(|node| node.spec.pod_cidrs.iter());
-        let services = services.iter().flat_map(|all| all.iter());
-        let text: Vec<&String> = pods
-            .chain(config.iter().map(|config| &config.cluster_cidr))
-            .chain(services.flat_map(|service| &service.spec.cluster_ips))
-            .collect();
-        // Only IPv6 addresses have colons.
-        let uses = |family: &Family| {
-            text.iter().any(|text| match family {
-                Family::V4 => text.contains('.'),
-                Family::V6 => text.contains(':'),
-            })
-        };
-        Ok(Family::BOTH.into_iter().filter(uses).collect())
+        Ok(families_of(
+            pods.chain(config.iter().map(|config| &config.cluster_cidr)),
+        ))
     }
+}
+
+/// Returns the families that `texts`, addresses or prefixes, are of.
+fn families_of<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<Family> {
+    let texts: Vec<_> = texts.collect();
+    // Only IPv6 addresses have colons.
+    let uses = |family: &Family| {
+        texts.iter().any(|text| match family {
+            Family::V4 => text.contains('.'),
+            Family::V6 => text.contains(':'),
+        })
+    };
+    Family::BOTH.into_iter().filter(uses).collect()
 }
 
 fn mode_of(config: &ProxyConfig, item: Item) -> Result<Mode, Gap> {

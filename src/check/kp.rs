@@ -1,7 +1,11 @@
 //! KP: kube-proxy's configuration and health.
 
 use super::facts::MODE;
+use super::kernel::OBSERVED;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use crate::backend::Mode;
+use crate::evidence::Item;
+use crate::net::Family;
 
 pub(super) const CHECKS: &[Check] = &[Check {
     id: "KP01",
@@ -25,33 +29,62 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#57144 and #86869: edits are not picked up until a restart",
         "kubernetes/kubernetes#111806 and #55864: silent fallback to iptables before 1.26",
     ],
-    needs: &[MODE],
+    needs: &[
+        MODE,
+        OBSERVED,
+        &[Item::Services, Item::Nodes, Item::Addresses],
+    ],
     caused_by: &["KM01"],
     run: mode,
 }];
 
 fn mode(facts: &Facts<'_>) -> Verdict {
     let (configured, source) = facts.configured()?;
-    let reported = facts.reported()?;
-    if configured == reported {
-        return Ok(Vec::new());
+    let reported = facts.reported();
+    let setting = |source: &str, mode: Mode| Proof::Setting {
+        source: source.to_owned(),
+        key: "mode".to_owned(),
+        value: mode.to_string(),
+    };
+    let mut seen = vec![setting(source.name(), configured)];
+    seen.extend(reported.iter().map(|mode| setting("/proxyMode", *mode)));
+    if let Ok(reported) = reported
+        && reported != configured
+    {
+        let message = format!(
+            "kube-proxy runs in mode {reported} but is configured for {configured}: its next restart changes the mode"
+        );
+        return Ok(vec![
+            Finding::new(Severity::Error, "mode", message).seen(seen),
+        ]);
     }
-    let message = format!(
-        "kube-proxy runs in mode {reported} but is configured for {configured}: its next restart changes the mode"
-    );
-    let seen = [
-        Proof::Setting {
-            source: source.name().to_owned(),
+    let families = match facts.families()? {
+        // Without Services and pods to tell, IPv4 is what every node has rules for.
+        none if none.is_empty() => vec![Family::V4],
+        some => some,
+    };
+    for family in families {
+        let held = facts.observed(family)?;
+        if held == Some(configured) {
+            continue;
+        }
+        let (held, text) = match held {
+            Some(held) => (
+                held.name(),
+                format!("the kernel holds the rules of mode {held}"),
+            ),
+            None => ("none", "the kernel holds no rules of any mode".to_owned()),
+        };
+        let kernel = Proof::Setting {
+            source: format!("kernel, {family}"),
             key: "mode".to_owned(),
-            value: configured.to_string(),
-        },
-        Proof::Setting {
-            source: "/proxyMode".to_owned(),
-            key: "mode".to_owned(),
-            value: reported.to_string(),
-        },
-    ];
-    Ok(vec![
-        Finding::new(Severity::Error, "mode", message).seen(seen),
-    ])
+            value: held.to_owned(),
+        };
+        let message = format!("kube-proxy is configured for {configured}, but {text}");
+        let finding = Finding::new(Severity::Error, family.to_string(), message);
+        return Ok(vec![finding.seen(seen).seen([kernel]).mend(
+            "See in kube-proxy's log why it does not write its rules; it may have stopped, or fallen back.",
+        )]);
+    }
+    Ok(Vec::new())
 }

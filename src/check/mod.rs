@@ -8,8 +8,10 @@ mod dv;
 mod facts;
 mod finding;
 mod ib;
+mod kernel;
 mod km;
 mod kp;
+mod mx;
 mod run;
 mod sy;
 
@@ -21,6 +23,7 @@ use crate::evidence::{Gap, Item};
 
 pub use facts::{Facts, MODE, ModeSource};
 pub use finding::{Finding, Fix, Proof};
+pub use kernel::{LEFTOVERS, OBSERVED};
 pub use run::{Outcome, run};
 
 /// Findings, or the reason the check could not look.
@@ -114,6 +117,7 @@ impl Severity {
 
 /// Every check, grouped by file, in the order the doctor runs them.
 pub const CHECKS: &[&[Check]] = &[
+    mx::CHECKS,
     kp::CHECKS,
     km::CHECKS,
     sy::CHECKS,

@@ -40,7 +40,12 @@ pub(super) const CHECKS: &[Check] = &[Check {
 fn ip_forward(facts: &Facts<'_>) -> Verdict {
     let sysctl = facts.node.sysctl()?;
     let mut findings = Vec::new();
-    for family in facts.families()? {
+    // Without pods' prefixes to tell, the Services' addresses do.
+    let families = match facts.pod_families() {
+        Ok(families) if !families.is_empty() => families,
+        _ => facts.families()?,
+    };
+    for family in families {
         let key = match family {
             Family::V4 => "net.ipv4.ip_forward",
             Family::V6 => "net.ipv6.conf.all.forwarding",

@@ -1,5 +1,7 @@
 //! The head of the doctor's report: what was looked at.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::backend::Mode;
@@ -55,6 +57,7 @@ pub struct NodeHead {
 
 /// The mode, three ways.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ModeHead {
     /// What kube-proxy is configured for.
     pub configured: Option<Mode>,
@@ -62,6 +65,8 @@ pub struct ModeHead {
     pub reported: Option<Mode>,
     /// What the kernel's state amounts to.
     pub observed: Option<Mode>,
+    /// The same by family; unset where the kernel holds no rules.
+    pub observed_by_family: BTreeMap<String, Option<Mode>>,
     /// Modes that left something behind.
     pub leftovers: Vec<Mode>,
 }
@@ -90,6 +95,10 @@ pub struct Sync {
 impl Head {
     pub(super) fn of(facts: &Facts<'_>) -> Self {
         let version = facts.version().ok();
+        let observed: BTreeMap<_, _> = Family::BOTH
+            .into_iter()
+            .filter_map(|family| Some((family.to_string(), facts.observed(family).ok()?)))
+            .collect();
         Self {
             node: NodeHead {
                 name: facts.node_name(),
@@ -100,13 +109,25 @@ impl Head {
             mode: ModeHead {
                 configured: facts.configured().ok().map(|(mode, _)| mode),
                 reported: facts.reported().ok(),
-                observed: None,
-                leftovers: Vec::new(),
+                observed: observed.values().flatten().next().copied(),
+                observed_by_family: observed,
+                leftovers: leftovers(facts),
             },
             cluster: cluster(facts).ok(),
             sync: sync(facts),
         }
     }
+}
+
+/// Returns the modes that left something behind, as far as that can be told.
+fn leftovers(facts: &Facts<'_>) -> Vec<Mode> {
+    let Ok(mode) = facts.mode() else {
+        return Vec::new();
+    };
+    let others = Mode::ALL.into_iter().filter(|other| *other != mode);
+    others
+        .filter(|other| facts.leftovers(*other).is_ok_and(|found| !found.is_empty()))
+        .collect()
 }
 
 fn cluster(facts: &Facts<'_>) -> Result<ClusterHead, Gap> {

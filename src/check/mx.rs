@@ -1,0 +1,155 @@
+//! MX: mixed modes and leftovers.
+
+use super::facts::MODE;
+use super::kernel::LEFTOVERS;
+use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use crate::backend::Mode;
+use crate::evidence::Gap;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "MX01",
+        name: "iptables-leftovers",
+        severity: Severity::Error,
+        title: "Nothing of the iptables mode is left where another mode runs",
+        symptom: "Connections to Services that have endpoints are rejected or dropped, or go to pods that are long gone.",
+        why: "kube-proxy never cleans up between the iptables and ipvs modes. After a change to ipvs the chains of the \
+              iptables mode stay, with the jumps to them, and nobody updates them again. Their REJECT and DROP rules \
+              are made for Services that had no endpoints then; traffic that IPVS would deliver dies there. Their DNAT \
+              rules run before IPVS and win, as long as something still leads to them.",
+        verify: "In ipvs mode none of these chains may exist. (KUBE-SERVICES, KUBE-POSTROUTING and KUBE-MARK-MASQ of \
+                 table nat, and KUBE-FORWARD and KUBE-PROXY-FIREWALL of table filter belong to both modes.)",
+        commands: &[
+            "iptables-save | grep -E '^:KUBE-(SVC|SVL|SEP|EXT|FW|XLB|NODEPORTS)'",
+            "iptables -t filter -S | grep -E -- '-j (KUBE-SERVICES|KUBE-EXTERNAL-SERVICES|KUBE-NODEPORTS)'",
+        ],
+        fix: "Nothing removes them by itself. Drain and reboot the node; or, without a reboot, delete the jumps to these \
+              chains, then flush all of them, then delete them, in one iptables-restore --noflush for each family, \
+              and leave the chains that both modes use alone. `kube-proxy --cleanup` is no way: it takes the running \
+              mode's rules with it.",
+        incidents: &[
+            "kubernetes/kubernetes#102314: REJECT rules of the iptables mode broke pods after the change to ipvs",
+            "rancher/rancher#29719",
+        ],
+        needs: &[MODE, LEFTOVERS],
+        caused_by: &[],
+        run: iptables,
+    },
+    Check {
+        id: "MX02",
+        name: "ipvs-leftovers",
+        severity: Severity::Error,
+        title: "Nothing of the ipvs mode is left where another mode runs",
+        symptom: "Services answer from old endpoints, hosts cannot reach new Service addresses, or NodePort rules catch traffic for Service addresses.",
+        why: "kube-proxy never cleans up between the iptables and ipvs modes. After a change to iptables the virtual \
+              servers stay, and so does kube-ipvs0 with every Service address of that time. The kernel takes those \
+              addresses for its own, so what no rule translates ends in IPVS with endpoints that nobody updates, and \
+              NodePort rules, which match any local address, match Service addresses as well.",
+        verify: "In iptables or nftables mode there may be neither kube-ipvs0 nor virtual servers of Services nor \
+                 these chains.",
+        commands: &[
+            "ip addr show dev kube-ipvs0",
+            "ipvsadm -Ln",
+            "iptables-save | grep -E '^:KUBE-(NODE-PORT|LOAD-BALANCER|IPVS)'",
+            "ipset list -n | grep ^KUBE-",
+        ],
+        fix: "Nothing removes them by itself. Drain and reboot the node; or, without a reboot and once no connection \
+              uses IPVS any more (`ipvsadm -Lnc`), delete the jumps to these chains, the chains, the sets, the virtual \
+              servers of Services and then the link, in this order. `ipvsadm -C` would also clear virtual servers of \
+              others.",
+        incidents: &[
+            "gardener/gardener#4599",
+            "kubernetes/kubernetes#109286",
+            "kubernetes/kube-proxy#13",
+        ],
+        needs: &[MODE, LEFTOVERS],
+        caused_by: &[],
+        run: ipvs,
+    },
+];
+
+fn iptables(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    if mode == Mode::Iptables {
+        return Err(own(mode));
+    }
+    let found = facts.leftovers(Mode::Iptables)?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let jumps = count(&found, |p| matches!(p, Proof::Rule { .. }));
+    let message = format!(
+        "{} and {} of it are still in place, and nobody keeps them up to date",
+        many(found.len() - jumps, "chain"),
+        many(jumps, "jump")
+    );
+    Ok(vec![
+        Finding::new(Severity::Error, "iptables mode", message).seen(found),
+    ])
+}
+
+fn ipvs(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    if mode == Mode::Ipvs {
+        return Err(own(mode));
+    }
+    let found = facts.leftovers(Mode::Ipvs)?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let object =
+        |proof: &Proof, kind: &str| matches!(proof, Proof::Object { what, .. } if *what == kind);
+    let sets = count(&found, |p| object(p, "ipset"));
+    if sets == found.len() {
+        let message = format!(
+            "{} of it are left; they do nothing, but a change back to ipvs starts from them",
+            many(sets, "IP set")
+        );
+        return Ok(vec![
+            Finding::new(Severity::Warning, "ipvs mode", message)
+                .seen(found)
+                .mend("Destroy each with `ipset destroy NAME`, once no rule uses it."),
+        ]);
+    }
+    let parts = [
+        (
+            count(&found, |p| object(p, "virtual-server")),
+            "virtual server",
+        ),
+        (
+            count(&found, |p| matches!(p, Proof::Address { .. })),
+            "address",
+        ),
+        (count(&found, |p| matches!(p, Proof::Chain { .. })), "chain"),
+        (count(&found, |p| matches!(p, Proof::Rule { .. })), "jump"),
+        (sets, "IP set"),
+    ];
+    let parts: Vec<_> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|&(count, what)| many(count, what))
+        .collect();
+    let message = format!(
+        "{} of it are still in place, and nobody keeps them up to date",
+        parts.join(", ")
+    );
+    Ok(vec![
+        Finding::new(Severity::Error, "ipvs mode", message).seen(found),
+    ])
+}
+
+fn own(mode: Mode) -> Gap {
+    Gap::NotApplicable(format!("the mode is {mode}: what is there is in use"))
+}
+
+fn count(found: &[Proof], is: impl Fn(&Proof) -> bool) -> usize {
+    found.iter().filter(|proof| is(proof)).count()
+}
+
+fn many(count: usize, what: &str) -> String {
+    match (count, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "address") => format!("{count} addresses"),
+        _ => format!("{count} {what}s"),
+    }
+}

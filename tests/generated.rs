@@ -1,0 +1,97 @@
+//! `man/` and `completions/` are what `kpx man` and `kpx completions` print, byte for byte.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use clap::CommandFactory as _;
+use kpx::cli::Cli;
+
+use crate::support::{kpx, root};
+
+/// What to do about a stale file.
+const REMEDY: &str = "is stale. Run `KPX_BLESS=1 cargo test generated` and commit what it writes.\n\
+    Do the same when these files conflict in a rebase or merge: take either side, then bless.";
+
+#[tokio::test]
+async fn generated_files_are_current() {
+    let wanted = wanted().await;
+    #[expect(clippy::disallowed_methods, reason = "the one setting of this test")]
+    let bless = std::env::var("KPX_BLESS").is_ok();
+    for (path, text) in &wanted {
+        let path = root().join(path);
+        if bless {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+        }
+    }
+    for dir in ["man", "completions"] {
+        for entry in fs::read_dir(root().join(dir)).unwrap() {
+            let name = entry.unwrap().file_name();
+            let path = PathBuf::from(dir).join(name);
+            if bless && !wanted.contains_key(&path) {
+                fs::remove_file(root().join(&path)).unwrap();
+            } else {
+                assert!(wanted.contains_key(&path), "{} {REMEDY}", path.display());
+            }
+        }
+    }
+    for (path, text) in &wanted {
+        let have = fs::read_to_string(root().join(path)).unwrap_or_default();
+        assert!(have == *text, "{} {REMEDY}", path.display());
+    }
+}
+
+#[test]
+fn the_command_line_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_command_teaches_with_examples() {
+    fn look(command: &clap::Command, path: &str) {
+        for sub in command.get_subcommands() {
+            let path = format!("{path} {}", sub.get_name());
+            let help = sub.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            assert!(help.contains("Examples:"), "{path} has no examples");
+            assert!(
+                help.lines().all(|line| line.chars().count() <= 80),
+                "{path}: an example is wider than 80 columns"
+            );
+            look(sub, &path);
+        }
+    }
+    look(&Cli::command(), "kpx");
+}
+
+async fn wanted() -> BTreeMap<PathBuf, String> {
+    let mut files = BTreeMap::new();
+    let mut names = vec!["kpx".to_owned()];
+    below(&Cli::command(), "kpx", &mut names);
+    for name in names {
+        let path = format!("man/{name}.1");
+        files.insert(path.into(), printed(&["man", &name]).await);
+    }
+    let checks = printed(&["man", "checks"]).await;
+    files.insert("man/kpx-checks.7".into(), checks);
+    for (shell, name) in [("bash", "kpx.bash"), ("fish", "kpx.fish"), ("zsh", "_kpx")] {
+        let script = printed(&["completions", shell]).await;
+        files.insert(format!("completions/{name}").into(), script);
+    }
+    files
+}
+
+fn below(command: &clap::Command, path: &str, names: &mut Vec<String>) {
+    for sub in command.get_subcommands() {
+        let name = format!("{path}-{}", sub.get_name());
+        names.push(name.clone());
+        below(sub, &name, names);
+    }
+}
+
+async fn printed(args: &[&str]) -> String {
+    let ran = kpx(args).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    ran.out
+}
