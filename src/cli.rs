@@ -309,7 +309,7 @@ pub enum FailOn {
 
 const SNAPSHOT_EXAMPLES: &str = "\
 Examples:
-  kpx snapshot                                    write kpx-snapshot-NODE-TIME.tar.gz
+  kpx snapshot                                    kpx-snapshot-NODE-TIME.tar.gz
   kpx snapshot --redact -o bug.tar.gz             fit to be shown to others
   kpx --from node1 snapshot --redact -o bug.tgz   the same from an older bundle
   kpx snapshot --script > snapshot.sh             for a node that has no kpx";

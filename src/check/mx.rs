@@ -17,8 +17,8 @@ pub(super) const CHECKS: &[Check] = &[
               iptables mode stay, with the jumps to them, and nobody updates them again. Their REJECT and DROP rules \
               are made for Services that had no endpoints then; traffic that IPVS would deliver dies there. Their DNAT \
               rules run before IPVS and win, as long as something still leads to them.",
-        verify: "In ipvs mode none of these chains may exist. (KUBE-SERVICES, KUBE-POSTROUTING and KUBE-MARK-MASQ of \
-                 table nat, and KUBE-FORWARD and KUBE-PROXY-FIREWALL of table filter belong to both modes.)",
+        verify: "In ipvs mode none of these chains may exist. KUBE-SERVICES, KUBE-POSTROUTING and KUBE-MARK-MASQ of \
+                 table nat, and KUBE-FORWARD and KUBE-PROXY-FIREWALL of table filter belong to both modes.",
         commands: &[
             "iptables-save | grep -E '^:KUBE-(SVC|SVL|SEP|EXT|FW|XLB|NODEPORTS)'",
             "iptables -t filter -S | grep -E -- '-j (KUBE-SERVICES|KUBE-EXTERNAL-SERVICES|KUBE-NODEPORTS)'",

@@ -1,0 +1,123 @@
+//! What people and programs see of the doctor.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{kpx, kpx_on, root};
+
+#[tokio::test]
+async fn a_healthy_node_exits_zero_in_every_mode() {
+    insta::assert_snapshot!("seed_iptables", kpx_on("seed-iptables", &["doctor"]).await);
+    insta::assert_snapshot!("seed_ipvs", kpx_on("seed-ipvs", &["doctor"]).await);
+    insta::assert_snapshot!("seed_nftables", kpx_on("seed-nftables", &["doctor"]).await);
+}
+
+#[tokio::test]
+async fn leftovers_are_named() {
+    let ran = kpx_on("seed-leftover-iptables-to-ipvs", &["doctor"]).await;
+    insta::assert_snapshot!(ran);
+}
+
+#[tokio::test]
+async fn verbose_shows_all() {
+    let ran = kpx_on("seed-leftover-iptables-to-ipvs", &["doctor", "-v"]).await;
+    insta::assert_snapshot!(ran);
+}
+
+#[tokio::test]
+async fn consequences_are_told_below_their_cause() {
+    insta::assert_snapshot!(kpx_on("fallback-no-ipvs-modules", &["doctor"]).await);
+}
+
+#[tokio::test]
+async fn a_node_with_everything_of_ipvs_left_behind() {
+    insta::assert_snapshot!(kpx_on("leftover-ipvs-to-iptables", &["doctor"]).await);
+}
+
+#[tokio::test]
+async fn programs_get_the_same_facts() {
+    for format in ["json", "junit", "prom", "short", "yaml"] {
+        let ran = kpx_on("km01-ip-vs-missing", &["doctor", "-o", format]).await;
+        insta::assert_snapshot!(format!("km01_{format}"), ran);
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_check_is_refused_with_a_hint() {
+    insta::assert_snapshot!(kpx(&["doctor", "--only", "ZZ01"]).await);
+}
+
+#[tokio::test]
+async fn checks_are_named_by_id_name_or_group_in_either_case() {
+    for word in ["sy01", "ip-forward", "SYSCTL", "Sy"] {
+        let ran = kpx_on("seed-ipvs", &["doctor", "--only", word, "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(report["checks"][0]["id"], "SY01", "{word}");
+    }
+}
+
+#[tokio::test]
+async fn fail_on_decides_the_exit_status() {
+    for (least, code) in [("error", 0), ("warning", 1), ("never", 0)] {
+        let args = ["doctor", "--only", "DP01", "--fail-on", least];
+        assert_eq!(kpx_on("seed-ipvs", &args).await.code, code, "{least}");
+    }
+    let args = ["doctor", "--only", "KM01", "--fail-on", "never"];
+    assert_eq!(kpx_on("km01-ip-vs-missing", &args).await.code, 0);
+    let args = ["doctor", "--skip", "DP", "--fail-on", "warning"];
+    assert_eq!(kpx_on("seed-ipvs", &args).await.code, 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_told_exits_three() {
+    let ran = kpx_on("sy01-ip-forward-off", &["doctor", "--only", "IB01"]).await;
+    insta::assert_snapshot!(ran);
+}
+
+#[tokio::test]
+async fn the_catalogue_is_listed_and_explained() {
+    insta::assert_snapshot!("list", kpx(&["doctor", "--list"]).await);
+    insta::assert_snapshot!("explain", kpx(&["explain", "sy01"]).await);
+    assert_eq!(
+        kpx(&["explain"]).await.out,
+        kpx(&["doctor", "--list"]).await.out
+    );
+    assert_eq!(kpx(&["explain", "nothing"]).await.code, 2);
+}
+
+#[tokio::test]
+async fn no_healthy_node_has_an_error() {
+    for name in recordings() {
+        if ["seed-", "full-", "dual-", "scale-"]
+            .iter()
+            .all(|p| !name.starts_with(p))
+            || name.contains("leftover")
+        {
+            continue;
+        }
+        let ran = kpx_on(&name, &["doctor"]).await;
+        assert!(matches!(ran.code, 0 | 3), "{name}:\n{ran}");
+        assert!(!ran.out.contains("ERROR"), "{name}:\n{ran}");
+    }
+}
+
+#[tokio::test]
+async fn every_page_fits_eighty_columns() {
+    for name in recordings() {
+        let ran = kpx_on(&name, &["doctor"]).await;
+        for line in ran.out.lines() {
+            // A command that is cut or wrapped cannot be copied.
+            let command = line.trim_start().starts_with("$ ");
+            assert!(command || line.chars().count() <= 80, "{name}: {line}");
+        }
+    }
+}
+
+fn recordings() -> Vec<String> {
+    let dirs = fs::read_dir(root().join("testdata/nodes")).unwrap();
+    let names = dirs.map(|dir| dir.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
