@@ -5,8 +5,10 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use kpx::backend::ipvs::model::Table;
+use kpx::backend::ipvs::parse;
 use kpx::evidence::ipvs::{Dump, Forwarding, Service};
-use kpx::evidence::{Gap, Item};
+use kpx::evidence::{Evidence, Gap, Item};
 use kpx::net::{Family, Proto};
 use serde_json::Value;
 
@@ -57,7 +59,8 @@ async fn vm_every_kind_of_virtual_server_is_read_as_ipvsadm_prints_it() {
         thread::sleep(Duration::from_millis(100));
         dump = read(&netns).await;
     }
-    assert_eq!(sorted(&save(&dump)), sorted(&netns.run("ipvsadm -Sn")));
+    let saved = netns.run("ipvsadm -Sn");
+    assert_eq!(sorted(&save(&dump)), sorted(&saved));
     let printed = netns.run("ipvsadm -Ln --stats --exact");
     let heading = dump.info.map(|info| {
         let [_, major, minor, patch] = info.version.to_be_bytes();
@@ -66,14 +69,23 @@ async fn vm_every_kind_of_virtual_server_is_read_as_ipvsadm_prints_it() {
     });
     assert_eq!(printed.lines().next(), heading.as_deref());
     assert_eq!(counters(&dump), counters_printed(&printed));
-    let timeouts = dump.timeouts.unwrap();
+    let timeout = netns.run("ipvsadm -Ln --timeout");
+    let seconds = dump.timeouts.unwrap();
     assert_eq!(
-        netns.run("ipvsadm -Ln --timeout").trim(),
+        timeout.trim(),
         format!(
             "Timeout (tcp tcpfin udp): {} {} {}",
-            timeouts.tcp, timeouts.tcp_fin, timeouts.udp
+            seconds.tcp, seconds.tcp_fin, seconds.udp
         )
     );
+    let mut evidence = Evidence::default();
+    evidence.insert(Item::Ipvs, Ok(serde_json::to_string(&dump).unwrap()));
+    let ours = table(&evidence);
+    let mut evidence = Evidence::default();
+    evidence.insert(Item::IpvsSave, Ok(saved));
+    evidence.insert(Item::IpvsStats, Ok(printed));
+    evidence.insert(Item::IpvsTimeout, Ok(timeout));
+    assert_eq!(ours, table(&evidence));
 
     let dns = server(&dump, "10.96.0.10");
     let seen = dns.stats.unwrap();
@@ -163,6 +175,19 @@ async fn vm_kube_ipvs0_is_read_as_ip_prints_it() {
             assert_eq!(ours["addr_info"][at][key], theirs[key], "{theirs}");
         }
     }
+}
+
+/// The table in `evidence`, in one order and without what ipvsadm does not save.
+fn table(evidence: &Evidence) -> Table {
+    let mut table = parse::table(evidence).unwrap();
+    table.servers.sort_by_key(|server| server.key);
+    for server in &mut table.servers {
+        server.reals.sort_by_key(|real| (real.addr, real.port));
+        for real in &mut server.reals {
+            (real.connections, real.upper, real.lower) = (None, 0, 0);
+        }
+    }
+    table
 }
 
 /// The link kube-ipvs0 in what `ip -j` prints.
