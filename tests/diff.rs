@@ -5,10 +5,20 @@ use crate::support::kpx_on;
 /// Healthy nodes, by the mode they run in.
 const HEALTHY: &[&str] = &[
     "dual-iptables",
+    "dual-ipvs",
+    "dual-nftables",
     "full-iptables",
+    "full-iptables-masqall",
     "full-iptables-v1.30",
+    "full-ipvs",
+    "full-ipvs-lc-strictarp",
+    "full-ipvs-v1.30",
+    "full-nftables",
     "scale-2000x10-iptables",
+    "scale-2000x10-nftables",
     "seed-iptables",
+    "seed-ipvs",
+    "seed-nftables",
 ];
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::cluster::config::{Mode, ProxyConfig};
 use crate::cluster::version::Version;
 use crate::cluster::{EndpointSlice, Node, Service};
 use crate::evidence::Gap;
-use crate::net::Family;
+use crate::net::{Cidr, Family};
 
 pub use endpoints::Endpoint;
 pub use ports::ServicePort;
@@ -177,7 +177,16 @@ impl FamilyState {
     ///
     /// Loopback addresses are among them only where `localhost` says so.
     pub fn node_port_addresses(&self, facts: &Facts, localhost: bool) -> Result<Vec<IpAddr>, Gap> {
-        let all = facts.addresses.as_ref().map_err(Clone::clone)?;
+        let all = match &facts.addresses {
+            Ok(all) => all,
+            // Single addresses are the node's own: `primary`, mostly.
+            Err(_) if self.node_ports.cidrs.iter().all(Cidr::is_host) => {
+                let mut named: Vec<_> = self.node_ports.cidrs.iter().map(|c| c.addr).collect();
+                named.sort_unstable();
+                return Ok(named);
+            }
+            Err(gap) => return Err(gap.clone()),
+        };
         let wanted = all.iter().map(|at| at.addr).filter(|&addr| {
             self.node_ports.cidrs.iter().any(|cidr| cidr.contains(addr))
                 && (localhost || !addr.is_loopback())

@@ -3,6 +3,9 @@
 //! Only what kube-proxy owns is compared. What kube-proxy itself would leave as it is (counters, sizes, the order of
 //! Services, real servers that drain, stale chains of a large cluster) is no difference.
 
+mod ipvs;
+mod nft;
+mod owners;
 mod rules;
 mod sequence;
 
@@ -10,12 +13,16 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::backend::Mode;
-use crate::backend::iptables;
 use crate::backend::iptables::expect::Names;
+use crate::backend::ipvs::model::DUMMY;
+use crate::backend::nftables::expect::{TABLE, family_name};
+use crate::backend::{self, Mode, iptables};
+use crate::desired::{DesiredState, FamilyState};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
+
+use owners::Owners;
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -203,33 +210,135 @@ pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
         ..Diff::default()
     };
     for state in &desired.families {
-        if !families.contains(&state.family) {
-            continue;
-        }
-        match mode {
-            Mode::Iptables => {
-                let names = Names::of(state);
-                let part = node.iptables(Store::InUse, state.family).and_then(|have| {
-                    let want = iptables::expect::expect(desired, state, &names)?;
-                    Ok(rules::compare(
-                        have,
-                        &want,
-                        &rules::Iptables::new(state, &names),
-                    ))
-                });
-                diff.add(&format!("{} rules", state.family), part);
-            }
-            Mode::Ipvs | Mode::Nftables => {
-                let gap = Gap::Failed(Item::ProxyConfig, "not compared yet".to_owned());
-                diff.add(mode.name(), Err(gap));
+        if families.contains(&state.family) {
+            match mode {
+                Mode::Iptables => diff.iptables(node, desired, state),
+                Mode::Ipvs => diff.ipvs(node, desired, state),
+                Mode::Nftables => diff.nftables(node, desired, state),
             }
         }
+    }
+    if families.contains(&Family::V4) {
+        diff.sysctls(node, desired);
     }
     diff.changes.sort_by(|a, b| a.key().cmp(&b.key()));
     Ok(diff)
 }
 
+/// Returns the kernel settings that kube-proxy writes in the mode of `desired`, with their values.
+pub fn sysctls(desired: &DesiredState) -> Vec<(&'static str, &'static str)> {
+    match desired.mode {
+        Mode::Iptables => {
+            let v4 = desired.family(Family::V4);
+            let localhost = v4.is_some_and(|state| state.node_ports.localhost);
+            let local = localhost.then_some(("net.ipv4.conf.all.route_localnet", "1"));
+            local.into_iter().collect()
+        }
+        Mode::Ipvs => backend::ipvs::expect::sysctls(desired),
+        Mode::Nftables => Vec::new(),
+    }
+}
+
 impl Diff {
+    fn iptables(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
+        let names = Names::of(state);
+        let part = node.iptables(Store::InUse, state.family).and_then(|have| {
+            let want = iptables::expect::expect(desired, state, &names)?;
+            let scope = rules::Iptables::new(state, &names);
+            Ok(rules::compare(have, &want, &scope))
+        });
+        self.add(&format!("{} rules", state.family), part);
+    }
+
+    fn ipvs(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
+        let family = state.family;
+        let want = match backend::ipvs::expect::expect(desired, state) {
+            Ok(want) => want,
+            Err(gap) => {
+                return self.add(
+                    &format!("{family} virtual servers, sets and rules"),
+                    Err(gap),
+                );
+            }
+        };
+        let scene = ipvs::Scene::new(state, &want, desired.config.exclude_cidrs());
+        let rules = backend::ipvs::rules::expect(desired, state, &want);
+        let part = node.iptables(Store::InUse, family);
+        let part = part.map(|have| rules::compare(have, &rules, &scene));
+        self.add(&format!("{family} rules"), part);
+        let part = node.ipvs().map(|have| scene.servers(have));
+        self.add(&format!("{family} virtual servers"), part);
+        let part = node.ipset().map(|have| scene.sets(have));
+        self.add(&format!("{family} sets"), part);
+        let on_dummy = desired.facts.addresses.as_ref().map(|all| {
+            let ours = all.iter().filter(|at| at.link == DUMMY);
+            ours.map(|at| at.addr).collect::<Vec<_>>()
+        });
+        let there = node
+            .links()
+            .map(|links| links.all.iter().any(|link| link.name == DUMMY));
+        match (there, on_dummy) {
+            (Ok(false), _) if family == Family::V4 => self.changes.push(Change {
+                action: Action::Missing,
+                layer: Layer::Link,
+                family: None,
+                object: Object::Link {
+                    name: DUMMY.to_owned(),
+                },
+                service: None,
+                have: None,
+                want: Some("a dummy link with the Services' addresses".to_owned()),
+            }),
+            (Ok(false), _) => {}
+            (_, Ok(have)) => self.changes.extend(scene.addresses(&have)),
+            (_, Err(gap)) => self.add(&format!("{family} addresses of {DUMMY}"), Err(gap.clone())),
+        }
+    }
+
+    fn nftables(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
+        let part = node.nft().and_then(|rules| {
+            let have = rules.table(family_name(state.family), TABLE);
+            // Prefixes of cluster IPs are no part of the evidence but here.
+            let cidrs = have.map(nft::service_cidrs).unwrap_or_default();
+            let want = backend::nftables::expect::expect(desired, state, &cidrs)?;
+            Ok(nft::compare(state.family, have, &want, &Owners::of(state)))
+        });
+        self.add(&format!("{} table {TABLE}", state.family), part);
+    }
+
+    fn sysctls(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
+        let wanted = sysctls(desired);
+        let have = match node.sysctl() {
+            Ok(have) => have,
+            Err(_) if wanted.is_empty() => return,
+            // What kube-proxy writes once, at its start, is not worth a failure.
+            Err(gap) => {
+                return self
+                    .notes
+                    .push(format!("kernel settings are not compared: {gap}"));
+            }
+        };
+        for (key, want) in wanted {
+            let there = have.get(key);
+            let action = match there {
+                Some(value) if value == want => continue,
+                Some(_) => Action::Differs,
+                None => Action::Missing,
+            };
+            self.changes.push(Change {
+                action,
+                layer: Layer::Sysctl,
+                family: Some(Family::V4),
+                object: Object::Sysctl {
+                    key: key.to_owned(),
+                },
+                service: None,
+                have: there.map(str::to_owned),
+                want: Some(want.to_owned()),
+            });
+        }
+    }
+
     fn add(&mut self, what: &str, part: Result<Vec<Change>, Gap>) {
         match part {
             Ok(changes) => self.changes.extend(changes),

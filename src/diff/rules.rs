@@ -23,6 +23,10 @@ pub(super) trait Scope {
     fn is_shared(&self, table: &str, chain: &str) -> bool;
     /// Returns the service port that `chain` serves.
     fn owner(&self, chain: &str) -> Option<&str>;
+    /// Returns the service port that `rule` serves, where its comment does not tell.
+    fn owner_of(&self, _rule: &Rule<'_>) -> Option<&str> {
+        None
+    }
 }
 
 /// The iptables mode.
@@ -206,8 +210,12 @@ impl<S: Scope> At<'_, S> {
         };
         let owner = self.scope.owner(self.chain).map(str::to_owned);
         let service = owner.or_else(|| {
-            let spn = wanted.or(there).map_or("", service);
-            (!spn.is_empty()).then(|| spn.to_owned())
+            let rule = wanted.or(there)?;
+            let spn = match service(rule) {
+                "" => self.scope.owner_of(rule)?,
+                spn => spn,
+            };
+            Some(spn.to_owned())
         });
         let mut have = there.map(text);
         let mut want = wanted.map(text);

@@ -32,21 +32,24 @@ pub fn endpoint_hash(spn: &str, proto: Proto, endpoint: SocketAddr) -> String {
     hash(&[spn, &proto.to_string(), &endpoint.to_string()])
 }
 
-/// The first 16 characters of the parts' SHA-256 in base 32.
 fn hash(parts: &[&str]) -> String {
+    base32::<16>(parts)
+}
+
+/// Returns the first `N` characters, at most 25, of the parts' SHA-256 in base 32.
+pub(crate) fn base32<const N: usize>(parts: &[&str]) -> String {
     const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update(part.as_bytes());
     }
     let digest = hasher.finalize();
-    // 16 characters of 5 bits are the first 10 bytes.
-    let bits = digest[..10]
+    // 25 characters of 5 bits lie in the first 16 bytes.
+    let bits = digest[..16]
         .iter()
         .fold(0u128, |bits, &byte| bits << 8 | u128::from(byte));
-    (0..16)
-        .rev()
-        .map(|i| char::from(ALPHABET[(bits >> (5 * i) & 31) as usize]))
+    (1..=N)
+        .map(|i| char::from(ALPHABET[(bits >> (128 - 5 * i) & 31) as usize]))
         .collect()
 }
 

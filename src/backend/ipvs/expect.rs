@@ -3,7 +3,7 @@
 //! Source: `syncProxyRules` in kube-proxy's `pkg/proxy/ipvs/proxier.go`, and `ipset.go` beside it.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::model::{DUMMY, Flags, Forwarding, Key, RealServer, VirtualServer};
@@ -23,8 +23,6 @@ pub struct Expected {
     pub members: BTreeMap<&'static str, BTreeSet<String>>,
     /// Load-balancer addresses that this node itself may not use.
     pub closed: BTreeSet<(IpAddr, Proto, u16)>,
-    /// The service port behind each virtual server, by its position in the family.
-    pub owners: HashMap<Key, usize>,
 }
 
 /// A set: its name for IPv4, its type, and what comments say of it.
@@ -150,8 +148,8 @@ pub fn set_name(name: &'static str, family: Family) -> Cow<'static, str> {
 /// Returns what `family` needs.
 pub fn expect(state: &DesiredState, family: &FamilyState) -> Result<Expected, Gap> {
     let mut writer = Writer::new(state, family)?;
-    for (at, port) in family.ports.iter().enumerate() {
-        writer.port(at, port);
+    for port in &family.ports {
+        writer.port(port);
     }
     let mut found = writer.found;
     let bound: Vec<_> = writer.bound.into_iter().collect();
@@ -227,6 +225,8 @@ struct Writer<'a> {
     elsewhere: HashSet<IpAddr>,
     node_ips: Vec<IpAddr>,
     bound: BTreeSet<IpAddr>,
+    /// Virtual servers so far: the first of two Services that claim one has it.
+    keys: HashSet<Key>,
     found: Expected,
 }
 
@@ -257,11 +257,12 @@ impl<'a> Writer<'a> {
             elsewhere,
             node_ips,
             bound: BTreeSet::new(),
+            keys: HashSet::new(),
             found,
         })
     }
 
-    fn port(&mut self, at: usize, port: &ServicePort) {
+    fn port(&mut self, port: &ServicePort) {
         let proto = port.proto;
         for endpoint in port.endpoints.iter().filter(|e| e.local) {
             let (ip, number) = (endpoint.addr.ip(), endpoint.addr.port());
@@ -270,7 +271,7 @@ impl<'a> Writer<'a> {
         }
         let entry = |addr: IpAddr| format!("{addr},{proto}:{}", port.port);
         self.found.add("KUBE-CLUSTER-IP", entry(port.cluster_ip));
-        self.server(at, port, port.cluster_ip, port.port, port.internal_local);
+        self.server(port, port.cluster_ip, port.port, port.internal_local);
         self.bound.insert(port.cluster_ip);
         for &addr in &port.external_ips {
             let set = if port.external_local {
@@ -279,7 +280,7 @@ impl<'a> Writer<'a> {
                 "KUBE-EXTERNAL-IP"
             };
             self.found.add(set, entry(addr));
-            self.server(at, port, addr, port.port, port.external_local);
+            self.server(port, addr, port.port, port.external_local);
             self.bind(addr);
         }
         for &addr in &port.lb_ips {
@@ -290,7 +291,7 @@ impl<'a> Writer<'a> {
             if port.has_firewall() {
                 self.restrict(port, addr, &entry(addr));
             }
-            self.server(at, port, addr, port.port, port.external_local);
+            self.server(port, addr, port.port, port.external_local);
             self.bind(addr);
         }
         if let Some(number) = port.node_port {
@@ -298,7 +299,7 @@ impl<'a> Writer<'a> {
                 // kube-proxy leaves out the rest of this service port, its health check included.
                 return;
             }
-            self.node_port(at, port, number);
+            self.node_port(port, number);
         }
         if let Some(number) = port.health_check {
             self.found
@@ -322,7 +323,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn node_port(&mut self, at: usize, port: &ServicePort, number: u16) {
+    fn node_port(&mut self, port: &ServicePort, number: u16) {
         let (all, local) = match port.proto {
             Proto::Udp => ("KUBE-NODE-PORT-UDP", "KUBE-NODE-PORT-LOCAL-UDP"),
             Proto::Sctp => ("KUBE-NODE-PORT-SCTP-HASH", "KUBE-NODE-PORT-LOCAL-SCTP-HASH"),
@@ -341,7 +342,7 @@ impl<'a> Writer<'a> {
             self.found.add(all, entry);
         }
         for ip in self.node_ips.clone() {
-            self.server(at, port, ip, number, port.external_local);
+            self.server(port, ip, number, port.external_local);
         }
     }
 
@@ -352,16 +353,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn server(&mut self, at: usize, port: &ServicePort, addr: IpAddr, number: u16, local: bool) {
+    fn server(&mut self, port: &ServicePort, addr: IpAddr, number: u16, local: bool) {
         let key = Key::Address {
             proto: port.proto,
             addr,
             port: number,
         };
-        if self.found.owners.contains_key(&key) {
+        if !self.keys.insert(key) {
             return;
         }
-        self.found.owners.insert(key, at);
         let scheduler = self.state.config.scheduler();
         let mut flags = 0;
         if port.affinity.is_some() {

@@ -3,4 +3,5 @@
 pub mod expect;
 pub mod model;
 pub mod parse;
+pub mod print;
 pub mod rules;

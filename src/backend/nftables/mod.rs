@@ -1,5 +1,7 @@
 //! The nftables mode, and the tables of other software on the same hooks.
 
+pub mod expect;
 pub mod model;
+pub mod names;
 pub mod parse;
 pub mod print;
