@@ -197,6 +197,12 @@ pub enum Command {
     #[command(after_help = SNAPSHOT_EXAMPLES, after_long_help = SNAPSHOT_EXAMPLES)]
     Snapshot(SnapshotArgs),
 
+    /// Show one view of the live state, joined to the Services it serves
+    ///
+    /// A name narrows the view to one Service, chain, set, address, port, module or setting. Names of Services come from
+    /// the cluster, or, without it, from what kube-proxy wrote beside its rules.
+    #[command(after_help = SHOW_EXAMPLES, after_long_help = SHOW_EXAMPLES)]
+    Show(ShowArgs),
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -324,6 +330,49 @@ pub struct SnapshotArgs {
     /// Print a POSIX shell script that makes a bundle with standard tools alone
     #[arg(long, conflicts_with = "redact")]
     pub script: bool,
+}
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  kpx show services                   what this node does with each Service
+  kpx show chains default/nginx-svc   the rules of one Service, as a tree
+  kpx show ipvs -o wide               virtual servers, every column
+  kpx show config                     mode and settings, and who says so";
+
+/// Arguments of `kpx show`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// What to show
+    #[arg(value_enum)]
+    pub view: ViewArg,
+
+    /// Only this: a Service (NAMESPACE/NAME[:PORT]), chain, set, address, port, module or setting
+    pub name: Option<String>,
+}
+
+/// What `kpx show` shows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum ViewArg {
+    /// What the node does with each Service
+    Services,
+    /// Chains, with whose they are
+    Chains,
+    /// Virtual servers and their real servers
+    Ipvs,
+    /// IP sets, and what they are for
+    Sets,
+    /// Addresses of kube-ipvs0, and why they are there
+    Addresses,
+    /// NodePorts, and who listens there
+    Nodeports,
+    /// Tracked connections of Services
+    Conntrack,
+    /// Kernel modules, and what needs them
+    Modules,
+    /// Kernel settings, and what they should be
+    Sysctls,
+    /// kube-proxy's configuration and mode
+    Config,
 }
 
 /// Reads a duration: a number with `ms`, `s`, `m` or `h`.

@@ -13,5 +13,6 @@ mod owner;
 mod parse;
 mod readme;
 mod registry;
+mod show;
 mod snapshot;
 mod support;

@@ -6,6 +6,7 @@ mod explain;
 mod failure;
 mod man;
 mod output;
+mod show;
 mod snapshot;
 mod terminal;
 
@@ -129,6 +130,7 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
             let report = snapshot::run(global, io, args).await?;
             finish(&snapshot::printing(global), io, &report)
         }
+        Command::Show(args) => finish(global, io, &show::run(global, io, args).await?),
         Command::Completions { shell } => {
             // clap_complete panics when a write fails.
             let mut script = Vec::new();

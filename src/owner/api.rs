@@ -52,6 +52,10 @@ pub(super) fn ports(node: &NodeSnapshot<'_>, services: &[Service]) -> (Vec<Port>
                 "" => "ClusterIP".into(),
                 kind => kind.into(),
             }),
+            left_to: meta
+                .labels
+                .get("service.kubernetes.io/service-proxy-name")
+                .map(|who| who.as_str().into()),
             addresses: addresses(service),
             node_port: port.node_port.filter(|&number| number != 0),
             health_check_port: service.spec.health_check_node_port.filter(|&n| n != 0),

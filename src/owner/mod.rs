@@ -105,6 +105,8 @@ pub struct Port {
     pub port: Option<u16>,
     /// `ClusterIP`, `NodePort` or `LoadBalancer`; `None` if only rules tell of the Service.
     pub kind: Option<Box<str>>,
+    /// The other proxy that the Service is left to, by its label; kube-proxy passes it over.
+    pub left_to: Option<Box<str>>,
     /// The addresses, sorted.
     pub addresses: BTreeSet<(Role, IpAddr)>,
     /// The NodePort.

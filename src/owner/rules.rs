@@ -21,6 +21,7 @@ impl Found {
             proto: *proto,
             port: None,
             kind: None,
+            left_to: None,
             addresses: BTreeSet::new(),
             node_port: None,
             health_check_port: None,

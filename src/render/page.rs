@@ -73,6 +73,46 @@ impl Page {
         }
     }
 
+    /// Adds a table of `columns`, each with its rank: where the width does not hold all, those of the highest rank go first.
+    ///
+    /// Columns of rank 0 stay, and cells are never broken: what was dropped, `-o wide` shows.
+    pub fn grid(&mut self, columns: &[(&str, u8)], rows: &[Vec<String>]) {
+        let length = |text: &str| text.chars().count();
+        let widths: Vec<usize> = (0..columns.len())
+            .map(|at| {
+                let cells = rows.iter().filter_map(|row| row.get(at));
+                let widest = cells.map(|cell| length(cell)).max();
+                widest.unwrap_or(0).max(length(columns[at].0))
+            })
+            .collect();
+        let mut kept: Vec<usize> = (0..columns.len()).collect();
+        let room = usize::from(self.style.width);
+        loop {
+            let total: usize = kept.iter().map(|&at| widths[at] + 2).sum();
+            let last = kept.iter().copied().max_by_key(|&at| columns[at].1);
+            match last {
+                Some(last) if !self.style.wide && total > room + 2 && columns[last].1 > 0 => {
+                    kept.retain(|&at| at != last);
+                }
+                _ => break,
+            }
+        }
+        let mut line = |cells: &dyn Fn(usize) -> String| {
+            let mut text = String::new();
+            for &at in &kept {
+                let cell = cells(at);
+                let pad = (widths[at] + 2).saturating_sub(length(&cell));
+                text.push_str(&cell);
+                text.extend(std::iter::repeat_n(' ', pad));
+            }
+            self.line(text.trim_end());
+        };
+        line(&|at| columns[at].0.to_owned());
+        for row in rows {
+            line(&|at| row.get(at).cloned().unwrap_or_default());
+        }
+    }
+
     /// Adds one line.
     pub fn line(&mut self, line: &str) {
         writeln!(self.text, "{line}").expect("writing to a String does not fail");

@@ -3,6 +3,7 @@
 pub mod diff;
 pub mod doctor;
 pub mod explain;
+pub mod show;
 pub mod snapshot;
 
 /// Exit status: nothing wrong, or done.
