@@ -1,5 +1,7 @@
 //! `kpx diff` on recorded nodes: a healthy node has no difference, and every change of it is found and named.
 
+use serde_json::{Value, json};
+
 use crate::support::kpx_on;
 
 /// Healthy nodes, by the mode they run in.
@@ -27,5 +29,44 @@ async fn a_healthy_node_has_no_difference() {
         let ran = kpx_on(name, &["diff"]).await;
         assert_eq!(ran.code, 0, "{name}\n{ran}");
         assert!(ran.out.starts_with("no difference: "), "{name}\n{ran}");
+    }
+}
+
+/// Nodes that changed modes: which modes left something behind.
+const CHANGED: &[(&str, &[&str])] = &[
+    ("leftover-iptables-to-ipvs", &["iptables"]),
+    ("leftover-iptables-to-nftables", &[]),
+    ("leftover-ipvs-to-iptables", &["ipvs"]),
+    ("leftover-ipvs-to-nftables", &["ipvs"]),
+    ("leftover-nftables-to-ipvs", &[]),
+    ("seed-leftover-iptables-to-ipvs", &["iptables"]),
+];
+
+#[tokio::test]
+async fn leftovers_of_other_modes_are_told_apart_from_differences() {
+    for &(name, modes) in CHANGED {
+        let ran = kpx_on(name, &["diff", "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(report["kind"], "DiffReport");
+        assert_eq!(report["changes"], json!([]), "{name}\n{ran}");
+        let left = report["leftovers"].as_array().unwrap();
+        let mut left: Vec<_> = left.iter().map(|l| l["mode"].as_str().unwrap()).collect();
+        left.dedup();
+        assert_eq!(left, modes, "{name}");
+        // One of them was recorded while kube-proxy wrote IPv6 rules for the first time.
+        let first = name == "leftover-iptables-to-ipvs";
+        assert_eq!(ran.code, if first { 3 } else { 0 }, "{name}\n{ran}");
+        assert_eq!(
+            ran.out.contains("first sync of IPv6"),
+            first,
+            "{name}\n{ran}"
+        );
+        // Another by a kube-proxy that missed its node's zone.
+        let zone = name == "leftover-ipvs-to-nftables";
+        assert_eq!(
+            ran.out.contains("does not know this node's zone"),
+            zone,
+            "{name}\n{ran}"
+        );
     }
 }

@@ -17,7 +17,7 @@ use crate::cluster::{EndpointSlice, Node, Service};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 
-pub use endpoints::Endpoint;
+pub use endpoints::{Endpoint, Hint};
 pub use ports::ServicePort;
 pub use settings::{Detector, NodePorts};
 
@@ -173,6 +173,12 @@ impl DesiredState {
 }
 
 impl FamilyState {
+    /// Returns whether an endpoint is meant for this node's zone.
+    pub fn has_zone_hints(&self) -> bool {
+        let mut endpoints = self.ports.iter().flat_map(|port| &port.endpoints);
+        endpoints.any(|endpoint| endpoint.zone == Hint::Us)
+    }
+
     /// Returns the addresses of the node that take NodePort traffic, where they are listed one by one.
     ///
     /// Loopback addresses are among them only where `localhost` says so.

@@ -20,6 +20,7 @@ use crate::backend::{self, Mode, iptables};
 use crate::desired::{DesiredState, FamilyState};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
+use crate::node::mode::Leftover;
 use crate::node::{NodeSnapshot, Store};
 
 use owners::Owners;
@@ -29,6 +30,8 @@ use owners::Owners;
 pub struct Diff {
     /// The changes, sorted by Service, layer, family and object.
     pub changes: Vec<Change>,
+    /// What other modes left behind, where the mode compared with is the current one.
+    pub leftovers: Vec<Leftover>,
     /// What could not be compared, and why.
     pub unknown: Vec<(String, Gap)>,
     /// What limits the comparison, in words.
@@ -186,20 +189,26 @@ impl Serialize for Object {
 
 /// Returns what must be read to compare with `mode`.
 pub fn needs(mode: Mode) -> Vec<Item> {
-    let rules: &[Item] = match mode {
-        Mode::Iptables => &[Item::Iptables4, Item::Iptables6],
-        Mode::Ipvs => &[
-            Item::Iptables4,
-            Item::Iptables6,
-            Item::Ipset,
-            Item::Ipvs,
-            Item::IpvsSave,
-            Item::IpvsTimeout,
-            Item::Links,
-        ],
-        Mode::Nftables => &[Item::Nft, Item::NftText],
+    // Leftovers of the other modes are looked for in all of these.
+    let rules = [
+        Item::Iptables4,
+        Item::Iptables6,
+        Item::Ipset,
+        Item::Ipvs,
+        Item::IpvsSave,
+        Item::IpvsTimeout,
+        Item::Links,
+        Item::Healthz,
+    ];
+    // nft takes ten times as long as iptables-save to list the rules of a large iptables mode, and kube-proxy removes
+    // its nftables table when it starts in another mode.
+    let nft = [Item::Nft, Item::NftText];
+    let nft = if mode == Mode::Nftables {
+        &nft[..]
+    } else {
+        &[]
     };
-    [crate::node::desired::NEEDS, rules].concat()
+    [crate::node::desired::NEEDS, &rules, nft].concat()
 }
 
 /// Compares what `node` has with what it should have in `mode`, for `families`.
@@ -211,15 +220,17 @@ pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     };
     for state in &desired.families {
         if families.contains(&state.family) {
-            match mode {
-                Mode::Iptables => diff.iptables(node, desired, state),
-                Mode::Ipvs => diff.ipvs(node, desired, state),
-                Mode::Nftables => diff.nftables(node, desired, state),
-            }
+            diff.family(node, desired, state);
         }
     }
     if families.contains(&Family::V4) {
         diff.sysctls(node, desired);
+    }
+    let modes = node.modes();
+    if modes.current() == Some(mode) {
+        diff.leftovers = modes.leftovers;
+        diff.leftovers
+            .retain(|left| left.family.is_none_or(|family| families.contains(&family)));
     }
     diff.changes.sort_by(|a, b| a.key().cmp(&b.key()));
     Ok(diff)
@@ -240,6 +251,69 @@ pub fn sysctls(desired: &DesiredState) -> Vec<(&'static str, &'static str)> {
 }
 
 impl Diff {
+    /// Compares one family, and allows for what kube-proxy is known not to have done yet.
+    fn family(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
+        let family = state.family;
+        let mut part = Self::part(node, desired, state);
+        if !part.changes.is_empty() && node.is_first_sync(family) {
+            let why = format!(
+                "{} differences left out: kube-proxy says that its first sync of {family} is under way, \
+                 and not late; look again in a minute",
+                part.changes.len()
+            );
+            part.changes.clear();
+            part.unknown
+                .push((family.to_string(), Gap::Failed(Item::Metrics, why)));
+        }
+        if !part.changes.is_empty() && state.has_zone_hints() {
+            part = Self::zone(node, desired, family, part);
+        }
+        self.changes.append(&mut part.changes);
+        self.unknown.append(&mut part.unknown);
+        self.notes.append(&mut part.notes);
+    }
+
+    /// Explains changes by a kube-proxy that did not see its Node's zone before its first sync, and learns it only with
+    /// the next change of the Node.
+    fn zone(node: &NodeSnapshot<'_>, desired: &DesiredState, family: Family, part: Self) -> Self {
+        let Ok(without) = node.desired_without_zone(desired.mode) else {
+            return part;
+        };
+        let Some(state) = without.family(family) else {
+            return part;
+        };
+        let mut other = Self::part(node, &without, state);
+        let explained = other.changes.len() < part.changes.len()
+            && other.changes.iter().all(|c| part.changes.contains(c));
+        if !explained {
+            return part;
+        }
+        let mut services: Vec<_> = part
+            .changes
+            .iter()
+            .filter(|change| !other.changes.contains(change))
+            .filter_map(|change| change.service.clone())
+            .collect();
+        services.sort();
+        services.dedup();
+        other.notes.push(format!(
+            "kube-proxy does not know this node's zone for {family}: it spreads {} over all zones. It missed the \
+             Node's label at its start, and takes it in when the Node changes or kube-proxy restarts",
+            services.join(", ")
+        ));
+        other
+    }
+
+    fn part(node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) -> Self {
+        let mut part = Self::default();
+        match desired.mode {
+            Mode::Iptables => part.iptables(node, desired, state),
+            Mode::Ipvs => part.ipvs(node, desired, state),
+            Mode::Nftables => part.nftables(node, desired, state),
+        }
+        part
+    }
+
     fn iptables(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
         let names = Names::of(state);
         let part = node.iptables(Store::InUse, state.family).and_then(|have| {

@@ -73,15 +73,45 @@ impl NodeSnapshot<'_> {
     /// Returns what kube-proxy should have programmed in `mode`.
     pub fn desired(&self, mode: Mode) -> Result<&DesiredState, Gap> {
         let at = Mode::ALL.iter().position(|&m| m == mode).unwrap_or(0);
-        let built = self.desired[at].get_or_init(|| self.build(mode));
+        let built = self.desired[at].get_or_init(|| self.build(mode, true));
         built.as_ref().map_err(Clone::clone)
     }
 
-    fn build(&self, mode: Mode) -> Result<DesiredState, Gap> {
+    /// Returns what a kube-proxy that does not know this node's zone would have programmed in `mode`.
+    pub fn desired_without_zone(&self, mode: Mode) -> Result<DesiredState, Gap> {
+        self.build(mode, false)
+    }
+
+    /// Returns whether kube-proxy says that it has not finished a sync of `family` yet, and is not late with it.
+    pub fn is_first_sync(&self, family: Family) -> bool {
+        let Ok(metrics) = self.metrics() else {
+            return false;
+        };
+        let name = family.to_string();
+        let told = |metric: &str| {
+            let mut samples = metrics.of(metric);
+            samples.any(|sample| sample.label("ip_family") == Some(&name))
+        };
+        let on_time = self.health().is_ok_and(|health| {
+            let status = health.status.get(&name);
+            status.is_some_and(|family| family.healthy)
+        });
+        on_time
+            && told("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")
+            && !told("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
+    }
+
+    fn build(&self, mode: Mode, zone: bool) -> Result<DesiredState, Gap> {
         let config = self.proxy_config()?;
         let name = self.name()?;
         let nodes = self.nodes().map_or(&[][..], Vec::as_slice);
         let node = nodes.iter().find(|node| node.metadata.name == name);
+        let without = node.filter(|_| !zone).map(|node| {
+            let mut node = node.clone();
+            node.metadata.labels.remove("topology.kubernetes.io/zone");
+            node
+        });
+        let node = without.as_ref().or(node);
         let version = self.proxy_version(Some(&name));
         let mut desired = DesiredState::build(
             Objects {

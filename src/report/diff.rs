@@ -6,6 +6,7 @@ use super::{CLEAN, FOUND, UNKNOWN};
 use crate::backend::Mode;
 use crate::diff::{Action, Change, Diff};
 use crate::evidence::Gap;
+use crate::node::mode::{Kind, Leftover};
 use crate::render::{Page, Report};
 
 /// The outcome of `kpx diff`.
@@ -18,6 +19,8 @@ pub struct DiffReport {
     pub changes: Vec<Change>,
     /// How many there are of each kind.
     pub summary: Summary,
+    /// What other modes left behind: no difference, but no use either.
+    pub leftovers: Vec<Leftover>,
     /// What could not be compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<Unknown>,
@@ -61,6 +64,7 @@ impl DiffReport {
                 differs: diff.count(Action::Differs),
             },
             unknown: unknown.collect(),
+            leftovers: diff.leftovers,
             notes: diff.notes,
             changes: diff.changes,
         }
@@ -92,6 +96,43 @@ impl DiffReport {
                     parts.join(", ")
                 )
             }
+        }
+    }
+}
+
+impl DiffReport {
+    fn leftovers(&self, page: &mut Page) {
+        let mut of = None;
+        for left in &self.leftovers {
+            if of != Some(left.mode) {
+                of = Some(left.mode);
+                page.line("");
+                let mode = left.mode;
+                let text =
+                    format!("left behind by mode {mode} (`kpx cleanup --mode {mode}` removes it)");
+                wrapped(page, 0, 2, &text);
+            }
+            let what = match left.kind {
+                Kind::Chains => "chains",
+                Kind::Sets => "sets",
+                Kind::VirtualServers => "virtual servers",
+                Kind::Addresses => "addresses of kube-ipvs0",
+                Kind::Link => "link",
+                Kind::Table => "table",
+            };
+            let family = left.family.map(|f| format!("{f} ")).unwrap_or_default();
+            let count = left.names.len();
+            let inside = match (left.kind, left.rules) {
+                (_, 0) => String::new(),
+                (Kind::Sets, members) => format!(" with {members} members"),
+                (_, rules) => format!(" with {rules} rules"),
+            };
+            let line = if count == 1 {
+                format!("{family}{what} {}{inside}", left.names[0])
+            } else {
+                format!("{family}{count} {what}{inside}")
+            };
+            wrapped(page, 2, 4, &line);
         }
     }
 }
@@ -134,6 +175,7 @@ impl Report for DiffReport {
                 wrapped(page, 2, 4, &format!("{}: {}", unknown.what, unknown.gap));
             }
         }
+        self.leftovers(page);
         for note in &self.notes {
             page.line("");
             wrapped(page, 0, 2, &format!("note: {note}"));
