@@ -52,6 +52,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "explain" -d 'Explain a chec
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "diff" -d 'Say where this node differs from what its Services ask for'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "snapshot" -d 'Write everything kpx can read into a bundle, to look at elsewhere or to report a bug'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of the live state, joined to the Services it serves'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "trace" -d 'Show the way a packet takes through the rules, and where it ends'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "completions" -d 'Print a completion script'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "man" -d 'Print a manual page'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l only -d 'Run only these checks: ids, names or groups, separated by commas' -r
@@ -176,6 +177,31 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l ascii -d 'Print ASCII a
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s q -l quiet -d 'Say less'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s v -l verbose -d 'Say more; twice for error reports in full'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Where from: an address, a pod of this node, host, or external' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'The protocol, where the target leaves it open' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l context -d 'Use this context of the kubeconfig' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l netns -d 'Look at this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l root -d 'Where the host\'s root file system is mounted' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -s o -l output -d 'How to print: human, wide, json or yaml, and what the command adds' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'How long one external read may take' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a packet of a connection that is already there: nat is not asked again'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-api -d 'Do not ask the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ascii -d 'Print ASCII alone'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Say less'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -s v -l verbose -d 'Say more; twice for error reports in full'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l kubeconfig -d 'Use this kubeconfig file' -r -F

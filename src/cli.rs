@@ -8,6 +8,8 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::net::Proto;
+
 /// Inspect, explain, repair and migrate the service proxy of a Kubernetes node
 ///
 /// kpx reads what kube-proxy programmed (iptables, ipvs or nftables), compares it with what the cluster's Services ask
@@ -203,6 +205,15 @@ pub enum Command {
     /// the cluster, or, without it, from what kube-proxy wrote beside its rules.
     #[command(after_help = SHOW_EXAMPLES, after_long_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
+
+    /// Show the way a packet takes through the rules, and where it ends
+    ///
+    /// Follows the first packet of a new connection through every hook, as the kernel does: iptables of both back ends,
+    /// nftables, IPVS and routing, other software's rules too. Sends nothing, and changes nothing. Without --source it
+    /// is traced from a pod, from the host and from outside.
+    #[command(after_help = TRACE_EXAMPLES, after_long_help = TRACE_EXAMPLES)]
+    Trace(TraceArgs),
+
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -246,11 +257,46 @@ Examples:
   kpx man doctor > /usr/local/share/man/man1/kpx-doctor.1
   kpx man checks | man -l -              every check";
 
+const TRACE_EXAMPLES: &str = "\
+Examples:
+  kpx trace 10.97.54.248:80                    from a pod, the host and outside
+  kpx trace default/nginx-svc --source host    a Service by name, from this node
+  kpx trace nodeport:31082 --source external   a NodePort, from outside
+  kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full";
+
 const DIFF_EXAMPLES: &str = "\
 Examples:
   kpx diff                               this node, in its configured mode
   kpx --from node1.tar.gz diff -o json   a bundle from elsewhere, for programs
   kpx diff --mode nftables               what another mode would need";
+
+/// Arguments of `kpx trace`.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// Where to: IP:PORT, [IP6]:PORT, NAMESPACE/SERVICE[:PORT], a cluster DNS name with :PORT, or nodeport:N
+    #[arg(value_name = "TARGET")]
+    pub target: String,
+
+    /// Where from: an address, a pod of this node, host, or external
+    #[arg(long, value_name = "IP|POD|host|external", env = "KPX_SOURCE")]
+    pub source: Option<String>,
+
+    /// The protocol, where the target leaves it open
+    #[arg(long, value_name = "P", value_parser = protocol, env = "KPX_PROTOCOL")]
+    pub protocol: Option<Proto>,
+
+    /// Trace a packet of a connection that is already there: nat is not asked again
+    #[arg(long, env = "KPX_ESTABLISHED")]
+    pub established: bool,
+}
+
+/// Reads a protocol that has ports.
+fn protocol(text: &str) -> Result<Proto, String> {
+    match text.parse() {
+        Ok(proto @ (Proto::Tcp | Proto::Udp | Proto::Sctp)) => Ok(proto),
+        _ => Err(format!("{text:?} is not tcp, udp or sctp")),
+    }
+}
 
 /// Arguments of `kpx diff`.
 #[derive(Args, Debug)]

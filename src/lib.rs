@@ -26,5 +26,6 @@ pub mod owner;
 pub mod redact;
 pub mod render;
 pub mod report;
+pub mod trace;
 
 pub use cmd::{Io, main, run};

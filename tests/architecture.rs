@@ -34,10 +34,10 @@ const MAY_USE: &[(&str, &str)] = &[
         "action backend check cluster desired diff evidence net node owner plan render trace",
     ),
     ("host", "action apply cluster evidence net"),
-    ("cli", ""),
+    ("cli", "net"),
     (
         "cmd",
-        "action apply backend check cli cluster desired diff evidence host net node plan redact render report trace",
+        "action apply backend check cli cluster desired diff evidence host net node owner plan redact render report trace",
     ),
     ("lib", "cmd"),
     ("main", ""),

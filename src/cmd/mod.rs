@@ -9,6 +9,7 @@ mod output;
 mod show;
 mod snapshot;
 mod terminal;
+mod trace;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -131,6 +132,10 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
             finish(&snapshot::printing(global), io, &report)
         }
         Command::Show(args) => finish(global, io, &show::run(global, io, args).await?),
+        Command::Trace(args) => {
+            let report = trace::run(global, io, args).await?;
+            finish(global, io, &report)
+        }
         Command::Completions { shell } => {
             // clap_complete panics when a write fails.
             let mut script = Vec::new();

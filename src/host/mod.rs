@@ -22,6 +22,7 @@ mod routes;
 mod sockets;
 mod sysctl;
 
+mod chain;
 pub mod clock;
 
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ use futures_util::future::join_all;
 
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
+pub use chain::ChainReader;
 pub use cluster::Environment;
 use context::Context;
 

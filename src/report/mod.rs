@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod explain;
 pub mod show;
 pub mod snapshot;
+pub mod trace;
 
 /// Exit status: nothing wrong, or done.
 pub const CLEAN: u8 = 0;

@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 pub mod expect;
+pub mod listing;
 pub mod model;
 pub mod names;
 pub mod parse;

@@ -1,0 +1,322 @@
+//! `kpx trace`
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use color_eyre::eyre::eyre;
+use futures_util::future::join_all;
+
+use super::failure::{Failure, Hint as _};
+use super::{Io, families, gather, options};
+use crate::backend::Mode;
+use crate::backend::iptables::listing;
+use crate::cli::{Global, TraceArgs};
+use crate::evidence::Item;
+use crate::host::{self, ChainReader};
+use crate::net::{Family, Proto};
+use crate::node::{NodeSnapshot, Store};
+use crate::owner::Owners;
+use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport};
+use crate::trace::sources::{self, Pods, Source};
+use crate::trace::target::{self, Found, Target};
+use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World, notes};
+
+/// Everything a trace looks at, beside the rules of iptables.
+const NEEDS: &[Item] = &[
+    Item::IptablesVersion,
+    Item::Nft,
+    Item::NftText,
+    Item::Ipset,
+    Item::Ipvs,
+    Item::IpvsSave,
+    Item::IpvsStats,
+    Item::Addresses,
+    Item::Links,
+    Item::Routes,
+    Item::Rules,
+    Item::Sockets,
+    Item::Tcp4,
+    Item::Tcp6,
+    Item::Udp4,
+    Item::Udp6,
+    Item::Sysctl,
+    Item::Conntrack,
+    Item::ProxyConfig,
+    Item::ProxyMode,
+    Item::Services,
+    Item::EndpointSlices,
+    Item::Nodes,
+    Item::Pods,
+];
+
+/// The rules of iptables, both families and both back ends.
+const RULES: &[Item] = &[
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+];
+
+pub(super) async fn run(
+    global: &Global,
+    io: &Io<'_>,
+    args: &TraceArgs,
+) -> Result<TraceReport, Failure> {
+    let target = Target::parse(&args.target).map_err(Failure::usage)?;
+    // Live, the rules are read chain by chain, as the walk asks for them.
+    let whole = global.from.is_some();
+    let rules = if whole { RULES } else { &[] };
+    let items: Vec<Item> = NEEDS.iter().chain(rules).copied().collect();
+    let evidence = gather(global, io, &items).await?;
+    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    let owners = Owners::new(&node);
+    let family = match families(global).as_slice() {
+        [one] => Some(*one),
+        _ => None,
+    };
+    let found = find(&target, &node, family)?;
+    let proto = args
+        .protocol
+        .or(found.proto)
+        .unwrap_or_else(|| protocol(&owners, found));
+    let sources = chosen(
+        args.source.as_deref(),
+        found.addr,
+        found.port,
+        proto,
+        &node,
+        &owners,
+    )?;
+    let family = Family::of(found.addr);
+    let flows: Vec<_> = sources
+        .iter()
+        .map(|source| flow(source, found, proto, args.established))
+        .collect();
+    let walks = if whole {
+        let world = World::whole(&node, family);
+        walk(&world, &flows)
+            .map_err(|need| eyre!("chain {} of table {} is not there", need.chain, need.table))?
+    } else {
+        live(global, &node, family, &flows).await?
+    };
+    let traces = sources
+        .iter()
+        .zip(&flows)
+        .zip(walks)
+        .map(|((source, flow), outcomes)| trace(&node, source, flow, &outcomes, &owners));
+    report(&node, &owners, found, proto, traces.collect())
+}
+
+fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow {
+    Flow {
+        entry: source.entry,
+        source: source.addr,
+        destination: found.addr,
+        port: found.port,
+        proto,
+        established,
+    }
+}
+
+fn walk(world: &World<'_, '_>, flows: &[Flow]) -> Result<Vec<Vec<Outcome>>, Need> {
+    flows.iter().map(|flow| world.walk(flow)).collect()
+}
+
+/// Walks over this node's rules, reading each chain when the walk first needs it.
+async fn live<'n>(
+    global: &Global,
+    node: &'n NodeSnapshot<'n>,
+    family: Family,
+    flows: &[Flow],
+) -> Result<Vec<Vec<Outcome>>, Failure> {
+    let options = options(global);
+    let Some(reader) = ChainReader::new(&options, family).await else {
+        let evidence = host::collect(RULES, &options).await;
+        let rules = NodeSnapshot::new(&evidence);
+        let world = World::with_rules(node, &rules, family);
+        return walk(&world, flows).map_err(|need| {
+            eyre!("chain {} of table {} is not there", need.chain, need.table).into()
+        });
+    };
+    let mut listings: BTreeMap<Need, Option<String>> = BTreeMap::new();
+    let mut wanted = trace::base_chains();
+    loop {
+        let reads = wanted
+            .iter()
+            .map(async |need| (need.clone(), reader.read(&need.table, &need.chain).await));
+        for (need, listing) in join_all(reads).await {
+            let listing = match listing {
+                Ok(listing) => listing.map(|text| listing::as_saved(&need.table, &text)),
+                Err(gap) => {
+                    let world = World {
+                        node,
+                        chains: vec![Chains {
+                            store: Store::InUse,
+                            rules: Rules::Unknown(gap),
+                        }],
+                    };
+                    return walk(&world, flows)
+                        .map_err(|need| eyre!("chain {} was not read", need.chain).into());
+                }
+            };
+            listings.insert(need, listing);
+        }
+        let mut parts = BTreeMap::new();
+        for (need, saved) in &listings {
+            let chain = saved
+                .as_deref()
+                .map(|saved| listing::chain(Item::iptables(family), saved));
+            parts.insert(need.clone(), chain.transpose()?);
+        }
+        let world = World {
+            node,
+            chains: vec![Chains {
+                store: Store::InUse,
+                rules: Rules::Parts(parts),
+            }],
+        };
+        match walk(&world, flows) {
+            Ok(walks) => return Ok(walks),
+            Err(need) => wanted = vec![need],
+        }
+    }
+}
+
+/// Finds what the target stands for.
+fn find(
+    target: &Target,
+    node: &NodeSnapshot<'_>,
+    family: Option<Family>,
+) -> Result<Found, Failure> {
+    let name = node.name().ok();
+    let own = node.nodes().ok().and_then(|nodes| {
+        let this = nodes
+            .iter()
+            .find(|n| Some(&n.metadata.name) == name.as_ref())?;
+        target::node_address(this, family.unwrap_or(Family::V4))
+    });
+    let services = match (target, node.services()) {
+        (Target::Service { .. }, Err(gap)) => {
+            return Err(eyre!("cannot look a Service up: {gap}")).hint("give its IP:PORT instead");
+        }
+        (_, Ok(services)) => services.as_slice(),
+        (_, Err(_)) => &[],
+    };
+    target
+        .find(services, own, family)
+        .hint("`kpx show services` lists Services and their ports")
+}
+
+/// The protocol of a target that does not say: the one a Service has there, else TCP.
+fn protocol(owners: &Owners, found: Found) -> Proto {
+    let all = [Proto::Tcp, Proto::Udp, Proto::Sctp];
+    let at = |proto: &Proto| owners.at(found.addr, found.port, *proto).is_some();
+    let node_port = |proto: &Proto| owners.node_port(found.port, *proto).is_some();
+    all.iter()
+        .find(|proto| at(proto))
+        .or_else(|| all.iter().find(|proto| node_port(proto)))
+        .copied()
+        .unwrap_or(Proto::Tcp)
+}
+
+/// The sources to trace from: the one asked for, or the three usual.
+fn chosen(
+    asked: Option<&str>,
+    target: IpAddr,
+    port: u16,
+    proto: Proto,
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+) -> Result<Vec<Source>, Failure> {
+    let name = node.name().ok();
+    let nodes = node.nodes().ok();
+    let pods = Pods {
+        node: nodes.and_then(|nodes| {
+            nodes
+                .iter()
+                .find(|n| Some(&n.metadata.name) == name.as_ref())
+        }),
+        pods: node.pods().map_or(&[], Vec::as_slice),
+        slices: node.slices().map_or(&[], Vec::as_slice),
+    };
+    if let Some(text) = asked {
+        let source = sources::named(text, target, node, pods)
+            .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
+        return Ok(vec![source]);
+    }
+    let service = owners
+        .at(target, port, proto)
+        .map(|(port, _)| port)
+        .or_else(|| owners.node_port(port, proto));
+    let backends: Vec<_> = service
+        .iter()
+        .flat_map(|port| &port.endpoints)
+        .map(|e| e.addr.ip())
+        .collect();
+    Ok(sources::usual(target, &backends, node, pods))
+}
+
+fn trace(
+    node: &NodeSnapshot<'_>,
+    source: &Source,
+    flow: &Flow,
+    outcomes: &[Outcome],
+    owners: &Owners,
+) -> SourceTrace {
+    let sent = outcomes.first().map(|outcome| outcome.sent_from);
+    let packet = PacketRow {
+        source: sent.or(source.addr).unwrap_or(flow.destination),
+        destination: flow.destination,
+        port: flow.port,
+        protocol: flow.proto,
+    };
+    let name = match source.addr {
+        None => format!("{} ({})", source.name, packet.source),
+        Some(_) => source.name.clone(),
+    };
+    let notes = notes(node, flow, outcomes);
+    SourceTrace::new(name, packet, outcomes, notes, owners)
+}
+
+fn report(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    found: Found,
+    proto: Proto,
+    mut traces: Vec<SourceTrace>,
+) -> Result<TraceReport, Failure> {
+    let mode = node
+        .proxy_mode()
+        .ok()
+        .and_then(Mode::named)
+        .or_else(|| node.configured_mode().ok());
+    let local = node
+        .addresses()
+        .is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == found.addr))
+        || found.addr.is_loopback();
+    let at = owners
+        .at(found.addr, found.port, proto)
+        .map(|(port, _)| port);
+    let service = at
+        .or_else(|| owners.node_port(found.port, proto).filter(|_| local))
+        .map(|port| ServiceRow {
+            namespace: port.name.namespace.to_string(),
+            name: port.name.name.to_string(),
+            port: port.name.port.to_string(),
+        });
+    let first = traces
+        .first()
+        .cloned()
+        .ok_or_else(|| eyre!("there is no source to trace from"))?;
+    if traces.len() == 1 {
+        traces.clear();
+    }
+    Ok(TraceReport {
+        mode,
+        service,
+        first,
+        sources: traces,
+    })
+}

@@ -1,0 +1,262 @@
+//! What happened to a packet, step by step, and how it ended.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use serde::Serialize;
+
+/// A netfilter hook.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hook {
+    /// Before routing, for packets from a link.
+    Prerouting,
+    /// To the node itself.
+    Input,
+    /// From link to link.
+    Forward,
+    /// From the node itself.
+    Output,
+    /// After routing, for every packet that leaves.
+    Postrouting,
+}
+
+impl Hook {
+    /// Returns the name nft uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prerouting => "prerouting",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Output => "output",
+            Self::Postrouting => "postrouting",
+        }
+    }
+
+    /// Returns the name of iptables' built-in chain.
+    pub const fn chain(self) -> &'static str {
+        match self {
+            Self::Prerouting => "PREROUTING",
+            Self::Input => "INPUT",
+            Self::Forward => "FORWARD",
+            Self::Output => "OUTPUT",
+            Self::Postrouting => "POSTROUTING",
+        }
+    }
+}
+
+/// Where in the node a hop is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    /// A rule of iptables, in the back end in use.
+    Iptables,
+    /// A rule of the iptables back end that is not in use.
+    IptablesOther,
+    /// A rule of nftables.
+    Nftables,
+    /// A virtual server.
+    Ipvs,
+    /// The routing decision.
+    Routing,
+}
+
+/// One thing that happened to a packet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hop {
+    /// The hook.
+    pub hook: Hook,
+    /// The layer.
+    pub layer: Layer,
+    /// The table; empty for routing and IPVS.
+    pub table: String,
+    /// The chain; empty for routing and IPVS.
+    pub chain: String,
+    /// Which rule of the chain, from 1; 0 for its policy.
+    pub number: usize,
+    /// The rule in full.
+    pub rule: String,
+    /// Packets that matched it, where that is counted.
+    pub packets: Option<u64>,
+    /// What it did.
+    pub effect: Effect,
+    /// The probability that this happens, once the packet is here.
+    pub chance: f64,
+    /// What it takes for this to happen, where that is not known.
+    pub when: Option<String>,
+}
+
+/// What a hop did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Effect {
+    /// Into a chain, and back.
+    Jump {
+        /// The chain.
+        to: String,
+    },
+    /// Into a chain, not back.
+    Goto {
+        /// The chain.
+        to: String,
+    },
+    /// Back to the caller.
+    Return,
+    /// This base chain lets it pass.
+    Accept,
+    /// Dropped.
+    Drop,
+    /// Refused with an answer.
+    Reject {
+        /// The kind of answer.
+        with: String,
+    },
+    /// The destination is translated.
+    Dnat {
+        /// The new address.
+        address: IpAddr,
+        /// The new port.
+        port: u16,
+    },
+    /// The source is translated; `None` where to is not known.
+    Snat {
+        /// The new address.
+        address: Option<IpAddr>,
+    },
+    /// The source is translated to the link's own address; `None` where that is not known.
+    Masquerade {
+        /// The new address.
+        address: Option<IpAddr>,
+    },
+    /// The mark is changed.
+    Mark {
+        /// From.
+        from: u32,
+        /// To.
+        to: u32,
+    },
+    /// Taken out of connection tracking.
+    Untrack,
+    /// A virtual server chose a real server.
+    Balance {
+        /// The virtual server, as `PROTO ADDRESS:PORT`.
+        server: String,
+        /// Its scheduler.
+        scheduler: String,
+        /// The real server's address.
+        address: IpAddr,
+        /// The real server's port.
+        port: u16,
+    },
+    /// A virtual server has nobody to send it to.
+    NoServer {
+        /// The virtual server, as `PROTO ADDRESS:PORT`.
+        server: String,
+    },
+    /// Routed: to this host.
+    ToHost,
+    /// Routed: out through a link, by a gateway.
+    Out {
+        /// The link.
+        device: Option<String>,
+        /// The gateway.
+        gateway: Option<IpAddr>,
+    },
+    /// Routed: nowhere.
+    Nowhere {
+        /// `no route`, `blackhole`, …
+        why: String,
+    },
+    /// Something that does not change the way, such as an affinity record.
+    Other {
+        /// What.
+        what: String,
+    },
+}
+
+/// How a packet ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Translated to a backend, and sent to it.
+    Deliver,
+    /// Refused with an answer.
+    Reject,
+    /// Dropped without one.
+    Drop,
+    /// Taken by the host itself.
+    Local,
+    /// No Service rule applies; routed as it is.
+    Unmatched,
+    /// Not known.
+    Unknown,
+    /// Outcomes differ.
+    Mixed,
+}
+
+/// One way the packet may end.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How.
+    pub verdict: Verdict,
+    /// How likely, over all ways: 0 to 1.
+    pub probability: f64,
+    /// The address and port it has in the end.
+    pub destination: (IpAddr, u16),
+    /// Whether its source is rewritten on the way out.
+    pub masquerade: bool,
+    /// The source it was sent from.
+    pub sent_from: IpAddr,
+    /// The source it has in the end.
+    pub source: IpAddr,
+    /// What was assumed where something is not known.
+    pub when: Vec<String>,
+    /// Why it ended so, in a few words.
+    pub reason: String,
+    /// The hops, in order.
+    pub hops: Vec<Rc<Hop>>,
+}
+
+/// A path under construction: the newest hop, and those before it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Path(Option<Rc<Node>>);
+
+#[derive(Debug)]
+struct Node {
+    hop: Rc<Hop>,
+    before: Path,
+}
+
+impl Path {
+    pub(crate) fn push(&mut self, hop: Hop) {
+        let before = std::mem::take(self);
+        self.0 = Some(Rc::new(Node {
+            hop: Rc::new(hop),
+            before,
+        }));
+    }
+
+    pub(crate) fn hops(&self) -> Vec<Rc<Hop>> {
+        let mut hops = Vec::new();
+        let mut at = self;
+        while let Some(node) = &at.0 {
+            hops.push(Rc::clone(&node.hop));
+            at = &node.before;
+        }
+        hops.reverse();
+        hops
+    }
+}
+
+impl Drop for Path {
+    /// Takes a long path apart without recursion.
+    fn drop(&mut self) {
+        let mut next = self.0.take();
+        while let Some(node) = next {
+            next = match Rc::try_unwrap(node) {
+                Ok(mut node) => node.before.0.take(),
+                Err(_) => None,
+            };
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What IPVS does with a packet.
+//!
+//! Sources: `ip_vs_in_hook`, `ip_vs_service_find`, `ip_vs_schedule` and the schedulers of Linux 5.10 to 6.18.
+
+use super::hop::{Effect, Hook, Hop, Layer};
+use super::route::{Ask, Way};
+use super::walk::{End, Ends, State, Walker, has_ports};
+use crate::backend::ipvs::model::{Flags, Key, RealServer, VirtualServer};
+use crate::evidence::Gap;
+use crate::net::Proto;
+
+impl Walker<'_, '_, '_> {
+    /// Gives the packet to a virtual server, if there is one for it.
+    pub(crate) fn ipvs(&self, state: State, hook: Hook) -> Ends {
+        if state.packet.virtual_server.is_some()
+            || state.packet.established
+            || !has_ports(state.packet.proto)
+        {
+            return vec![(state, End::Accept)];
+        }
+        let table = match self.world.node.ipvs() {
+            Ok(table) => table,
+            // No IPVS in the kernel, or none recorded.
+            Err(Gap::Absent(..) | Gap::NotApplicable(_) | Gap::NotCollected(_)) => {
+                return vec![(state, End::Accept)];
+            }
+            Err(gap) => {
+                return vec![(
+                    state,
+                    End::Unknown(format!("the virtual servers are not known: {gap}")),
+                )];
+            }
+        };
+        match find(&table.servers, &state) {
+            None => vec![(state, End::Accept)],
+            Some(server) => self.schedule(state, hook, server),
+        }
+    }
+
+    fn schedule(&self, mut state: State, hook: Hook, server: &VirtualServer) -> Ends {
+        let packet = &state.packet;
+        let key = (packet.proto, packet.destination, packet.port);
+        let shares = shares(server);
+        let scheduled = server.stats.map(|stats| stats.conns);
+        if shares.is_empty() {
+            record(
+                &mut state,
+                hook,
+                scheduled,
+                Effect::NoServer { server: shown(key) },
+                1.0,
+            );
+            return vec![(
+                state,
+                End::Reject(
+                    "the virtual server has no real server that takes connections".to_owned(),
+                ),
+            )];
+        }
+        let port_zero = matches!(
+            server.key,
+            Key::Fwmark { .. } | Key::Address { port: 0, .. }
+        );
+        let mut ends = Ends::new();
+        for (real, share) in shares {
+            let mut state = state.clone();
+            state.weight *= share;
+            let port = if port_zero && real.port == 0 {
+                state.packet.port
+            } else {
+                real.port
+            };
+            state.packet.virtual_server = Some(key);
+            state.packet.destination = real.addr;
+            state.packet.port = port;
+            state.packet.bound[0] = true;
+            // Without vs.conntrack the translated packet is not tracked, and no nat rule sees it.
+            if self.tracks() == Some(false) {
+                state.packet.untracked = true;
+            }
+            let effect = Effect::Balance {
+                server: shown(key),
+                scheduler: server.scheduler.clone(),
+                address: real.addr,
+                port,
+            };
+            record(
+                &mut state,
+                hook,
+                real.stats.map(|stats| stats.conns),
+                effect,
+                share,
+            );
+            ends.push(self.send(state, hook));
+        }
+        ends
+    }
+
+    /// A real server on this host goes on where it is; any other is sent out anew through `LOCAL_OUT`.
+    fn send(&self, mut state: State, hook: Hook) -> (State, End) {
+        let way = self.router.way(Ask {
+            destination: state.packet.destination,
+            source: Some(state.packet.source),
+            mark: state.packet.mark,
+            input: None,
+        });
+        if matches!(way, Way::Local { .. }) && hook == Hook::Input {
+            return (state, End::Accept);
+        }
+        state.packet.input = super::packet::Link::None;
+        state.packet.output = super::packet::Link::None;
+        self.leave(state, way, End::Stolen)
+    }
+
+    fn tracks(&self) -> Option<bool> {
+        Some(
+            self.world
+                .node
+                .sysctl()
+                .ok()?
+                .get("net.ipv4.vs.conntrack")?
+                != "0",
+        )
+    }
+}
+
+/// Finds the virtual server of a packet: by mark, then by address and port, then by address with port 0.
+fn find<'t>(servers: &'t [VirtualServer], state: &State) -> Option<&'t VirtualServer> {
+    let packet = &state.packet;
+    let marked = Key::Fwmark {
+        mark: packet.mark,
+        family: packet.family(),
+    };
+    let at = |port| Key::Address {
+        proto: packet.proto,
+        addr: packet.destination,
+        port,
+    };
+    let named = |key: Key| servers.iter().find(move |server| server.key == key);
+    let by_mark = if packet.mark == 0 {
+        None
+    } else {
+        named(marked)
+    };
+    by_mark
+        .or_else(|| named(at(packet.port)))
+        .or_else(|| named(at(0)))
+}
+
+/// Returns the real servers that take a new connection, with the share of each.
+///
+/// Schedulers that choose by the client's address (`sh`, `dh`, `mh`, `lblc`) share by weight over all clients.
+fn shares(server: &VirtualServer) -> Vec<(&RealServer, f64)> {
+    let takes = |real: &&RealServer| real.weight > 0 && !is_full(real);
+    let reals: Vec<_> = server.reals.iter().filter(takes).collect();
+    let load = |real: &RealServer, active: u64, inactive: u64| {
+        let connections = real.connections.unwrap_or_default();
+        u64::from(connections.active) * active + u64::from(connections.inactive) * inactive
+    };
+    let least = |cost: &dyn Fn(&RealServer) -> f64| {
+        let lowest = reals
+            .iter()
+            .map(|real| cost(real))
+            .fold(f64::INFINITY, f64::min);
+        let chosen: Vec<_> = reals
+            .iter()
+            .filter(|real| cost(real) <= lowest)
+            .copied()
+            .collect();
+        even(chosen)
+    };
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "connection counts stay far below 2^52"
+    )]
+    match server.scheduler.as_str() {
+        "rr" => even(reals),
+        // ip_vs_dest_conn_overhead: (active << 8) + inactive.
+        "lc" | "lblcr" => least(&|real| load(real, 256, 1) as f64),
+        "wlc" => least(&|real| load(real, 256, 1) as f64 / f64::from(real.weight)),
+        "sed" => least(&|real| (load(real, 1, 0) + 1) as f64 / f64::from(real.weight)),
+        "nq" => {
+            let idle: Vec<_> = reals
+                .iter()
+                .filter(|real| load(real, 1, 0) == 0)
+                .copied()
+                .collect();
+            if idle.is_empty() {
+                least(&|real| (load(real, 1, 0) + 1) as f64 / f64::from(real.weight))
+            } else {
+                even(idle)
+            }
+        }
+        // The heaviest that is not full.
+        "fo" => {
+            let heaviest = reals.iter().map(|real| real.weight).max();
+            even(
+                reals
+                    .into_iter()
+                    .filter(|real| Some(real.weight) == heaviest)
+                    .take(1)
+                    .collect(),
+            )
+        }
+        "ovf" => even(reals.into_iter().take(1).collect()),
+        // wrr, sh, dh, mh, twos, lblc and what newer kernels add.
+        _ => {
+            let all: f64 = reals.iter().map(|real| f64::from(real.weight)).sum();
+            reals
+                .into_iter()
+                .map(|real| (real, f64::from(real.weight) / all))
+                .collect()
+        }
+    }
+}
+
+fn even(reals: Vec<&RealServer>) -> Vec<(&RealServer, f64)> {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a virtual server has few real servers"
+    )]
+    let share = 1.0 / reals.len() as f64;
+    reals.into_iter().map(|real| (real, share)).collect()
+}
+
+/// Returns whether a real server has as many connections as its upper threshold allows.
+fn is_full(real: &RealServer) -> bool {
+    let connections = real.connections.unwrap_or_default();
+    real.upper > 0 && connections.active + connections.inactive >= real.upper
+}
+
+/// Returns whether one client always reaches the same real server.
+pub(crate) fn is_sticky(server: &VirtualServer) -> bool {
+    server.flags.0 & Flags::PERSISTENT != 0
+}
+
+fn record(state: &mut State, hook: Hook, packets: Option<u64>, effect: Effect, chance: f64) {
+    state.path.push(Hop {
+        hook,
+        layer: Layer::Ipvs,
+        table: String::new(),
+        chain: String::new(),
+        number: 0,
+        rule: String::new(),
+        packets,
+        effect,
+        chance,
+        when: None,
+    });
+}
+
+/// Returns the virtual server's key as ipvsadm writes it.
+fn shown(key: (Proto, std::net::IpAddr, u16)) -> String {
+    let (proto, addr, port) = key;
+    format!("{proto} {}", std::net::SocketAddr::new(addr, port))
+}

@@ -1,0 +1,155 @@
+//! The way of one packet through the node, computed from the parsed state.
+//!
+//! The walk does no I/O. Over a whole snapshot it always finishes; over rules that are read chain by chain it says
+//! which chain it needs next, and is asked again once that is there. Walking anew costs less than a process start.
+
+pub mod hop;
+mod ipt;
+mod ipt_chain;
+mod ipvs;
+mod nft;
+mod nft_chain;
+mod notes;
+pub mod packet;
+mod route;
+mod sets;
+pub mod sources;
+mod stage;
+pub mod target;
+mod walk;
+
+use std::collections::BTreeMap;
+
+use crate::backend::iptables::model::{Chain, Ruleset};
+use crate::evidence::Gap;
+use crate::net::Family;
+use crate::node::{NodeSnapshot, Store};
+
+pub use hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
+pub use notes::notes;
+pub use packet::{Entry, Flow};
+
+/// A chain the walk needs and does not have.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Need {
+    /// The table.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+}
+
+/// What a walk is over.
+#[derive(Debug)]
+pub struct World<'n, 'r> {
+    /// The node: routes, addresses, sets, virtual servers, nftables, settings.
+    pub node: &'n NodeSnapshot<'n>,
+    /// The iptables rules, the back end in use first.
+    pub chains: Vec<Chains<'r>>,
+}
+
+/// The iptables rules of one back end and family.
+#[derive(Debug)]
+pub struct Chains<'a> {
+    /// Which back end.
+    pub store: Store,
+    /// The rules.
+    pub rules: Rules<'a>,
+}
+
+/// How rules are there.
+#[derive(Debug)]
+pub enum Rules<'a> {
+    /// All of them.
+    Whole(&'a Ruleset<'a>),
+    /// Those that were asked for so far, by table and chain; `None` for a chain that does not exist.
+    Parts(BTreeMap<Need, Option<Chain<'a>>>),
+    /// Not known.
+    Unknown(Gap),
+}
+
+/// Returns the chains the kernel enters by itself: every walk begins with some of them.
+pub fn base_chains() -> Vec<Need> {
+    let hooks = [
+        Hook::Prerouting,
+        Hook::Input,
+        Hook::Forward,
+        Hook::Output,
+        Hook::Postrouting,
+    ];
+    let mut needs = Vec::new();
+    for hook in hooks {
+        for table in stage::tables(hook) {
+            needs.push(Need {
+                table: table.to_owned(),
+                chain: hook.chain().to_owned(),
+            });
+        }
+    }
+    needs
+}
+
+impl<'n> World<'n, 'n> {
+    /// Returns the world of a snapshot that holds all rules of `family`.
+    pub fn whole(node: &'n NodeSnapshot<'n>, family: Family) -> Self {
+        Self::with_rules(node, node, family)
+    }
+}
+
+impl<'n, 'r> World<'n, 'r> {
+    /// Returns the world of `node` with the iptables rules of another snapshot.
+    pub fn with_rules(
+        node: &'n NodeSnapshot<'n>,
+        rules: &'r NodeSnapshot<'r>,
+        family: Family,
+    ) -> Self {
+        let of = |store| match rules.iptables(store, family) {
+            Ok(rules) => Some(Rules::Whole(rules)),
+            // A back end that is not there has no rules; only the one in use has to be known.
+            Err(Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_)) => None,
+            Err(gap) => Some(Rules::Unknown(gap)),
+        };
+        let stores = [Store::InUse, Store::Legacy, Store::Nft];
+        let chains = stores
+            .into_iter()
+            .filter_map(|store| {
+                Some(Chains {
+                    store,
+                    rules: of(store)?,
+                })
+            })
+            .collect();
+        Self { node, chains }
+    }
+
+    /// Follows the first packet of `flow` to every end it may have, the likeliest first.
+    ///
+    /// Probabilities add up to 1. A way that depends on something unknown says so in `when`, and shares the
+    /// probability evenly with its alternative.
+    ///
+    /// # Errors
+    ///
+    /// The chain to read next, where rules are read in parts.
+    pub fn walk(&self, flow: &Flow) -> Result<Vec<Outcome>, Need> {
+        walk::Walker::new(self, Family::of(flow.destination)).walk(flow)
+    }
+}
+
+impl<'a> Chains<'a> {
+    /// Returns `chain` of `table`; `None` where there is none.
+    fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Need> {
+        match &self.rules {
+            Rules::Whole(rules) => Ok(rules.chain(table, chain)),
+            Rules::Parts(parts) => {
+                let need = Need {
+                    table: table.to_owned(),
+                    chain: chain.to_owned(),
+                };
+                match parts.get(&need) {
+                    Some(found) => Ok(found.as_ref()),
+                    None => Err(need),
+                }
+            }
+            Rules::Unknown(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! What nftables expressions say of a packet.
+
+use std::net::IpAddr;
+
+use super::ipt::state as in_state;
+use super::packet::{Link, Odds, Packet};
+use super::route::Router;
+use crate::backend::iptables::model::States;
+use crate::backend::nftables::model::{Datum, Expr, Set, Table};
+use crate::net::{Cidr, Family, Proto};
+
+/// A value read from a packet.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Addr(IpAddr),
+    Number(u64),
+    Word(String),
+    Concat(Vec<Value>),
+    /// A random number below this.
+    Random {
+        modulus: u32,
+        offset: u32,
+    },
+    /// Does not apply to this packet: a rule that asks for it does not match.
+    None,
+    /// Not known; the text says what.
+    Unknown(String),
+}
+
+/// What expressions look at beside the packet.
+#[derive(Debug)]
+pub(crate) struct Context<'c, 'a> {
+    pub(crate) router: &'c Router<'a>,
+    pub(crate) table: &'c Table,
+}
+
+/// Reads `expr` from the packet.
+pub(crate) fn value(expr: &Expr, packet: &Packet, context: &Context<'_, '_>) -> Value {
+    match expr {
+        Expr::Number(number) => Value::Number(*number),
+        Expr::Word(word) => word
+            .parse()
+            .map_or_else(|_| Value::Word(word.clone()), Value::Addr),
+        Expr::Bool(flag) => Value::Number(u64::from(*flag)),
+        Expr::Payload { protocol, field } => payload(protocol, field, packet),
+        Expr::Meta(key) => meta(key, packet),
+        Expr::Ct { key, dir } => ct(key, dir.as_deref(), packet),
+        Expr::Fib { result, flags } => fib(result, flags, packet, context),
+        Expr::Numgen {
+            modulus, offset, ..
+        } => Value::Random {
+            modulus: *modulus,
+            offset: *offset,
+        },
+        Expr::Concat(parts) => {
+            let values: Vec<_> = parts
+                .iter()
+                .map(|part| value(part, packet, context))
+                .collect();
+            match values
+                .iter()
+                .find(|v| matches!(v, Value::None | Value::Unknown(_)))
+            {
+                Some(gap) => gap.clone(),
+                None => Value::Concat(values),
+            }
+        }
+        Expr::Bits { op, left, right } => {
+            let (left, right) = (value(left, packet, context), value(right, packet, context));
+            match (left, right) {
+                (Value::Number(a), Value::Number(b)) => Value::Number(match op.as_str() {
+                    "|" => a | b,
+                    "&" => a & b,
+                    "^" => a ^ b,
+                    "<<" => a << (b & 63),
+                    ">>" => a >> (b & 63),
+                    other => return Value::Unknown(format!("what operator {other} gives")),
+                }),
+                (Value::None, _) | (_, Value::None) => Value::None,
+                (gap @ Value::Unknown(_), _) | (_, gap @ Value::Unknown(_)) => gap,
+                (left, _) => Value::Unknown(format!("what {op} of {left:?} gives")),
+            }
+        }
+        other => Value::Unknown(format!("what {other:?} gives")),
+    }
+}
+
+fn payload(protocol: &str, field: &str, packet: &Packet) -> Value {
+    let family = packet.family();
+    match (protocol, field) {
+        ("ip", _) if family != Family::V4 => Value::None,
+        ("ip6", _) if family != Family::V6 => Value::None,
+        ("ip" | "ip6", "saddr") => Value::Addr(packet.source),
+        ("ip" | "ip6", "daddr") => Value::Addr(packet.destination),
+        ("ip", "protocol") | ("ip6", "nexthdr") => proto(packet.proto),
+        ("tcp", _) if packet.proto != Proto::Tcp => Value::None,
+        ("udp", _) if packet.proto != Proto::Udp => Value::None,
+        ("sctp", _) if packet.proto != Proto::Sctp => Value::None,
+        ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
+        ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Number(u64::from(packet.port)),
+        ("tcp" | "udp" | "sctp" | "th", "sport") => {
+            Value::Unknown("what the source port is".to_owned())
+        }
+        ("tcp", "flags") => Value::Number(if packet.established { 0x10 } else { 0x02 }),
+        (protocol, field) => Value::Unknown(format!("what {protocol} {field} is")),
+    }
+}
+
+fn proto(proto: Proto) -> Value {
+    Value::Word(proto.to_string())
+}
+
+fn link(link: &Link) -> Value {
+    match link {
+        Link::None => Value::None,
+        Link::Named(name) => Value::Word(name.clone()),
+        Link::Unknown => Value::Unknown("which link it passes".to_owned()),
+    }
+}
+
+fn meta(key: &str, packet: &Packet) -> Value {
+    match key {
+        "l4proto" => proto(packet.proto),
+        "nfproto" => Value::Word(
+            if packet.family() == Family::V4 {
+                "ipv4"
+            } else {
+                "ipv6"
+            }
+            .to_owned(),
+        ),
+        "protocol" => Value::Word(
+            if packet.family() == Family::V4 {
+                "ip"
+            } else {
+                "ip6"
+            }
+            .to_owned(),
+        ),
+        "mark" => Value::Number(u64::from(packet.mark)),
+        "iif" | "iifname" => link(&packet.input),
+        "oif" | "oifname" => link(&packet.output),
+        "pkttype" => Value::Word("host".to_owned()),
+        other => Value::Unknown(format!("what meta {other} is")),
+    }
+}
+
+fn ct(key: &str, dir: Option<&str>, packet: &Packet) -> Value {
+    match (key, dir) {
+        ("mark", _) => Value::Number(u64::from(packet.ct_mark)),
+        ("direction", _) => Value::Word("original".to_owned()),
+        ("l3proto", _) => meta("protocol", packet),
+        ("protocol", _) => proto(packet.proto),
+        ("ip daddr" | "ip6 daddr" | "daddr", Some("original")) => Value::Addr(packet.original.0),
+        ("ip saddr" | "ip6 saddr" | "saddr", Some("original")) => {
+            Value::Addr(packet.original_source)
+        }
+        ("proto-dst", Some("original")) => Value::Number(u64::from(packet.original.1)),
+        (key, _) => Value::Unknown(format!("what ct {key} is")),
+    }
+}
+
+fn fib(result: &str, flags: &[String], packet: &Packet, context: &Context<'_, '_>) -> Value {
+    let addr = if flags.iter().any(|f| f == "saddr") {
+        packet.source
+    } else {
+        packet.destination
+    };
+    if result != "type" {
+        return Value::Unknown(format!("what fib {result} gives"));
+    }
+    let passed = flags.iter().find_map(|f| match f.as_str() {
+        "iif" => Some(&packet.input),
+        "oif" => Some(&packet.output),
+        _ => None,
+    });
+    let kind = match (context.router.local_device(addr), passed) {
+        (Err(reason), _) => return Value::Unknown(format!("whether {addr} is local: {reason}")),
+        (Ok(Some(device)), Some(Link::Named(name))) if device != *name => "unicast",
+        (Ok(Some(_)), _) => "local",
+        (Ok(None), _) if addr.is_multicast() => "multicast",
+        (Ok(None), _) if matches!(addr, IpAddr::V4(a) if a.is_broadcast() || a.is_unspecified()) => {
+            "broadcast"
+        }
+        (Ok(None), _) => "unicast",
+    };
+    Value::Word(kind.to_owned())
+}
+
+/// Returns the odds that `left op right` holds.
+pub(crate) fn compare(
+    left: &Expr,
+    op: &str,
+    right: &Expr,
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Odds {
+    if let Expr::Ct { key, .. } = left
+        && let "state" | "status" = key.as_str()
+    {
+        return connection(key, op, right, packet);
+    }
+    let have = value(left, packet, context);
+    match op {
+        "==" | "in" | "!=" => {
+            let flags = op == "in" && matches!(have, Value::Number(_));
+            let odds = if flags {
+                bits(&have, right)
+            } else {
+                contains(right, &have, packet, context)
+            };
+            if have == Value::None {
+                Odds::NO
+            } else {
+                odds.not(op == "!=")
+            }
+        }
+        "<" | ">" | "<=" | ">=" => match (have, value(right, packet, context)) {
+            (Value::Number(a), Value::Number(b)) => Odds::sure(match op {
+                "<" => a < b,
+                ">" => a > b,
+                "<=" => a <= b,
+                _ => a >= b,
+            }),
+            (Value::None, _) => Odds::NO,
+            (Value::Unknown(what), _) => Odds::unknown(what),
+            (have, want) => Odds::unknown(format!("whether {have:?} {op} {want:?}")),
+        },
+        other => Odds::unknown(format!("what operator {other} gives")),
+    }
+}
+
+/// `flags in number`: any of the bits.
+fn bits(have: &Value, right: &Expr) -> Odds {
+    match (have, right) {
+        (Value::Number(a), Expr::Number(b)) => Odds::sure(a & b != 0),
+        _ => Odds::unknown(format!("whether {have:?} has {right:?}")),
+    }
+}
+
+/// `ct state` and `ct status`.
+fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Odds {
+    let words: Vec<&str> = match right {
+        Expr::Word(word) => vec![word],
+        Expr::Set(list) => list
+            .iter()
+            .filter_map(|e| {
+                if let Expr::Word(word) = e {
+                    Some(word.as_str())
+                } else {
+                    None
+                }
+            })
+            .collect(),
+        other => return Odds::unknown(format!("whether ct {key} is {other:?}")),
+    };
+    let mut any = false;
+    for word in words {
+        any |= match (key, word) {
+            ("state", word) => {
+                let bit = match word {
+                    "invalid" => States::INVALID,
+                    "new" => States::NEW,
+                    "related" => States::RELATED,
+                    "established" => States::ESTABLISHED,
+                    "untracked" => States::UNTRACKED,
+                    other => return Odds::unknown(format!("whether ct state is {other}")),
+                };
+                in_state(States(bit), packet)
+            }
+            (_, "dnat") => packet.dnat,
+            (_, "snat") => packet.snat,
+            (_, "confirmed" | "assured" | "seen-reply") => packet.established,
+            (_, other) => return Odds::unknown(format!("whether ct status has {other}")),
+        };
+    }
+    Odds::sure(any != (op == "!="))
+}
+
+/// Returns the odds that `want` (a value, range, prefix, anonymous or named set) contains `have`.
+pub(crate) fn contains(
+    want: &Expr,
+    have: &Value,
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Odds {
+    if let Value::Unknown(what) = have {
+        return Odds::unknown(what.clone());
+    }
+    if *have == Value::None {
+        return Odds::NO;
+    }
+    match want {
+        Expr::Named(name) => match context.table.set(name) {
+            None => Odds::unknown(format!("what set @{name} holds: it was not read")),
+            Some(set) => in_set(set, have, packet),
+        },
+        Expr::Set(list) => any(list
+            .iter()
+            .map(|want| contains(want, have, packet, context))),
+        Expr::Any => Odds::YES,
+        want => match same(want, have) {
+            Some(holds) => Odds::sure(holds),
+            None => match (value(want, packet, context), have) {
+                (Value::Number(a), Value::Number(b)) => Odds::sure(a == *b),
+                _ => Odds::unknown(format!("whether {have:?} is {want:?}")),
+            },
+        },
+    }
+}
+
+/// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
+fn in_set(set: &Set, have: &Value, packet: &Packet) -> Odds {
+    let _ = packet;
+    any(set
+        .elements
+        .iter()
+        .map(|element| match same(&element.key, have) {
+            Some(holds) => Odds::sure(holds),
+            None => Odds::unknown(format!(
+                "whether element {:?} of @{} is {have:?}",
+                element.key, set.name
+            )),
+        }))
+}
+
+fn any(all: impl Iterator<Item = Odds>) -> Odds {
+    let mut open = None;
+    for odds in all {
+        if odds.open.is_empty() && odds.chance >= 1.0 {
+            return odds;
+        }
+        if !odds.open.is_empty() {
+            open.get_or_insert(odds);
+        }
+    }
+    open.unwrap_or(Odds::NO)
+}
+
+/// Finds what a map gives for `have`: every entry that may apply, with its chance.
+pub(crate) fn look_up<'m>(
+    map: &'m Expr,
+    have: &Value,
+    context: &'m Context<'_, '_>,
+) -> Result<Vec<(f64, &'m Datum)>, String> {
+    let entries: Vec<(&Expr, &Datum)> = match map {
+        Expr::Map(entries) => entries.iter().map(|(key, datum)| (key, datum)).collect(),
+        Expr::Named(name) => {
+            let set = context
+                .table
+                .set(name)
+                .ok_or_else(|| format!("map @{name} was not read"))?;
+            set.elements
+                .iter()
+                .filter_map(|e| Some((&e.key, e.value.as_ref()?)))
+                .collect()
+        }
+        other => return Err(format!("{other:?} is not a map")),
+    };
+    match have {
+        Value::Random { modulus, offset } => {
+            let chance = 1.0 / f64::from((*modulus).max(1));
+            let mut found = Vec::new();
+            for number in *offset..offset.saturating_add(*modulus) {
+                let hit = entries
+                    .iter()
+                    .find(|(key, _)| same(key, &Value::Number(u64::from(number))) == Some(true));
+                found.extend(hit.map(|(_, datum)| (chance, *datum)));
+            }
+            Ok(found)
+        }
+        Value::Unknown(what) => Err(what.clone()),
+        Value::None => Ok(Vec::new()),
+        have => {
+            for (key, datum) in entries {
+                match same(key, have) {
+                    Some(true) => return Ok(vec![(1.0, datum)]),
+                    Some(false) => {}
+                    None => return Err(format!("whether key {key:?} is {have:?}")),
+                }
+            }
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// Compares a written value with one read from a packet; `None` where they cannot be compared.
+fn same(want: &Expr, have: &Value) -> Option<bool> {
+    Some(match (want, have) {
+        (Expr::Any, _) => true,
+        (Expr::Concat(parts), Value::Concat(values)) => {
+            if parts.len() != values.len() {
+                return None;
+            }
+            for (part, value) in parts.iter().zip(values) {
+                if !same(part, value)? {
+                    return Some(false);
+                }
+            }
+            true
+        }
+        (Expr::Number(want), Value::Number(have)) => want == have,
+        (Expr::Bool(want), Value::Number(have)) => u64::from(*want) == *have,
+        (Expr::Number(want), Value::Word(have)) => {
+            // Protocols may be listed by number.
+            u8::try_from(*want).is_ok_and(|n| Proto::from_number(n).to_string() == *have)
+        }
+        (Expr::Word(want), Value::Word(have)) => match want.strip_suffix('*') {
+            Some(prefix) => have.starts_with(prefix),
+            None => want == have || want == "icmpv6" && have == "ipv6-icmp",
+        },
+        (Expr::Word(want), Value::Addr(have)) => want.parse::<IpAddr>().ok()? == *have,
+        (Expr::Word(want), Value::Number(have)) => service(want)? == *have,
+        (Expr::Prefix { addr, len }, Value::Addr(have)) => {
+            let Expr::Word(addr) = addr.as_ref() else {
+                return None;
+            };
+            Cidr {
+                addr: addr.parse().ok()?,
+                prefix: *len,
+            }
+            .contains(*have)
+        }
+        (Expr::Range(first, last), have) => at_least(have, first)? && !above(have, last)?,
+        (Expr::Set(list), have) => {
+            let mut any = false;
+            for want in list {
+                any |= same(want, have)?;
+            }
+            any
+        }
+        _ => return None,
+    })
+}
+
+/// Names nft prints for ports unless told not to.
+fn service(name: &str) -> Option<u64> {
+    Some(match name {
+        "domain" => 53,
+        "http" => 80,
+        "https" => 443,
+        "ssh" => 22,
+        _ => return None,
+    })
+}
+
+fn at_least(have: &Value, first: &Expr) -> Option<bool> {
+    match (have, first) {
+        (Value::Number(have), Expr::Number(first)) => Some(have >= first),
+        (Value::Addr(have), Expr::Word(first)) => Some(*have >= first.parse::<IpAddr>().ok()?),
+        _ => None,
+    }
+}
+
+fn above(have: &Value, last: &Expr) -> Option<bool> {
+    match (have, last) {
+        (Value::Number(have), Expr::Number(last)) => Some(have > last),
+        (Value::Addr(have), Expr::Word(last)) => Some(*have > last.parse::<IpAddr>().ok()?),
+        _ => None,
+    }
+}

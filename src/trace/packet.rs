@@ -1,0 +1,148 @@
+//! The packet under way, and how sure a match is of it.
+
+use std::net::IpAddr;
+
+use crate::net::{Family, Proto};
+
+/// Where a packet enters the node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Entry {
+    /// Sent by a pod of this node: comes in through the pod's link.
+    Pod,
+    /// Sent by a process in the node's own network.
+    Host,
+    /// Comes in through the uplink.
+    Outside,
+}
+
+/// The first packet of a flow, as it is sent.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Flow {
+    /// Where it enters.
+    pub entry: Entry,
+    /// The source address; `None` lets the node choose, for [`Entry::Host`].
+    pub source: Option<IpAddr>,
+    /// The destination address.
+    pub destination: IpAddr,
+    /// The destination port.
+    pub port: u16,
+    /// TCP, UDP or SCTP.
+    pub proto: Proto,
+    /// Whether the connection is already there, so that nat rules are not asked.
+    pub established: bool,
+}
+
+/// A packet on its way, with what the kernel keeps beside it.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the kernel keeps each of these by itself"
+)]
+pub(crate) struct Packet {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// The destination port; the source port is some ephemeral one.
+    pub(crate) port: u16,
+    pub(crate) proto: Proto,
+    pub(crate) mark: u32,
+    pub(crate) ct_mark: u32,
+    /// The link it came in by; `None` for packets of the node itself, and where IPVS sends it anew.
+    pub(crate) input: Link,
+    /// The link it goes out by, once routed.
+    pub(crate) output: Link,
+    /// Whether the destination was translated by a nat rule.
+    pub(crate) dnat: bool,
+    /// Whether the source was translated.
+    pub(crate) snat: bool,
+    /// Whether conntrack leaves it alone.
+    pub(crate) untracked: bool,
+    /// Whether the connection is already there.
+    pub(crate) established: bool,
+    /// Whether nat decided on the destination, and on the source: once per connection.
+    pub(crate) bound: [bool; 2],
+    /// The virtual server that took it: protocol, address, port.
+    pub(crate) virtual_server: Option<(Proto, IpAddr, u16)>,
+    /// What it was sent to.
+    pub(crate) original: (IpAddr, u16),
+    /// What it was sent from.
+    pub(crate) original_source: IpAddr,
+}
+
+/// A link a packet passes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Link {
+    /// None.
+    None,
+    /// This one.
+    Named(String),
+    /// There is one, but which is not known.
+    Unknown,
+}
+
+impl Packet {
+    pub(crate) fn family(&self) -> Family {
+        Family::of(self.destination)
+    }
+}
+
+/// How sure it is that a rule matches.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Odds {
+    /// The probability that it does, where everything else is known: 0 to 1.
+    pub(crate) chance: f64,
+    /// What would have to be known to decide; empty when it is decided.
+    pub(crate) open: Vec<String>,
+}
+
+impl Odds {
+    pub(crate) const NO: Self = Self {
+        chance: 0.0,
+        open: Vec::new(),
+    };
+    pub(crate) const YES: Self = Self {
+        chance: 1.0,
+        open: Vec::new(),
+    };
+
+    pub(crate) fn sure(holds: bool) -> Self {
+        if holds { Self::YES } else { Self::NO }
+    }
+
+    pub(crate) fn chance(chance: f64) -> Self {
+        Self {
+            chance,
+            open: Vec::new(),
+        }
+    }
+
+    pub(crate) fn unknown(what: impl Into<String>) -> Self {
+        Self {
+            chance: 1.0,
+            open: vec![what.into()],
+        }
+    }
+
+    pub(crate) fn is_no(&self) -> bool {
+        self.chance == 0.0
+    }
+
+    /// Returns the odds that this does not hold.
+    pub(crate) fn not(self, not: bool) -> Self {
+        match (not, self.open.is_empty()) {
+            (false, _) | (true, false) => self,
+            (true, true) => Self::chance(1.0 - self.chance),
+        }
+    }
+
+    /// Returns the odds that both hold.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        if self.is_no() || other.is_no() {
+            return Self::NO;
+        }
+        self.open.extend(other.open);
+        Self {
+            chance: self.chance * other.chance,
+            open: self.open,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Look-ups in IP sets.
+
+use std::net::IpAddr;
+
+use super::packet::{Link, Odds, Packet};
+use crate::backend::ipset::Set;
+use crate::backend::iptables::model::Side;
+use crate::net::{Cidr, PortRange, Proto};
+
+/// Returns the odds that `set` holds `packet`, looked at from `sides`.
+///
+/// The types are those of `ipset(8)`; the kernel compares the parts of an element with the packet's, one side each.
+pub(crate) fn holds(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Odds {
+    let Some((_, parts)) = set.kind.split_once(':') else {
+        return open(set);
+    };
+    let parts: Vec<_> = parts.split(',').collect();
+    if set.kind.starts_with("list:") {
+        return open(set);
+    }
+    let mut best: Option<(u32, bool)> = None;
+    let mut unsure = false;
+    for member in &set.members {
+        match element(&member.element, &parts, sides, packet) {
+            None => return open(set),
+            Some(Fit::No) => {}
+            Some(Fit::Open) => unsure = true,
+            // The most specific prefix decides; `nomatch` excludes.
+            Some(Fit::Yes(length)) => {
+                let nomatch = member
+                    .options
+                    .split_ascii_whitespace()
+                    .any(|o| o == "nomatch");
+                if best.is_none_or(|(other, _)| length > other) {
+                    best = Some((length, !nomatch));
+                }
+            }
+        }
+    }
+    match best {
+        Some((_, holds)) => Odds::sure(holds),
+        None if unsure => Odds::unknown(format!("whether the source port is in set {}", set.name)),
+        None => Odds::NO,
+    }
+}
+
+fn open(set: &Set<'_>) -> Odds {
+    Odds::unknown(format!(
+        "whether set {} of type {} holds it",
+        set.name, set.kind
+    ))
+}
+
+enum Fit {
+    No,
+    /// It does; how many prefix bits it fixes.
+    Yes(u32),
+    /// That depends on the source port.
+    Open,
+}
+
+/// Compares one element; `None` for a type that is not modelled.
+fn element(element: &str, kinds: &[&str], sides: &[Side], packet: &Packet) -> Option<Fit> {
+    let mut values = element.split(',');
+    let mut bits = 0;
+    let mut unsure = false;
+    for (at, kind) in kinds.iter().enumerate() {
+        let value = values.next()?;
+        let source = sides.get(at).is_none_or(|side| *side == Side::Source);
+        let fit = match *kind {
+            "ip" | "net" => {
+                let addr = if source {
+                    packet.source
+                } else {
+                    packet.destination
+                };
+                address(value, addr)?
+            }
+            "port" => {
+                let (named, numbers) = match value.split_once(':') {
+                    Some((named, numbers)) => (Some(named.parse::<Proto>().ok()?), numbers),
+                    None => (None, value),
+                };
+                let range: PortRange = numbers.parse().ok()?;
+                let carries = matches!(packet.proto, Proto::Tcp | Proto::Udp | Proto::Sctp);
+                if !carries || named.is_some_and(|named| named != packet.proto) {
+                    Fit::No
+                } else if source {
+                    Fit::Open
+                } else if range.contains(packet.port) {
+                    Fit::Yes(0)
+                } else {
+                    Fit::No
+                }
+            }
+            "iface" => match if source {
+                &packet.input
+            } else {
+                &packet.output
+            } {
+                Link::Named(name) if name == value => Fit::Yes(0),
+                Link::Unknown => Fit::Open,
+                Link::Named(_) | Link::None => Fit::No,
+            },
+            "mark" => {
+                let mark = value
+                    .strip_prefix("0x")
+                    .and_then(|hex| u32::from_str_radix(hex, 16).ok())?;
+                if mark == packet.mark {
+                    Fit::Yes(0)
+                } else {
+                    Fit::No
+                }
+            }
+            _ => return None,
+        };
+        match fit {
+            Fit::No => return Some(Fit::No),
+            Fit::Open => unsure = true,
+            Fit::Yes(length) => bits += length,
+        }
+    }
+    Some(if unsure { Fit::Open } else { Fit::Yes(bits) })
+}
+
+fn address(value: &str, addr: IpAddr) -> Option<Fit> {
+    if let Some((first, last)) = value.split_once('-') {
+        let (first, last): (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
+        let inside = first.is_ipv4() == addr.is_ipv4() && first <= addr && addr <= last;
+        return Some(if inside { Fit::Yes(0) } else { Fit::No });
+    }
+    let net: Cidr = value.parse().ok()?;
+    Some(if net.contains(addr) {
+        Fit::Yes(u32::from(net.prefix))
+    } else {
+        Fit::No
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::ipset::Member;
+
+    fn packet() -> Packet {
+        Packet {
+            source: "10.1.0.5".parse().unwrap(),
+            destination: "203.0.113.11".parse().unwrap(),
+            port: 443,
+            proto: Proto::Tcp,
+            mark: 0,
+            ct_mark: 0,
+            input: Link::None,
+            output: Link::None,
+            dnat: false,
+            snat: false,
+            untracked: false,
+            established: false,
+            bound: [false; 2],
+            virtual_server: None,
+            original: ("203.0.113.11".parse().unwrap(), 443),
+            original_source: "10.1.0.5".parse().unwrap(),
+        }
+    }
+
+    fn set(kind: &'static str, members: &[(&'static str, &'static str)]) -> Set<'static> {
+        Set {
+            name: "S".into(),
+            kind: kind.into(),
+            options: "".into(),
+            members: members
+                .iter()
+                .map(|&(element, options)| Member {
+                    element: element.into(),
+                    options: options.into(),
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn each_part_is_compared_with_its_side() {
+        use Side::{Destination as D, Source as S};
+        let ranges = set(
+            "hash:ip,port,net",
+            &[("203.0.113.11,tcp:443,10.1.0.0/16", "")],
+        );
+        assert_eq!(holds(&ranges, &[D, D, S], &packet()), Odds::YES);
+        assert_eq!(holds(&ranges, &[S, D, S], &packet()), Odds::NO);
+        let udp = set("hash:ip,port", &[("203.0.113.11,udp:443", "")]);
+        assert_eq!(holds(&udp, &[D, D], &packet()), Odds::NO);
+        let ports = set("bitmap:port", &[("443", "")]);
+        assert_eq!(holds(&ports, &[D], &packet()), Odds::YES);
+        assert_eq!(holds(&ports, &[S], &packet()).open.len(), 1);
+    }
+
+    #[test]
+    fn the_most_specific_prefix_decides() {
+        let nets = set(
+            "hash:net",
+            &[("10.0.0.0/8", ""), ("10.1.0.0/16", "nomatch")],
+        );
+        assert_eq!(holds(&nets, &[Side::Source], &packet()), Odds::NO);
+    }
+}

@@ -1,0 +1,317 @@
+//! Where a packet may come from, and which address stands for each.
+
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use super::packet::Entry;
+use crate::cluster::{EndpointSlice, Node, Pod};
+use crate::net::{Cidr, Family};
+use crate::node::NodeSnapshot;
+
+/// A source to trace from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Source {
+    /// How it enters.
+    pub entry: Entry,
+    /// Its address; `None` lets the node choose.
+    pub addr: Option<IpAddr>,
+    /// How it is called: `a pod (10.244.1.5, default/web-0)`.
+    pub name: String,
+}
+
+/// Words that are not a source.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum SourceError {
+    /// Not one of the forms, and no such pod.
+    #[error(
+        "{0:?} is not a source: an address, host, external, or a pod of this node as NAME or NAMESPACE/NAME"
+    )]
+    Form(String),
+    /// The address is of the other family.
+    #[error("the source {0} and the target {1} are of different families")]
+    Family(IpAddr, IpAddr),
+    /// More than one pod has that name.
+    #[error("several pods are called {0}: {1}")]
+    Several(String, String),
+    /// The pod runs elsewhere.
+    #[error(
+        "pod {0} runs on {1}; trace it there, or give its address to trace it as a packet from outside"
+    )]
+    Elsewhere(String, String),
+}
+
+/// What is known of pods and prefixes.
+#[derive(Clone, Copy, Debug)]
+pub struct Pods<'a> {
+    /// The node under examination, where the API told.
+    pub node: Option<&'a Node>,
+    /// Pods, as far as they were read.
+    pub pods: &'a [Pod],
+    /// `EndpointSlices`, which name pods too.
+    pub slices: &'a [EndpointSlice],
+}
+
+/// One pod with an address of its own.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Place {
+    namespace: String,
+    name: String,
+    addr: IpAddr,
+    node: Option<String>,
+}
+
+impl Pods<'_> {
+    fn name(&self) -> &str {
+        self.node.map_or("", |node| node.metadata.name.as_str())
+    }
+
+    /// Pods of the cluster's network with an address of `family`, from pods and from endpoints.
+    fn places(&self, family: Family) -> Vec<Place> {
+        let mut places = Vec::new();
+        for pod in self.pods.iter().filter(|pod| !pod.spec.host_network) {
+            let addrs = pod
+                .status
+                .pod_ips
+                .iter()
+                .map(|ip| ip.ip.as_str())
+                .chain(pod.status.pod_ip.as_deref());
+            let addr = addrs
+                .filter_map(|ip| ip.parse().ok())
+                .find(|ip| Family::of(*ip) == family);
+            places.extend(addr.map(|addr| Place {
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone(),
+                addr,
+                node: pod.spec.node_name.clone(),
+            }));
+        }
+        for endpoint in self.slices.iter().flat_map(|slice| &slice.endpoints) {
+            let addr = endpoint.addresses.first().and_then(|ip| ip.parse().ok());
+            let Some(addr) = addr.filter(|ip: &IpAddr| Family::of(*ip) == family) else {
+                continue;
+            };
+            let Some(target) = endpoint
+                .target_ref
+                .as_ref()
+                .filter(|target| target.kind == "Pod")
+            else {
+                continue;
+            };
+            if self.is_node(addr) {
+                continue;
+            }
+            places.push(Place {
+                namespace: target.namespace.clone(),
+                name: target.name.clone(),
+                addr,
+                node: endpoint.node_name.clone(),
+            });
+        }
+        places
+            .sort_by(|a, b| (&a.namespace, &a.name, a.addr).cmp(&(&b.namespace, &b.name, b.addr)));
+        places.dedup_by(|a, b| (&a.namespace, &a.name, a.addr) == (&b.namespace, &b.name, b.addr));
+        places
+    }
+
+    fn is_node(&self, addr: IpAddr) -> bool {
+        let addresses = self.node.iter().flat_map(|node| &node.status.addresses);
+        addresses
+            .filter_map(|a| a.address.parse().ok())
+            .any(|ip: IpAddr| ip == addr)
+    }
+
+    /// Pod prefixes of this node.
+    fn prefixes(&self, family: Family) -> Vec<Cidr> {
+        let of = |node: &Node| {
+            let all = node.spec.pod_cidrs.iter().chain(&node.spec.pod_cidr);
+            all.filter_map(|text| text.parse().ok())
+                .collect::<Vec<Cidr>>()
+        };
+        let mut prefixes = self.node.map(of).unwrap_or_default();
+        prefixes.retain(|prefix| prefix.family() == family);
+        prefixes
+    }
+}
+
+/// Reads `--source`.
+pub fn named(
+    text: &str,
+    target: IpAddr,
+    node: &NodeSnapshot<'_>,
+    pods: Pods<'_>,
+) -> Result<Source, SourceError> {
+    let family = Family::of(target);
+    match text {
+        "host" => return Ok(host()),
+        "external" | "outside" => return Ok(outside(family, node)),
+        _ => {}
+    }
+    if let Ok(addr) = text.parse::<IpAddr>() {
+        if Family::of(addr) != family {
+            return Err(SourceError::Family(addr, target));
+        }
+        return Ok(from(addr, node, pods));
+    }
+    let found: Vec<_> = pods
+        .places(family)
+        .into_iter()
+        .filter(|place| match text.split_once('/') {
+            Some((namespace, name)) => place.namespace == namespace && place.name == name,
+            None => place.name == text,
+        })
+        .collect();
+    match found.as_slice() {
+        [] => Err(SourceError::Form(text.to_owned())),
+        [place] => match &place.node {
+            Some(elsewhere) if !pods.name().is_empty() && elsewhere != pods.name() => {
+                Err(SourceError::Elsewhere(text.to_owned(), elsewhere.clone()))
+            }
+            _ => Ok(pod(place)),
+        },
+        several => {
+            let names: Vec<_> = several
+                .iter()
+                .map(|p| format!("{}/{} ({})", p.namespace, p.name, p.addr))
+                .collect();
+            Err(SourceError::Several(text.to_owned(), names.join(", ")))
+        }
+    }
+}
+
+/// The three usual sources: a pod of this node that is no backend of the target, the host, and somebody outside.
+pub fn usual(
+    target: IpAddr,
+    backends: &[IpAddr],
+    node: &NodeSnapshot<'_>,
+    pods: Pods<'_>,
+) -> Vec<Source> {
+    let family = Family::of(target);
+    let mut sources = Vec::new();
+    let local = |place: &Place| {
+        place
+            .node
+            .as_deref()
+            .is_some_and(|name| name == pods.name())
+    };
+    let places = pods.places(family);
+    let real = places
+        .iter()
+        .filter(|p| local(p))
+        .find(|p| !backends.contains(&p.addr) && p.addr != target);
+    match real {
+        Some(place) => sources.push(pod(place)),
+        None => sources.extend(
+            pods.prefixes(family)
+                .first()
+                .and_then(|prefix| some_pod(*prefix, backends)),
+        ),
+    }
+    sources.push(host());
+    sources.push(outside(family, node));
+    sources
+}
+
+/// A packet from `addr`: from the node itself, from a pod of it, or from outside.
+fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
+    let own = node
+        .addresses()
+        .is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == addr))
+        || addr.is_loopback();
+    if own {
+        return Source {
+            entry: Entry::Host,
+            addr: Some(addr),
+            name: format!("the host ({addr})"),
+        };
+    }
+    let family = Family::of(addr);
+    let place = pods
+        .places(family)
+        .into_iter()
+        .find(|place| place.addr == addr);
+    let here = place
+        .as_ref()
+        .is_some_and(|place| place.node.as_deref() == Some(pods.name()))
+        || pods
+            .prefixes(family)
+            .iter()
+            .any(|prefix| prefix.contains(addr));
+    match (here, place) {
+        (true, Some(place)) => pod(&place),
+        (true, None) => Source {
+            entry: Entry::Pod,
+            addr: Some(addr),
+            name: format!("a pod ({addr})"),
+        },
+        (false, _) => Source {
+            entry: Entry::Outside,
+            addr: Some(addr),
+            name: format!("outside ({addr})"),
+        },
+    }
+}
+
+fn pod(place: &Place) -> Source {
+    Source {
+        entry: Entry::Pod,
+        addr: Some(place.addr),
+        name: format!("a pod ({}, {}/{})", place.addr, place.namespace, place.name),
+    }
+}
+
+fn host() -> Source {
+    Source {
+        entry: Entry::Host,
+        addr: None,
+        name: "the host".to_owned(),
+    }
+}
+
+/// An address of a pod prefix that is nobody's: near its end, where addresses are given out last.
+fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
+    let last = match prefix.normal().addr {
+        IpAddr::V4(a) => IpAddr::V4(
+            (a.to_bits() | u32::MAX.checked_shr(u32::from(prefix.prefix)).unwrap_or(0))
+                .checked_sub(1)?
+                .into(),
+        ),
+        IpAddr::V6(a) => IpAddr::V6(
+            (a.to_bits() | u128::MAX.checked_shr(u32::from(prefix.prefix)).unwrap_or(0))
+                .checked_sub(1)?
+                .into(),
+        ),
+    };
+    (!backends.contains(&last)).then(|| Source {
+        entry: Entry::Pod,
+        addr: Some(last),
+        name: format!("a pod ({last})"),
+    })
+}
+
+/// Somebody outside: an address for benchmarks (RFC 2544, RFC 5180) that no ordinary rule names.
+fn outside(family: Family, node: &NodeSnapshot<'_>) -> Source {
+    let candidates: [IpAddr; 2] = match family {
+        Family::V4 => [
+            IpAddr::from([198, 18, 0, 1]),
+            IpAddr::from([198, 19, 255, 254]),
+        ],
+        Family::V6 => [
+            IpAddr::from([0x2001, 2, 0, 0, 0, 0, 0, 1]),
+            IpAddr::from([0x2001, 2, 0, 0xffff, 0, 0, 0, 1]),
+        ],
+    };
+    let taken = |addr: &IpAddr| {
+        node.addresses()
+            .is_ok_and(|all| all.all.iter().any(|a| a.addr.contains(*addr)))
+    };
+    let addr = candidates
+        .into_iter()
+        .find(|addr| !taken(addr))
+        .unwrap_or(candidates[0]);
+    Source {
+        entry: Entry::Outside,
+        addr: Some(addr),
+        name: format!("outside ({addr})"),
+    }
+}
