@@ -214,6 +214,14 @@ pub enum Command {
     #[command(after_help = TRACE_EXAMPLES, after_long_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
 
+    /// Print what kube-proxy would program, as text that the standard tools load
+    ///
+    /// Without --part it prints every part of the mode under a heading that names the command that loads it. With
+    /// --part it prints that part alone, ready for the command: iptables-restore --noflush, ipset restore,
+    /// ipvsadm --restore, ip -batch, nft -f or sysctl -p.
+    #[command(after_help = RENDER_EXAMPLES, after_long_help = RENDER_EXAMPLES)]
+    Render(RenderArgs),
+
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -304,6 +312,42 @@ pub struct DiffArgs {
     /// Compare with this mode (default: the one kube-proxy is configured for)
     #[arg(long, value_enum, env = "KPX_MODE")]
     pub mode: Option<ModeArg>,
+}
+
+const RENDER_EXAMPLES: &str = "\
+Examples:
+  kpx render                             all of the configured mode
+  kpx render --part iptables | iptables-restore --noflush --test
+  kpx --family 6 render --part iptables  the rules for IPv6
+  kpx --from node1.tar.gz render --mode nftables --part nftables";
+
+/// Arguments of `kpx render`.
+#[derive(Args, Debug)]
+pub struct RenderArgs {
+    /// Render this mode (default: the one kube-proxy is configured for)
+    #[arg(long, value_enum, env = "KPX_MODE")]
+    pub mode: Option<ModeArg>,
+
+    /// Print this part alone
+    #[arg(long, value_enum, env = "KPX_PART")]
+    pub part: Option<PartArg>,
+}
+
+/// A part of what a mode programs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum PartArg {
+    /// Rules, for iptables-restore --noflush; IPv4's, unless --family 6 is given
+    Iptables,
+    /// Sets, for ipset restore
+    Ipset,
+    /// Virtual and real servers, for ipvsadm --restore
+    Ipvs,
+    /// kube-ipvs0 and its addresses, for ip -batch
+    Addresses,
+    /// Tables, for nft -f
+    Nftables,
+    /// Kernel settings, for sysctl -p
+    Sysctl,
 }
 
 /// A mode of kube-proxy.

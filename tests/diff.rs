@@ -1,5 +1,7 @@
 //! `kpx diff` on recorded nodes: a healthy node has no difference, and every change of it is found and named.
 
+mod mutate;
+
 use serde_json::{Value, json};
 
 use crate::support::kpx_on;

@@ -13,6 +13,7 @@ mod owner;
 mod parse;
 mod readme;
 mod registry;
+mod render;
 mod show;
 mod snapshot;
 mod support;

@@ -4,6 +4,7 @@ pub mod ipset;
 pub mod iptables;
 pub mod ipvs;
 pub mod nftables;
+pub mod program;
 pub mod software;
 
 pub use crate::cluster::config::Mode;

@@ -6,6 +6,7 @@ mod explain;
 mod failure;
 mod man;
 mod output;
+mod render;
 mod show;
 mod snapshot;
 mod terminal;
@@ -125,6 +126,10 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
         Command::Doctor(args) => doctor::run(global, io, args).await,
         Command::Explain { check: None } => finish(global, io, &explain::list()),
         Command::Explain { check: Some(id) } => finish(global, io, &explain::one(id)?),
+        Command::Render(args) => {
+            let report = render::run(global, io, args).await?;
+            finish(global, io, &report)
+        }
         Command::Diff(args) => finish(global, io, &diff::run(global, io, args).await?),
         Command::Snapshot(args) if args.script => snapshot::script(global, io),
         Command::Snapshot(args) => {

@@ -19,7 +19,7 @@ use crate::backend::nftables::expect::{TABLE, family_name};
 use crate::backend::{self, Mode, iptables};
 use crate::desired::{DesiredState, FamilyState};
 use crate::evidence::{Gap, Item};
-use crate::net::Family;
+use crate::net::{Cidr, Family};
 use crate::node::mode::Leftover;
 use crate::node::{NodeSnapshot, Store};
 
@@ -236,18 +236,18 @@ pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     Ok(diff)
 }
 
-/// Returns the kernel settings that kube-proxy writes in the mode of `desired`, with their values.
-pub fn sysctls(desired: &DesiredState) -> Vec<(&'static str, &'static str)> {
-    match desired.mode {
-        Mode::Iptables => {
-            let v4 = desired.family(Family::V4);
-            let localhost = v4.is_some_and(|state| state.node_ports.localhost);
-            let local = localhost.then_some(("net.ipv4.conf.all.route_localnet", "1"));
-            local.into_iter().collect()
-        }
-        Mode::Ipvs => backend::ipvs::expect::sysctls(desired),
-        Mode::Nftables => Vec::new(),
-    }
+/// Returns the prefixes that cluster IPs come from, as far as the node's nftables tables tell: they are no part of the
+/// evidence elsewhere.
+pub fn service_cidrs(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
+    let Ok(rules) = node.nft() else {
+        return Vec::new();
+    };
+    let tables = Family::BOTH.map(|family| rules.table(family_name(family), TABLE));
+    tables
+        .into_iter()
+        .flatten()
+        .flat_map(nft::service_cidrs)
+        .collect()
 }
 
 impl Diff {
@@ -381,7 +381,7 @@ impl Diff {
     }
 
     fn sysctls(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
-        let wanted = sysctls(desired);
+        let wanted = backend::program::sysctls(desired);
         let have = match node.sysctl() {
             Ok(have) => have,
             Err(_) if wanted.is_empty() => return,

@@ -3,6 +3,7 @@
 pub mod diff;
 pub mod doctor;
 pub mod explain;
+pub mod program;
 pub mod show;
 pub mod snapshot;
 pub mod trace;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::model::{Datum, Expr, NatKind, Rule, Statement, Verdict};
+use super::model::{Chain, Datum, Element, Expr, NatKind, Rule, Set, Statement, Table, Verdict};
 
 /// Returns `rule` as text, with its comment.
 pub fn rule(rule: &Rule) -> String {
@@ -16,6 +16,87 @@ pub fn rule(rule: &Rule) -> String {
         write!(text, " comment {}", quoted(comment)).expect("writing to a String does not fail");
     }
     text
+}
+
+/// Returns `table` as `nft -f` reads it, in the place of what a table of that name held.
+pub fn table(table: &Table) -> String {
+    let name = format!("{} {}", table.family, table.name);
+    let mut text = format!("add table {name}\ndelete table {name}\ntable {name} {{\n");
+    let mut add = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    if let Some(comment) = &table.comment {
+        add(format!("\tcomment {}", quoted(comment)));
+    }
+    for of in &table.sets {
+        set(of).into_iter().for_each(&mut add);
+    }
+    for of in &table.chains {
+        chain(of).into_iter().for_each(&mut add);
+    }
+    add("}".to_owned());
+    text
+}
+
+fn set(set: &Set) -> Vec<String> {
+    let kind = if set.data.is_some() { "map" } else { "set" };
+    let mut kinds = set.key.join(" . ");
+    if let Some(data) = &set.data {
+        kinds = format!("{kinds} : {}", data.join(" . "));
+    }
+    let mut lines = vec![
+        format!("\t{kind} {} {{", set.name),
+        format!("\t\ttype {kinds}"),
+    ];
+    if !set.flags.is_empty() {
+        lines.push(format!("\t\tflags {}", set.flags.join(",")));
+    }
+    if let Some(seconds) = set.timeout {
+        lines.push(format!("\t\ttimeout {seconds}s"));
+    }
+    if let Some(comment) = &set.comment {
+        lines.push(format!("\t\tcomment {}", quoted(comment)));
+    }
+    if !set.elements.is_empty() {
+        let all: Vec<_> = set.elements.iter().map(element).collect();
+        lines.push(format!(
+            "\t\telements = {{ {} }}",
+            all.join(",\n\t\t             ")
+        ));
+    }
+    lines.push("\t}".to_owned());
+    lines
+}
+
+fn element(element: &Element) -> String {
+    let mut text = expr(&element.key);
+    if let Some(seconds) = element.timeout {
+        write!(text, " timeout {seconds}s").expect("writing to a String does not fail");
+    }
+    if let Some(comment) = &element.comment {
+        write!(text, " comment {}", quoted(comment)).expect("writing to a String does not fail");
+    }
+    if let Some(value) = &element.value {
+        write!(text, " : {}", datum(value)).expect("writing to a String does not fail");
+    }
+    text
+}
+
+fn chain(chain: &Chain) -> Vec<String> {
+    let mut lines = vec![format!("\tchain {} {{", chain.name)];
+    if let Some(comment) = &chain.comment {
+        lines.push(format!("\t\tcomment {}", quoted(comment)));
+    }
+    if let Some(base) = &chain.base {
+        lines.push(format!(
+            "\t\ttype {} hook {} priority {}; policy {};",
+            base.kind, base.hook, base.priority, base.policy
+        ));
+    }
+    lines.extend(chain.rules.iter().map(|of| format!("\t\t{}", rule(of))));
+    lines.push("\t}".to_owned());
+    lines
 }
 
 /// Returns `text` between quotes.

@@ -1,0 +1,82 @@
+//! What `kpx render` prints.
+
+use serde::Serialize;
+
+use super::CLEAN;
+use crate::backend::Mode;
+use crate::backend::program::Part;
+use crate::net::Family;
+use crate::render::{Page, Report};
+
+/// What kube-proxy would program, as text.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgramReport {
+    /// The mode.
+    pub mode: Mode,
+    /// Its parts, in the order to load them.
+    pub parts: Vec<Text>,
+    /// What limits it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Whether to print a part's text alone.
+    #[serde(skip)]
+    pub bare: bool,
+}
+
+/// The text of one part.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Text {
+    /// The part.
+    pub part: &'static str,
+    /// The family, where the part is of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<Family>,
+    /// The command that loads it from standard input.
+    pub tool: &'static str,
+    /// The text.
+    pub text: String,
+}
+
+impl Text {
+    /// Returns `text` as `part`.
+    pub fn new(part: Part, text: String) -> Self {
+        Self {
+            part: part.name(),
+            family: match part {
+                Part::Iptables(family) => Some(family),
+                _ => None,
+            },
+            tool: part.tool(),
+            text,
+        }
+    }
+}
+
+impl Report for ProgramReport {
+    const KIND: &'static str = "ProgramReport";
+
+    fn page(&self, page: &mut Page) {
+        for (number, part) in self.parts.iter().enumerate() {
+            if !self.bare {
+                if number > 0 {
+                    page.line("");
+                }
+                page.line(&format!("# {}", part.tool));
+            }
+            for line in part.text.lines() {
+                page.line(line);
+            }
+        }
+        if !self.bare {
+            for note in &self.notes {
+                page.line(&format!("# note: {note}"));
+            }
+        }
+    }
+
+    fn exit(&self) -> u8 {
+        CLEAN
+    }
+}
