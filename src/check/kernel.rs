@@ -11,13 +11,14 @@ use crate::net::Family;
 use crate::node::Store;
 
 /// What [`Facts::observed`] reads.
-pub const OBSERVED: &[Item] = &[Item::Iptables4, Item::Iptables6, Item::Nft];
+pub const OBSERVED: &[Item] = &[Item::Iptables4, Item::Iptables6, Item::Nft, Item::NftText];
 
 /// What [`Facts::leftovers`] reads.
 pub const LEFTOVERS: &[Item] = &[
     Item::Iptables4,
     Item::Iptables6,
     Item::Nft,
+    Item::NftText,
     Item::Ipset,
     Item::Ipvs,
     Item::IpvsSave,

@@ -81,8 +81,8 @@ macro_rules! sections {
 }
 
 sections! {
-    /// Returns the nftables ruleset.
-    nft: nftables::model::Ruleset = |e| e.text(Item::Nft).and_then(nftables::parse::json);
+    /// Returns the nftables ruleset, from nft's JSON or, where there is none, from the text it prints.
+    nft: nftables::model::Ruleset = |e| nft(e);
     /// Returns the IP sets.
     ipset: Sets<'a> = |e| e.text(Item::Ipset).and_then(ipset::parse);
     /// Returns the IPVS table, from netlink or from ipvsadm's output.
@@ -125,6 +125,15 @@ sections! {
     daemon_sets: Vec<DaemonSet> = |e| crate::cluster::list(e, Item::DaemonSets);
     /// Returns the Pods.
     pods: Vec<Pod> = |e| crate::cluster::list(e, Item::Pods);
+}
+
+fn nft(evidence: &Evidence) -> Result<nftables::model::Ruleset, Gap> {
+    match (evidence.text(Item::Nft), evidence.text(Item::NftText)) {
+        (Ok(json), _) => nftables::parse::json(json),
+        (Err(_), Ok(text)) => nftables::parse::text(text),
+        // The JSON is what is asked for first.
+        (Err(gap), Err(_)) => Err(gap),
+    }
 }
 
 /// Which iptables back end rules were read from.

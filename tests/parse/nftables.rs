@@ -1,7 +1,7 @@
 //! `nft -j` output.
 
 use kpx::backend::nftables::model::*;
-use kpx::backend::nftables::parse::json;
+use kpx::backend::nftables::parse::{json, text};
 use kpx::evidence::{Gap, Item};
 
 use crate::support::{recorded, recordings};
@@ -104,4 +104,187 @@ fn a_broken_object_is_named() {
     let text = r#"{"nftables":[{"table":{"family":"ip","name":"t"}},{"rule":{"family":"ip","table":"t"}}]}"#;
     let why = "object 2: a rule without \"chain\"".to_owned();
     assert_eq!(json(text), Err(Gap::Failed(Item::Nft, why)));
+}
+
+#[test]
+fn the_text_of_a_recording_gives_what_its_json_gives() {
+    let mut seen = 0;
+    for name in recordings() {
+        let json_text = recorded(&name, Item::Nft.file());
+        let (Some(listed), Some(printed)) = (json_text, recorded(&name, Item::NftText.file()))
+        else {
+            continue;
+        };
+        let (listed, printed) = (json(&listed).unwrap(), text(&printed).unwrap());
+        let names = |ruleset: &Ruleset| -> Vec<_> {
+            let tables = ruleset.tables.iter();
+            let counts = |t: &Table| t.chains.iter().map(|c| c.rules.len()).collect::<Vec<_>>();
+            tables
+                .map(|t| (t.family.clone(), t.name.clone(), counts(t)))
+                .collect()
+        };
+        assert_eq!(names(&listed), names(&printed), "{name}");
+        for (listed, printed) in listed.tables.iter().zip(&printed.tables) {
+            let (listed, printed) = (comparable(listed), comparable(printed));
+            if listed.name == "kube-proxy" {
+                same_table(&name, &listed, &printed);
+                seen += 1;
+            } else {
+                same_beside_iptables(&name, &listed, &printed);
+            }
+        }
+    }
+    assert!(seen >= 5, "only {seen} tables of kube-proxy were there");
+}
+
+/// Returns `table` without what nft prints in one of the two forms alone.
+fn comparable(table: &Table) -> Table {
+    let mut table = table.clone();
+    // nft 1.0.6 lists no comments of tables and chains, and not that rules may add to a set.
+    table.comment = None;
+    for set in &mut table.sets {
+        set.flags.retain(|flag| flag != "dynamic");
+    }
+    for chain in &mut table.chains {
+        chain.comment = None;
+        for rule in &mut chain.rules {
+            rule.handle = None;
+        }
+    }
+    table
+}
+
+fn same_table(name: &str, listed: &Table, printed: &Table) {
+    for (a, b) in listed.chains.iter().zip(&printed.chains) {
+        for (a, b) in a.rules.iter().zip(&b.rules) {
+            assert_eq!(a, b, "{name}");
+        }
+        assert_eq!((&a.name, &a.base), (&b.name, &b.base), "{name}");
+    }
+    for (a, b) in listed.sets.iter().zip(&printed.sets) {
+        assert_eq!(a, b, "{name}");
+    }
+    assert_eq!(listed, printed, "{name}");
+}
+
+/// Where the JSON says `xt match comment`, the text has a translation, that name, or nothing between two blanks.
+fn same_beside_iptables(name: &str, listed: &Table, printed: &Table) {
+    for (a, b) in listed.chains.iter().zip(&printed.chains) {
+        assert_eq!((&a.name, &a.base), (&b.name, &b.base), "{name}");
+        for (a, b) in a.rules.iter().zip(&b.rules) {
+            let same = |(a, b): (&Statement, &Statement)| match a {
+                Statement::Xt { .. } => !matches!(b, Statement::Other(_)),
+                _ => a == b,
+            };
+            let mut pairs = a.statements.iter().zip(&b.statements);
+            assert!(pairs.all(same), "{name}: {a:?} {b:?}");
+            assert_eq!(a.statements.len(), b.statements.len(), "{name}: {b:?}");
+        }
+    }
+}
+
+/// What nft 1.0.6 printed, in both forms, of a ruleset made to hold every statement that node software is known to use.
+#[test]
+fn the_text_of_other_software_gives_what_its_json_gives() {
+    let dir = crate::support::root().join("testdata/nftables");
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    let (listed, printed) = (
+        json(&read("forms.json")).unwrap(),
+        text(&read("forms.txt")).unwrap(),
+    );
+    assert_eq!(listed.tables.len(), printed.tables.len());
+    for (listed, printed) in listed.tables.iter().zip(&printed.tables) {
+        let (listed, printed) = (comparable(listed), comparable(printed));
+        for (a, b) in listed.chains.iter().zip(&printed.chains) {
+            for (a, b) in a.rules.iter().zip(&b.rules) {
+                let kinds = |rule: &Rule| rule.statements.iter().map(kind).collect::<Vec<_>>();
+                assert_eq!(kinds(a), kinds(b));
+                assert_eq!(a.comment, b.comment);
+            }
+            assert_eq!((&a.name, &a.base), (&b.name, &b.base));
+            assert_eq!(a.rules.len(), b.rules.len());
+        }
+        assert_eq!(listed.sets, printed.sets);
+    }
+}
+
+/// Returns `statement` to compare: of what the model does not have, only what it is called is the same in both forms.
+fn kind(statement: &Statement) -> Statement {
+    let name = |value: &serde_json::Value| match value {
+        serde_json::Value::Object(object) => object.keys().next().cloned().unwrap_or_default(),
+        _ => String::new(),
+    };
+    let part = |expr: &Expr| match expr {
+        Expr::Other(value) => Expr::Word(name(value)),
+        // `fib saddr oif 0`: a word in the JSON.
+        Expr::Word(word) if word == "0" => Expr::Number(0),
+        other => other.clone(),
+    };
+    match statement {
+        Statement::Other(value) => Statement::Other(name(value).into()),
+        Statement::Match { left, op, right } => Statement::Match {
+            left: part(left),
+            op: op.clone(),
+            right: part(right),
+        },
+        Statement::Vmap { key, data } => Statement::Vmap {
+            key: part(key),
+            data: data.clone(),
+        },
+        Statement::Mangle { key, value } => Statement::Mangle {
+            key: part(key),
+            value: value.clone(),
+        },
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn text_that_is_cut_or_is_not_a_ruleset_is_a_gap() {
+    let cut = text("table ip a {\n\tchain b {\n\t\taccept\n");
+    let why = "the text ends within chain b; was it cut short?".to_owned();
+    assert_eq!(cut, Err(Gap::Failed(Item::NftText, why)));
+    let cut = text("table ip a {\n\tset s {\n\t\telements = { 10.0.0.1,\n");
+    let why = "the text ends within the braces of line 3; was it cut short?".to_owned();
+    assert_eq!(cut, Err(Gap::Failed(Item::NftText, why)));
+    let foreign = text("Error: syntax error\n").unwrap_err();
+    assert!(foreign.to_string().contains("line 1"), "{foreign}");
+    assert_eq!(text(""), Ok(Ruleset::default()));
+}
+
+#[test]
+fn text_of_other_releases_is_read() {
+    let ruleset = text(
+        "# Warning: table ip nat is managed by iptables-nft, do not touch!\n\
+         table ip nat { # handle 1\n\tflags dormant\n\n\
+         \tcounter c {\n\t\tpackets 1 bytes 2\n\t}\n\n\
+         \tset s { # handle 4\n\t\ttypeof ip saddr . tcp dport\n\t\tflags timeout\n\
+         \t\telements = { 10.0.0.1 . 80 timeout 1h30m expires 1m500ms comment \"a, b\",\n\
+         \t\t\t     10.0.0.2 . 81 }\n\t}\n\n\
+         \tchain odd { # handle 2\n\
+         \t\ttype nat hook prerouting priority -100; policy accept;\n\
+         \t\tip daddr 10.0.0.1 frobnicate 5 { a, b } drop comment \"say \"hi\"\" # handle 9\n\
+         \t\tmeta mark set mark or 0x4000\n\
+         \t\tjump {\n\t\t\taccept\n\t\t}\n\
+         \t}\n}\n",
+    )
+    .unwrap();
+    let table = ruleset.table("ip", "nat").unwrap();
+    let set = table.set("s").unwrap();
+    assert_eq!(set.key, ["ipv4_addr", "inet_service"]);
+    let first = &set.elements[0];
+    assert_eq!((first.timeout, first.expires), (Some(5400), Some(60)));
+    assert_eq!(first.comment.as_deref(), Some("a, b"));
+    assert_eq!(set.elements.len(), 2);
+    let rules = &table.chain("odd").unwrap().rules;
+    assert_eq!(rules.len(), 3);
+    assert_eq!(rules[0].handle, Some(9));
+    assert_eq!(rules[0].comment.as_deref(), Some("say \"hi\""));
+    let kept = serde_json::json!({ "frobnicate": "frobnicate 5 { a, b }" });
+    assert_eq!(rules[0].statements[1], Statement::Other(kept));
+    assert_eq!(rules[0].statements[2], Statement::Verdict(Verdict::Drop));
+    assert!(
+        matches!(&rules[1].statements[0], Statement::Mangle { value: Expr::Bits { op, .. }, .. } if op == "|")
+    );
+    assert!(matches!(&rules[2].statements[0], Statement::Other(_)));
 }

@@ -1,9 +1,10 @@
-//! `nft -j` output to a [`Ruleset`].
+//! `nft -j` output to a [`Ruleset`]; the text that nft prints without `-j` is read in `text`.
 //!
 //! What nft 0.9 to 1.1 print is read. A statement or value that the model does not have is kept as listed; an object
 //! that lacks what makes it one, such as a rule without a chain, is an error that names it.
 
 mod expr;
+mod text;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,6 +15,8 @@ use serde_json::{Map, Value};
 
 use super::model::{Base, Chain, Element, Rule, Ruleset, Set, Table};
 use crate::evidence::{Gap, Item};
+
+pub use text::text;
 
 /// Reads `nft -j list ruleset`.
 pub fn json(text: &str) -> Result<Ruleset, Gap> {
@@ -233,11 +236,17 @@ fn set(object: &mut Map<String, Value>, kind: &str) -> Result<Set, String> {
         name,
         comment: take_text(object, "comment"),
         key: take_words(object, "type"),
-        data: (kind == "map").then(|| take_words(object, "map")),
+        data: (kind == "map").then(|| data_types(&take_words(object, "map"))),
         flags: take_words(object, "flags"),
         timeout: object.get("timeout").and_then(Value::as_u64),
         elements,
     })
+}
+
+/// Returns the types of a map's data, of which nft joins several to one word.
+fn data_types(words: &[String]) -> Vec<String> {
+    let parts = words.iter().flat_map(|word| word.split(" . "));
+    parts.map(str::to_owned).collect()
 }
 
 /// Reads `KEY`, `[KEY, DATUM]`, and either with `{"elem": {"val": KEY, …}}` for the key.

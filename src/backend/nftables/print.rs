@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 use super::model::{Chain, Datum, Element, Expr, NatKind, Rule, Set, Statement, Table, Verdict};
 
 /// Returns `rule` as text, with its comment.
@@ -178,7 +180,7 @@ pub fn statement(statement: &Statement) -> String {
             )
         }
         Statement::Xt { kind, name } => format!("xt {kind} {name}"),
-        Statement::Other(value) => value.to_string(),
+        Statement::Other(value) => other(value),
     }
 }
 
@@ -245,6 +247,17 @@ fn with_flags(mut text: String, flags: &[String]) -> String {
     text
 }
 
+/// Returns what the model has no words for as it was listed: what nft printed as text is that text.
+fn other(value: &Value) -> String {
+    let text = match value {
+        Value::Object(object) if object.len() == 1 => {
+            object.values().next().and_then(Value::as_str)
+        }
+        value => value.as_str(),
+    };
+    text.map_or_else(|| value.to_string(), str::to_owned)
+}
+
 /// Returns `expr` as text.
 pub fn expr(of: &Expr) -> String {
     match of {
@@ -299,7 +312,7 @@ pub fn expr(of: &Expr) -> String {
         Expr::Named(name) => format!("@{}", name.trim_start_matches('@')),
         Expr::Bits { op, left, right } => format!("{} {op} {}", expr(left), expr(right)),
         Expr::Any => "*".to_owned(),
-        Expr::Other(value) => value.to_string(),
+        Expr::Other(value) => other(value),
     }
 }
 

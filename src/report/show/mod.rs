@@ -53,6 +53,7 @@ const CONTEXT: &[Item] = &[
     Item::Iptables4,
     Item::Iptables6,
     Item::Nft,
+    Item::NftText,
 ];
 
 impl View {

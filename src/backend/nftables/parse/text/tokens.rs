@@ -1,0 +1,153 @@
+//! The words of a rule or of a list of elements.
+
+/// A piece of the text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Token<'t> {
+    /// Anything between blanks.
+    Word(&'t str),
+    /// What stands between quotes.
+    Quoted(&'t str),
+    /// A brace, parenthesis, comma or semicolon.
+    Mark(&'static str),
+    /// Nothing, where a statement should be: nft prints so what it leaves out of iptables' rules.
+    Nothing,
+}
+
+/// The pieces of a text, and how far they are read.
+pub(super) struct Tokens<'t> {
+    text: &'t str,
+    /// Each with where it starts and ends.
+    all: Vec<(Token<'t>, usize, usize)>,
+    at: usize,
+}
+
+impl<'t> Tokens<'t> {
+    /// Cuts `text` into pieces.
+    pub(super) fn new(text: &'t str) -> Self {
+        let mut all = Vec::new();
+        let bytes = text.as_bytes();
+        let (mut at, mut depth) = (0, 0_u32);
+        // A blank that no word stands before is one too many.
+        let mut blank = true;
+        while at < bytes.len() {
+            let start = at;
+            let byte = bytes[at];
+            at += 1;
+            let token = match byte {
+                b' ' if blank && depth == 0 => Token::Nothing,
+                b' ' => {
+                    blank = true;
+                    continue;
+                }
+                b'\t' | b'\n' | b'\r' => continue,
+                b'"' => {
+                    let end = text[at..].find('"').map_or(bytes.len(), |end| at + end);
+                    let inner = &text[at..end];
+                    at = (end + 1).min(bytes.len());
+                    Token::Quoted(inner)
+                }
+                _ => {
+                    if let Some(mark) = mark(byte) {
+                        match byte {
+                            b'{' => depth += 1,
+                            b'}' => depth = depth.saturating_sub(1),
+                            _ => {}
+                        }
+                        Token::Mark(mark)
+                    } else {
+                        let ends = |&byte: &u8| {
+                            byte.is_ascii_whitespace() || byte == b'"' || mark(byte).is_some()
+                        };
+                        let rest = &bytes[at..];
+                        at += rest.iter().position(ends).unwrap_or(rest.len());
+                        Token::Word(&text[start..at])
+                    }
+                }
+            };
+            blank = token == Token::Nothing;
+            all.push((token, start, at));
+        }
+        if blank && !all.is_empty() && text.ends_with(' ') {
+            all.push((Token::Nothing, at, at));
+        }
+        Self { text, all, at: 0 }
+    }
+
+    /// Returns the next piece without taking it.
+    pub(super) fn peek(&self) -> Option<Token<'t>> {
+        self.ahead(0)
+    }
+
+    /// Returns the piece `by` places behind the next.
+    pub(super) fn ahead(&self, by: usize) -> Option<Token<'t>> {
+        self.all.get(self.at + by).map(|&(token, ..)| token)
+    }
+
+    /// Takes the next piece.
+    pub(super) fn next(&mut self) -> Option<Token<'t>> {
+        let next = self.peek()?;
+        self.at += 1;
+        Some(next)
+    }
+
+    /// Returns the next piece if it is a word.
+    pub(super) fn peek_word(&self) -> Option<&'t str> {
+        match self.peek() {
+            Some(Token::Word(word)) => Some(word),
+            _ => None,
+        }
+    }
+
+    /// Takes the next piece if it is a word.
+    pub(super) fn word(&mut self) -> Option<&'t str> {
+        let word = self.peek_word()?;
+        self.at += 1;
+        Some(word)
+    }
+
+    /// Takes the next piece if it is this word.
+    pub(super) fn take(&mut self, word: &str) -> bool {
+        let is = self.peek_word() == Some(word);
+        self.at += usize::from(is);
+        is
+    }
+
+    /// Takes the next piece if it is this mark.
+    pub(super) fn take_mark(&mut self, mark: &str) -> bool {
+        let is = matches!(self.peek(), Some(Token::Mark(is)) if is == mark);
+        self.at += usize::from(is);
+        is
+    }
+
+    /// Returns where reading is, to come back to.
+    pub(super) fn place(&self) -> usize {
+        self.at
+    }
+
+    /// Goes back to `place`.
+    pub(super) fn back_to(&mut self, place: usize) {
+        self.at = place;
+    }
+
+    /// Returns the text from `place` to where reading is.
+    pub(super) fn since(&self, place: usize) -> &'t str {
+        match (self.all.get(place), self.at.checked_sub(1)) {
+            (Some(&(_, start, _)), Some(last)) if last >= place => {
+                &self.text[start..self.all[last].2]
+            }
+            _ => "",
+        }
+    }
+}
+
+fn mark(byte: u8) -> Option<&'static str> {
+    Some(match byte {
+        b'{' => "{",
+        b'}' => "}",
+        b'(' => "(",
+        b')' => ")",
+        b',' => ",",
+        b';' => ";",
+        _ => return None,
+    })
+}
