@@ -16,4 +16,5 @@ mod kernel {
     mod script;
     mod sockets;
     mod tools;
+    mod trace;
 }

@@ -1,0 +1,297 @@
+//! Compares what kpx says with what the kernel does.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use kpx::evidence::{Evidence, Item};
+use kpx::net::{Family, Proto};
+use kpx::node::NodeSnapshot;
+use kpx::trace::{Flow, Outcome, Verdict, World};
+
+use super::network::{Network, Source};
+use super::recording::{Recording, Target};
+use super::send::{Order, Seen, Sender, Sent};
+
+/// What a live trace looks at.
+const ITEMS: &[Item] = &[
+    Item::IptablesVersion,
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+    Item::Nft,
+    Item::Ipset,
+    Item::Ipvs,
+    Item::Addresses,
+    Item::Links,
+    Item::Routes,
+    Item::Rules,
+    Item::Sysctl,
+];
+
+/// An outcome of this probability must be seen.
+const LIKELY: f64 = 0.2;
+
+/// The odds that one outcome of one flow is missed by chance. A run has some 10,000 of them.
+const MISSED: f64 = 1e-14;
+
+/// Judges one ruleset.
+pub(crate) struct Judge<'n> {
+    name: String,
+    network: &'n Network,
+    evidence: Evidence,
+    targets: Vec<Target>,
+    /// Whether the kernel takes turns, so that few connections see every backend.
+    turns: bool,
+}
+
+/// How a packet ends, in words both sides share.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Fate {
+    Through(SocketAddr),
+    Reject,
+    Drop,
+}
+
+impl<'n> Judge<'n> {
+    pub(crate) async fn new(name: String, recording: &Recording, network: &'n Network) -> Self {
+        Self {
+            name,
+            network,
+            evidence: network.node.collect(ITEMS).await,
+            targets: recording.targets(),
+            turns: false,
+        }
+    }
+
+    /// Judges every flow, all of which must agree; returns how many there are.
+    pub(crate) fn agree(&self) -> usize {
+        let (flows, wrong) = self.differences();
+        assert!(
+            wrong.is_empty(),
+            "{}: kpx and the kernel disagree about {} of {flows} flows:\n{}",
+            self.name,
+            wrong.len(),
+            wrong.join("\n")
+        );
+        flows
+    }
+
+    /// Returns how many flows there are, and what is said of those that kpx and the kernel disagree about.
+    pub(crate) fn differences(&self) -> (usize, Vec<String>) {
+        let snapshot = NodeSnapshot::new(&self.evidence);
+        let worlds = Family::BOTH.map(|family| World::whole(&snapshot, family));
+        let mut said = Vec::new();
+        let mut orders = Vec::new();
+        for target in &self.targets {
+            let world = &worlds[usize::from(target.addr.is_ipv6())];
+            for source in self.network.sources(target) {
+                let mut order = Order {
+                    source,
+                    target: target.clone(),
+                    count: 0,
+                };
+                let outcomes = world.walk(&flow(&order)).unwrap();
+                order.count = self.count(&outcomes);
+                orders.push(order);
+                said.push(outcomes);
+            }
+        }
+        let sent = Sender::new(self.network).send(&orders);
+        let mut wrong = Vec::new();
+        for ((order, outcomes), sent) in orders.iter().zip(&said).zip(&sent) {
+            let complaints = compare(order, outcomes, sent);
+            if !complaints.is_empty() {
+                wrong.push(format!("{}: {}", shown(order), complaints.join("\n    ")));
+            }
+        }
+        (orders.len(), wrong)
+    }
+
+    /// How often the kernel takes each way of one flow must be what kpx says.
+    pub(crate) fn frequencies(&self, source: Source, target: &str, proto: Proto) {
+        const CONNECTIONS: u32 = 3000;
+        let snapshot = NodeSnapshot::new(&self.evidence);
+        let to: SocketAddr = target.parse().unwrap();
+        let target = self
+            .targets
+            .iter()
+            .find(|t| (t.addr, t.port, t.proto) == (to.ip(), to.port(), proto));
+        let order = Order {
+            source,
+            target: target.unwrap().clone(),
+            count: CONNECTIONS as usize,
+        };
+        let world = World::whole(&snapshot, Family::of(to.ip()));
+        let said = fates(&world.walk(&flow(&order)).unwrap());
+        assert!(said.len() > 1, "{}", shown(&order));
+        let sent = Sender::new(self.network).send(&[order]);
+        let mut seen: BTreeMap<Fate, u32> = BTreeMap::new();
+        for sent in &sent[0] {
+            *seen.entry(fate(sent)).or_default() += 1;
+        }
+        let chi: f64 = said
+            .iter()
+            .map(|(fate, (chance, _))| {
+                let expected = chance * f64::from(CONNECTIONS);
+                let times = f64::from(seen.get(fate).copied().unwrap_or(0));
+                (times - expected).powi(2) / expected
+            })
+            .sum();
+        // Above this by chance once in 10^10 with up to four degrees of freedom.
+        assert!(chi < 52.0, "{}: {chi:.1}: {said:?} {seen:?}", self.name);
+    }
+
+    /// How many connections it takes to see every likely outcome.
+    fn count(&self, outcomes: &[Outcome]) -> usize {
+        if self.turns {
+            return 3 * outcomes.len().max(2);
+        }
+        let likely = fates(outcomes).into_values().map(|(chance, _)| chance);
+        let least = likely
+            .filter(|chance| *chance >= LIKELY)
+            .fold(1.0, f64::min);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and some hundreds"
+        )]
+        let count = (MISSED.ln() / (1.0 - least).max(1e-9).ln()).ceil() as usize;
+        count.max(8)
+    }
+}
+
+fn flow(order: &Order) -> Flow {
+    Flow {
+        entry: order.source.entry(),
+        source: order.source.addr,
+        destination: order.target.addr,
+        port: order.target.port,
+        proto: order.target.proto,
+        established: false,
+    }
+}
+
+fn fate(sent: &Sent) -> Fate {
+    match sent.seen {
+        Seen::Through { to, .. } => Fate::Through(to),
+        Seen::Reject => Fate::Reject,
+        Seen::Drop => Fate::Drop,
+    }
+}
+
+/// The ways kpx sees: how likely each is, and whether the source is rewritten, and to what.
+fn fates(outcomes: &[Outcome]) -> BTreeMap<Fate, (f64, Vec<(bool, IpAddr)>)> {
+    let mut fates: BTreeMap<_, (f64, Vec<_>)> = BTreeMap::new();
+    for outcome in outcomes {
+        let fate = match outcome.verdict {
+            Verdict::Reject => Fate::Reject,
+            Verdict::Drop => Fate::Drop,
+            _ => Fate::Through(SocketAddr::from(outcome.destination)),
+        };
+        let entry = fates.entry(fate).or_default();
+        entry.0 += outcome.probability;
+        entry.1.push((outcome.masquerade, outcome.source));
+    }
+    fates
+}
+
+fn compare(order: &Order, outcomes: &[Outcome], sent: &[Sent]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let original = SocketAddr::new(order.target.addr, order.target.port);
+    for outcome in outcomes {
+        if outcome.verdict == Verdict::Unknown || !outcome.when.is_empty() {
+            complaints.push(format!("not known: {} {:?}", outcome.reason, outcome.when));
+        }
+        let to = SocketAddr::from(outcome.destination);
+        if outcome.verdict == Verdict::Deliver && to == original
+            || matches!(outcome.verdict, Verdict::Local | Verdict::Unmatched) && to != original
+        {
+            complaints.push(format!("{:?} to {to}", outcome.verdict));
+        }
+    }
+    let said = fates(outcomes);
+    let mut seen: BTreeMap<Fate, (usize, Vec<(SocketAddr, SocketAddr)>)> = BTreeMap::new();
+    for sent in sent {
+        let sources = match sent.seen {
+            Seen::Through { source, .. } => Some((sent.from, source)),
+            Seen::Reject | Seen::Drop => None,
+        };
+        let entry = seen.entry(fate(sent)).or_default();
+        entry.0 += 1;
+        entry.1.extend(sources);
+    }
+    for (fate, (times, _)) in &seen {
+        if !said.contains_key(fate) {
+            complaints.push(format!("the kernel: {fate:?} ({times} of {})", sent.len()));
+        }
+    }
+    for (fate, (chance, _)) in &said {
+        let must = *chance >= LIKELY && !order.target.sticky;
+        if !seen.contains_key(fate) && (must || seen.is_empty()) {
+            complaints.push(format!(
+                "kpx: {fate:?} ({:.0}%), never seen in {}",
+                chance * 100.0,
+                sent.len()
+            ));
+        }
+    }
+    for (fate, (_, sources)) in &seen {
+        let Some((_, expected)) = said.get(fate) else {
+            continue;
+        };
+        // A rewritten source may keep its address, and by chance its port. One that is kept gets another port where
+        // its own is taken, by chance.
+        let changed = sources.iter().filter(|(from, now)| from != now).count();
+        let rewritten = 2 * changed > sources.len();
+        let expects = |want| expected.iter().any(|(masquerade, _)| *masquerade == want);
+        if rewritten && !expects(true) || !rewritten && !expects(false) && !sources.is_empty() {
+            complaints.push(format!(
+                "{fate:?}: the source is {}, {:?}, {expected:?}",
+                if rewritten { "rewritten" } else { "kept" },
+                sources.first()
+            ));
+        }
+        if let Some((from, now)) = sources
+            .iter()
+            .find(|(_, now)| !expected.iter().any(|(_, e)| *e == now.ip()))
+        {
+            complaints.push(format!(
+                "{fate:?}: source {from} became {now}, kpx says {expected:?}"
+            ));
+        }
+    }
+    if let (Some(sent), Some(outcome)) = (sent.first(), outcomes.first())
+        && sent.from.ip() != outcome.sent_from
+    {
+        complaints.push(format!(
+            "sent from {}, kpx says {}",
+            sent.from.ip(),
+            outcome.sent_from
+        ));
+    }
+    if complaints.is_empty() {
+        return complaints;
+    }
+    for outcome in outcomes.iter().take(3) {
+        complaints.push(format!(
+            "  kpx: {:?} {:.2} to {:?} from {} because {}",
+            outcome.verdict,
+            outcome.probability,
+            outcome.destination,
+            outcome.source,
+            outcome.reason
+        ));
+    }
+    complaints
+}
+
+fn shown(order: &Order) -> String {
+    let source = order.source;
+    let from = source.addr.map(|a| format!(" {a}")).unwrap_or_default();
+    let to = SocketAddr::new(order.target.addr, order.target.port);
+    let proto: Proto = order.target.proto;
+    format!("{:?}{from} to {to}/{proto}", source.place)
+}

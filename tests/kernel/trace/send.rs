@@ -1,0 +1,291 @@
+//! Sends first packets of connections, and finds out what became of each.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kpx::net::Proto;
+use kpx::node::conntrack;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::network::{Network, Place, Source};
+use super::recording::Target;
+
+/// Source ports: above those of Services and NodePorts.
+const PORTS: std::ops::Range<u16> = 33_000..65_000;
+
+/// TCP asks again after a second; by then all must be over, or a dropped request may get through after all.
+const PATIENCE: Duration = Duration::from_millis(900);
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Seen {
+    /// Got through: its last destination, and its last source.
+    Through { to: SocketAddr, source: SocketAddr },
+    /// Refused with an answer.
+    Reject,
+    /// Never seen again.
+    Drop,
+}
+
+/// A packet that was sent, and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) from: SocketAddr,
+    pub(crate) seen: Seen,
+}
+
+/// Packets to send: as many connections as `count` says.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) source: Source,
+    pub(crate) target: Target,
+    pub(crate) count: usize,
+}
+
+struct Connection {
+    order: usize,
+    from: SocketAddr,
+    socket: Socket,
+    error: Option<io::Error>,
+}
+
+/// Sends what is ordered; returns what became of it, in the same order.
+pub(crate) struct Sender<'n> {
+    network: &'n Network,
+    port: u16,
+    most: usize,
+}
+
+impl<'n> Sender<'n> {
+    pub(crate) fn new(network: &'n Network) -> Self {
+        Self {
+            network,
+            port: PORTS.start,
+            most: 1000,
+        }
+    }
+
+    pub(crate) fn send(&mut self, orders: &[Order]) -> Vec<Vec<Sent>> {
+        let mut results = vec![Vec::new(); orders.len()];
+        // One piece of work is one connection; a batch of them is sent, and looked at before TCP gets impatient.
+        let mut work: Vec<usize> = Vec::new();
+        for (index, order) in orders.iter().enumerate() {
+            work.extend(std::iter::repeat_n(index, order.count));
+        }
+        let mut rest = work.as_slice();
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(rest.len().min(self.most));
+            if let Some(sent) = self.batch(orders, batch) {
+                for (index, sent) in sent {
+                    results[index].push(sent);
+                }
+                rest = later;
+            } else {
+                assert!(
+                    self.most > 1,
+                    "this machine is too slow to tell what happens to a packet"
+                );
+                self.most /= 2;
+            }
+        }
+        results
+    }
+
+    /// Sends one batch; `None` if that took too long.
+    fn batch(&mut self, orders: &[Order], batch: &[usize]) -> Option<Vec<(usize, Sent)>> {
+        self.flush();
+        let mut places: Vec<Place> = batch.iter().map(|i| orders[*i].source.place).collect();
+        places.sort_unstable();
+        places.dedup();
+        let begin = Instant::now();
+        let mut connections = Vec::new();
+        for place in places {
+            let port = &mut self.port;
+            let opened = self.network.at(place).inside(|| {
+                let here = batch.iter().filter(|i| orders[**i].source.place == place);
+                let open = here.map(|&index| {
+                    *port = if *port + 1 < PORTS.end {
+                        *port + 1
+                    } else {
+                        PORTS.start
+                    };
+                    connect(index, &orders[index], *port)
+                });
+                open.collect::<Vec<_>>()
+            });
+            connections.extend(opened);
+        }
+        // Refusals come back at once, in the same processor's queue; this is for those of another one.
+        thread::sleep(Duration::from_millis(10));
+        let tracked = self.tracked();
+        let got = self.network.drain();
+        if begin.elapsed() > PATIENCE {
+            return None;
+        }
+        let seen = connections.into_iter().map(|connection| {
+            let order = &orders[connection.order];
+            let sent = Sent {
+                from: connection.from,
+                seen: seen(&connection, order, &tracked, &got),
+            };
+            (connection.order, sent)
+        });
+        Some(seen.collect())
+    }
+
+    fn flush(&self) {
+        self.network.drain();
+        self.network.node.run("conntrack -F -f ipv4");
+        self.network.node.run("conntrack -F -f ipv6");
+    }
+
+    fn tracked(&self) -> HashMap<Key, conntrack::Entry> {
+        let mut tracked = HashMap::new();
+        for family in ["ipv4", "ipv6"] {
+            let text = self.network.node.run(&format!("conntrack -L -f {family}"));
+            for entry in conntrack::parse(&text).unwrap().entries {
+                let original = entry.original;
+                tracked.insert(
+                    (entry.proto.number(), original.source, original.destination),
+                    entry,
+                );
+            }
+        }
+        tracked
+    }
+}
+
+type Key = (u8, SocketAddr, SocketAddr);
+
+fn seen(
+    connection: &Connection,
+    order: &Order,
+    tracked: &HashMap<Key, conntrack::Entry>,
+    got: &HashSet<SocketAddr>,
+) -> Seen {
+    let to = SocketAddr::new(order.target.addr, order.target.port);
+    let key = (order.target.proto.number(), connection.from, to);
+    let late = connection.socket.take_error().unwrap();
+    match late.as_ref().or(connection.error.as_ref()) {
+        None => {}
+        // What OUTPUT drops without an answer.
+        Some(error) if error.kind() == io::ErrorKind::PermissionDenied => return Seen::Drop,
+        Some(_) => return Seen::Reject,
+    }
+    let Some(entry) = tracked.get(&key) else {
+        return Seen::Drop;
+    };
+    let (to, source) = (entry.reply.source, entry.reply.destination);
+    // What the node sends to itself is tracked once it leaves, and may be dropped when it comes in.
+    let arrived = match order.target.proto {
+        Proto::Tcp => !entry.unreplied,
+        _ => got.contains(&source),
+    };
+    if NODE.contains(&to.ip().to_string().as_str()) && !arrived {
+        return Seen::Drop;
+    }
+    Seen::Through { to, source }
+}
+
+/// The node's own addresses.
+const NODE: &[&str] = &[
+    "127.0.0.1",
+    "10.0.2.15",
+    "10.0.2.115",
+    "10.244.1.1",
+    "::1",
+    "fd00:10:0:2::15",
+    "fd00:10:244:1::1",
+];
+
+fn connect(index: usize, order: &Order, port: u16) -> Connection {
+    let to = SocketAddr::new(order.target.addr, order.target.port);
+    let any = match to {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let from = SocketAddr::new(order.source.addr.unwrap_or(any), port);
+    let domain = Domain::for_address(to);
+    let (kind, proto) = match order.target.proto {
+        Proto::Tcp => (Type::STREAM, Protocol::TCP),
+        Proto::Udp => (Type::DGRAM, Protocol::UDP),
+        // The kernel may not have SCTP, but it tracks and translates it.
+        Proto::Sctp => (Type::RAW, Protocol::from(132)),
+        other => panic!("{other}"),
+    };
+    let socket = Socket::new(domain, kind, Some(proto)).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let raw = order.target.proto == Proto::Sctp;
+    if order.target.proto == Proto::Tcp {
+        // Closed with a reset, without TIME_WAIT.
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
+        socket.set_reuse_address(true).unwrap();
+    }
+    let bound = if raw {
+        SocketAddr::new(from.ip(), 0)
+    } else {
+        from
+    };
+    socket
+        .bind(&bound.into())
+        .unwrap_or_else(|e| panic!("{from}: {e}"));
+    let begun = if raw {
+        let to = SocketAddr::new(to.ip(), 0);
+        socket
+            .connect(&to.into())
+            .and_then(|()| socket.send(&sctp_init(port, order.target.port)).map(drop))
+    } else if order.target.proto == Proto::Udp {
+        socket
+            .connect(&to.into())
+            .and_then(|()| socket.send(b"?").map(drop))
+    } else {
+        socket.connect(&to.into())
+    };
+    let local = socket.local_addr().ok().and_then(|a| a.as_socket());
+    let local = local.map_or(from, |local| SocketAddr::new(local.ip(), port));
+    let error = begun
+        .err()
+        .filter(|e| e.raw_os_error() != Some(EINPROGRESS));
+    Connection {
+        order: index,
+        from: local,
+        socket,
+        error,
+    }
+}
+
+const EINPROGRESS: i32 = 115;
+
+/// The INIT chunk that an SCTP association begins with.
+fn sctp_init(from: u16, to: u16) -> Vec<u8> {
+    let mut packet = Vec::new();
+    packet.extend(from.to_be_bytes());
+    packet.extend(to.to_be_bytes());
+    packet.extend([0; 8]);
+    packet.extend([1, 0, 0, 20]);
+    packet.extend(7u32.to_be_bytes());
+    packet.extend(65536u32.to_be_bytes());
+    packet.extend([0, 1, 0, 1]);
+    packet.extend(1u32.to_be_bytes());
+    let sum = crc32c(&packet);
+    packet[8..12].copy_from_slice(&sum.to_le_bytes());
+    packet
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 {
+                crc >> 1 ^ 0x82f6_3b78
+            } else {
+                crc >> 1
+            };
+        }
+    }
+    !crc
+}
