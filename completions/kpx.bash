@@ -636,7 +636,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__trace)
-            opts="-o -q -v -h --source --protocol --established --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --source --protocol --established --as --probe --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -648,6 +648,10 @@ _kpx() {
                     ;;
                 --protocol)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as)
+                    COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
                     return 0
                     ;;
                 --from)

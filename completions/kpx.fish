@@ -180,6 +180,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -s v -l verbose -d 'Say mo
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Where from: an address, a pod of this node, host, or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'The protocol, where the target leaves it open' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l as -d 'Trace over what kube-proxy would program in this mode, instead of what is there' -r -f -a "iptables\t'Chains of KUBE-* rules'
+ipvs\t'Virtual servers, sets and a few rules'
+nftables\t'The nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -198,6 +201,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'How long one external read may take' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a packet of a connection that is already there: nat is not asked again'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l probe -d 'Open one real connection from this host, and say which backend took it'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Say less'

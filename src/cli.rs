@@ -209,8 +209,10 @@ pub enum Command {
     /// Show the way a packet takes through the rules, and where it ends
     ///
     /// Follows the first packet of a new connection through every hook, as the kernel does: iptables of both back ends,
-    /// nftables, IPVS and routing, other software's rules too. Sends nothing, and changes nothing. Without --source it
-    /// is traced from a pod, from the host and from outside.
+    /// nftables, IPVS and routing, other software's rules too. Without --source it is traced from a pod, from the host
+    /// and from outside. Changes nothing, and sends nothing unless --probe asks for it.
+    ///
+    /// Further formats: mermaid, dot.
     #[command(after_help = TRACE_EXAMPLES, after_long_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
 
@@ -270,7 +272,9 @@ Examples:
   kpx trace 10.97.54.248:80                    from a pod, the host and outside
   kpx trace default/nginx-svc --source host    a Service by name, from this node
   kpx trace nodeport:31082 --source external   a NodePort, from outside
-  kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full";
+  kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full
+  kpx trace default/nginx-svc --as nftables    in another mode
+  kpx trace default/nginx-svc --probe          with one real connection";
 
 const DIFF_EXAMPLES: &str = "\
 Examples:
@@ -296,6 +300,14 @@ pub struct TraceArgs {
     /// Trace a packet of a connection that is already there: nat is not asked again
     #[arg(long, env = "KPX_ESTABLISHED")]
     pub established: bool,
+
+    /// Trace over what kube-proxy would program in this mode, instead of what is there
+    #[arg(long = "as", value_enum, value_name = "MODE", env = "KPX_AS")]
+    pub assumed: Option<ModeArg>,
+
+    /// Open one real connection from this host, and say which backend took it
+    #[arg(long, conflicts_with_all = ["assumed", "established"], env = "KPX_PROBE")]
+    pub probe: bool,
 }
 
 /// Reads a protocol that has ports.

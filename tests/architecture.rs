@@ -17,7 +17,10 @@ const MAY_USE: &[(&str, &str)] = &[
     ("node", "backend cluster desired evidence net"),
     ("owner", "backend cluster evidence net node"),
     ("diff", "backend desired evidence net node owner"),
-    ("trace", "backend cluster desired evidence net node owner"),
+    (
+        "trace",
+        "backend cluster desired diff evidence net node owner",
+    ),
     (
         "check",
         "backend cluster desired diff evidence net node owner trace",

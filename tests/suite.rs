@@ -17,3 +17,4 @@ mod render;
 mod show;
 mod snapshot;
 mod support;
+mod trace;

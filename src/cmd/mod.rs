@@ -6,6 +6,7 @@ mod explain;
 mod failure;
 mod man;
 mod output;
+mod probe;
 mod render;
 mod show;
 mod snapshot;
@@ -30,7 +31,7 @@ use crate::net::Family;
 use crate::render::Progress;
 use crate::report::{CLEAN, FAILED, USAGE};
 use failure::{Failure, Hint as _, Verbosity};
-use output::finish;
+use output::{finish, finish_as};
 use terminal::Terminal;
 
 /// The streams and terminal facts a command may use.
@@ -139,7 +140,7 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
         Command::Show(args) => finish(global, io, &show::run(global, io, args).await?),
         Command::Trace(args) => {
             let report = trace::run(global, io, args).await?;
-            finish(global, io, &report)
+            finish_as(global, io, &report, trace::FORMATS)
         }
         Command::Completions { shell } => {
             // clap_complete panics when a write fails.

@@ -13,6 +13,7 @@ pub(super) type Extra<R> = (&'static str, fn(&R, Style) -> String);
 pub(super) fn check(cli: &Cli) -> Result<(), Failure> {
     let extra: &[&str] = match &cli.command {
         Command::Doctor(args) if !args.list => &["short", "junit", "prom"],
+        Command::Trace(_) => &["mermaid", "dot"],
         // Anything is a path.
         Command::Snapshot(_) => return Ok(()),
         _ => &[],

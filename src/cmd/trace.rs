@@ -7,19 +7,22 @@ use color_eyre::eyre::eyre;
 use futures_util::future::join_all;
 
 use super::failure::{Failure, Hint as _};
-use super::{Io, families, gather, options};
+use super::output::Extra;
+use super::{Io, families, gather, mode, options, probe};
 use crate::backend::Mode;
 use crate::backend::iptables::listing;
 use crate::cli::{Global, TraceArgs};
+use crate::diff;
 use crate::evidence::Item;
 use crate::host::{self, ChainReader};
 use crate::net::{Family, Proto};
 use crate::node::{NodeSnapshot, Store};
-use crate::owner::Owners;
-use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport};
+use crate::owner::{self, Owners, Port};
+use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
+use crate::trace::odd;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{self, Found, Target};
-use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World, notes};
+use crate::trace::{self, Assumed, Chains, Entry, Flow, Need, Outcome, Rules, World, notes};
 
 /// Everything a trace looks at, beside the rules of iptables.
 const NEEDS: &[Item] = &[
@@ -59,18 +62,41 @@ const RULES: &[Item] = &[
     Item::IptablesNft6,
 ];
 
+/// What a trace can be printed as, beside the usual.
+pub(super) const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
+
 pub(super) async fn run(
     global: &Global,
     io: &Io<'_>,
     args: &TraceArgs,
 ) -> Result<TraceReport, Failure> {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
+    if args.probe {
+        probe::check(global, args)?;
+    }
+    let assumed = args.assumed.map(mode);
     // Live, the rules are read chain by chain, as the walk asks for them.
-    let whole = global.from.is_some();
-    let rules = if whole { RULES } else { &[] };
-    let items: Vec<Item> = NEEDS.iter().chain(rules).copied().collect();
+    let whole = global.from.is_some() || assumed.is_some();
+    let mut items = NEEDS.to_vec();
+    if whole {
+        items.extend(RULES);
+    }
+    items.extend(assumed.into_iter().flat_map(diff::needs));
+    items.sort();
+    items.dedup();
     let evidence = gather(global, io, &items).await?;
     let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    let other = match assumed {
+        Some(mode) => Some(
+            Assumed::new(&node, mode)
+                .hint("`kpx snapshot -v` says what of the node and its cluster can be read")?,
+        ),
+        None => None,
+    };
+    let node = match &other {
+        Some(other) => other.snapshot().called(global.node.as_deref()),
+        None => node,
+    };
     let owners = Owners::new(&node);
     let family = match families(global).as_slice() {
         [one] => Some(*one),
@@ -81,14 +107,8 @@ pub(super) async fn run(
         .protocol
         .or(found.proto)
         .unwrap_or_else(|| protocol(&owners, found));
-    let sources = chosen(
-        args.source.as_deref(),
-        found.addr,
-        found.port,
-        proto,
-        &node,
-        &owners,
-    )?;
+    let service = service(&node, &owners, found, proto);
+    let sources = chosen(args.source.as_deref(), found.addr, &node, service)?;
     let family = Family::of(found.addr);
     let flows: Vec<_> = sources
         .iter()
@@ -101,12 +121,81 @@ pub(super) async fn run(
     } else {
         live(global, &node, family, &flows).await?
     };
-    let traces = sources
+    // Only the API knows what should be; names out of the rules cannot say that the rules are wrong.
+    let told = service.filter(|_| owners.source == owner::Source::Api && owners.gaps.is_empty());
+    let causes = match told {
+        Some(port) if assumed.is_none() && walks.iter().any(|walk| odd::is_odd(port, walk)) => {
+            why_not(global, io, &node, port, &walks).await?
+        }
+        _ => Vec::new(),
+    };
+    let mut traces: Vec<_> = sources
         .iter()
         .zip(&flows)
-        .zip(walks)
-        .map(|((source, flow), outcomes)| trace(&node, source, flow, &outcomes, &owners));
-    report(&node, &owners, found, proto, traces.collect())
+        .zip(&walks)
+        .map(|((source, flow), outcomes)| {
+            trace(&node, source, flow, outcomes, &owners, service, told)
+        })
+        .collect();
+    if let Some(first) = traces.first_mut() {
+        first.notes.splice(0..0, causes);
+    }
+    let mut report = report(&node, assumed, service, traces)?;
+    if args.probe {
+        let host = sources.iter().position(|s| s.entry == Entry::Host);
+        let ways = host.and_then(|at| walks.get(at));
+        report.probe =
+            Some(probe::run(global, found, proto, ways.map_or(&[], Vec::as_slice)).await?);
+    }
+    Ok(report)
+}
+
+/// Compares the node with what kube-proxy should have written, for a packet that does not go where the API says.
+async fn why_not(
+    global: &Global,
+    io: &Io<'_>,
+    node: &NodeSnapshot<'_>,
+    port: &Port,
+    walks: &[Vec<Outcome>],
+) -> Result<Vec<String>, Failure> {
+    let mode = match node.configured_mode() {
+        Ok(mode) => mode,
+        Err(gap) => return Ok(vec![format!("what should be there is not known: {gap}")]),
+    };
+    let evidence = gather(global, io, &diff::needs(mode)).await?;
+    let whole = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    let compared = match diff::compare(&whole, mode, &families(global)) {
+        Ok(compared) => compared,
+        Err(gap) => return Ok(vec![format!("what should be there is not known: {gap}")]),
+    };
+    let mut causes = Vec::new();
+    for outcomes in walks.iter().filter(|walk| odd::is_odd(port, walk)) {
+        for cause in odd::causes(&compared, port, outcomes) {
+            if !causes.contains(&cause) {
+                causes.push(cause);
+            }
+        }
+    }
+    Ok(causes)
+}
+
+/// Returns the Service port behind the target.
+fn service<'o>(
+    node: &NodeSnapshot<'_>,
+    owners: &'o Owners,
+    found: Found,
+    proto: Proto,
+) -> Option<&'o Port> {
+    let local = || {
+        found.addr.is_loopback()
+            || node
+                .addresses()
+                .is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == found.addr))
+    };
+    let at = owners
+        .at(found.addr, found.port, proto)
+        .map(|(port, _)| port);
+    at.or_else(|| owners.node_port(found.port, proto).filter(|_| local()))
 }
 
 fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow {
@@ -191,12 +280,14 @@ fn find(
     family: Option<Family>,
 ) -> Result<Found, Failure> {
     let name = node.name().ok();
-    let own = node.nodes().ok().and_then(|nodes| {
+    let wanted = family.unwrap_or(Family::V4);
+    let told = node.nodes().ok().and_then(|nodes| {
         let this = nodes
             .iter()
             .find(|n| Some(&n.metadata.name) == name.as_ref())?;
-        target::node_address(this, family.unwrap_or(Family::V4))
+        target::node_address(this, wanted)
     });
+    let own = told.or_else(|| sources::uplink(node, wanted));
     let services = match (target, node.services()) {
         (Target::Service { .. }, Err(gap)) => {
             return Err(eyre!("cannot look a Service up: {gap}")).hint("give its IP:PORT instead");
@@ -225,10 +316,8 @@ fn protocol(owners: &Owners, found: Found) -> Proto {
 fn chosen(
     asked: Option<&str>,
     target: IpAddr,
-    port: u16,
-    proto: Proto,
     node: &NodeSnapshot<'_>,
-    owners: &Owners,
+    service: Option<&Port>,
 ) -> Result<Vec<Source>, Failure> {
     let name = node.name().ok();
     let nodes = node.nodes().ok();
@@ -246,10 +335,6 @@ fn chosen(
             .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
         return Ok(vec![source]);
     }
-    let service = owners
-        .at(target, port, proto)
-        .map(|(port, _)| port)
-        .or_else(|| owners.node_port(port, proto));
     let backends: Vec<_> = service
         .iter()
         .flat_map(|port| &port.endpoints)
@@ -264,6 +349,8 @@ fn trace(
     flow: &Flow,
     outcomes: &[Outcome],
     owners: &Owners,
+    service: Option<&Port>,
+    told: Option<&Port>,
 ) -> SourceTrace {
     let sent = outcomes.first().map(|outcome| outcome.sent_from);
     let packet = PacketRow {
@@ -273,39 +360,30 @@ fn trace(
         protocol: flow.proto,
     };
     let name = match source.addr {
+        // Without routes the node's choice is not known.
+        None if packet.source.is_unspecified() => source.name.clone(),
         None => format!("{} ({})", source.name, packet.source),
         Some(_) => source.name.clone(),
     };
-    let notes = notes(node, flow, outcomes);
-    SourceTrace::new(name, packet, outcomes, notes, owners)
+    let notes = notes(node, flow, outcomes, told);
+    SourceTrace::new(name, packet, outcomes, notes, owners, service)
 }
 
 fn report(
     node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    found: Found,
-    proto: Proto,
+    assumed: Option<Mode>,
+    service: Option<&Port>,
     mut traces: Vec<SourceTrace>,
 ) -> Result<TraceReport, Failure> {
-    let mode = node
-        .proxy_mode()
-        .ok()
-        .and_then(Mode::named)
+    let told = || node.proxy_mode().ok().and_then(Mode::named);
+    let mode = assumed
+        .or_else(told)
         .or_else(|| node.configured_mode().ok());
-    let local = node
-        .addresses()
-        .is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == found.addr))
-        || found.addr.is_loopback();
-    let at = owners
-        .at(found.addr, found.port, proto)
-        .map(|(port, _)| port);
-    let service = at
-        .or_else(|| owners.node_port(found.port, proto).filter(|_| local))
-        .map(|port| ServiceRow {
-            namespace: port.name.namespace.to_string(),
-            name: port.name.name.to_string(),
-            port: port.name.port.to_string(),
-        });
+    let service = service.map(|port| ServiceRow {
+        namespace: port.name.namespace.to_string(),
+        name: port.name.name.to_string(),
+        port: port.name.port.to_string(),
+    });
     let first = traces
         .first()
         .cloned()
@@ -315,8 +393,10 @@ fn report(
     }
     Ok(TraceReport {
         mode,
+        assumed: assumed.is_some(),
         service,
         first,
         sources: traces,
+        probe: None,
     })
 }

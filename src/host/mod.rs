@@ -15,6 +15,7 @@ mod links;
 mod modules;
 mod netlink;
 mod nft;
+mod probe;
 mod processes;
 mod proxy;
 mod rooted;
@@ -36,6 +37,7 @@ use crate::net::Family;
 pub use chain::ChainReader;
 pub use cluster::Environment;
 use context::Context;
+pub use probe::{Met, Probed, probe};
 
 /// Where and how to read.
 #[derive(Clone, Debug)]

@@ -189,6 +189,13 @@ impl<'a> NodeSnapshot<'a> {
         self
     }
 
+    /// Sets the nftables rules, where they are not those of the evidence.
+    #[must_use]
+    pub fn with_nft(mut self, rules: Result<nftables::model::Ruleset, Gap>) -> Self {
+        self.nft = OnceCell::from(rules);
+        self
+    }
+
     /// Returns the evidence behind the view.
     pub fn evidence(&self) -> &'a Evidence {
         self.evidence

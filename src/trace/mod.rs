@@ -3,6 +3,7 @@
 //! The walk does no I/O. Over a whole snapshot it always finishes; over rules that are read chain by chain it says
 //! which chain it needs next, and is asked again once that is there. Walking anew costs less than a process start.
 
+mod assume;
 pub mod hop;
 mod ipt;
 mod ipt_chain;
@@ -10,6 +11,7 @@ mod ipvs;
 mod nft;
 mod nft_chain;
 mod notes;
+pub mod odd;
 pub mod packet;
 mod route;
 mod sets;
@@ -17,6 +19,7 @@ pub mod sources;
 mod stage;
 pub mod target;
 mod walk;
+pub mod why;
 
 use std::collections::BTreeMap;
 
@@ -25,9 +28,11 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
 
+pub use assume::Assumed;
 pub use hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
 pub use notes::notes;
 pub use packet::{Entry, Flow};
+pub use why::why;
 
 /// A chain the walk needs and does not have.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -1,22 +1,40 @@
 //! What is odd about a trace, beyond its verdict.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::hop::{Effect, Hook, Layer, Outcome, Verdict};
 use super::ipvs::is_sticky;
+use super::odd;
 use super::packet::{Entry, Flow};
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::NodeSnapshot;
+use crate::owner::Port;
 
-/// Returns what is odd about `outcomes` of `flow`, in words.
-pub fn notes(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome]) -> Vec<String> {
+/// Returns what is odd about `outcomes` of `flow`, in words; `service` is the Service port it is for, as the API tells.
+pub fn notes(
+    node: &NodeSnapshot<'_>,
+    flow: &Flow,
+    outcomes: &[Outcome],
+    service: Option<&Port>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     forwarding(node, flow, outcomes, &mut notes);
     undecided(outcomes, &mut notes);
+    if let Some(port) = service {
+        if let Some(who) = &port.left_to {
+            notes.push(format!(
+                "{} is left to {who} by its label service-proxy-name; kube-proxy passes it over",
+                port.name
+            ));
+        } else {
+            odd::backends(port, outcomes, &mut notes);
+        }
+    }
+    odd::routes(node, service, outcomes, &mut notes);
     affinity(node, flow, outcomes, &mut notes);
-    conntrack(node, flow, &mut notes);
+    conntrack(node, flow, outcomes, service, &mut notes);
     nobody_listens(node, flow, outcomes, &mut notes);
     gaps(node, flow, &mut notes);
     notes
@@ -88,33 +106,57 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
     }
 }
 
-/// A tracked connection of this very flow is translated as it was when it began, whatever the rules say now.
-fn conntrack(node: &NodeSnapshot<'_>, flow: &Flow, notes: &mut Vec<String>) {
+/// A tracked connection is translated as it was when it began, whatever the rules say now.
+fn conntrack(
+    node: &NodeSnapshot<'_>,
+    flow: &Flow,
+    outcomes: &[Outcome],
+    service: Option<&Port>,
+    notes: &mut Vec<String>,
+) {
     let Ok(table) = node.conntrack() else { return };
     let target = SocketAddr::new(flow.destination, flow.port);
-    let same = table.entries.iter().filter(|entry| {
-        entry.proto == flow.proto
-            && entry.original.destination == target
-            && flow
-                .source
-                .is_none_or(|source| entry.original.source.ip() == source)
-    });
-    let mut backends: Vec<IpAddr> = Vec::new();
-    let mut count = 0usize;
-    for entry in same {
+    let sent_from = outcomes.first().map(|outcome| outcome.sent_from);
+    let mut backends: Vec<SocketAddr> = Vec::new();
+    let (mut count, mut own) = (0usize, 0usize);
+    for entry in &table.entries {
+        if entry.proto != flow.proto || entry.original.destination != target {
+            continue;
+        }
         count += 1;
-        let backend = entry.reply.source.ip();
+        own += usize::from(Some(entry.original.source.ip()) == sent_from);
+        let backend = entry.reply.source;
         if !backends.contains(&backend) {
             backends.push(backend);
         }
     }
-    if count > 0 {
-        let shown: Vec<_> = backends.iter().take(3).map(ToString::to_string).collect();
+    if count == 0 {
+        return;
+    }
+    backends.sort();
+    let stale: Vec<_> = backends
+        .iter()
+        .filter(|addr| service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr)))
+        .map(ToString::to_string)
+        .collect();
+    let all: Vec<_> = backends.iter().map(ToString::to_string).collect();
+    let (noun, verb) = if count == 1 {
+        ("connection", "passes")
+    } else {
+        ("connections", "pass")
+    };
+    let own = match (own, sent_from) {
+        (0, _) | (_, None) => String::new(),
+        (own, Some(source)) => format!("; {own} of them from {source}"),
+    };
+    notes.push(format!(
+        "{count} tracked {noun} to {target} {verb} all of this by, to {}{own}",
+        odd::listed(&all)
+    ));
+    if !stale.is_empty() {
         notes.push(format!(
-            "{count} tracked connection{} to {target} pass all of this by, to {}{}",
-            if count == 1 { "" } else { "s" },
-            shown.join(", "),
-            if backends.len() > 3 { ", …" } else { "" },
+            "tracked connections still go to {}, no endpoint any more; `conntrack -D -p {} --orig-dst {} --orig-port-dst {}` ends them",
+            odd::listed(&stale), flow.proto, flow.destination, flow.port
         ));
     }
 }

@@ -252,6 +252,23 @@ fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
     }
 }
 
+/// Returns the node's address of `family` on the link of its default route.
+pub fn uplink(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
+    let routes = node.routes().ok()?;
+    let default = routes
+        .all
+        .iter()
+        .find(|route| route.family == family && route.destination.prefix == 0)?;
+    let addresses = node.addresses().ok()?;
+    let mut on_it = addresses
+        .all
+        .iter()
+        .filter(|at| Some(&at.link) == default.device.as_ref());
+    on_it
+        .find(|at| at.addr.family() == family && at.scope == "global")
+        .map(|at| at.addr.addr)
+}
+
 fn pod(place: &Place) -> Source {
     Source {
         entry: Entry::Pod,

@@ -1,0 +1,374 @@
+//! A trace as people read it: the verdict, the hops, what is odd.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use super::steps::{Step, branch, effect, ending, for_whom, past, percent, place, steps};
+use super::{HopRow, SourceTrace, TraceReport};
+use crate::backend::Mode;
+use crate::render::{Page, Tone};
+use crate::trace::Verdict;
+
+/// Outcomes listed before the rest is counted.
+const MOST_SHOWN: usize = 10;
+
+/// Columns before the text of a hop: its number and its hook.
+const INDENT: usize = 17;
+
+/// Columns for a packet counter, at the right.
+const COUNTER: usize = 9;
+
+pub(super) fn page(report: &TraceReport, page: &mut Page) {
+    let all: Vec<&SourceTrace> = if report.sources.is_empty() {
+        vec![&report.first]
+    } else {
+        report.sources.iter().collect()
+    };
+    let groups = alike(&all);
+    for (at, group) in groups.iter().enumerate() {
+        if at > 0 {
+            page.line("");
+        }
+        let trace = group[0];
+        let word = past(trace.verdict).to_ascii_uppercase();
+        headline(page, &word, tone(trace.verdict), &sentence(report, trace));
+        let from: Vec<_> = group.iter().map(|trace| trace.from.as_str()).collect();
+        page.para("  from ", &from.join(", "));
+    }
+    if report.assumed {
+        let mode = report.mode.map_or("another", Mode::name);
+        page.line("");
+        page.para("", &format!("This is what kube-proxy would program in mode {mode}, beside what other software has here now; it is not the state of the node."));
+    }
+    for group in &groups {
+        let trace = group[0];
+        page.line("");
+        if all.len() > 1 {
+            page.para("", &format!("The way from {}:", trace.from));
+        }
+        hops(page, trace);
+    }
+    let mut said = BTreeSet::new();
+    for note in all.iter().flat_map(|trace| &trace.notes) {
+        if said.insert(note) {
+            if said.len() == 1 {
+                page.line("");
+            }
+            page.para("! ", note);
+        }
+    }
+    if let Some(probe) = &report.probe {
+        page.line("");
+        page.para("Probe: ", &probe.message);
+    }
+}
+
+/// Adds a sentence behind a word in colour.
+fn headline(page: &mut Page, word: &str, tone: Tone, text: &str) {
+    let width = usize::from(page.style().width);
+    let lead = word.len() + 2;
+    for (at, line) in wrap(text, width.saturating_sub(lead)).iter().enumerate() {
+        if at == 0 {
+            let word = page.paint(tone, word);
+            page.line(&format!("{word}: {line}"));
+        } else {
+            page.line(&format!("{:lead$}{line}", ""));
+        }
+    }
+}
+
+const fn tone(verdict: Verdict) -> Tone {
+    match verdict {
+        Verdict::Deliver | Verdict::Local => Tone::Good,
+        Verdict::Reject | Verdict::Drop => Tone::Bad,
+        Verdict::Unmatched | Verdict::Mixed => Tone::Doubtful,
+        Verdict::Unknown => Tone::Unclear,
+    }
+}
+
+/// Groups sources whose packets end alike.
+fn alike<'t>(all: &[&'t SourceTrace]) -> Vec<Vec<&'t SourceTrace>> {
+    let mut groups: Vec<Vec<&SourceTrace>> = Vec::new();
+    for &trace in all {
+        let same = |group: &&mut Vec<&SourceTrace>| group[0].outcomes == trace.outcomes;
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(trace),
+            None => groups.push(vec![trace]),
+        }
+    }
+    groups
+}
+
+/// The answer in one sentence.
+fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
+    let packet = &trace.packet;
+    let target = format!(
+        "{}/{}",
+        SocketAddr::new(packet.destination, packet.port),
+        packet.protocol
+    );
+    let name = report.service.as_ref().map(|service| {
+        let port = if service.port.is_empty() {
+            String::new()
+        } else {
+            format!(":{}", service.port)
+        };
+        format!("{}/{}{port}", service.namespace, service.name)
+    });
+    let service = name
+        .as_ref()
+        .map_or(target.clone(), |name| format!("{name} ({target})"));
+    let outcomes = &trace.outcomes;
+    let reason = outcomes
+        .first()
+        .map_or("nothing is known of it", |outcome| outcome.reason.as_str());
+    match trace.verdict {
+        Verdict::Deliver => {
+            let kept = match (
+                outcomes.iter().all(|o| o.masquerade),
+                outcomes.iter().any(|o| o.masquerade),
+            ) {
+                (true, _) => "its source is rewritten",
+                (false, true) => "its source is rewritten for some",
+                (false, false) => "its source is kept",
+            };
+            let to = match outcomes.len() {
+                1 => "its one backend".to_owned(),
+                count => format!("one of {count} backends{}", shares(trace)),
+            };
+            format!("{service} reaches {to}; {kept}")
+        }
+        Verdict::Mixed => format!("{service}: {}", parts(trace)),
+        // A reason that begins with the Service goes on behind its name.
+        _ => match name.and_then(|name| reason.strip_prefix(&name)) {
+            Some(rest) => format!("{service}{rest}"),
+            None => format!("{service}: {reason}"),
+        },
+    }
+}
+
+/// What each of several backends gets.
+fn shares(trace: &SourceTrace) -> String {
+    let shares = || trace.outcomes.iter().map(|o| o.probability);
+    let (least, most) = (shares().fold(1.0, f64::min), shares().fold(0.0, f64::max));
+    if most - least < 1e-3 {
+        format!(", {} each", percent(most))
+    } else {
+        format!(", {} to {}", percent(least), percent(most))
+    }
+}
+
+/// What part of the packets ends how.
+fn parts(trace: &SourceTrace) -> String {
+    let all = [
+        Verdict::Deliver,
+        Verdict::Reject,
+        Verdict::Drop,
+        Verdict::Local,
+        Verdict::Unmatched,
+        Verdict::Unknown,
+    ];
+    let part = |verdict: Verdict| {
+        let of = || trace.outcomes.iter().filter(move |o| o.verdict == verdict);
+        let share: f64 = of().map(|o| o.probability).sum();
+        let first = of().next()?;
+        let why = match verdict {
+            Verdict::Deliver => String::new(),
+            _ => format!(" ({})", first.reason),
+        };
+        Some(format!("{} {}{why}", percent(share), past(verdict)))
+    };
+    let parts: Vec<_> = all.into_iter().filter_map(part).collect();
+    parts.join(", ")
+}
+
+fn hops(page: &mut Page, trace: &SourceTrace) {
+    let style = page.style();
+    let arrow = if style.ascii { "->" } else { "→" };
+    let steps = steps(trace, style.wide);
+    let counted = |step: &Step<'_>| match step {
+        Step::Hop(hop) | Step::Branch(hop) => hop.packets.is_some(),
+    };
+    let counters = steps.iter().any(counted);
+    if counters {
+        let width = usize::from(style.width);
+        page.line(&format!(
+            "{:>3} {:<12} {:<rest$}{:>COUNTER$}",
+            "#",
+            "hook",
+            "rule and what it does",
+            "packets",
+            rest = width.saturating_sub(INDENT + COUNTER)
+        ));
+    }
+    let mut number = 0;
+    let mut last_hook = None;
+    for step in &steps {
+        let (Step::Hop(hop) | Step::Branch(hop)) = step;
+        number += 1;
+        let hook = if last_hook == Some(hop.hook) {
+            ""
+        } else {
+            hop.hook.name()
+        };
+        last_hook = Some(hop.hook);
+        let lead = format!("{number:>3} {hook:<12} ");
+        match step {
+            Step::Hop(hop) => one(page, &lead, hop, trace, counters, arrow),
+            Step::Branch(hop) => {
+                let (place, text) = branch(hop, trace);
+                line(page, &lead, &place, &text, None, counters);
+                endings(page, trace);
+            }
+        }
+    }
+    if trace.outcomes.len() == 1 && trace.verdict == Verdict::Deliver {
+        endings(page, trace);
+    }
+}
+
+/// Adds a hop.
+fn one(
+    page: &mut Page,
+    lead: &str,
+    hop: &HopRow,
+    trace: &SourceTrace,
+    counters: bool,
+    arrow: &str,
+) {
+    let wide = page.style().wide;
+    let mut text = effect(hop, arrow);
+    if let Some(passing) = hop.outcomes.as_ref().filter(|_| !wide) {
+        text.extend([" ", &for_whom(passing, trace)]);
+    }
+    if let Some(owner) = hop.owner.as_ref().filter(|_| hop.foreign || wide) {
+        text.extend([" (", owner, ")"]);
+    }
+    line(page, lead, &place(hop), &text, hop.packets, counters);
+    if wide && !hop.rule.is_empty() {
+        page.line(&format!("{:INDENT$}{}", "", hop.rule));
+    }
+}
+
+/// Adds one hop's place, what it does, and its counter: on one line if that fits, else on several.
+fn line(
+    page: &mut Page,
+    lead: &str,
+    place: &str,
+    text: &str,
+    packets: Option<u64>,
+    counters: bool,
+) {
+    let width = usize::from(page.style().width);
+    let room = width
+        .saturating_sub(INDENT + if counters { COUNTER } else { 0 })
+        .max(20);
+    let length = |text: &str| text.chars().count();
+    let mut lines = if length(place) + 1 + length(text) <= room {
+        vec![format!("{place} {text}")]
+    } else {
+        let mut lines = wrap(place, room);
+        let more = wrap(text, width.saturating_sub(INDENT + 2).max(20));
+        lines.extend(more.into_iter().map(|line| format!("  {line}")));
+        lines
+    };
+    if let (Some(packets), Some(first)) = (packets, lines.first_mut()) {
+        let pad = room.saturating_sub(length(first));
+        *first = format!("{first}{:pad$}{:>COUNTER$}", "", short(packets));
+    }
+    for (at, line) in lines.iter().enumerate() {
+        if at == 0 {
+            page.line(format!("{lead}{line}").trim_end());
+        } else {
+            page.line(&format!("{:INDENT$}{line}", ""));
+        }
+    }
+}
+
+/// A count in at most eight columns.
+fn short(count: u64) -> String {
+    match count {
+        0..=9_999_999 => count.to_string(),
+        10_000_000..=9_999_999_999 => format!("{}M", count / 1_000_000),
+        _ => format!("{}G", count / 1_000_000_000),
+    }
+}
+
+/// Adds the outcomes, one a line.
+fn endings(page: &mut Page, trace: &SourceTrace) {
+    let style = page.style();
+    let most = if style.wide || style.verbose > 0 {
+        usize::MAX
+    } else {
+        MOST_SHOWN
+    };
+    for outcome in trace.outcomes.iter().take(most) {
+        let lead = format!("{:INDENT$}{:>6}  ", "", percent(outcome.probability));
+        let width = usize::from(style.width).saturating_sub(INDENT + 8).max(20);
+        for (at, line) in wrap(&ending(outcome, trace), width).iter().enumerate() {
+            if at == 0 {
+                page.line(&format!("{lead}{line}"));
+            } else {
+                page.line(&format!("{:1$}{line}", "", INDENT + 8));
+            }
+        }
+        for when in &outcome.when {
+            page.para(&format!("{:1$}if ", "", INDENT + 8), when);
+        }
+    }
+    if trace.outcomes.len() > most {
+        page.line(&format!(
+            "{:INDENT$}        and {} more; -v shows all",
+            "",
+            trace.outcomes.len() - most
+        ));
+    }
+}
+
+/// Breaks `text` into lines of at most `width` columns: at spaces, and words that are too long at a mark or anywhere.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    // Two spaces between words are columns of their own.
+    for word in text.split(' ') {
+        let mut word = word.to_owned();
+        let length = |text: &str| text.chars().count();
+        if !line.is_empty() && length(&line) + 1 + length(&word) > width {
+            lines.push(std::mem::take(&mut line).trim_end().to_owned());
+        }
+        while length(&word) > width {
+            let most: String = word.chars().take(width).collect();
+            let marks = ['/', '-', '.', ':', '_', '@'];
+            let cut = most
+                .rfind(marks)
+                .filter(|at| *at > width / 3)
+                .map_or(most.len(), |at| at + 1);
+            let rest = word.split_off(cut);
+            lines.push(word);
+            word = rest;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrap;
+
+    #[test]
+    fn no_line_is_longer_than_asked() {
+        let name = "external-PWHLL22A-default/nginx-svc-nodeport/tcp/a-very-long-port-name";
+        for width in 10..60 {
+            let text = format!("ip kube-proxy {name}:12 goes on");
+            let lines = wrap(&text, width);
+            assert!(lines.iter().all(|line| line.len() <= width), "{lines:?}");
+            assert_eq!(lines.concat().replace(' ', ""), text.replace(' ', ""));
+        }
+    }
+}

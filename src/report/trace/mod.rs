@@ -1,0 +1,321 @@
+//! What `kpx trace` found.
+
+mod graph;
+mod human;
+mod steps;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+use super::{CLEAN, UNKNOWN};
+use crate::backend::Mode;
+use crate::net::Proto;
+use crate::owner::software::Maker;
+use crate::owner::{Owners, Port, State};
+use crate::render::{Page, Report};
+use crate::trace::{Effect, Hook, Hop, Layer, Outcome, Verdict, why};
+
+pub use graph::{dot, mermaid};
+
+/// The outcome of `kpx trace`: the first source, and all of them where there are several.
+#[derive(Debug, Serialize)]
+pub struct TraceReport {
+    /// The mode the node is in, where that is known; with `assumed`, the one that was asked for.
+    pub mode: Option<Mode>,
+    /// Whether the rules are not the node's, but what kube-proxy would program in `mode`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub assumed: bool,
+    /// The Service port behind the target.
+    pub service: Option<ServiceRow>,
+    /// The first source's trace.
+    #[serde(flatten)]
+    pub first: SourceTrace,
+    /// Every source's trace; empty when there is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceTrace>,
+    /// What a real connection met.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbeRow>,
+}
+
+/// What a real connection met.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProbeRow {
+    /// How the connection went: `answered`, `refused`, …
+    pub result: String,
+    /// The backend that took it, as the kernel recorded it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<SocketAddr>,
+    /// What recorded it: `conntrack` or `ipvs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<&'static str>,
+    /// Whether that is one of the ways the trace found; absent where it cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agrees: Option<bool>,
+    /// What there is to say about it.
+    pub message: String,
+}
+
+/// The trace from one source.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceTrace {
+    /// `pod`, `host` or `outside`, with the address.
+    pub from: String,
+    /// The packet.
+    pub packet: PacketRow,
+    /// How it ends.
+    pub verdict: Verdict,
+    /// Each way it may end, the likeliest first.
+    pub outcomes: Vec<OutcomeRow>,
+    /// What happens on the way, for every outcome.
+    pub hops: Vec<HopRow>,
+    /// What is odd, or not known.
+    pub notes: Vec<String>,
+}
+
+/// The packet, as it is sent.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct PacketRow {
+    /// The source address.
+    pub source: IpAddr,
+    /// The destination address.
+    pub destination: IpAddr,
+    /// The destination port.
+    pub port: u16,
+    /// `tcp`, `udp` or `sctp`.
+    pub protocol: Proto,
+}
+
+/// A Service port.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct ServiceRow {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The port's name; empty for an unnamed port.
+    pub port: String,
+}
+
+/// One way a packet may end.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OutcomeRow {
+    /// How.
+    pub verdict: Verdict,
+    /// How likely: 0 to 1.
+    pub probability: f64,
+    /// Where it goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendRow>,
+    /// Whether the source is rewritten on the way out.
+    pub masquerade: bool,
+    /// Why it ends so.
+    pub reason: String,
+    /// What was assumed where something is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<String>,
+}
+
+/// A backend.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct BackendRow {
+    /// The address.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+    /// The pod, as `NAMESPACE/NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The node it runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Whether the API calls it ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+    /// Its conditions, where the API tells them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub condition: Option<State>,
+}
+
+/// One thing that happens on the way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HopRow {
+    /// The hook.
+    pub hook: Hook,
+    /// The layer.
+    pub layer: Layer,
+    /// The table.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub table: String,
+    /// The chain.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub chain: String,
+    /// Which rule of the chain, from 1; 0 for its policy.
+    pub number: usize,
+    /// The rule in full.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub rule: String,
+    /// Packets it counted.
+    pub packets: Option<u64>,
+    /// Whose it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Whether that is neither kube-proxy nor the kernel.
+    #[serde(skip)]
+    pub foreign: bool,
+    /// What it does.
+    pub effect: Effect,
+    /// How likely, once the packet is here.
+    pub probability: f64,
+    /// What it takes for this to happen, where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    /// Positions in `outcomes` of those that pass here; absent when all do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<BTreeSet<usize>>,
+}
+
+impl SourceTrace {
+    /// Puts together what a walk found.
+    pub fn new(
+        from: String,
+        packet: PacketRow,
+        outcomes: &[Outcome],
+        notes: Vec<String>,
+        owners: &Owners,
+        service: Option<&Port>,
+    ) -> Self {
+        let proto = packet.protocol;
+        let rows = outcomes.iter().map(|outcome| OutcomeRow {
+            verdict: outcome.verdict,
+            probability: outcome.probability,
+            backend: (outcome.verdict == Verdict::Deliver)
+                .then(|| backend(owners, service, outcome.destination, proto)),
+            masquerade: outcome.masquerade,
+            reason: why(outcome, service),
+            when: outcome.when.clone(),
+        });
+        Self {
+            from,
+            packet,
+            verdict: overall(outcomes),
+            outcomes: rows.collect(),
+            hops: together(outcomes, owners),
+            notes,
+        }
+    }
+}
+
+/// Returns what is known of the backend at `addr`: as an endpoint of `service`, or of any other.
+fn backend(
+    owners: &Owners,
+    service: Option<&Port>,
+    (address, port): (IpAddr, u16),
+    proto: Proto,
+) -> BackendRow {
+    let addr = SocketAddr::new(address, port);
+    let of_service = service.and_then(|port| port.endpoints.iter().find(|e| e.addr == addr));
+    let known = of_service.or_else(|| owners.endpoint(addr, proto).map(|(_, endpoint)| endpoint));
+    let condition = known.and_then(|endpoint| endpoint.state);
+    BackendRow {
+        address,
+        port,
+        pod: known.and_then(|endpoint| endpoint.pod.as_deref().map(str::to_owned)),
+        node: known.and_then(|endpoint| endpoint.node.as_deref().map(str::to_owned)),
+        ready: condition.map(|state| state == State::Ready),
+        condition,
+    }
+}
+
+/// Returns whose a hop's rule is, and whether that is other software than kube-proxy; `None` for the kernel's own.
+fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
+    let chain = match hop.layer {
+        Layer::Iptables | Layer::IptablesOther => owners.chain(&hop.chain),
+        Layer::Nftables => owners.nft_chain(&hop.chain),
+        Layer::Ipvs | Layer::Routing => return (None, false),
+    };
+    if let Some(port) = chain.port() {
+        return (Some(port.name.to_string()), false);
+    }
+    match why::maker(hop) {
+        Maker::Other(who) => (Some(who.to_owned()), true),
+        Maker::Kubelet => (Some("the kubelet".to_owned()), true),
+        Maker::Unknown => (Some("not kube-proxy's".to_owned()), true),
+        Maker::KubeProxy | Maker::Both | Maker::Kernel => (None, false),
+    }
+}
+
+/// One verdict for all outcomes: theirs, if they agree; unknown, if something not known decides; else mixed.
+fn overall(outcomes: &[Outcome]) -> Verdict {
+    let mut verdicts = outcomes.iter().map(|outcome| outcome.verdict);
+    let Some(first) = verdicts.next() else {
+        return Verdict::Unknown;
+    };
+    let unsure = outcomes
+        .iter()
+        .any(|o| o.verdict == Verdict::Unknown || !o.when.is_empty());
+    match (verdicts.all(|verdict| verdict == first), unsure) {
+        (true, _) => first,
+        (false, true) => Verdict::Unknown,
+        (false, false) => Verdict::Mixed,
+    }
+}
+
+/// The hops of every outcome in one list; each is there once.
+fn together(outcomes: &[Outcome], owners: &Owners) -> Vec<HopRow> {
+    let mut hops: Vec<(&Hop, BTreeSet<usize>)> = Vec::new();
+    // Each outcome's own hops are put before those that are there.
+    for (which, outcome) in outcomes.iter().enumerate().rev() {
+        let mut at = 0;
+        for hop in &outcome.hops {
+            let same = |(other, _): &(&Hop, BTreeSet<usize>)| *other == hop.as_ref();
+            match hops[at..].iter().position(same) {
+                Some(found) => {
+                    at += found;
+                    hops[at].1.insert(which);
+                }
+                None => hops.insert(at, (hop, BTreeSet::from([which]))),
+            }
+            at += 1;
+        }
+    }
+    let row = |(hop, passing): (&Hop, BTreeSet<usize>)| {
+        let (owner, foreign) = owner(owners, hop);
+        HopRow {
+            hook: hop.hook,
+            layer: hop.layer,
+            table: hop.table.clone(),
+            chain: hop.chain.clone(),
+            number: hop.number,
+            rule: hop.rule.clone(),
+            packets: hop.packets,
+            owner,
+            foreign,
+            effect: hop.effect.clone(),
+            probability: hop.chance,
+            when: hop.when.clone(),
+            outcomes: (passing.len() < outcomes.len()).then_some(passing),
+        }
+    };
+    hops.into_iter().map(row).collect()
+}
+
+impl Report for TraceReport {
+    const KIND: &'static str = "TraceReport";
+
+    fn page(&self, page: &mut Page) {
+        human::page(self, page);
+    }
+
+    fn exit(&self) -> u8 {
+        let unknown = |trace: &SourceTrace| trace.verdict == Verdict::Unknown;
+        if unknown(&self.first) || self.sources.iter().any(unknown) {
+            UNKNOWN
+        } else {
+            CLEAN
+        }
+    }
+}

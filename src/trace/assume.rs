@@ -1,0 +1,245 @@
+//! The node as it would be with kube-proxy in another mode: what kube-proxy has written is taken away, what it would
+//! write is put in its place, and everything else stays.
+
+use serde_json::{Value, json};
+
+use crate::backend::iptables::model::{Chain, Policy, Rule, Ruleset, Table, Target};
+use crate::backend::ipvs::model::DUMMY;
+use crate::backend::program::{self, Part};
+use crate::backend::{Mode, iptables, ipvs, nftables};
+use crate::desired::{DesiredState, FamilyState};
+use crate::diff;
+use crate::evidence::{Evidence, Gap, Item};
+use crate::net::Family;
+use crate::node::{NodeSnapshot, Store};
+use crate::owner::software::{self, Maker};
+
+/// What is known of a node in another mode.
+#[derive(Debug)]
+pub struct Assumed {
+    evidence: Evidence,
+    nft: Result<nftables::model::Ruleset, Gap>,
+}
+
+impl Assumed {
+    /// Returns what `node` would be with kube-proxy in `mode`.
+    ///
+    /// # Errors
+    ///
+    /// What has to be known for that, and is not.
+    pub fn new(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Self, Gap> {
+        let desired = node.desired(mode)?;
+        let families: Vec<_> = desired.families.iter().map(|state| state.family).collect();
+        let mut evidence = node.evidence().clone();
+        for family in Family::BOTH {
+            let state = desired.family(family);
+            rules(node, &mut evidence, desired, family, state)?;
+        }
+        let text = |part| program::text(desired, part, &families, &diff::service_cidrs(node));
+        let old = evidence.text(Item::Ipset).map(others_sets);
+        let ours = |what: &str| Gap::NotApplicable(format!("mode {mode} has no {what}"));
+        if mode == Mode::Ipvs {
+            let sets = text(Part::Ipset)?.replace(" -exist\n", "\n");
+            let old = old.or_else(none)?;
+            evidence.insert(Item::Ipset, Ok(old + &sets));
+            evidence.insert(Item::IpvsSave, Ok(text(Part::Ipvs)?));
+        } else {
+            if let Ok(old) = old {
+                evidence.insert(Item::Ipset, Ok(old));
+            }
+            evidence.insert(Item::IpvsSave, Err(ours("virtual servers")));
+        }
+        for item in [Item::Ipvs, Item::IpvsStats] {
+            evidence.insert(item, Err(Gap::NotCollected(item)));
+        }
+        for item in [Item::Conntrack, Item::IpvsConnections] {
+            evidence.insert(item, Err(ours("connections of its own yet")));
+        }
+        dummy(&mut evidence, desired)?;
+        let settings = text(Part::Sysctl)?;
+        if let Ok(old) = evidence.text(Item::Sysctl) {
+            // Of a setting that is there twice, the last counts.
+            let all = format!("{old}\n{settings}");
+            evidence.insert(Item::Sysctl, Ok(all));
+        }
+        Ok(Self {
+            evidence,
+            nft: nft(node, desired),
+        })
+    }
+
+    /// Returns the node as it would be.
+    pub fn snapshot(&self) -> NodeSnapshot<'_> {
+        NodeSnapshot::new(&self.evidence).with_nft(self.nft.clone())
+    }
+}
+
+/// Something that is not there is empty; any other gap remains.
+fn none<T: Default>(gap: Gap) -> Result<T, Gap> {
+    match gap {
+        Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_) => Ok(T::default()),
+        gap => Err(gap),
+    }
+}
+
+/// Puts the rules of one family in place: those of others, and in the back end in use those that kube-proxy would write.
+fn rules(
+    node: &NodeSnapshot<'_>,
+    evidence: &mut Evidence,
+    desired: &DesiredState,
+    family: Family,
+    state: Option<&FamilyState>,
+) -> Result<(), Gap> {
+    let (legacy, nft) = match family {
+        Family::V4 => (Item::IptablesLegacy4, Item::IptablesNft4),
+        Family::V6 => (Item::IptablesLegacy6, Item::IptablesNft6),
+    };
+    for (store, item) in [(Store::Legacy, legacy), (Store::Nft, nft)] {
+        if let Ok(have) = node.iptables(store, family) {
+            evidence.insert(item, Ok(others_rules(have).to_string()));
+        }
+    }
+    let have = node.iptables(Store::InUse, family).map(others_rules);
+    let mut merged = have.or_else(none)?;
+    let names;
+    let expected;
+    let want = match (state, desired.mode) {
+        (None, _) | (_, Mode::Nftables) => None,
+        (Some(state), Mode::Iptables) => {
+            names = iptables::expect::Names::of(state);
+            Some(iptables::expect::expect(desired, state, &names)?)
+        }
+        (Some(state), Mode::Ipvs) => {
+            expected = ipvs::expect::expect(desired, state)?;
+            Some(ipvs::rules::expect(desired, state, &expected))
+        }
+    };
+    for table in want.iter().flat_map(|want| &want.tables) {
+        add(&mut merged, table);
+    }
+    evidence.insert(Item::iptables(family), Ok(merged.to_string()));
+    Ok(())
+}
+
+/// Returns the rules that are not kube-proxy's.
+fn others_rules<'a>(have: &Ruleset<'a>) -> Ruleset<'a> {
+    let tables = have.tables.iter().map(|table| {
+        let ours = |chain: &str| software::maker_of_chain(&table.name, chain) == Maker::KubeProxy;
+        let leads = |rule: &Rule<'_>| match &rule.target {
+            Some(Target::Jump(to) | Target::Goto(to)) => ours(to),
+            _ => false,
+        };
+        let chains = table.chains.iter().filter(|chain| !ours(&chain.name));
+        let chains = chains.cloned().map(|mut chain| {
+            chain.rules.retain(|rule| !leads(rule));
+            chain
+        });
+        Table::new(table.name.clone(), chains.collect())
+    });
+    Ruleset {
+        tables: tables.collect(),
+        ..Ruleset::default()
+    }
+}
+
+/// Adds kube-proxy's chains of a table, and its jumps in front of what built-in chains hold.
+fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>) {
+    let at = merged.tables.iter().position(|t| t.name == table.name);
+    let at = at.unwrap_or_else(|| {
+        merged
+            .tables
+            .push(Table::new(table.name.clone(), Vec::new()));
+        merged.tables.len() - 1
+    });
+    let there = &mut merged.tables[at];
+    for chain in &table.chains {
+        match there.chains.iter_mut().find(|c| c.name == chain.name) {
+            Some(old) if chain.policy.is_some() => {
+                let rest = std::mem::replace(&mut old.rules, chain.rules.clone());
+                old.rules.extend(rest);
+            }
+            // The kubelet writes it too; what is there stays.
+            Some(_) => {}
+            None => there.chains.push(Chain {
+                policy: chain.policy.map(|_| Policy::Accept),
+                ..chain.clone()
+            }),
+        }
+    }
+    there.index();
+}
+
+/// Returns the lines of `ipset save` about other software's sets.
+fn others_sets(saved: &str) -> String {
+    let foreign = |line: &&str| {
+        let name = line.split_ascii_whitespace().nth(1).unwrap_or_default();
+        software::maker_of_set(name) != Maker::KubeProxy
+    };
+    let lines = saved.lines().filter(foreign);
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Takes kube-ipvs0 away, and in ipvs mode puts it there with the Services' addresses and their routes.
+fn dummy(evidence: &mut Evidence, desired: &DesiredState) -> Result<(), Gap> {
+    let mut addresses = Vec::new();
+    if desired.mode == Mode::Ipvs {
+        for state in &desired.families {
+            addresses.extend(ipvs::expect::expect(desired, state)?.addresses);
+        }
+    }
+    let links = match desired.mode {
+        Mode::Ipvs => vec![
+            json!({"ifindex": 0, "ifname": DUMMY, "flags": ["BROADCAST", "NOARP"], "operstate": "DOWN"}),
+        ],
+        Mode::Iptables | Mode::Nftables => Vec::new(),
+    };
+    let infos: Vec<Value> = addresses
+        .iter()
+        .map(
+            |addr| json!({"local": addr, "prefixlen": Family::of(*addr).bits(), "scope": "global"}),
+        )
+        .collect();
+    let holder = json!({"ifname": DUMMY, "addr_info": infos});
+    let routes: Vec<Value> = addresses
+        .iter()
+        .map(|addr| json!({"type": "local", "dst": addr, "dev": DUMMY, "table": "local", "scope": "host", "prefsrc": addr, "flags": []}))
+        .collect();
+    for (item, key, more) in [
+        (Item::Links, "ifname", links),
+        (Item::Addresses, "ifname", vec![holder]),
+        (Item::Routes, "dev", routes),
+    ] {
+        let Ok(text) = evidence.text(item) else {
+            continue;
+        };
+        let mut all = String::new();
+        let documents = serde_json::Deserializer::from_str(text).into_iter::<Vec<Value>>();
+        for document in documents {
+            let mut document = document.map_err(|e| Gap::Failed(item, e.to_string()))?;
+            document.retain(|entry| entry[key] != DUMMY);
+            all.push_str(&Value::from(document).to_string());
+        }
+        all.push_str(&Value::from(more).to_string());
+        evidence.insert(item, Ok(all));
+    }
+    Ok(())
+}
+
+/// Returns the nftables rules of others, and in nftables mode kube-proxy's tables.
+fn nft(node: &NodeSnapshot<'_>, desired: &DesiredState) -> Result<nftables::model::Ruleset, Gap> {
+    let mut rules = match node.nft() {
+        Ok(rules) => rules.clone(),
+        Err(gap) if desired.mode == Mode::Nftables => none(gap)?,
+        Err(gap) => return Err(gap),
+    };
+    rules.tables.retain(|table| table.name != "kube-proxy");
+    if desired.mode == Mode::Nftables {
+        let cidrs = diff::service_cidrs(node);
+        for state in &desired.families {
+            rules
+                .tables
+                .push(nftables::expect::expect(desired, state, &cidrs)?);
+        }
+    }
+    Ok(rules)
+}

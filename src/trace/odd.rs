@@ -1,0 +1,267 @@
+//! Why a packet does not go where the cluster says: backends that should not be, and the rule that is missing or in the
+//! way.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use super::hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
+use super::why;
+use crate::diff::{Action, Change, Diff, Object};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::owner::software::Maker;
+use crate::owner::{Port, State};
+
+/// Names listed before the rest is counted.
+const MOST_NAMED: usize = 3;
+
+/// Returns whether `outcomes` are not plainly what the endpoints of `port` ask for, so that a comparison with what
+/// kube-proxy should have written is worth its time. Policies that keep endpoints out are not looked at.
+pub fn is_odd(port: &Port, outcomes: &[Outcome]) -> bool {
+    if port.left_to.is_some() {
+        return false;
+    }
+    let Some(first) = outcomes.first() else {
+        return true;
+    };
+    let family = Family::of(first.sent_from);
+    let wanted = takers(port, family);
+    let reached = reached(outcomes);
+    let missed = wanted.iter().any(|addr| !reached.contains(addr));
+    let wrong = reached.iter().any(|addr| !wanted.contains(addr));
+    missed || wrong
+}
+
+/// The endpoints that new connections should go to: the ready ones, or lacking those the ones that still serve.
+fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
+    let of = |state: State| {
+        port.endpoints
+            .iter()
+            .filter(|e| e.state == Some(state) && Family::of(e.addr.ip()) == family)
+            .map(|e| e.addr)
+            .collect::<BTreeSet<_>>()
+    };
+    let ready = of(State::Ready);
+    if ready.is_empty() {
+        of(State::ServingTerminating)
+    } else {
+        ready
+    }
+}
+
+fn reached(outcomes: &[Outcome]) -> BTreeSet<SocketAddr> {
+    let delivered = outcomes.iter().filter(|o| o.verdict == Verdict::Deliver);
+    delivered
+        .map(|o| SocketAddr::new(o.destination.0, o.destination.1))
+        .collect()
+}
+
+/// Says which backends the API does not know, or calls not ready.
+pub(super) fn backends(port: &Port, outcomes: &[Outcome], notes: &mut Vec<String>) {
+    let Some(first) = outcomes.first() else {
+        return;
+    };
+    let takers = takers(port, Family::of(first.sent_from));
+    for addr in reached(outcomes) {
+        let name = &port.name;
+        let known = port.endpoints.iter().find(|e| e.addr == addr);
+        match known.map(|endpoint| endpoint.state) {
+            None => notes.push(format!(
+                "{addr} is no endpoint of {name}: what is sent there fails, or reaches somebody else"
+            )),
+            Some(Some(state)) if !takers.contains(&addr) => notes.push(format!(
+                "{addr} is an endpoint of {name} that the API calls {state}, and still gets connections"
+            )),
+            Some(_) => {}
+        }
+    }
+}
+
+/// Says where a translated packet finds no route, or leaves this node for a backend that is on it.
+pub(super) fn routes(
+    node: &NodeSnapshot<'_>,
+    port: Option<&Port>,
+    outcomes: &[Outcome],
+    notes: &mut Vec<String>,
+) {
+    let own = |addr: IpAddr| {
+        node.addresses()
+            .is_ok_and(|all| all.all.iter().any(|at| at.addr.addr == addr))
+    };
+    let mut away: Vec<(SocketAddr, String)> = Vec::new();
+    for outcome in outcomes {
+        let backend = SocketAddr::new(outcome.destination.0, outcome.destination.1);
+        let translated = |hop: &&std::rc::Rc<Hop>| {
+            matches!(hop.effect, Effect::Dnat { .. } | Effect::Balance { .. })
+        };
+        let Some(at) = outcome.hops.iter().rposition(|hop| translated(&hop)) else {
+            continue;
+        };
+        let routed = outcome.hops[at..].iter().rev();
+        let Some(hop) = routed.into_iter().find(|hop| hop.layer == Layer::Routing) else {
+            continue;
+        };
+        match &hop.effect {
+            Effect::Nowhere { why } => {
+                notes.push(format!("there is no way to backend {backend}: {why}"));
+            }
+            Effect::Out {
+                device,
+                gateway: Some(gateway),
+            } if !own(*gateway) => {
+                let local = port.is_some_and(|port| {
+                    let mut endpoints = port.endpoints.iter();
+                    endpoints.any(|e| e.addr == backend && e.local == Some(true))
+                });
+                if local {
+                    let device = device.as_deref().unwrap_or("a link");
+                    away.push((backend, format!("{device} via {gateway}")));
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some((_, way)) = away.first() {
+        let names: Vec<_> = away.iter().map(|(addr, _)| addr.to_string()).collect();
+        notes.push(format!(
+            "{} on this node, but the route there leaves it, by {way}",
+            be(&names)
+        ));
+    }
+}
+
+fn be(names: &[String]) -> String {
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", listed(names))
+}
+
+/// Returns the first names, and how many more there are.
+pub(super) fn listed(names: &[String]) -> String {
+    let shown = &names[..names.len().min(MOST_NAMED)];
+    let text = shown.join(", ");
+    match names.len() - shown.len() {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
+/// Says which rule takes the packet away before kube-proxy's, and what is missing of those.
+///
+/// `diff` compares the node with what kube-proxy should have written.
+pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Some(first) = outcomes.first() else {
+        return notes;
+    };
+    let family = Family::of(first.sent_from);
+    let of_family = |change: &&Change| change.family.is_none_or(|of| of == family);
+    let spn = port.name.to_string();
+    let is_mine = |change: &&Change| change.service.as_deref() == Some(&spn);
+    let extra: Vec<&Change> = diff
+        .changes
+        .iter()
+        .filter(of_family)
+        .filter(|change| change.action != Action::Missing && !is_mine(change))
+        .collect();
+    let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
+    if let Some((hop, owner)) = hops.find_map(|hop| Some((hop, takes(hop, &extra)?))) {
+        notes.push(format!(
+            "{} rule {} of {} takes it first: {} ({owner})",
+            hop.table,
+            hop.number,
+            hop.chain,
+            short(&hop.rule)
+        ));
+    }
+    let mine: Vec<&Change> = diff
+        .changes
+        .iter()
+        .filter(of_family)
+        .filter(is_mine)
+        .collect();
+    // What all Services share is in the way of this one where nothing of its own is.
+    let shared: Vec<&Change> = diff
+        .changes
+        .iter()
+        .filter(of_family)
+        .filter(|change| change.service.is_none() && change.action != Action::Extra)
+        .collect();
+    let found = if mine.is_empty() { &shared } else { &mine };
+    let serious = found.iter().min_by_key(|change| change.action);
+    if let Some(change) = serious {
+        let what = match (change.action, &change.have, &change.want) {
+            (Action::Missing, _, Some(want)) => format!("is missing: {}", short(want)),
+            (Action::Missing, ..) => "is missing".to_owned(),
+            (Action::Extra, Some(have), _) => format!("should not be there: {}", short(have)),
+            (Action::Extra, ..) => "should not be there".to_owned(),
+            (Action::Differs, Some(have), Some(want)) => {
+                format!("is {} and should be {}", short(have), short(want))
+            }
+            (Action::Differs, ..) => "is not as it should be".to_owned(),
+        };
+        let more = match found.len() {
+            1 => String::new(),
+            2 => "; `kpx diff` lists one more difference".to_owned(),
+            count => format!("; `kpx diff` lists {} more differences", count - 1),
+        };
+        notes.push(format!("why: {} {what}{more}", change.object));
+    }
+    for (what, gap) in &diff.unknown {
+        notes.push(format!(
+            "whether {what} is as it should be is not known: {gap}"
+        ));
+    }
+    notes
+}
+
+/// The first line of a rule or chain, and how many more it has.
+fn short(text: &str) -> String {
+    match text.split_once('\n') {
+        None => text.to_owned(),
+        Some((first, _)) => format!("{first} and what follows"),
+    }
+}
+
+/// Returns whose rule a hop is, if it keeps the packet from kube-proxy's rules and is not one of them.
+fn takes(hop: &Hop, extra: &[&Change]) -> Option<String> {
+    if hop.number == 0 {
+        return None;
+    }
+    let nat = hop.table == "nat" && matches!(hop.hook, Hook::Prerouting | Hook::Output);
+    let away = match &hop.effect {
+        Effect::Drop | Effect::Reject { .. } | Effect::Dnat { .. } | Effect::Untrack => true,
+        Effect::Accept => nat,
+        // A rule of kube-proxy's own chains that should not be there.
+        Effect::Return | Effect::Jump { .. } | Effect::Goto { .. } => {
+            return extra
+                .iter()
+                .any(|change| is_of(&change.object, hop))
+                .then(|| "kube-proxy did not write it".to_owned());
+        }
+        _ => false,
+    };
+    if !away {
+        return None;
+    }
+    match why::maker(hop) {
+        Maker::Other(who) => Some(who.to_owned()),
+        Maker::Unknown => Some("not kube-proxy's".to_owned()),
+        Maker::Kubelet => Some("the kubelet".to_owned()),
+        Maker::KubeProxy | Maker::Both | Maker::Kernel => extra
+            .iter()
+            .any(|change| is_of(&change.object, hop))
+            .then(|| "kube-proxy did not write it".to_owned()),
+    }
+}
+
+fn is_of(object: &Object, hop: &Hop) -> bool {
+    match object {
+        Object::Rule {
+            table,
+            chain,
+            number,
+        } => *table == hop.table && *chain == hop.chain && *number == hop.number,
+        Object::Chain { table, chain } => *table == hop.table && *chain == hop.chain,
+        _ => false,
+    }
+}

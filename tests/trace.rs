@@ -1,0 +1,656 @@
+//! `kpx trace` over the recorded nodes.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use kpx::backend::Mode;
+use kpx::evidence::{self, Evidence};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+use kpx::owner::Owners;
+use kpx::trace::{Assumed, Entry, Flow, Outcome, Verdict, World};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Ran, kpx, kpx_on, recordings, root};
+
+/// Recordings whose rules and cluster belong together; the others lack parts or were broken on purpose.
+const HEALTHY: [&str; 13] = [
+    "dual-iptables",
+    "dual-ipvs",
+    "dual-nftables",
+    "full-iptables",
+    "full-iptables-masqall",
+    "full-iptables-v1.30",
+    "full-ipvs",
+    "full-ipvs-lc-strictarp",
+    "full-ipvs-v1.30",
+    "full-nftables",
+    "seed-iptables",
+    "seed-ipvs",
+    "seed-nftables",
+];
+
+const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
+
+async fn trace(name: &str, args: &[&str]) -> Ran {
+    let mut all = vec!["trace"];
+    all.extend_from_slice(args);
+    let ran = kpx_on(name, &all).await;
+    fits(&ran, name, args);
+    ran
+}
+
+fn fits(ran: &Ran, name: &str, args: &[&str]) {
+    if args.contains(&"-o") {
+        return;
+    }
+    for line in ran.out.lines() {
+        assert!(line.chars().count() <= 80, "{name} {args:?}: {line}");
+    }
+}
+
+/// The traces of a report, by source.
+async fn traces(name: &str, target: &str, more: &[&str]) -> (u8, Value, Vec<Value>) {
+    let mut args = vec!["trace", target, "-o", "json"];
+    args.extend_from_slice(more);
+    let ran = kpx_on(name, &args).await;
+    let report: Value =
+        serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{name} {target}: {e}: {ran}"));
+    let all = match report["sources"].as_array() {
+        Some(all) => all.clone(),
+        None => vec![report.clone()],
+    };
+    (ran.code, report, all)
+}
+
+fn verdict(trace: &Value) -> &str {
+    trace["verdict"].as_str().unwrap()
+}
+
+fn outcomes(trace: &Value) -> &[Value] {
+    trace["outcomes"].as_array().unwrap()
+}
+
+fn backends(trace: &Value) -> BTreeSet<String> {
+    let backends = outcomes(trace).iter().filter_map(|o| o.get("backend"));
+    backends
+        .map(|b| format!("{}:{}", b["address"].as_str().unwrap(), b["port"]))
+        .collect()
+}
+
+fn masqueraded(trace: &Value) -> Vec<bool> {
+    let all = outcomes(trace).iter();
+    all.map(|o| o["masquerade"].as_bool().unwrap()).collect()
+}
+
+fn reason(trace: &Value) -> &str {
+    outcomes(trace)[0]["reason"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn the_tutorials_service_gives_each_pod_a_third() {
+    for mode in MODES {
+        let name = format!("seed-{mode}");
+        let (code, report, all) = traces(&name, "10.97.54.248:80", &[]).await;
+        assert_eq!(code, 0);
+        assert_eq!(report["service"]["name"], "nginx-svc");
+        assert_eq!(all.len(), 3);
+        for trace in &all {
+            assert_eq!(verdict(trace), "deliver", "{name}");
+            let pods = ["10.244.1.14:80", "10.244.1.16:80", "10.244.1.17:80"];
+            assert_eq!(backends(trace), BTreeSet::from(pods.map(str::to_owned)));
+            for outcome in outcomes(trace) {
+                let share = outcome["probability"].as_f64().unwrap();
+                assert!((share - 1.0 / 3.0).abs() < 1e-6, "{name}: {share}");
+            }
+        }
+        // Pods of the cluster's network keep their address; others would not be answered.
+        let kept: Vec<_> = all.iter().map(masqueraded).collect();
+        assert_eq!(kept, [[false; 3], [true; 3], [true; 3]], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn snapshots_of_the_tutorial() {
+    for mode in MODES {
+        let name = format!("seed-{mode}");
+        let shown = |what: &str| format!("{what}-{mode}");
+        insta::assert_snapshot!(
+            shown("nginx-svc"),
+            trace(&name, &["default/nginx-svc"]).await
+        );
+        insta::assert_snapshot!(
+            shown("nodeport"),
+            trace(&name, &["nodeport:31082", "--source", "external"]).await
+        );
+        insta::assert_snapshot!(
+            shown("hairpin"),
+            trace(&name, &["10.97.54.248:80", "--source", "10.244.1.14"]).await
+        );
+    }
+    insta::assert_snapshot!(
+        "wide",
+        trace(
+            "seed-iptables",
+            &["default/nginx-svc", "--source", "host", "-o", "wide"]
+        )
+        .await
+    );
+    insta::assert_snapshot!(
+        "json",
+        trace(
+            "seed-iptables",
+            &["default/nginx-svc", "--source", "host", "-o", "json"]
+        )
+        .await
+    );
+}
+
+#[tokio::test]
+async fn a_pod_that_reaches_itself_gets_another_source() {
+    for mode in MODES {
+        let (_, _, all) = traces(
+            &format!("seed-{mode}"),
+            "default/nginx-svc",
+            &["--source", "default/nginx-6799fc88d8-8jnxd"],
+        )
+        .await;
+        for outcome in outcomes(&all[0]) {
+            let itself = outcome["backend"]["address"] == "10.244.1.14";
+            assert_eq!(outcome["masquerade"], itself, "{mode}: {outcome}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_nodeport_is_masqueraded_unless_its_policy_is_local() {
+    for mode in MODES {
+        let name = format!("seed-{mode}");
+        let (_, _, all) = traces(&name, "nodeport:31082", &["--source", "external"]).await;
+        assert_eq!(verdict(&all[0]), "deliver", "{name}");
+        assert_eq!(masqueraded(&all[0]), [true; 3], "{name}");
+        let name = format!("full-{mode}");
+        let (_, _, all) = traces(&name, "203.0.113.12:80", &["--source", "external"]).await;
+        assert_eq!(verdict(&all[0]), "deliver", "{name}");
+        assert!(masqueraded(&all[0]).iter().all(|m| !m), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_without_endpoints_is_refused_and_says_why() {
+    for mode in MODES {
+        let name = format!("full-{mode}");
+        for source in ["host", "external", "10.244.1.200"] {
+            let (_, _, all) = traces(&name, "shop/empty", &["--source", source]).await;
+            assert_eq!(verdict(&all[0]), "reject", "{name} {source}");
+            let why = reason(&all[0]);
+            assert!(why.starts_with("shop/empty:http has no endpoints"), "{why}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_local_policy_without_local_endpoints_says_so() {
+    for mode in MODES {
+        let (_, _, all) = traces(
+            &format!("full-{mode}"),
+            "shop/agent-remote",
+            &["--source", "host"],
+        )
+        .await;
+        let (verdicts, words) = match mode {
+            "ipvs" => ("reject", "has no endpoint on this node"),
+            _ => (
+                "drop",
+                "has no local endpoints, and its traffic policy is Local",
+            ),
+        };
+        assert_eq!(verdict(&all[0]), verdicts, "{mode}");
+        assert!(reason(&all[0]).contains(words), "{}", reason(&all[0]));
+    }
+}
+
+#[tokio::test]
+async fn source_ranges_let_in_and_keep_out() {
+    for mode in MODES {
+        let name = format!("full-{mode}");
+        let lb = "203.0.113.11:443";
+        let (_, _, inside) = traces(&name, lb, &["--source", "198.51.100.7"]).await;
+        assert_eq!(verdict(&inside[0]), "deliver", "{name}");
+        let (_, _, outside) = traces(&name, lb, &["--source", "external"]).await;
+        assert_eq!(verdict(&outside[0]), "drop", "{name}");
+        assert_eq!(
+            reason(&outside[0]),
+            "the source is outside loadBalancerSourceRanges of edge/web-restricted:https"
+        );
+    }
+}
+
+#[tokio::test]
+async fn snapshots_of_every_kind_of_service() {
+    let cases: [(&str, &str, &[&str]); 15] = [
+        ("no-endpoints", "full-iptables", &["shop/empty"]),
+        ("no-endpoints-nftables", "full-nftables", &["shop/empty"]),
+        ("no-local", "full-iptables", &["shop/agent-remote"]),
+        ("no-local-ipvs", "full-ipvs", &["shop/agent-remote"]),
+        ("ranges", "full-nftables", &["203.0.113.11:443"]),
+        (
+            "affinity",
+            "full-iptables",
+            &["shop/cart", "--source", "host"],
+        ),
+        (
+            "affinity-ipvs",
+            "full-ipvs",
+            &["shop/cart", "--source", "host"],
+        ),
+        ("external-ip", "full-iptables", &["edge/ext"]),
+        (
+            "udp",
+            "full-nftables",
+            &["edge/syslog", "--source", "external"],
+        ),
+        (
+            "sctp",
+            "full-ipvs",
+            &["edge/sigtran", "--source", "external"],
+        ),
+        (
+            "terminating",
+            "full-iptables",
+            &["shop/draining", "--source", "host"],
+        ),
+        (
+            "left-to-other",
+            "full-iptables",
+            &["shop/meshed", "--source", "host"],
+        ),
+        (
+            "as-ipvs",
+            "full-nftables",
+            &["shop/cart", "--source", "host", "--as", "ipvs"],
+        ),
+        (
+            "no-such-port",
+            "full-nftables",
+            &["10.100.1.1:9999", "--source", "host"],
+        ),
+        (
+            "leftover",
+            "leftover-iptables-to-ipvs",
+            &["edge/web:http", "--source", "external"],
+        ),
+    ];
+    for (shown, name, args) in cases {
+        insta::assert_snapshot!(shown, trace(name, args).await);
+    }
+    let v6 = ["--family", "6", "trace"];
+    for name in ["dual-iptables", "dual-ipvs", "dual-nftables"] {
+        let mut args = v6.to_vec();
+        args.extend(["shop/front:http", "--source", "external"]);
+        let ran = kpx_on(name, &args).await;
+        fits(&ran, name, &args);
+        insta::assert_snapshot!(format!("v6-{name}"), ran);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_traced_is_refused_with_a_way_on() {
+    let mut all = String::new();
+    for args in [
+        &["shop/nothing"][..],
+        &["shop/multi"],
+        &["shop/multi:grpc"],
+        &["10.0.0.1"],
+        &["www.example.com:80"],
+        &["default/nginx-svc", "--source", "nobody"],
+        &["default/nginx-svc", "--source", "fd00::1"],
+        &["default/nginx-svc", "-o", "picture"],
+        &["shop/db"],
+        &["shop/legacy-db"],
+        &["default/nginx-svc", "--probe"],
+    ] {
+        let ran = trace("full-iptables", args).await;
+        assert!(ran.out.is_empty(), "{ran}");
+        all.extend([
+            "$ kpx trace ",
+            &args.join(" "),
+            "\n",
+            &ran.to_string(),
+            "\n\n",
+        ]);
+    }
+    insta::assert_snapshot!("errors", all);
+}
+
+/// A recorded node, read whole.
+fn recording(name: &str) -> Evidence {
+    let dir = root().join("testdata/nodes").join(name);
+    evidence::load(&dir, evidence::ITEMS).unwrap()
+}
+
+/// A packet to every address and NodePort of every service port, from a pod, the host and outside.
+fn flows(owners: &Owners) -> Vec<(String, Flow)> {
+    let mut flows = Vec::new();
+    for port in owners.ports() {
+        let number = port.port.into_iter();
+        let mut targets: Vec<(IpAddr, u16)> = number
+            .flat_map(|number| port.addresses.iter().map(move |(_, addr)| (*addr, number)))
+            .collect();
+        let hosts = ["10.0.2.15", "fd00:10:0:2::15"].map(|ip| ip.parse().unwrap());
+        targets.extend(port.node_port.iter().flat_map(|n| hosts.map(|ip| (ip, *n))));
+        for (destination, number) in targets {
+            let (pod, outside) = match destination {
+                IpAddr::V4(_) => ("10.244.1.200", "198.18.0.1"),
+                IpAddr::V6(_) => ("fd00:10:244:1::200", "2001:2::1"),
+            };
+            for (entry, source) in [
+                (Entry::Pod, Some(pod)),
+                (Entry::Host, None),
+                (Entry::Outside, Some(outside)),
+            ] {
+                let what = format!("{} {destination} {number} {entry:?}", port.name);
+                let flow = Flow {
+                    entry,
+                    source: source.map(|ip| ip.parse().unwrap()),
+                    destination,
+                    port: number,
+                    proto: port.proto,
+                    established: false,
+                };
+                flows.push((what, flow));
+            }
+        }
+    }
+    flows
+}
+
+fn walk<'a>(node: &'a NodeSnapshot<'a>, flow: &Flow) -> Vec<Outcome> {
+    let world = World::whole(node, Family::of(flow.destination));
+    world.walk(flow).unwrap()
+}
+
+#[test]
+fn probabilities_add_up_and_healthy_nodes_leave_nothing_unknown() {
+    let mut count = 0;
+    for name in recordings() {
+        if name.starts_with("scale-") {
+            continue;
+        }
+        let evidence = recording(&name);
+        let node = NodeSnapshot::new(&evidence);
+        let healthy = HEALTHY.contains(&name.as_str());
+        for (what, flow) in flows(&Owners::new(&node)) {
+            let outcomes = walk(&node, &flow);
+            let sum: f64 = outcomes.iter().map(|o| o.probability).sum();
+            assert!((sum - 1.0).abs() < 1e-9, "{name} {what}: {sum}");
+            for outcome in &outcomes {
+                let sure = outcome.verdict != Verdict::Unknown && outcome.when.is_empty();
+                assert!(sure || !healthy, "{name} {what}: {outcome:?}");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 2000, "{count} traces");
+}
+
+#[test]
+fn another_mode_is_traced_as_if_it_were_there() {
+    let ends = |outcomes: Vec<Outcome>| {
+        let end = |o: &Outcome| {
+            let share = (o.probability * 1000.0).round();
+            let to = (o.verdict == Verdict::Deliver).then_some(o.destination);
+            format!("{:?} {to:?} {share} {}", o.verdict, o.masquerade)
+        };
+        let mut ends: Vec<_> = outcomes.iter().map(end).collect();
+        ends.sort();
+        ends
+    };
+    for cluster in ["full", "dual"] {
+        let all = MODES.map(|mode| recording(&format!("{cluster}-{mode}")));
+        let nodes = all.each_ref().map(NodeSnapshot::new);
+        for (there, want) in MODES.iter().zip(&nodes) {
+            let mode = Mode::named(there).unwrap();
+            let owners = Owners::new(want);
+            for (here, node) in MODES.iter().zip(&nodes) {
+                let assumed = Assumed::new(node, mode).unwrap();
+                let have = assumed.snapshot();
+                for (what, flow) in flows(&owners) {
+                    // Only a node in nftables mode tells the prefix of cluster IPs, without which stray ones pass.
+                    let stray = owners.at(flow.destination, flow.port, flow.proto);
+                    if *there != *here && stray.is_some_and(|(port, _)| port.left_to.is_some()) {
+                        continue;
+                    }
+                    assert_eq!(
+                        ends(walk(&have, &flow)),
+                        ends(walk(want, &flow)),
+                        "{cluster}-{here} as {there}: {what}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_picture_has_every_backend_and_reads_as_its_language() {
+    let cases = [
+        ("seed-iptables", "default/nginx-svc"),
+        ("full-nftables", "203.0.113.11:443"),
+        ("full-ipvs", "shop/multi:http"),
+    ];
+    for (name, target) in cases {
+        let (_, _, all) = traces(name, target, &[]).await;
+        let dot = trace(name, &[target, "-o", "dot"]).await.out;
+        let mermaid = trace(name, &[target, "-o", "mermaid"]).await.out;
+        for addr in all.iter().flat_map(backends) {
+            assert!(dot.contains(&addr) && mermaid.contains(&addr), "{addr}");
+        }
+        graphviz(&dot);
+        flowchart(&mermaid);
+    }
+    let picture = async |format| {
+        let args = ["default/nginx-svc", "--source", "host", "-o", format];
+        trace("seed-iptables", &args).await
+    };
+    insta::assert_snapshot!("mermaid", picture("mermaid").await);
+    insta::assert_snapshot!("dot", picture("dot").await);
+}
+
+/// Takes a line of Graphviz's language apart: names, numbers, marks, and strings in quotes.
+fn graphviz(text: &str) {
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.first(), Some(&"digraph trace {"));
+    assert_eq!(lines.last(), Some(&"}"));
+    let mut nodes = BTreeSet::new();
+    for line in &lines[1..lines.len() - 1] {
+        let statement = line.trim().strip_suffix(';').unwrap();
+        let mut plain = String::new();
+        let mut chars = statement.chars();
+        let mut quoted = false;
+        while let Some(c) = chars.next() {
+            match (c, quoted) {
+                ('\\', true) => assert!(matches!(chars.next(), Some('"' | '\\' | 'n')), "{line}"),
+                ('"', _) => quoted = !quoted,
+                (_, true) => {}
+                (c, false) => plain.push(c),
+            }
+        }
+        assert!(!quoted, "{line}");
+        let fits = |c: char| c.is_ascii_alphanumeric() || " =->[],".contains(c);
+        assert!(plain.chars().all(fits), "{line}");
+        let (subject, _) = plain.split_once('[').unwrap_or((&plain, ""));
+        for name in subject.split("->").map(str::trim).filter(|n| *n != "node") {
+            if subject.contains("->") {
+                assert!(nodes.contains(name), "{line}: no node {name}");
+            } else {
+                nodes.insert(name.to_owned());
+            }
+        }
+    }
+    assert!(nodes.len() > 2);
+}
+
+/// Checks the lines of a Mermaid flowchart: `nN["…"]`, `nN(["…"])`, `nN --> nM`, `nN -->|"…"| nM`.
+fn flowchart(text: &str) {
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("flowchart TD"));
+    let name = |text: &str| {
+        let digits = text.strip_prefix('n').unwrap_or("");
+        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+    };
+    for line in lines {
+        let line = line.trim();
+        if let Some((from, to)) = line.split_once(" --> ") {
+            assert!(name(from) && name(to), "{line}");
+        } else if let Some((from, rest)) = line.split_once(" -->|\"") {
+            let (label, to) = rest.split_once("\"| ").unwrap();
+            assert!(
+                name(from) && name(to) && !label.contains(['"', '|']),
+                "{line}"
+            );
+        } else {
+            let (node, rest) = line.split_once(['[', '(']).unwrap();
+            let label = rest.trim_start_matches('[').strip_prefix('"').unwrap();
+            let label = label
+                .trim_end_matches([']', ')'])
+                .strip_suffix('"')
+                .unwrap();
+            assert!(name(node) && !label.contains('"'), "{line}");
+        }
+    }
+}
+
+/// From the text of a file to another.
+type Change<'a> = &'a dyn Fn(&str) -> String;
+
+/// Copies a recording, with `change` applied to some of its files.
+fn broken(name: &str, changes: &[(&str, Change<'_>)]) -> TempDir {
+    let from = root().join("testdata/nodes").join(name);
+    let to = tempfile::tempdir().unwrap();
+    for part in ["node", "cluster", "kube-proxy"] {
+        std::fs::create_dir(to.path().join(part)).unwrap();
+        for file in std::fs::read_dir(from.join(part)).unwrap() {
+            let file = file.unwrap();
+            let below = to.path().join(part).join(file.file_name());
+            std::fs::copy(file.path(), below).unwrap();
+        }
+    }
+    for (file, change) in changes {
+        let path = to.path().join(file);
+        let old = std::fs::read_to_string(&path).unwrap();
+        let new = change(&old);
+        assert_ne!(old, new, "{file} did not change");
+        std::fs::write(path, new).unwrap();
+    }
+    to
+}
+
+async fn trace_in(dir: &TempDir, args: &[&str]) -> Ran {
+    let mut all = vec!["--from", dir.path().to_str().unwrap(), "trace"];
+    all.extend_from_slice(args);
+    let ran = kpx(&all).await;
+    fits(&ran, "a broken copy", args);
+    ran
+}
+
+const RULES: &str = "node/iptables-save.txt";
+
+fn without(text: &str, what: &str) -> String {
+    let lines = text.lines().filter(|line| !line.contains(what));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+#[tokio::test]
+async fn a_missing_rule_is_named() {
+    let lost = |text: &str| without(text, "-A KUBE-SERVICES -d 10.100.1.1/32");
+    let dir = broken("full-iptables", &[(RULES, &lost)]);
+    insta::assert_snapshot!(
+        "missing-rule",
+        trace_in(&dir, &["shop/cart", "--source", "host"]).await
+    );
+    let lost = |text: &str| without(text, "-A PREROUTING");
+    let dir = broken("full-iptables", &[(RULES, &lost)]);
+    insta::assert_snapshot!(
+        "missing-jump",
+        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+    );
+}
+
+#[tokio::test]
+async fn a_rule_in_the_way_is_named_with_its_owner() {
+    let before = |rule: &'static str| {
+        move |text: &str| {
+            let (jump, line) = (
+                "[0:0] -A PREROUTING",
+                format!("{rule}\n[0:0] -A PREROUTING"),
+            );
+            text.replacen(jump, &line, 1)
+        }
+    };
+    let accept = before("[3:180] -A PREROUTING -d 10.100.1.1/32 -j ACCEPT");
+    let dir = broken("full-iptables", &[(RULES, &accept)]);
+    insta::assert_snapshot!(
+        "shadowed",
+        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+    );
+    let docker = |text: &str| {
+        text.replacen("*nat\n", "*nat\n:DOCKER - [0:0]\n", 1).replacen(
+            "[0:0] -A PREROUTING",
+            "[9:540] -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n[9:540] -A DOCKER -p tcp -m tcp --dport 30081 -j DNAT --to-destination 172.17.0.2:80\n[0:0] -A PREROUTING",
+            1,
+        )
+    };
+    let dir = broken("full-iptables", &[(RULES, &docker)]);
+    insta::assert_snapshot!(
+        "taken-by-docker",
+        trace_in(&dir, &["nodeport:30081", "--source", "external"]).await
+    );
+    let inside = |text: &str| {
+        text.replacen(
+            "[0:0] -A KUBE-SERVICES -d 10.100.1.1/32",
+            "[0:0] -A KUBE-SERVICES -d 10.100.1.0/24 -j RETURN\n[0:0] -A KUBE-SERVICES -d 10.100.1.1/32",
+            1,
+        )
+    };
+    let dir = broken("full-iptables", &[(RULES, &inside)]);
+    insta::assert_snapshot!(
+        "returned-early",
+        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+    );
+}
+
+#[tokio::test]
+async fn backends_and_connections_that_should_not_be_are_named() {
+    // The rules still have an endpoint that the API has moved, and so has a connection.
+    let moved = |text: &str| text.replace("\"10.244.1.30\"", "\"10.244.1.31\"");
+    let old = |text: &str| {
+        format!(
+            "{text}tcp      6 86397 ESTABLISHED src=10.0.2.15 dst=10.100.1.1 sport=40000 dport=8080 src=10.244.1.30 dst=10.0.2.15 sport=8080 dport=40000 [ASSURED] mark=0 use=1\n"
+        )
+    };
+    let dir = broken(
+        "full-iptables",
+        &[
+            ("cluster/endpointslices.json", &moved),
+            ("node/conntrack.txt", &old),
+        ],
+    );
+    insta::assert_snapshot!(
+        "stale",
+        trace_in(&dir, &["shop/cart", "--source", "host"]).await
+    );
+    let lost = |text: &str| {
+        text.replacen(
+            '[',
+            "[{\"type\":\"unreachable\",\"dst\":\"10.244.1.30\"},",
+            1,
+        )
+    };
+    let dir = broken("full-iptables", &[("node/ip-route.json", &lost)]);
+    insta::assert_snapshot!(
+        "no-route",
+        trace_in(&dir, &["shop/cart", "--source", "10.0.2.15"]).await
+    );
+}
