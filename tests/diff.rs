@@ -1,6 +1,7 @@
 //! `kpx diff` on recorded nodes: a healthy node has no difference, and every change of it is found and named.
 
 mod mutate;
+mod random;
 
 use serde_json::{Value, json};
 

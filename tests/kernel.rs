@@ -13,8 +13,12 @@ mod kernel {
     mod links;
     mod netns;
     mod proxy;
+    mod render;
     mod script;
     mod sockets;
     mod tools;
     mod trace;
 }
+
+#[path = "random.rs"]
+mod random;

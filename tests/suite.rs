@@ -11,6 +11,7 @@ mod frame;
 mod generated;
 mod owner;
 mod parse;
+mod random;
 mod readme;
 mod registry;
 mod render;

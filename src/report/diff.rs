@@ -7,7 +7,7 @@ use crate::backend::Mode;
 use crate::diff::{Action, Change, Diff};
 use crate::evidence::Gap;
 use crate::node::mode::{Kind, Leftover};
-use crate::render::{Page, Report};
+use crate::render::{Page, Report, Tone};
 
 /// The outcome of `kpx diff`.
 #[derive(Debug, Serialize)]
@@ -100,40 +100,107 @@ impl DiffReport {
     }
 }
 
+/// How many differences people read before they want a summary.
+const SHOWN: usize = 60;
+/// How many lines of one object are shown, such as the rules of a chain that is missing.
+const LINES: usize = 6;
+
 impl DiffReport {
+    fn changes(&self, page: &mut Page) {
+        let all = page.style().verbose > 0 || page.style().wide;
+        let shown = if all { self.changes.len() } else { SHOWN };
+        let mut group = None;
+        for change in self.changes.iter().take(shown) {
+            if group != Some(&change.service) {
+                group = Some(&change.service);
+                page.line("");
+                let title = change
+                    .service
+                    .as_deref()
+                    .unwrap_or("no Service in particular");
+                page.line(&page.paint(Tone::Strong, title));
+            }
+            let verb = match change.action {
+                Action::Missing => "missing",
+                Action::Extra => "extra",
+                Action::Differs => "differs",
+            };
+            let family = change.family.map(|f| format!("{f} ")).unwrap_or_default();
+            page.para(
+                &format!("  {verb:<8} "),
+                &format!("{family}{}", change.object),
+            );
+            for (label, text) in [("have", &change.have), ("want", &change.want)] {
+                if let Some(text) = text {
+                    lines(page, label, text, all);
+                }
+            }
+        }
+        let rest = self.changes.len().saturating_sub(shown);
+        if rest > 0 {
+            let mut services: Vec<_> = self.changes[shown..]
+                .iter()
+                .filter_map(|change| change.service.as_deref())
+                .collect();
+            services.dedup();
+            page.line("");
+            let text = format!(
+                "and {rest} more, of {} service ports; -v shows all of them",
+                services.len()
+            );
+            page.para("", &text);
+        }
+    }
+
     fn leftovers(&self, page: &mut Page) {
         let mut of = None;
         for left in &self.leftovers {
             if of != Some(left.mode) {
                 of = Some(left.mode);
-                page.line("");
                 let mode = left.mode;
-                let text =
-                    format!("left behind by mode {mode} (`kpx cleanup --mode {mode}` removes it)");
-                wrapped(page, 0, 2, &text);
+                page.line("");
+                let title = format!("left behind by mode {mode}");
+                let title = page.paint(Tone::Strong, &title);
+                page.line(&format!("{title} (kpx cleanup --mode {mode} removes it)"));
             }
             let what = match left.kind {
                 Kind::Chains => "chains",
                 Kind::Sets => "sets",
                 Kind::VirtualServers => "virtual servers",
                 Kind::Addresses => "addresses of kube-ipvs0",
-                Kind::Link => "link",
-                Kind::Table => "table",
+                Kind::Link => "the link",
+                Kind::Table => "the table",
             };
             let family = left.family.map(|f| format!("{f} ")).unwrap_or_default();
-            let count = left.names.len();
             let inside = match (left.kind, left.rules) {
                 (_, 0) => String::new(),
                 (Kind::Sets, members) => format!(" with {members} members"),
                 (_, rules) => format!(" with {rules} rules"),
             };
-            let line = if count == 1 {
-                format!("{family}{what} {}{inside}", left.names[0])
-            } else {
-                format!("{family}{count} {what}{inside}")
+            let text = match (left.kind, left.names.as_slice()) {
+                (Kind::Link | Kind::Table, names) => format!("{what} {}{inside}", names.join(", ")),
+                (_, names) => format!("{family}{} {what}{inside}", names.len()),
             };
-            wrapped(page, 2, 4, &line);
+            page.para("  ", &text);
         }
+    }
+}
+
+/// Adds what an object is or should be, a line each, behind its label.
+fn lines(page: &mut Page, label: &str, text: &str, all: bool) {
+    let count = text.lines().count();
+    let shown = if all { count } else { LINES };
+    for (number, line) in text.lines().take(shown).enumerate() {
+        let lead = if number == 0 { label } else { "" };
+        let lead = format!("           {lead:<4} ");
+        if page.style().wide {
+            page.line(&format!("{lead}{line}"));
+        } else {
+            page.para(&lead, line);
+        }
+    }
+    if count > shown {
+        page.line(&format!("                and {} more", count - shown));
     }
 }
 
@@ -141,44 +208,24 @@ impl Report for DiffReport {
     const KIND: &'static str = "DiffReport";
 
     fn page(&self, page: &mut Page) {
-        page.line(&self.head());
-        let mut group = None;
-        for change in &self.changes {
-            if group != Some(&change.service) {
-                group = Some(&change.service);
-                page.line("");
-                page.line(
-                    change
-                        .service
-                        .as_deref()
-                        .unwrap_or("no Service in particular"),
-                );
-            }
-            let verb = match change.action {
-                Action::Missing => "is missing",
-                Action::Extra => "should not be there",
-                Action::Differs => "differs",
-            };
-            let family = change.family.map(|f| format!("{f} ")).unwrap_or_default();
-            wrapped(page, 2, 4, &format!("{family}{} {verb}", change.object));
-            for (label, text) in [("have", &change.have), ("want", &change.want)] {
-                for (number, line) in text.iter().flat_map(|text| text.lines().enumerate()) {
-                    let label = if number == 0 { label } else { "    " };
-                    wrapped(page, 4, 9, &format!("{label} {line}"));
-                }
-            }
-        }
+        let tone = match (self.changes.is_empty(), self.unknown.is_empty()) {
+            (false, _) => Tone::Bad,
+            (true, false) => Tone::Unclear,
+            (true, true) => Tone::Good,
+        };
+        page.line(&page.paint(tone, &self.head()));
+        self.changes(page);
         if !self.unknown.is_empty() {
             page.line("");
-            page.line("not compared");
+            page.line(&page.paint(Tone::Unclear, "not compared"));
             for unknown in &self.unknown {
-                wrapped(page, 2, 4, &format!("{}: {}", unknown.what, unknown.gap));
+                page.para("  ", &format!("{}: {}", unknown.what, unknown.gap));
             }
         }
         self.leftovers(page);
         for note in &self.notes {
             page.line("");
-            wrapped(page, 0, 2, &format!("note: {note}"));
+            page.para("note: ", note);
         }
     }
 
@@ -189,30 +236,4 @@ impl Report for DiffReport {
             (true, true) => CLEAN,
         }
     }
-}
-
-/// Adds `text` at column `first`, and what does not fit on lines of their own at column `rest`.
-fn wrapped(page: &mut Page, first: usize, rest: usize, text: &str) {
-    let style = page.style();
-    let width = if style.wide {
-        usize::MAX
-    } else {
-        usize::from(style.width)
-    };
-    let mut line = " ".repeat(first);
-    let mut bare = true;
-    for word in text.split(' ') {
-        let more = word.chars().count() + usize::from(!bare);
-        if !bare && line.chars().count() + more > width {
-            page.line(line.trim_end());
-            line = " ".repeat(rest);
-            bare = true;
-        }
-        if !bare {
-            line.push(' ');
-        }
-        line.push_str(word);
-        bare = false;
-    }
-    page.line(line.trim_end());
 }
