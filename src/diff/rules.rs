@@ -139,8 +139,10 @@ impl<S: Scope> At<'_, S> {
             rules.join("\n")
         };
         let owner = self.scope.owner(&chain.name).map(str::to_owned);
+        // What should be there says whose it is; what should not be says it at best in its rules.
         let service = owner.or_else(|| {
-            let mut named = chain.rules.iter().map(service);
+            let rules = chain.rules.iter().filter(|_| action == Action::Extra);
+            let mut named = rules.map(service);
             named.find(|spn| !spn.is_empty()).map(str::to_owned)
         });
         let (have, want) = match action {

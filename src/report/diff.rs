@@ -192,7 +192,8 @@ fn lines(page: &mut Page, label: &str, text: &str, all: bool) {
     let shown = if all { count } else { LINES };
     for (number, line) in text.lines().take(shown).enumerate() {
         let lead = if number == 0 { label } else { "" };
-        let lead = format!("           {lead:<4} ");
+        let bullet = if count > 1 { "- " } else { "" };
+        let lead = format!("           {lead:<4} {bullet}");
         if page.style().wide {
             page.line(&format!("{lead}{line}"));
         } else {
