@@ -15,6 +15,7 @@ mod kernel {
     mod proxy;
     mod render;
     mod script;
+    mod show;
     mod sockets;
     mod tools;
     mod trace;

@@ -197,6 +197,10 @@ pub struct ConntrackSection {
     /// Whether out-of-window packets are tolerated.
     #[serde(deserialize_with = "or_default")]
     pub tcp_be_liberal: bool,
+    /// A Go duration; the kernel's own by default.
+    pub udp_timeout: Option<String>,
+    /// A Go duration; the kernel's own by default.
+    pub udp_stream_timeout: Option<String>,
 }
 
 /// `clientConnection`.
@@ -206,6 +210,11 @@ pub struct ClientConnection {
     /// The kubeconfig file.
     #[serde(deserialize_with = "or_default")]
     pub kubeconfig: String,
+}
+
+/// Returns a configuration as it was written, defaults not filled in.
+pub fn written(text: &str) -> Result<serde_json::Value, Gap> {
+    serde_yaml::from_str(text).map_err(|e| Gap::Failed(Item::ProxyConfig, e.to_string()))
 }
 
 impl ProxyConfig {

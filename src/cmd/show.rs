@@ -37,12 +37,20 @@ pub(super) async fn run(
         },
     };
     let report = ShowReport::new(&node, asked);
-    match &args.name {
-        // What was not read may hold it.
-        Some(name) if report.is_empty() && report.gaps.is_empty() => Err(eyre!(
-            "nothing here is called {name}"
-        ))
-        .hint("a Service is NAMESPACE/NAME[:PORT]; the view without a name lists what there is"),
-        _ => Ok(report),
-    }
+    let (Some(name), Some(near)) = (&args.name, report.not_found()) else {
+        return Ok(report);
+    };
+    let meant = match near {
+        [] => String::new(),
+        near => format!(": did you mean {}?", near.join(" or ")),
+    };
+    let what = format!("nothing here is called {name}{meant}");
+    // What was not read may hold it.
+    let gap = report.gaps.first();
+    let error = gap.map_or_else(
+        || eyre!(what.clone()),
+        |gap| eyre!("this is not known: {gap}").wrap_err(what.clone()),
+    );
+    Err(error)
+        .hint("a Service is NAMESPACE/NAME[:PORT]; the view without a name lists what there is")
 }

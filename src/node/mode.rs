@@ -72,6 +72,25 @@ pub enum Kind {
     Table,
 }
 
+impl Kind {
+    /// Returns what `count` objects of the kind are called.
+    pub const fn words(self, count: usize) -> &'static str {
+        match (self, count) {
+            (Self::Chains, 1) => "chain",
+            (Self::Chains, _) => "chains",
+            (Self::Sets, 1) => "set",
+            (Self::Sets, _) => "sets",
+            (Self::VirtualServers, 1) => "virtual server",
+            (Self::VirtualServers, _) => "virtual servers",
+            (Self::Addresses, 1) => "address",
+            (Self::Addresses, _) => "addresses",
+            (Self::Link, _) => "link",
+            (Self::Table, 1) => "table",
+            (Self::Table, _) => "tables",
+        }
+    }
+}
+
 impl Modes {
     /// Returns the mode that leads packets to Services, as the kernel's state has it; `None` if no mode does or several do.
     pub fn observed(&self) -> Option<Mode> {

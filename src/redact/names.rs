@@ -93,7 +93,8 @@ impl Names {
 
     /// Returns the name that stands for `name`.
     pub(super) fn map(&self, kind: Kind, name: &str) -> String {
-        if kind.known().contains(&name) {
+        // A port without a name stays without: Services and slices are matched by it.
+        if name.is_empty() || kind.known().contains(&name) {
             return name.to_owned();
         }
         let hash = self.keyed(&format!("{}/{name}", kind.prefix()), 8);

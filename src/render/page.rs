@@ -75,41 +75,71 @@ impl Page {
 
     /// Adds a table of `columns`, each with its rank: where the width does not hold all, those of the highest rank go first.
     ///
-    /// Columns of rank 0 stay, and cells are never broken: what was dropped, `-o wide` shows.
+    /// Columns of rank 0 stay; if even they do not fit, their cells wrap, from the right. A column without a word in it
+    /// is left out. With `-o wide` nothing is dropped or wrapped.
     pub fn grid(&mut self, columns: &[(&str, u8)], rows: &[Vec<String>]) {
-        let length = |text: &str| text.chars().count();
-        let widths: Vec<usize> = (0..columns.len())
+        let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at));
+        let mut widths: Vec<usize> = (0..columns.len())
             .map(|at| {
-                let cells = rows.iter().filter_map(|row| row.get(at));
-                let widest = cells.map(|cell| length(cell)).max();
+                let widest = cells(at).map(|cell| length(cell)).max();
                 widest.unwrap_or(0).max(length(columns[at].0))
             })
             .collect();
-        let mut kept: Vec<usize> = (0..columns.len()).collect();
-        let room = usize::from(self.style.width);
-        loop {
-            let total: usize = kept.iter().map(|&at| widths[at] + 2).sum();
-            let last = kept.iter().copied().max_by_key(|&at| columns[at].1);
-            match last {
-                Some(last) if !self.style.wide && total > room + 2 && columns[last].1 > 0 => {
-                    kept.retain(|&at| at != last);
-                }
+        let mut kept: Vec<usize> = (0..columns.len())
+            .filter(|&at| rows.is_empty() || cells(at).any(|cell| !cell.is_empty()))
+            .collect();
+        let room = usize::from(self.style.width) + GUTTER;
+        let total = |kept: &[usize], widths: &[usize]| -> usize {
+            kept.iter().map(|&at| widths[at] + GUTTER).sum()
+        };
+        while !self.style.wide && total(&kept, &widths) > room {
+            match kept.iter().copied().max_by_key(|&at| columns[at].1) {
+                Some(last) if columns[last].1 > 0 => kept.retain(|&at| at != last),
                 _ => break,
             }
         }
-        let mut line = |cells: &dyn Fn(usize) -> String| {
+        for &at in kept.iter().rev() {
+            let over = total(&kept, &widths).saturating_sub(room);
+            if self.style.wide || over == 0 {
+                break;
+            }
+            let indent = indent(at);
+            let words = cells(at).flat_map(|cell| {
+                let words = pieces(cell).enumerate();
+                words
+                    .map(move |(nth, word)| length(word.trim_end()) + indent * usize::from(nth > 0))
+            });
+            let least = words.max().unwrap_or(0);
+            let least = least.max(length(columns[at].0));
+            widths[at] = least.max(widths[at].saturating_sub(over)).min(widths[at]);
+        }
+        let titles = columns
+            .iter()
+            .map(|(title, _)| (*title).to_owned())
+            .collect();
+        for row in std::iter::once(&titles).chain(rows) {
+            self.row(&kept, &widths, row);
+        }
+    }
+
+    fn row(&mut self, kept: &[usize], widths: &[usize], row: &[String]) {
+        let wrapped: Vec<Vec<String>> = kept
+            .iter()
+            .map(|&at| {
+                let cell = row.get(at).map_or("", String::as_str);
+                wrap(cell, widths[at], indent(at))
+            })
+            .collect();
+        let height = wrapped.iter().map(Vec::len).max().unwrap_or(0);
+        for line in 0..height {
             let mut text = String::new();
-            for &at in &kept {
-                let cell = cells(at);
-                let pad = (widths[at] + 2).saturating_sub(length(&cell));
-                text.push_str(&cell);
+            for (&at, cell) in kept.iter().zip(&wrapped) {
+                let part = cell.get(line).map_or("", String::as_str);
+                let pad = (widths[at] + GUTTER).saturating_sub(length(part));
+                text.push_str(part);
                 text.extend(std::iter::repeat_n(' ', pad));
             }
             self.line(text.trim_end());
-        };
-        line(&|at| columns[at].0.to_owned());
-        for row in rows {
-            line(&|at| row.get(at).cloned().unwrap_or_default());
         }
     }
 
@@ -122,15 +152,20 @@ impl Page {
     ///
     /// Words are never broken; one that does not fit gets a line of its own.
     pub fn para(&mut self, lead: &str, text: &str) {
-        let indent = " ".repeat(lead.chars().count());
-        let width = usize::from(self.style.width).max(indent.len() + 20);
+        let indent = " ".repeat(length(lead));
+        self.hang(lead, &indent, text);
+    }
+
+    /// Adds `text`, wrapped to the width: the first line behind `lead`, the others behind `indent`.
+    pub fn hang(&mut self, lead: &str, indent: &str, text: &str) {
+        let width = usize::from(self.style.width).max(length(indent) + 20);
         let mut line = lead.to_owned();
         let mut empty = true;
         for word in text.split_ascii_whitespace() {
             let length = line.chars().count() + usize::from(!empty) + word.chars().count();
             if !empty && length > width {
                 self.line(line.trim_end());
-                line.clone_from(&indent);
+                indent.clone_into(&mut line);
                 empty = true;
             }
             if !empty {
@@ -169,6 +204,51 @@ impl Page {
     }
 }
 
+/// Columns between two cells.
+const GUTTER: usize = 2;
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Iterates over the parts of a cell between which a line may break: behind a space, and in a name behind its slash.
+fn pieces(cell: &str) -> impl Iterator<Item = &str> {
+    let mut rest = cell;
+    std::iter::from_fn(move || {
+        let name = |at: usize| rest[..at].ends_with(|c: char| c.is_ascii_alphabetic());
+        let end = rest.char_indices().find_map(|(at, c)| match c {
+            ' ' => Some(at + 1),
+            '/' if name(at) => Some(at + 1),
+            _ => None,
+        });
+        let (first, more) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = more;
+        (!first.is_empty()).then_some(first)
+    })
+}
+
+/// Returns how far a wrapped cell's further lines are set in: those of the first column must not look like a new row.
+fn indent(column: usize) -> usize {
+    if column == 0 { GUTTER } else { 0 }
+}
+
+fn wrap(cell: &str, width: usize, indent: usize) -> Vec<String> {
+    if length(cell) <= width {
+        return vec![cell.to_owned()];
+    }
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for piece in pieces(cell) {
+        if !line.trim().is_empty() && length(&line) + length(piece.trim_end()) > width {
+            lines.push(line.trim_end().to_owned());
+            line = " ".repeat(indent);
+        }
+        line.push_str(piece);
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
 /// What a colour stands for; the words say the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tone {
@@ -194,5 +274,54 @@ impl Tone {
             Self::Unclear => "1;35",
             Self::Strong => "1",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(width: u16, columns: &[(&str, u8)], rows: &[&[&str]]) -> String {
+        let mut page = Page::new(Style {
+            width,
+            color: false,
+            ascii: false,
+            wide: false,
+            verbose: 0,
+        });
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.iter().map(|cell| (*cell).to_owned()).collect())
+            .collect();
+        page.grid(columns, &rows);
+        page.into_text()
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_by_rank_and_then_wrapped() {
+        let columns = [("NAME", 0), ("PORT", 0), ("NOTE", 1), ("DOES", 0)];
+        let rows: &[&[&str]] = &[&[
+            "kube-system/long-name:http",
+            "31000",
+            "x",
+            "forwards; 2 drop",
+        ]];
+        let text = page(80, &columns, rows);
+        assert!(text.contains("NOTE"), "{text}");
+        let text = page(46, &columns, rows);
+        assert_eq!(
+            text,
+            "NAME                        PORT   DOES\n\
+             kube-system/long-name:http  31000  forwards; 2\n                                   drop\n"
+        );
+        let text = page(36, &columns, rows);
+        assert!(text.lines().all(|line| line.len() <= 36), "{text}");
+        assert!(text.contains("\n  long-name:http"), "{text}");
+    }
+
+    #[test]
+    fn a_column_without_a_word_is_left_out() {
+        let text = page(80, &[("A", 0), ("B", 0), ("C", 0)], &[&["1", "", "3"]]);
+        assert_eq!(text, "A  C\n1  3\n");
     }
 }

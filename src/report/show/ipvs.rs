@@ -1,25 +1,29 @@
-//! What the ipvs mode made: virtual servers, sets, addresses.
+//! Virtual servers and their real servers.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use super::{Asked, Gaps, who};
-use crate::backend::ipvs::model::{Connections, DUMMY, Key};
-use crate::backend::software::set_purpose;
-use crate::net::{Family, Proto};
+use super::{Asked, Gaps, modes::Relevant};
+use crate::backend::Mode;
+use crate::backend::ipvs::model::{Connections, Forwarding, Key, RealServer, Table};
+use crate::evidence::Gap;
+use crate::net::Family;
 use crate::node::NodeSnapshot;
-use crate::owner::software::{Maker, maker_of_set};
-use crate::owner::{Owners, PortName, Role};
+use crate::owner::{Owners, Port, PortName, Source, State};
 use crate::render::Page;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Server {
-    key: String,
-    service: Option<PortName>,
+pub(super) struct Row {
+    pub(super) server: String,
+    /// `null` if no Service has it, or Services are not known.
+    pub(super) service: Option<PortName>,
     node_port: bool,
+    /// Whether no Service has it; `null` if Services are not known.
+    extra: Option<bool>,
     scheduler: String,
+    /// Seconds; 0 without persistence.
     persistence: u32,
     real_servers: Vec<Real>,
 }
@@ -29,275 +33,221 @@ pub(super) struct Server {
 struct Real {
     address: SocketAddr,
     weight: u32,
+    forwarding: Forwarding,
     pod: Option<String>,
-    /// Whether no endpoint of the Service has the address.
-    unknown: bool,
+    /// `null` if endpoints are not known, or none of the Service has the address.
+    state: Option<State>,
+    standing: Standing,
+    /// Open now; `null` if not known.
     connections: Option<Connections>,
+    /// Ever scheduled; `null` if not known.
+    scheduled: Option<u64>,
 }
 
-pub(super) fn servers(
+/// Whether the real server is an endpoint of the Service.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Standing {
+    Endpoint,
+    /// No endpoint of the Service has the address.
+    Stale,
+    Unknown,
+}
+
+pub(super) fn rows(
     node: &NodeSnapshot<'_>,
     owners: &Owners,
     asked: Asked<'_>,
+    relevant: &Relevant,
     gaps: &mut Gaps,
-) -> Vec<Server> {
-    let Some(table) = gaps.take(node.ipvs()) else {
-        return Vec::new();
+) -> Vec<Row> {
+    let table = match node.ipvs() {
+        Ok(table) => table,
+        Err(Gap::NotApplicable(why)) => {
+            gaps.note(format!("there is no IPVS on this node: {why}"));
+            return Vec::new();
+        }
+        Err(gap) => {
+            gaps.add(gap);
+            return Vec::new();
+        }
     };
-    let mut servers: Vec<_> = table.servers.iter().collect();
-    servers.sort_by_key(|server| server.key);
-    let rows = servers.into_iter().filter_map(|server| {
-        let (text, family, port, node_port) = match server.key {
+    if table.servers.is_empty() {
+        let mode = relevant.current();
+        gaps.note(match mode {
+            Some(Mode::Ipvs) => "IPVS has no virtual server, although the mode is ipvs".to_owned(),
+            _ => "IPVS has no virtual server".to_owned(),
+        });
+    }
+    let known = Known {
+        services: owners.source == Source::Api,
+        slices: node.slices().is_ok(),
+    };
+    let mut rows = servers(table, owners, asked, &known);
+    rows.sort_by_key(|(key, _)| *key);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+struct Known {
+    services: bool,
+    slices: bool,
+}
+
+fn servers(table: &Table, owners: &Owners, asked: Asked<'_>, known: &Known) -> Vec<(Key, Row)> {
+    let rows = table.servers.iter().filter_map(|server| {
+        let (text, addr, family, port, node_port) = match server.key {
             Key::Address { proto, addr, port } => {
                 let of = owners.at(addr, port, proto).map(|(port, _)| port);
-                let by_node_port = owners.node_port(port, proto);
+                let by_node_port = owners.node_port(port, proto).filter(|_| of.is_none());
                 let text = format!("{}/{proto}", SocketAddr::new(addr, port));
                 let found = of.or(by_node_port);
                 (
                     text,
+                    addr.to_string(),
                     Family::of(addr),
                     found,
-                    of.is_none() && found.is_some(),
+                    by_node_port.is_some(),
                 )
             }
-            Key::Fwmark { mark, family } => (format!("mark {mark:#x}"), family, None, false),
+            Key::Fwmark { mark, family } => (
+                format!("mark {mark:#x}"),
+                String::new(),
+                family,
+                None,
+                false,
+            ),
         };
-        let addr = text.rsplit_once(':').map_or("", |(addr, _)| addr);
-        if !asked.takes(family) || !asked.wants(port, &[&text, addr]) {
+        if !asked.takes(family) || !asked.wants(port, &[&text, &addr]) {
             return None;
         }
         let mut reals: Vec<_> = server.reals.iter().collect();
         reals.sort_by_key(|real| (real.addr, real.port));
-        let reals = reals.into_iter().map(|real| {
-            let address = SocketAddr::new(real.addr, real.port);
-            let endpoint = port.and_then(|p| p.endpoints.iter().find(|e| e.addr == address));
-            Real {
-                address,
-                weight: real.weight,
-                pod: endpoint.map(who).filter(|who| !who.is_empty()),
-                unknown: port.is_some() && endpoint.is_none(),
-                connections: real.connections,
-            }
-        });
-        Some(Server {
-            key: text,
+        let row = Row {
+            server: text,
             service: port.map(|port| port.name.clone()),
             node_port,
+            extra: (known.services || port.is_some()).then_some(port.is_none()),
             scheduler: server.scheduler.clone(),
             persistence: server.timeout,
-            real_servers: reals.collect(),
-        })
+            real_servers: reals.into_iter().map(|of| real(of, port, known)).collect(),
+        };
+        Some((server.key, row))
     });
     rows.collect()
 }
 
-pub(super) fn page_servers(rows: &[Server], page: &mut Page) {
+fn real(real: &RealServer, port: Option<&Port>, known: &Known) -> Real {
+    let address = SocketAddr::new(real.addr, real.port);
+    let endpoint = port.and_then(|p| p.endpoints.iter().find(|e| e.addr == address));
+    Real {
+        address,
+        weight: real.weight,
+        forwarding: real.forwarding,
+        pod: endpoint.and_then(|of| of.pod.as_deref().map(str::to_owned)),
+        state: endpoint.and_then(|of| of.state),
+        standing: match (endpoint, port) {
+            (Some(_), _) => Standing::Endpoint,
+            (None, Some(_)) if known.slices => Standing::Stale,
+            _ => Standing::Unknown,
+        },
+        connections: real.connections,
+        scheduled: real.stats.map(|stats| stats.conns),
+    }
+}
+
+pub(super) fn page(rows: &[Row], page: &mut Page) {
+    let reals = || rows.iter().flat_map(|row| &row.real_servers);
+    let open_known = reals().any(|real| real.connections.is_some());
     let mut cells = Vec::new();
     for row in rows {
-        let service = row
-            .service
-            .as_ref()
-            .map_or_else(|| "?".to_owned(), ToString::to_string);
-        let service = if row.node_port {
-            format!("{service} (NodePort)")
+        let service = match (&row.service, row.extra) {
+            (Some(name), _) if row.node_port => format!("{name} (NodePort)"),
+            (Some(name), _) => name.to_string(),
+            (None, Some(true)) => "EXTRA: no Service has it".to_owned(),
+            (None, _) => "?".to_owned(),
+        };
+        let how = match row.persistence {
+            0 => row.scheduler.clone(),
+            seconds => format!("{} {seconds}s", row.scheduler),
+        };
+        let state = if row.real_servers.is_empty() {
+            "refuses: no real server"
         } else {
-            service
+            ""
         };
         cells.push(vec![
-            row.key.clone(),
-            row.scheduler.clone(),
+            row.server.clone(),
+            how,
+            String::new(),
+            String::new(),
             String::new(),
             service,
+            state.to_owned(),
         ]);
-        for real in &row.real_servers {
-            let count = real.connections.map_or_else(
-                || "?".to_owned(),
-                |of| format!("{}+{}", of.active, of.inactive),
-            );
-            let pod = match (&real.pod, real.unknown) {
-                (Some(pod), _) => pod.clone(),
-                (None, true) => "no endpoint of the Service".to_owned(),
-                (None, false) => String::new(),
-            };
-            let weight = format!("w{}", real.weight);
-            cells.push(vec![format!("  {}", real.address), weight, count, pod]);
-        }
+        cells.extend(
+            row.real_servers
+                .iter()
+                .map(|real| cells_of(real, open_known)),
+        );
     }
     page.grid(
         &[
             ("SERVER", 0),
-            ("SCHED", 2),
-            ("CONNS", 1),
+            ("SCHED", 3),
+            ("ACTIVE", 1),
+            ("INACT", 2),
+            ("EVER", 4),
             ("SERVICE, POD", 0),
+            ("STATE", 0),
         ],
         &cells,
     );
+    notes(rows, open_known, page);
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct SetRow {
-    set: String,
-    r#type: String,
-    maker: Maker,
-    purpose: Option<&'static str>,
-    members: Vec<MemberRow>,
-}
-
-#[derive(Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct MemberRow {
-    member: String,
-    service: Option<PortName>,
-}
-
-pub(super) fn sets(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    asked: Asked<'_>,
-    gaps: &mut Gaps,
-) -> Vec<SetRow> {
-    let Some(sets) = gaps.take(node.ipset()) else {
-        return Vec::new();
+fn cells_of(real: &Real, open_known: bool) -> Vec<String> {
+    let open = |of: fn(Connections) -> u32| match real.connections {
+        Some(connections) => of(connections).to_string(),
+        None if open_known => "?".to_owned(),
+        None => String::new(),
     };
-    let v6 = |set: &crate::backend::ipset::Set<'_>| set.is_v6() || set.name.starts_with("KUBE-6-");
-    let family = |v6| if v6 { Family::V6 } else { Family::V4 };
-    let kept = sets.sets.iter().filter(|set| asked.takes(family(v6(set))));
-    let rows = kept.filter_map(|set| {
-        let whole = asked.wants(None, &[&set.name]);
-        let members = set.members.iter().filter_map(|member| {
-            let port = owner_of(owners, &set.name, &member.element);
-            (whole || asked.wants(port, &[])).then(|| MemberRow {
-                member: member.element.to_string(),
-                service: port.map(|port| port.name.clone()),
-            })
-        });
-        let mut members: Vec<_> = members.collect();
-        members.sort();
-        (whole || !members.is_empty()).then(|| SetRow {
-            set: set.name.to_string(),
-            r#type: set.kind.to_string(),
-            maker: maker_of_set(&set.name),
-            purpose: set_purpose(&set.name),
-            members,
-        })
-    });
-    let mut rows: Vec<_> = rows.collect();
-    rows.sort_by(|a, b| a.set.cmp(&b.set));
-    rows
-}
-
-/// Finds the Service of `10.0.0.1,tcp:80`, of the same with a third part, or of a NodePort.
-fn owner_of<'o>(owners: &'o Owners, set: &str, element: &str) -> Option<&'o crate::owner::Port> {
-    if let Ok(number) = element.parse() {
-        let proto = if set.contains("UDP") {
-            Proto::Udp
-        } else {
-            Proto::Tcp
-        };
-        if set.ends_with("HEALTH-CHECK-NODE-PORT") {
-            let mut ports = owners.ports().iter();
-            return ports.find(|port| port.health_check_port == Some(number));
-        }
-        return owners.node_port(number, proto);
-    }
-    let mut parts = element.split(',');
-    let addr: IpAddr = parts.next()?.parse().ok()?;
-    let (proto, port) = parts.next()?.split_once(':')?;
-    let (proto, port) = (proto.parse().ok()?, port.parse().ok()?);
-    owners
-        .at(addr, port, proto)
-        .map(|(port, _)| port)
-        .or_else(|| Some(owners.endpoint(SocketAddr::new(addr, port), proto)?.0))
-        .or_else(|| owners.node_port(port, proto))
-}
-
-pub(super) fn page_sets(rows: &[SetRow], page: &mut Page) {
-    // One set alone was asked for, or all of them: members, or an overview.
-    let members = rows.len() == 1 || page.style().wide;
-    for row in rows {
-        let what = match (row.purpose, row.maker) {
-            (Some(purpose), _) => purpose,
-            (None, Maker::Other(who)) => who,
-            (None, _) => "not kube-proxy's",
-        };
-        page.line(&format!(
-            "{} ({}, {} members)",
-            row.set,
-            row.r#type,
-            row.members.len()
-        ));
-        page.para("  ", what);
-        if members {
-            for member in &row.members {
-                let name = member
-                    .service
-                    .as_ref()
-                    .map_or_else(String::new, ToString::to_string);
-                page.line(format!("    {}  {name}", member.member).trim_end());
-            }
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct AddressRow {
-    address: IpAddr,
-    /// Why it is there; empty if no Service has it.
-    because: Vec<Because>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Because {
-    service: PortName,
-    role: Role,
-}
-
-pub(super) fn addresses(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    asked: Asked<'_>,
-    gaps: &mut Gaps,
-) -> Vec<AddressRow> {
-    let Some(addresses) = gaps.take(node.addresses()) else {
-        return Vec::new();
+    let state = match (real.standing, real.state) {
+        (Standing::Stale, _) => "STALE: no endpoint".to_owned(),
+        (_, Some(state)) => state.to_string(),
+        _ => "?".to_owned(),
     };
-    let on = addresses
-        .all
-        .iter()
-        .filter(|at| at.link == DUMMY && at.scope != "link" && asked.takes(at.addr.family()));
-    let rows = on.filter_map(|at| {
-        let address = at.addr.addr;
-        let found: Vec<_> = owners.with_address(address).collect();
-        let text = address.to_string();
-        let named = found.iter().any(|(port, _)| asked.wants(Some(port), &[]));
-        (named || asked.wants(None, &[&text])).then(|| AddressRow {
-            address,
-            because: found
-                .into_iter()
-                .map(|(port, role)| Because {
-                    service: port.name.clone(),
-                    role,
-                })
-                .collect(),
-        })
-    });
-    let mut rows: Vec<_> = rows.collect();
-    rows.sort_by_key(|row| row.address);
-    rows
+    let weight = if real.weight == 0 {
+        ", no new ones"
+    } else {
+        ""
+    };
+    vec![
+        format!("  {}", real.address),
+        format!("weight {}", real.weight),
+        open(|of| of.active),
+        open(|of| of.inactive),
+        real.scheduled
+            .map_or_else(String::new, |count| count.to_string()),
+        real.pod.clone().unwrap_or_else(|| match real.standing {
+            Standing::Endpoint => "(no pod)".to_owned(),
+            Standing::Stale | Standing::Unknown => String::new(),
+        }),
+        format!("{state}{weight}"),
+    ]
 }
 
-pub(super) fn page_addresses(rows: &[AddressRow], page: &mut Page) {
-    let cells = rows.iter().map(|row| {
-        let why = match row.because.as_slice() {
-            [] => "no Service has it".to_owned(),
-            [one] => format!("{} of {}", one.role, one.service),
-            [one, rest @ ..] => format!("{} of {} +{}", one.role, one.service, rest.len()),
-        };
-        vec![row.address.to_string(), why]
-    });
-    let cells: Vec<_> = cells.collect();
-    page.grid(&[("ADDRESS", 0), ("WHY", 0)], &cells);
+fn notes(rows: &[Row], open_known: bool, page: &mut Page) {
+    let mut reals = rows.iter().flat_map(|row| &row.real_servers);
+    let any = rows.iter().any(|row| !row.real_servers.is_empty());
+    if any && !open_known {
+        page.para(
+            "",
+            "Open connections are not shown: `ipvsadm -Sn` does not list them. kpx reads them, live or with \
+             `kpx snapshot`.",
+        );
+    }
+    let named = rows.iter().all(|row| row.extra.is_some());
+    if named && reals.any(|real| real.standing == Standing::Unknown) {
+        page.para("", "STATE ?: the endpoints are not known.");
+    }
 }

@@ -1,20 +1,31 @@
 //! One view of the live state, joined to the Services it serves.
 
+mod addresses;
 mod chains;
 mod config;
+mod conntrack;
 mod ipvs;
-mod kernel;
+mod modes;
+mod modules;
+mod near;
+mod nft_tree;
+mod nodeports;
 mod services;
-mod traffic;
+mod sets;
+mod sysctls;
+mod there;
+mod tree;
 
 use serde::Serialize;
 
 use super::{CLEAN, UNKNOWN};
+use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
-use crate::owner::{Endpoint, Owners, Port};
+use crate::owner::{Endpoint, Owners, Port, Source};
 use crate::render::{Page, Report};
+use modes::{InForce, Relevant};
 
 /// Which view.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -42,71 +53,78 @@ pub enum View {
     Config,
 }
 
-/// What tells names and modes, whatever the view.
-const CONTEXT: &[Item] = &[
-    Item::Services,
-    Item::EndpointSlices,
-    Item::Nodes,
+/// What tells the mode, whatever the view.
+const MODE: &[Item] = &[
     Item::ProxyConfig,
     Item::ProxyMode,
+    Item::Metrics,
     Item::Addresses,
+    Item::Links,
+    Item::Modules,
     Item::Iptables4,
     Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
     Item::Nft,
     Item::NftText,
+    Item::Ipvs,
+    Item::IpvsSave,
+    Item::IpvsStats,
+    Item::IpvsTimeout,
+    Item::Ipset,
 ];
+
+/// What tells names.
+const NAMES: &[Item] = &[Item::Services, Item::EndpointSlices, Item::Nodes];
 
 impl View {
     /// Returns what has to be read for the view.
     pub fn needs(self) -> Vec<Item> {
-        let ipvs = [
-            Item::Ipvs,
-            Item::IpvsSave,
-            Item::IpvsStats,
-            Item::IpvsTimeout,
-            Item::Ipset,
-            Item::Links,
-        ];
-        let own: &[Item] = match self {
-            Self::Services | Self::Ipvs | Self::Sets | Self::Addresses | Self::Chains => &ipvs,
-            Self::Nodeports => &[
-                Item::Ipvs,
-                Item::IpvsSave,
-                Item::IpvsStats,
-                Item::IpvsTimeout,
-                Item::Tcp4,
-                Item::Tcp6,
-                Item::Udp4,
-                Item::Udp6,
-                Item::Sockets,
-            ],
-            Self::Conntrack => &[Item::Conntrack],
-            Self::Modules => &[
-                Item::Modules,
-                Item::ModulesBuiltin,
-                Item::ModulesDep,
-                Item::ModulesLoad,
-                Item::Modprobe,
-                Item::KernelRelease,
-            ],
-            Self::Sysctls => &[Item::Sysctl],
-            Self::Config => &[
-                Item::Metrics,
-                Item::DaemonSets,
-                Item::Pods,
-                Item::Ipvs,
-                Item::IpvsSave,
-                Item::IpvsStats,
-                Item::IpvsTimeout,
-                Item::Ipset,
-                Item::Links,
-            ],
+        let (own, names): (&[Item], &[Item]) = match self {
+            Self::Services | Self::Ipvs | Self::Sets | Self::Addresses | Self::Chains => {
+                (&[], NAMES)
+            }
+            Self::Nodeports => (
+                &[
+                    Item::Tcp4,
+                    Item::Tcp6,
+                    Item::Udp4,
+                    Item::Udp6,
+                    Item::Sockets,
+                    Item::Processes,
+                ],
+                NAMES,
+            ),
+            Self::Conntrack => (&[Item::Conntrack], NAMES),
+            Self::Modules => (
+                &[
+                    Item::ModulesBuiltin,
+                    Item::ModulesDep,
+                    Item::ModulesLoad,
+                    Item::Modprobe,
+                ],
+                &[],
+            ),
+            Self::Sysctls => (&[Item::Sysctl, Item::KernelRelease], &[]),
+            Self::Config => (
+                &[
+                    Item::Configz,
+                    Item::Processes,
+                    Item::Nodes,
+                    Item::DaemonSets,
+                    Item::Pods,
+                ],
+                &[],
+            ),
         };
-        let context: &[Item] = match self {
-            Self::Modules | Self::Sysctls => &[Item::ProxyConfig, Item::ProxyMode],
-            _ => CONTEXT,
-        };
-        own.iter().chain(context).copied().collect()
+        own.iter().chain(names).chain(MODE).copied().collect()
+    }
+
+    /// Returns whether the view names Services.
+    fn joins_names(self) -> bool {
+        !matches!(self, Self::Modules | Self::Sysctls | Self::Config)
     }
 }
 
@@ -147,11 +165,30 @@ impl Asked<'_> {
 pub struct ShowReport {
     /// Which.
     pub view: View,
+    /// The mode in force.
+    mode: InForce,
+    /// Where names of Services come from; `null` for a view without names.
+    names_from: Option<Source>,
     /// What it shows.
     #[serde(flatten)]
     rows: Rows,
     /// What of it could not be read.
     pub gaps: Vec<Gap>,
+    /// Why there is less to show than one might expect.
+    notes: Vec<String>,
+    #[serde(skip)]
+    asked_by_name: bool,
+    #[serde(skip)]
+    named: Option<Named>,
+}
+
+/// How the name that was asked for stands.
+#[derive(Debug)]
+struct Named {
+    /// Whether a Service is called so.
+    service: bool,
+    /// What the name may have been meant to be.
+    near: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -159,20 +196,23 @@ pub struct ShowReport {
 enum Rows {
     Services(Vec<services::Row>),
     Chains(Vec<chains::Row>),
-    Tree(Vec<chains::Node>),
-    Servers(Vec<ipvs::Server>),
-    Sets(Vec<ipvs::SetRow>),
-    Addresses(Vec<ipvs::AddressRow>),
-    NodePorts(Vec<traffic::NodePortRow>),
-    Connections(Vec<traffic::Connection>),
-    Modules(Vec<kernel::ModuleRow>),
-    Sysctls(Vec<kernel::SysctlRow>),
+    Tree(Vec<tree::Node>),
+    Servers(Vec<ipvs::Row>),
+    Sets(Vec<sets::Row>),
+    Addresses(Vec<addresses::Row>),
+    NodePorts(Vec<nodeports::Row>),
+    Connections(Vec<conntrack::Row>),
+    Modules(Vec<modules::Row>),
+    Sysctls(Vec<sysctls::Row>),
     Config(Box<config::Config>),
 }
 
-/// Collects reasons why a part is not known, each once.
+/// Collects reasons why a part is not known or not there, each once.
 #[derive(Debug, Default)]
-struct Gaps(Vec<Gap>);
+struct Gaps {
+    unknown: Vec<Gap>,
+    notes: Vec<String>,
+}
 
 impl Gaps {
     /// Returns what was read; notes why it was not.
@@ -181,9 +221,17 @@ impl Gaps {
     }
 
     fn add(&mut self, gap: Gap) {
-        let there = matches!(gap, Gap::NotApplicable(_) | Gap::Absent(..));
-        if !there && !self.0.contains(&gap) {
-            self.0.push(gap);
+        match gap {
+            Gap::NotApplicable(why) => self.note(why),
+            gap if !self.unknown.contains(&gap) => self.unknown.push(gap),
+            _ => {}
+        }
+    }
+
+    /// Notes what is known, and yet not to be seen from the rows.
+    fn note(&mut self, why: String) {
+        if !self.notes.contains(&why) {
+            self.notes.push(why);
         }
     }
 }
@@ -193,44 +241,139 @@ impl ShowReport {
     pub fn new(node: &NodeSnapshot<'_>, asked: Asked<'_>) -> Self {
         let mut gaps = Gaps::default();
         let owners = Owners::new(node);
-        let (of, gap) = (&owners, &mut gaps);
-        let rows = match asked.view {
-            View::Services => Rows::Services(services::rows(node, of, asked, gap)),
-            View::Chains => match chains::tree(node, of, asked, gap) {
-                Some(tree) => Rows::Tree(tree),
-                None => Rows::Chains(chains::rows(node, of, asked, gap)),
-            },
-            View::Ipvs => Rows::Servers(ipvs::servers(node, of, asked, gap)),
-            View::Sets => Rows::Sets(ipvs::sets(node, of, asked, gap)),
-            View::Addresses => Rows::Addresses(ipvs::addresses(node, of, asked, gap)),
-            View::Nodeports => Rows::NodePorts(traffic::node_ports(node, of, asked, gap)),
-            View::Conntrack => Rows::Connections(traffic::connections(node, of, asked, gap)),
-            View::Modules => Rows::Modules(kernel::modules(node, asked, gap)),
-            View::Sysctls => Rows::Sysctls(kernel::sysctls(node, asked, gap)),
-            View::Config => Rows::Config(Box::new(config::config(node, gap))),
-        };
-        gaps.0.sort_by_key(ToString::to_string);
+        let relevant = Relevant::new(node);
+        let rows = rows(node, &owners, asked, &relevant, &mut gaps);
+        let joins = asked.view.joins_names();
+        if joins {
+            // Addresses and NodePorts are joined to Services alone; what lacks there is of endpoints.
+            let endpoints = !matches!(asked.view, View::Addresses | View::Nodeports);
+            let lacking = owners.gaps.iter();
+            lacking
+                .filter(|_| endpoints || owners.source == Source::Rules)
+                .for_each(|gap| gaps.add(gap.clone()));
+            let of_ipvs = matches!(asked.view, View::Ipvs | View::Addresses | View::Sets)
+                || relevant.current() == Some(Mode::Ipvs);
+            if owners.source == Source::Rules && of_ipvs && !rows.is_empty() {
+                let why = "nothing that ipvs mode makes names a Service (\"?\"); only the cluster's objects do";
+                gaps.note(why.to_owned());
+            }
+        }
+        let named = asked.name.filter(|_| rows.is_empty()).map(|name| {
+            let all = Asked {
+                name: None,
+                ..asked
+            };
+            let there = self::rows(node, &owners, all, &relevant, &mut Gaps::default());
+            let services = owners.ports().iter().filter(|_| joins);
+            let whole = name.contains(':');
+            let services = services.map(|port| match port.name.to_string() {
+                text if whole => text,
+                text => text.split(':').next().unwrap_or_default().to_owned(),
+            });
+            Named {
+                service: joins && owners.ports().iter().any(|port| port.name.answers(name)),
+                near: near::nearest(name, services.chain(there.names())),
+            }
+        });
+        if let (Some(name), Some(Named { service: true, .. })) = (asked.name, &named) {
+            gaps.note(nothing_for(name, asked.view, relevant.current()));
+        }
+        gaps.unknown.sort_by_key(ToString::to_string);
         Self {
             view: asked.view,
+            mode: relevant.in_force(),
+            names_from: joins.then_some(owners.source),
             rows,
-            gaps: gaps.0,
+            gaps: gaps.unknown,
+            notes: gaps.notes,
+            asked_by_name: asked.name.is_some(),
+            named,
         }
     }
 
-    /// Returns whether there is nothing to show.
-    pub fn is_empty(&self) -> bool {
-        match &self.rows {
-            Rows::Services(rows) => rows.is_empty(),
-            Rows::Chains(rows) => rows.is_empty(),
-            Rows::Tree(rows) => rows.is_empty(),
-            Rows::Servers(rows) => rows.is_empty(),
-            Rows::Sets(rows) => rows.is_empty(),
-            Rows::Addresses(rows) => rows.is_empty(),
-            Rows::NodePorts(rows) => rows.is_empty(),
-            Rows::Connections(rows) => rows.is_empty(),
-            Rows::Modules(rows) => rows.is_empty(),
-            Rows::Sysctls(rows) => rows.is_empty(),
-            Rows::Config(_) => false,
+    /// Returns what may have been meant, if the name that was asked for is nowhere to be found.
+    pub fn not_found(&self) -> Option<&[String]> {
+        let named = self.named.as_ref()?;
+        (!named.service).then_some(&named.near)
+    }
+}
+
+fn rows(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    asked: Asked<'_>,
+    relevant: &Relevant,
+    gaps: &mut Gaps,
+) -> Rows {
+    let of = owners;
+    match asked.view {
+        View::Services => Rows::Services(services::rows(node, of, asked, relevant, gaps)),
+        View::Chains => match tree::tree(node, of, asked, relevant, gaps) {
+            Some(tree) => Rows::Tree(tree),
+            None => Rows::Chains(chains::rows(node, of, asked, relevant, gaps)),
+        },
+        View::Ipvs => Rows::Servers(ipvs::rows(node, of, asked, relevant, gaps)),
+        View::Sets => Rows::Sets(sets::rows(node, of, asked, gaps)),
+        View::Addresses => Rows::Addresses(addresses::rows(node, of, asked, relevant, gaps)),
+        View::Nodeports => Rows::NodePorts(nodeports::rows(node, of, asked, relevant, gaps)),
+        View::Conntrack => Rows::Connections(conntrack::rows(node, of, asked, gaps)),
+        View::Modules => Rows::Modules(modules::rows(node, asked, relevant, gaps)),
+        View::Sysctls => Rows::Sysctls(sysctls::rows(node, asked, relevant, gaps)),
+        View::Config => Rows::Config(Box::new(config::config(node, relevant, gaps))),
+    }
+}
+
+/// Says why a view has nothing for a Service that is there.
+fn nothing_for(name: &str, view: View, mode: Option<Mode>) -> String {
+    match (view, mode) {
+        (View::Chains, Some(Mode::Ipvs)) => format!(
+            "in ipvs mode a Service has no chains of its own; `kpx show ipvs {name}` and `kpx show sets {name}` show \
+             what it has"
+        ),
+        (View::Chains, _) => format!("no chain, rule or map element is there for {name}"),
+        (View::Ipvs, _) => format!("{name} has no virtual server"),
+        (View::Sets, _) => format!("{name} is in no IP set"),
+        (View::Addresses, _) => format!("no address of {name} is on kube-ipvs0"),
+        (View::Nodeports, _) => format!("{name} has no NodePort"),
+        (View::Conntrack, _) => format!("no tracked connection goes to {name}"),
+        (View::Services, _) => format!("{name} has no address of the family asked for"),
+        (View::Modules | View::Sysctls | View::Config, _) => format!("nothing is there for {name}"),
+    }
+}
+
+impl Rows {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Services(rows) => rows.is_empty(),
+            Self::Chains(rows) => rows.is_empty(),
+            Self::Tree(rows) => rows.is_empty(),
+            Self::Servers(rows) => rows.is_empty(),
+            Self::Sets(rows) => rows.is_empty(),
+            Self::Addresses(rows) => rows.is_empty(),
+            Self::NodePorts(rows) => rows.is_empty(),
+            Self::Connections(rows) => rows.is_empty(),
+            Self::Modules(rows) => rows.is_empty(),
+            Self::Sysctls(rows) => rows.is_empty(),
+            Self::Config(_) => false,
+        }
+    }
+
+    /// Returns what its rows can be asked for by.
+    fn names(&self) -> Vec<String> {
+        match self {
+            Self::Chains(rows) => rows.iter().map(|row| row.chain.clone()).collect(),
+            Self::Servers(rows) => rows.iter().map(|row| row.server.clone()).collect(),
+            Self::Sets(rows) => rows.iter().map(|row| row.set.clone()).collect(),
+            Self::Addresses(rows) => rows.iter().map(|row| row.address.to_string()).collect(),
+            Self::NodePorts(rows) => rows.iter().map(|row| row.node_port.to_string()).collect(),
+            Self::Modules(rows) => rows.iter().map(|row| row.module.clone()).collect(),
+            Self::Sysctls(rows) => rows.iter().map(|row| row.sysctl.to_owned()).collect(),
+            Self::Config(config) => config
+                .settings
+                .iter()
+                .map(|of| of.name.to_owned())
+                .collect(),
+            Self::Services(_) | Self::Tree(_) | Self::Connections(_) => Vec::new(),
         }
     }
 }
@@ -239,22 +382,33 @@ impl Report for ShowReport {
     const KIND: &'static str = "ShowReport";
 
     fn page(&self, page: &mut Page) {
+        let current = self.mode.mode();
+        let named = self.asked_by_name;
+        if self.view != View::Config {
+            page.para("mode ", &self.mode.words());
+        }
         for gap in &self.gaps {
             page.para("not known: ", &gap.to_string());
         }
+        for note in &self.notes {
+            page.para("note: ", note);
+        }
         match &self.rows {
-            _ if self.is_empty() && self.gaps.is_empty() => page.line("nothing to show"),
-            _ if self.is_empty() => {}
+            rows if rows.is_empty() => {
+                if self.gaps.is_empty() && self.notes.is_empty() {
+                    page.line("nothing to show");
+                }
+            }
             Rows::Services(rows) => services::page(rows, page),
             Rows::Chains(rows) => chains::page(rows, page),
-            Rows::Tree(roots) => chains::page_tree(roots, page),
-            Rows::Servers(rows) => ipvs::page_servers(rows, page),
-            Rows::Sets(rows) => ipvs::page_sets(rows, page),
-            Rows::Addresses(rows) => ipvs::page_addresses(rows, page),
-            Rows::NodePorts(rows) => traffic::page_node_ports(rows, page),
-            Rows::Connections(rows) => traffic::page_connections(rows, page),
-            Rows::Modules(rows) => kernel::page_modules(rows, page),
-            Rows::Sysctls(rows) => kernel::page_sysctls(rows, page),
+            Rows::Tree(roots) => tree::page(roots, page),
+            Rows::Servers(rows) => ipvs::page(rows, page),
+            Rows::Sets(rows) => sets::page(rows, page),
+            Rows::Addresses(rows) => addresses::page(rows, page),
+            Rows::NodePorts(rows) => nodeports::page(rows, page),
+            Rows::Connections(rows) => conntrack::page(rows, page),
+            Rows::Modules(rows) => modules::page(rows, current, named, page),
+            Rows::Sysctls(rows) => sysctls::page(rows, current, named, page),
             Rows::Config(config) => config::page(config, page),
         }
     }
