@@ -1,6 +1,7 @@
 # make test       everything, from nothing but a Rust toolchain on Debian: installs the tools, lints, runs the tests, those
 #                 against this machine's kernel as root, and all of them again on Debian's kernel in a virtual machine
 # make test-fast  the part that needs neither root nor packages
+# make bench      how long a trace takes on a large node (root; wants iptables, and hyperfine where it is installed)
 
 SHELL = /bin/bash
 .SHELLFLAGS = -eu -o pipefail -c
@@ -35,6 +36,12 @@ test-kernel: root
 	@mkdir -p target
 	$(KERNEL_TESTS) $(if $(SUDO),$(call RUNNER,sudo)) -- --ignored --test-threads=1 --skip vm_ | tee target/kernel-tests.txt
 	@$(PASSED) target/kernel-tests.txt
+
+# How long a trace takes on a large node, beside the tools that read all rules.
+.PHONY: bench
+bench: root
+	cargo build --locked --release
+	$(SUDO) benches/trace.sh
 
 # The same program, whole, on Debian's kernel.
 .PHONY: test-vm

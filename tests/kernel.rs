@@ -11,7 +11,9 @@
 mod kernel {
     mod ipvs;
     mod links;
+    mod live_trace;
     mod netns;
+    mod probe;
     mod proxy;
     mod render;
     mod script;

@@ -62,6 +62,9 @@ pub(super) async fn run(
         }
         (Some((backend, of)), _) => format!("{of} says that {backend} took it"),
         (None, Err(gap)) => format!("which backend took it is not known: {gap}"),
+        (None, Ok(_)) if probed.met == Met::Refused => {
+            "the kernel keeps no record of what is refused".to_owned()
+        }
         (None, Ok(_)) => "nothing recorded it".to_owned(),
     };
     let agreement = match agrees {
@@ -128,10 +131,12 @@ fn agrees(
                 .iter()
                 .all(|way| way.verdict == Verdict::Deliver && !same(way, target)),
         ),
-        // What is refused or dropped on the way out is not recorded.
+        // What is refused or dropped on the way out is not recorded; nor is what a backend refuses.
         None => match met {
-            Met::Refused | Met::Unreachable(_) => Some(has(Verdict::Reject) || has(Verdict::Drop)),
-            Met::Silence => Some(has(Verdict::Drop)),
+            Met::Refused | Met::Unreachable(_) => {
+                (has(Verdict::Reject) || has(Verdict::Drop)).then_some(true)
+            }
+            Met::Silence => has(Verdict::Drop).then_some(true),
             Met::Answered => None,
         },
     }

@@ -1,6 +1,6 @@
 //! `kpx trace`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use color_eyre::eyre::eyre;
@@ -11,6 +11,8 @@ use super::output::Extra;
 use super::{Io, families, gather, mode, options, probe};
 use crate::backend::Mode;
 use crate::backend::iptables::listing;
+use crate::backend::iptables::model::Target as RuleTarget;
+use crate::backend::iptables::names;
 use crate::cli::{Global, TraceArgs};
 use crate::diff;
 use crate::evidence::Item;
@@ -268,9 +270,40 @@ async fn live<'n>(
         };
         match walk(&world, flows) {
             Ok(walks) => return Ok(walks),
-            Err(need) => wanted = vec![need],
+            Err(need) => wanted = nearby(&world, &need),
         }
     }
+}
+
+/// Returns `need`, and chains that are needed as surely: those that built-in chains lead to, and the endpoints beside one
+/// that is needed. Reading many at once takes hardly longer than one.
+fn nearby(world: &World<'_, '_>, need: &Need) -> Vec<Need> {
+    let mut wanted = BTreeSet::from([need.clone()]);
+    let endpoint = need.chain.starts_with(names::SEP);
+    for chains in &world.chains {
+        let Rules::Parts(parts) = &chains.rules else {
+            continue;
+        };
+        for (at, chain) in parts {
+            let Some(chain) = chain else { continue };
+            let leads = chain.rules.iter().filter_map(|rule| match &rule.target {
+                // Targets of modules, which are no chains, have no dash.
+                Some(RuleTarget::Jump(to) | RuleTarget::Goto(to)) if to.contains('-') => Some(to),
+                _ => None,
+            });
+            let leads: Vec<_> = leads.collect();
+            let beside = endpoint && leads.iter().any(|to| ***to == *need.chain);
+            if chain.policy.is_none() && !beside {
+                continue;
+            }
+            let more = leads.into_iter().map(|to| Need {
+                table: at.table.clone(),
+                chain: to.to_string(),
+            });
+            wanted.extend(more.filter(|need| !parts.contains_key(need)));
+        }
+    }
+    wanted.into_iter().collect()
 }
 
 /// Finds what the target stands for.

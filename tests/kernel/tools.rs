@@ -17,7 +17,7 @@ const STORES: &[Item] = &[
 ];
 
 /// The rules of the tutorial cluster's node, without those whose nfacct object is not there.
-fn rules() -> String {
+pub(crate) fn rules() -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("testdata/nodes/seed-iptables/node/iptables-save.txt");
     let text = fs::read_to_string(file).unwrap();

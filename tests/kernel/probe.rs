@@ -1,0 +1,96 @@
+//! `kpx trace --probe`: one real connection, and who took it.
+
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::netns::{Netns, run};
+
+const BIN: &str = env!("CARGO_BIN_EXE_kpx");
+
+const PODS: [&str; 3] = ["10.244.1.14", "10.244.1.16", "10.244.1.17"];
+
+/// A namespace with the rules of the tutorial's node; its pods are addresses of the node's own.
+fn node() -> Netns {
+    let netns = Netns::new();
+    netns.run("ip link add eth0 type veth peer name far0");
+    netns.run("ip addr add 10.0.2.15/24 dev eth0");
+    netns.run("ip link set eth0 up");
+    netns.run("ip link set far0 up");
+    netns.run("ip route add default via 10.0.2.2");
+    for pod in PODS {
+        netns.run(&format!("ip addr add {pod}/32 dev eth0"));
+    }
+    netns.feed("iptables-nft-restore", &super::tools::rules());
+    netns
+}
+
+fn probe(netns: &Netns, target: &str, more: &[&str]) -> Value {
+    let options = netns.options();
+    let name = options.netns.as_deref().unwrap();
+    let cluster = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes/seed-iptables");
+    let cluster = cluster.to_str().unwrap();
+    let mut line = vec![BIN, "--netns", name, "--cluster-from", cluster];
+    line.extend(["--node", "node1", "--timeout", "3s"]);
+    line.extend(["trace", target, "--source", "host", "--probe", "-o", "json"]);
+    line.extend_from_slice(more);
+    let report: Value = serde_json::from_str(&run(&line, "")).unwrap();
+    report["probe"].clone()
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn the_backend_that_took_a_connection_is_one_that_was_traced() {
+    let netns = node();
+    let listeners = netns.inside(|| PODS.map(|pod| TcpListener::bind((pod, 80)).unwrap()));
+    let found = probe(&netns, "default/nginx-svc", &[]);
+    assert_eq!(found["result"], "answered", "{found}");
+    assert_eq!(found["recorded"], "conntrack", "{found}");
+    assert_eq!(found["agrees"], true, "{found}");
+    let backend = found["backend"].as_str().unwrap();
+    assert!(PODS.iter().any(|pod| backend == format!("{pod}:80")));
+    drop(listeners);
+    let refused = probe(&netns, "default/nginx-svc", &[]);
+    assert_eq!(refused["result"], "refused", "{refused}");
+    // By a backend or by a rule: the kernel forgets both.
+    assert_eq!(refused["agrees"], Value::Null, "{refused}");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn a_rule_the_trace_did_not_see_in_time_is_told() {
+    let netns = node();
+    netns.run("iptables-nft -t nat -I OUTPUT -p tcp -d 10.97.54.248 --dport 80 -m statistic --mode nth --every 1 --packet 0 -j DNAT --to-destination 10.244.1.14:8080");
+    let listener = netns.inside(|| TcpListener::bind(("10.244.1.14", 8080)).unwrap());
+    let found = probe(&netns, "10.97.54.248:80", &[]);
+    assert_eq!(found["backend"], "10.244.1.14:8080", "{found}");
+    drop(listener);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn a_datagram_is_followed_without_an_answer() {
+    let netns = node();
+    netns.run("iptables-nft -t nat -I OUTPUT -p udp -d 10.97.54.248 --dport 53 -j DNAT --to-destination 10.244.1.16:53");
+    let socket = netns.inside(|| UdpSocket::bind(("10.244.1.16", 53)).unwrap());
+    let found = probe(&netns, "10.97.54.248:53", &["--protocol", "udp"]);
+    assert_eq!(found["result"], "no answer", "{found}");
+    assert_eq!(found["backend"], "10.244.1.16:53", "{found}");
+    assert_eq!(found["agrees"], true, "{found}");
+    drop(socket);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn what_is_refused_and_what_is_dropped_agree_with_the_trace() {
+    let netns = node();
+    netns.run("iptables-nft -I OUTPUT -p tcp -d 10.97.54.249 -j REJECT");
+    netns.run("iptables-nft -I OUTPUT -p tcp -d 10.97.54.250 -j DROP");
+    let refused = probe(&netns, "10.97.54.249:80", &[]);
+    assert_eq!(refused["result"], "refused", "{refused}");
+    assert_eq!(refused["agrees"], true, "{refused}");
+    let dropped = probe(&netns, "10.97.54.250:80", &[]);
+    assert_eq!(dropped["result"], "no answer", "{dropped}");
+    assert_eq!(dropped["agrees"], true, "{dropped}");
+}
