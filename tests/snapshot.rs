@@ -233,18 +233,6 @@ async fn the_script_prints_itself_and_nothing_else() {
     assert_eq!(ran.code, 2, "{ran}");
 }
 
-#[test]
-fn shellcheck_passes_the_script() {
-    #[expect(clippy::disallowed_methods, reason = "the script is under test")]
-    let output = std::process::Command::new("shellcheck")
-        .args(["--shell=sh", "--severity=style"])
-        .arg(root().join("src/cmd/snapshot.sh"))
-        .output()
-        .expect("shellcheck is installed by `make test`");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-}
-
 /// A machine on which every tool fails: the script still ends with a bundle and says what is missing.
 #[test]
 fn the_script_makes_a_bundle_without_any_tool() {

@@ -15,6 +15,7 @@ mod random;
 mod readme;
 mod registry;
 mod render;
+mod repository;
 mod show;
 mod snapshot;
 mod support;

@@ -55,9 +55,7 @@ fn only(mut value: Value, keys: &[&str]) -> Value {
 
 fn node() -> Netns {
     let netns = Netns::new();
-    for command in NODE.lines() {
-        netns.run(command);
-    }
+    netns.feed("sh -e", NODE);
     netns
 }
 

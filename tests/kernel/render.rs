@@ -197,13 +197,13 @@ fn clusters(mode: Mode, versions: &[&str]) {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn random_clusters_come_back_in_iptables_mode() {
+fn host_random_clusters_come_back_in_iptables_mode() {
     clusters(Mode::Iptables, &["v1.28.0", "v1.36.0"]);
 }
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn random_clusters_come_back_in_nftables_mode() {
+fn host_random_clusters_come_back_in_nftables_mode() {
     clusters(
         Mode::Nftables,
         &["v1.30.0", "v1.34.0", "v1.35.0", "v1.36.0"],

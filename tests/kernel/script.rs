@@ -11,6 +11,8 @@ fn the_script_makes_a_bundle_that_loads() {
     netns.run("iptables -t nat -N KUBE-SERVICES");
     netns.run("ipset create KUBE-CLUSTER-IP hash:ip,port");
     netns.run("ip addr add 10.1.2.3/32 dev lo");
+    // Has the module loaded that the script does not load.
+    netns.run("conntrack -L");
     let scratch = tempfile::tempdir().unwrap();
     let target = scratch.path().join("node1");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cmd/snapshot.sh");

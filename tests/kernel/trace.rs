@@ -16,7 +16,7 @@ use recording::{Recording, Store, restore};
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
-async fn the_kernel_agrees_about_recorded_rules_of_iptables() {
+async fn host_the_kernel_agrees_about_recorded_rules_of_iptables() {
     let mut flows = 0;
     for (name, store, bridged) in [
         ("full-iptables", Store::Nft, true),
@@ -41,7 +41,7 @@ async fn the_kernel_agrees_about_recorded_rules_of_iptables() {
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
-async fn the_kernel_agrees_about_recorded_rules_of_nftables() {
+async fn host_the_kernel_agrees_about_recorded_rules_of_nftables() {
     let mut flows = 0;
     for (name, bridged) in [
         ("full-nftables", true),
@@ -61,7 +61,7 @@ async fn the_kernel_agrees_about_recorded_rules_of_nftables() {
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
-async fn the_kernel_chooses_as_often_as_kpx_says() {
+async fn host_the_kernel_chooses_as_often_as_kpx_says() {
     let host = Source::host();
     for (name, service) in [
         ("full-iptables", "10.100.1.9:80"),
@@ -89,7 +89,7 @@ async fn the_kernel_chooses_as_often_as_kpx_says() {
 /// A judge that finds nothing wrong must be one that would.
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
-async fn the_judge_notices_what_kpx_did_not_read() {
+async fn host_the_judge_notices_what_kpx_did_not_read() {
     let recording = Recording::named("seed-iptables");
     let network = Network::new(&recording, true);
     recording.restore(&network.node);
