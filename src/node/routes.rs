@@ -53,6 +53,8 @@ pub struct Rules {
 /// One routing policy rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicyRule {
+    /// The family.
+    pub family: Family,
     /// Lower is tried first.
     pub priority: u32,
     /// The source it is for; `None` for all.
@@ -201,24 +203,25 @@ fn word(value: &Value) -> String {
 /// Reads `ip -j rule` (both families may follow one another as two documents).
 pub fn rules(text: &str) -> Result<Rules, Gap> {
     let mut all = Vec::new();
-    for raw in documents::<Map<String, Value>>(Item::Rules, text)?
+    for (place, document) in documents::<Map<String, Value>>(Item::Rules, text)?
         .into_iter()
-        .flatten()
+        .enumerate()
     {
-        if raw.is_empty() {
-            continue;
+        // A rule that names no address does not say its family: IPv4 comes first.
+        let family = if place == 0 { Family::V4 } else { Family::V6 };
+        for raw in document.into_iter().filter(|raw| !raw.is_empty()) {
+            let rule = rule(&raw, family).map_err(|why| {
+                let priority = raw.get("priority").map_or_else(|| "?".to_owned(), word);
+                Gap::Failed(Item::Rules, format!("rule {priority}: {why}"))
+            })?;
+            all.push(rule);
         }
-        let rule = rule(&raw).map_err(|why| {
-            let priority = raw.get("priority").map_or_else(|| "?".to_owned(), word);
-            Gap::Failed(Item::Rules, format!("rule {priority}: {why}"))
-        })?;
-        all.push(rule);
     }
     all.sort_by_key(|rule| rule.priority);
     Ok(Rules { all })
 }
 
-fn rule(raw: &Map<String, Value>) -> Result<PolicyRule, String> {
+fn rule(raw: &Map<String, Value>, around: Family) -> Result<PolicyRule, String> {
     let text = |key: &str| raw.get(key).filter(|value| !value.is_null()).map(word);
     let number = |key: &str| -> Result<Option<u32>, String> {
         let mark = text(key).map(|text| text.parse::<Mark>().map(|mark| mark.value));
@@ -232,10 +235,12 @@ fn rule(raw: &Map<String, Value>) -> Result<PolicyRule, String> {
         }
     };
     let mask = number("fwmask")?.unwrap_or(u32::MAX);
+    let (from, to): (Option<Cidr>, Option<Cidr>) = (cidr("src", "srclen")?, cidr("dst", "dstlen")?);
     Ok(PolicyRule {
+        family: from.or(to).map_or(around, |cidr| cidr.family()),
         priority: number("priority")?.unwrap_or(0),
-        from: cidr("src", "srclen")?,
-        to: cidr("dst", "dstlen")?,
+        from,
+        to,
         mark: number("fwmark")?.map(|value| Mark { value, mask }),
         iif: text("iif"),
         oif: text("oif"),

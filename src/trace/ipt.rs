@@ -100,9 +100,10 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Odds {
                 is_out,
                 is_bridged,
             } = physdev.as_ref();
-            // A routed packet has a bridge port only on its way in; which one is not told.
-            let bridged =
-                matches!(&packet.input, Link::Named(name) if context.bridges.contains(name));
+            // A routed packet has a bridge port only on its way in, a bridged one has two; which ones is not told.
+            let bridged = packet.bridged;
+            let enters = bridged
+                || matches!(&packet.input, Link::Named(name) if context.bridges.contains(name));
             let flag = |want: &Option<Maybe<()>>, holds: bool| {
                 want.map_or(Odds::YES, |want| Odds::sure(holds != want.not))
             };
@@ -113,11 +114,11 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Odds {
                 }
                 Some(want) => Odds::sure(want.not),
             };
-            flag(is_in, bridged)
-                .and(flag(is_out, false))
-                .and(flag(is_bridged, false))
-                .and(port(input, bridged))
-                .and(port(output, false))
+            flag(is_in, enters)
+                .and(flag(is_out, bridged))
+                .and(flag(is_bridged, bridged))
+                .and(port(input, enters))
+                .and(port(output, bridged))
         }
         Match::Ipvs(options) => ipvs(options, packet),
         // Only protocols with ports are traced.

@@ -369,20 +369,29 @@ fn set_mark(old: u32, mark: Mark) -> u32 {
     (old & !mark.mask) ^ mark.value
 }
 
+/// Translates the destination, once per connection. To what it is already, that is no translation
+/// (`nf_nat_setup_info`).
+pub(crate) fn translate(state: &mut State, addr: Option<IpAddr>, port: Option<u16>) {
+    let packet = &mut state.packet;
+    let before = (packet.destination, packet.port);
+    packet.destination = addr.unwrap_or(packet.destination);
+    packet.port = port
+        .filter(|_| has_ports(packet.proto))
+        .unwrap_or(packet.port);
+    packet.dnat |= before != (packet.destination, packet.port);
+    packet.bound[0] = true;
+}
+
 fn dnat(state: &mut State, to: &Nat) {
-    if let Some((first, last)) = to.addrs {
-        if first != last {
-            state.when.push(format!(
-                "the address chosen of {first} to {last} is {first}"
-            ));
-        }
-        state.packet.destination = first;
+    if let Some((first, last)) = to.addrs
+        && first != last
+    {
+        state.when.push(format!(
+            "the address chosen of {first} to {last} is {first}"
+        ));
     }
-    if let Some(ports) = to.ports.filter(|_| has_ports(state.packet.proto)) {
-        state.packet.port = ports.first;
-    }
-    state.packet.dnat = true;
-    state.packet.bound[0] = true;
+    let addr = to.addrs.map(|(first, _)| first);
+    translate(state, addr, to.ports.map(|ports| ports.first));
 }
 
 /// Rewrites the source, once per connection.
@@ -430,14 +439,7 @@ pub(crate) fn redirect(
         (_, Link::Named(device)) => walker.router.masquerade(walker.family, Some(device), None),
         (_, Link::None | Link::Unknown) => None,
     };
-    if let Some(addr) = addr {
-        state.packet.destination = addr;
-    }
-    if let Some(port) = port {
-        state.packet.port = port;
-    }
-    state.packet.dnat = true;
-    state.packet.bound[0] = true;
+    translate(state, addr, port);
 }
 
 fn is_extension(name: &str) -> bool {

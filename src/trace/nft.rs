@@ -66,8 +66,11 @@ pub(crate) fn value(expr: &Expr, packet: &Packet, context: &Context<'_, '_>) -> 
             }
         }
         Expr::Bits { op, left, right } => {
-            let (left, right) = (value(left, packet, context), value(right, packet, context));
-            match (left, right) {
+            let side = |expr| match flags(expr) {
+                Some(bits) => Value::Number(bits),
+                None => value(expr, packet, context),
+            };
+            match (side(left), side(right)) {
                 (Value::Number(a), Value::Number(b)) => Value::Number(match op.as_str() {
                     "|" => a | b,
                     "&" => a & b,
@@ -202,9 +205,10 @@ pub(crate) fn compare(
     }
     let have = value(left, packet, context);
     match op {
+        // `tcp flags ! syn`: none of the bits.
+        "!" => bits(&have, right).not(true),
         "==" | "in" | "!=" => {
-            let flags = op == "in" && matches!(have, Value::Number(_));
-            let odds = if flags {
+            let odds = if op == "in" && matches!(have, Value::Number(_)) {
                 bits(&have, right)
             } else {
                 contains(right, &have, packet, context)
@@ -232,8 +236,13 @@ pub(crate) fn compare(
 
 /// `flags in number`: any of the bits.
 fn bits(have: &Value, right: &Expr) -> Odds {
-    match (have, right) {
-        (Value::Number(a), Expr::Number(b)) => Odds::sure(a & b != 0),
+    let mask = match right {
+        Expr::Number(number) => Some(*number),
+        right => flags(right),
+    };
+    match (have, mask) {
+        (Value::Number(have), Some(mask)) => Odds::sure(have & mask != 0),
+        (Value::None, _) => Odds::NO,
         _ => Odds::unknown(format!("whether {have:?} has {right:?}")),
     }
 }
@@ -410,7 +419,9 @@ fn same(want: &Expr, have: &Value) -> Option<bool> {
             None => want == have || want == "icmpv6" && have == "ipv6-icmp",
         },
         (Expr::Word(want), Value::Addr(have)) => want.parse::<IpAddr>().ok()? == *have,
-        (Expr::Word(want), Value::Number(have)) => service(want)? == *have,
+        (word @ Expr::Word(want), Value::Number(have)) => {
+            service(want).or_else(|| flags(word))? == *have
+        }
         (Expr::Prefix { addr, len }, Value::Addr(have)) => {
             let Expr::Word(addr) = addr.as_ref() else {
                 return None;
@@ -442,6 +453,25 @@ fn service(name: &str) -> Option<u64> {
         "ssh" => 22,
         _ => return None,
     })
+}
+
+/// Reads flags of a TCP header, one or several.
+fn flags(expr: &Expr) -> Option<u64> {
+    match expr {
+        Expr::Word(word) => Some(match word.as_str() {
+            "fin" => 0x01,
+            "syn" => 0x02,
+            "rst" => 0x04,
+            "psh" => 0x08,
+            "ack" => 0x10,
+            "urg" => 0x20,
+            "ecn" => 0x40,
+            "cwr" => 0x80,
+            _ => return None,
+        }),
+        Expr::Set(list) => list.iter().try_fold(0, |all, one| Some(all | flags(one)?)),
+        _ => None,
+    }
 }
 
 fn at_least(have: &Value, first: &Expr) -> Option<bool> {

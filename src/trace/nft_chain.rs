@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use super::hop::{Effect, Hook, Hop, Layer};
-use super::ipt_chain::{masquerade, redirect, split, translate_source};
+use super::ipt_chain::{masquerade, redirect, split, translate, translate_source};
 use super::nft::{self, Context, Value};
 use super::packet::Odds;
-use super::walk::{End, Ends, State, Walker, has_ports};
+use super::walk::{End, Ends, State, Walker};
 use crate::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };
@@ -374,16 +374,10 @@ impl<'a> Walker<'_, 'a, '_> {
             }
             let effect = match kind {
                 NatKind::Dnat => {
-                    let packet = &mut way.packet;
-                    packet.destination = to.unwrap_or(packet.destination);
-                    packet.port = port
-                        .filter(|_| has_ports(packet.proto))
-                        .unwrap_or(packet.port);
-                    packet.dnat = true;
-                    packet.bound[0] = true;
+                    translate(&mut way, to, port);
                     Effect::Dnat {
-                        address: packet.destination,
-                        port: packet.port,
+                        address: way.packet.destination,
+                        port: way.packet.port,
                     }
                 }
                 NatKind::Snat => {

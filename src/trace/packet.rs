@@ -50,6 +50,10 @@ pub(crate) struct Packet {
     pub(crate) input: Link,
     /// The link it goes out by, once routed.
     pub(crate) output: Link,
+    /// The link it will go out by after `OUTPUT`, where that routed it anew: the rules there go on seeing the first.
+    pub(crate) rerouted: Option<Link>,
+    /// Whether it goes from port to port of one bridge, so that only `br_netfilter` shows it to the rules of IP.
+    pub(crate) bridged: bool,
     /// Whether the destination was translated by a nat rule.
     pub(crate) dnat: bool,
     /// Whether the source was translated.

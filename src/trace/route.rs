@@ -50,12 +50,12 @@ impl<'a> Router<'a> {
             Err(gap) => return self.without_routes(ask.destination, &gap.to_string()),
         };
         let family = Family::of(ask.destination);
-        let defaults = default_rules();
+        let defaults = default_rules(family);
         let rules = match self.node.rules() {
-            Ok(rules) if rules.all.iter().any(|rule| is_for(rule, family)) => &rules.all,
+            Ok(rules) if rules.all.iter().any(|rule| rule.family == family) => &rules.all,
             _ => &defaults,
         };
-        for rule in rules.iter().filter(|rule| is_for(rule, family)) {
+        for rule in rules.iter().filter(|rule| rule.family == family) {
             if !applies(rule, ask) {
                 continue;
             }
@@ -64,14 +64,12 @@ impl<'a> Router<'a> {
             };
             let found = best(routes, table, ask.destination);
             let Some(route) = found else { continue };
-            if rule
-                .suppress_prefix
-                .is_some_and(|length| u32::from(route.destination.prefix) <= length)
-            {
-                continue;
-            }
+            let short = |length| u32::from(route.destination.prefix) <= length;
             match route.kind.as_str() {
                 "throw" => {}
+                // Only what leads somewhere is passed over: fib_rules_lookup asks for errors first.
+                "unicast" | "" | "local" | "broadcast" | "multicast" | "anycast"
+                    if rule.suppress_prefix.is_some_and(short) => {}
                 "unicast" | "" => return out(route),
                 "local" | "broadcast" | "multicast" | "anycast" => {
                     return Way::Local {
@@ -202,11 +200,6 @@ fn same_table(a: &str, b: &str) -> bool {
     number(a) == number(b)
 }
 
-fn is_for(rule: &PolicyRule, family: Family) -> bool {
-    let prefix = rule.from.or(rule.to);
-    prefix.is_none_or(|p| p.family() == family)
-}
-
 fn applies(rule: &PolicyRule, ask: Ask<'_>) -> bool {
     let any = |addr: Ipv4Addr| IpAddr::V4(addr);
     let source = ask.source.unwrap_or(match Family::of(ask.destination) {
@@ -225,9 +218,10 @@ fn applies(rule: &PolicyRule, ask: Ask<'_>) -> bool {
 }
 
 /// The rules every kernel starts with.
-fn default_rules() -> Vec<PolicyRule> {
+fn default_rules(family: Family) -> Vec<PolicyRule> {
     [(0, "local"), (32766, "main"), (32767, "default")]
         .map(|(priority, table)| PolicyRule {
+            family,
             priority,
             from: None,
             to: None,

@@ -152,6 +152,8 @@ mod tests {
             ct_mark: 0,
             input: Link::None,
             output: Link::None,
+            rerouted: None,
+            bridged: false,
             dnat: false,
             snat: false,
             untracked: false,

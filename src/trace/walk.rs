@@ -139,6 +139,8 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             ct_mark: 0,
             input: Link::None,
             output: Link::None,
+            rerouted: None,
+            bridged: false,
             dnat: false,
             snat: false,
             untracked: false,
@@ -259,6 +261,20 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                 hop(&mut state, Hook::Prerouting, Effect::ToHost);
                 Some((state, Place::Hook(Hook::Input)))
             }
+            // br_nf_pre_routing_finish_ipv6 sends no answer.
+            Way::Nowhere(kind)
+                if self.family == Family::V6
+                    && state.packet.dnat
+                    && input
+                        .as_ref()
+                        .is_some_and(|name| self.bridges.contains(name)) =>
+            {
+                let reason = format!("after the translation there is no way for it ({kind})");
+                let effect = Effect::Nowhere { why: kind.clone() };
+                hop(&mut state, Hook::Prerouting, effect);
+                outcomes.push(outcome(state, Verdict::Drop, &reason));
+                None
+            }
             Way::Out { .. } | Way::Nowhere(_) | Way::Unknown(_) => {
                 self.gone(state, Hook::Forward, way, outcomes)
             }
@@ -284,6 +300,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
 
     /// Records a routing decision; a packet without a way ends with a verdict and its reason.
     fn go_out(&self, mut state: State, hook: Hook, way: Way) -> Result<State, Box<Lost>> {
+        state.packet.rerouted = None;
         match way {
             Way::Local { .. } => {
                 state.packet.output = Link::Named("lo".to_owned());
@@ -310,6 +327,8 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     }));
                 }
                 state.packet.output = device.clone().map_or(Link::Unknown, Link::Named);
+                let bridge = device.as_ref().is_some_and(|d| self.bridges.contains(d));
+                state.packet.bridged = bridge && state.packet.input == state.packet.output;
                 hop(&mut state, hook, Effect::Out { device, gateway });
             }
             Way::Nowhere(kind) => {
@@ -345,6 +364,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
 
     /// Runs a hook; nat and mangle of OUTPUT route anew where they changed what routing looks at.
     fn hook(&self, state: State, hook: Hook) -> Result<Ends, Need> {
+        let first = state.packet.output.clone();
         let mut live = vec![state];
         let mut done = Ends::new();
         for stage in stages(self.world, hook, self.family)? {
@@ -357,7 +377,13 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                             let now = (state.packet.destination, state.packet.mark);
                             if hook == Hook::Output && now != before {
                                 match self.reroute(state) {
-                                    (routed, End::Accept) => state = routed,
+                                    (mut routed, End::Accept) => {
+                                        // The state of a hook is filled in once, when it begins.
+                                        let output = &mut routed.packet.output;
+                                        let now = std::mem::replace(output, first.clone());
+                                        routed.packet.rerouted = Some(now);
+                                        state = routed;
+                                    }
                                     lost => {
                                         done.push(lost);
                                         continue;
@@ -372,7 +398,12 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             }
             live = next;
         }
-        done.extend(live.into_iter().map(|state| (state, End::Accept)));
+        done.extend(live.into_iter().map(|mut state| {
+            if let Some(output) = state.packet.rerouted.take() {
+                state.packet.output = output;
+            }
+            (state, End::Accept)
+        }));
         Ok(done)
     }
 
@@ -383,7 +414,12 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             mark: state.packet.mark,
             input: None,
         });
-        self.leave(state, way, End::Accept)
+        let tcp = state.packet.proto == Proto::Tcp;
+        match self.leave(state, way, End::Accept) {
+            // Other protocols hand the error to the program; TCP does not look, and asks again until it gives up.
+            (state, End::Reject(reason)) if tcp => (state, End::Drop(reason)),
+            end => end,
+        }
     }
 
     /// Sends the node's own packet on its way; it ends with `end` unless there is no way.
@@ -464,7 +500,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
 
     /// Says what comes after `hook` for a packet that ended there with `end`.
     fn after(
-        state: State,
+        mut state: State,
         hook: Hook,
         end: End,
         outcomes: &mut Vec<Outcome>,
@@ -478,6 +514,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             End::Return | End::Accept => match hook {
                 Hook::Prerouting => return Some((state, Place::Route)),
                 Hook::Forward | Hook::Output => {
+                    // br_nf_post_routing does not say where a packet came in; ip_output does, since Linux 5.7.
+                    if state.packet.bridged {
+                        state.packet.input = Link::None;
+                    }
                     return Some((state, Place::Hook(Hook::Postrouting)));
                 }
                 Hook::Postrouting if state.packet.output == Link::Named("lo".to_owned()) => {

@@ -5,14 +5,18 @@
 //! offers, and to some addresses that none does. kpx looks at the same namespace with its own live readers.
 
 mod judge;
+mod mutate;
 mod network;
 mod recording;
 mod send;
 
 use judge::Judge;
 use kpx::net::Proto;
+use mutate::Dice;
 use network::{Network, Source};
 use recording::{Recording, Store, restore};
+
+use super::netns::run;
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
@@ -84,6 +88,91 @@ async fn host_the_kernel_chooses_as_often_as_kpx_says() {
     restore(&network.node, Store::Nft, [&uneven, ""]);
     let judge = Judge::new("uneven".to_owned(), &recording, &network).await;
     judge.frequencies(host, "10.97.54.248:80", Proto::Tcp);
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn the_kernel_agrees_about_rules_of_iptables_changed_at_random() {
+    let recording = Recording::named("seed-iptables");
+    for (store, bridged, seed) in [(Store::Nft, true, 1), (Store::Legacy, false, 2)] {
+        let network = Network::new(&recording, bridged);
+        let [rules, _] = recording.iptables();
+        for round in 0..15 {
+            let mut dice = Dice::new(seed * 1000 + round);
+            let (rules, mut done) = mutate::iptables(&mut dice, &rules, 8);
+            restore(&network.node, store, [&rules, ""]);
+            // Every third time a table of nftables stands beside.
+            if round % 3 == 0 {
+                let (table, about) = mutate::foreign_table(&mut dice);
+                network.node.feed("nft -f -", &table);
+                done.push(about);
+            }
+            let name = format!("{store:?}, round {round}:\n  {}\n", done.join("\n  "));
+            Judge::new(name, &recording, &network).await.agree();
+            if round % 3 == 0 {
+                network.node.feed("nft -f -", "add table inet other; delete table inet other; add table ip other; delete table ip other");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn the_kernel_agrees_about_rules_of_nftables_changed_at_random() {
+    let recording = Recording::named("seed-nftables");
+    let network = Network::new(&recording, true);
+    let rules = recording.text("node/nft.txt");
+    for round in 0..20 {
+        let mut dice = Dice::new(3000 + round);
+        let (rules, done) = mutate::nftables(&mut dice, &rules, 6);
+        network
+            .node
+            .feed("nft -f -", &format!("flush ruleset\n{rules}"));
+        let name = format!("round {round}:\n  {}\n", done.join("\n  "));
+        Judge::new(name, &recording, &network).await.agree();
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs root, ip_vs and dummy links"]
+async fn vm_the_kernel_agrees_about_recorded_virtual_servers() {
+    run(&["modprobe", "br_netfilter"], "");
+    let mut flows = 0;
+    for (name, bridged) in [
+        ("seed-ipvs", true),
+        ("full-ipvs", true),
+        ("dual-ipvs", false),
+        ("leftover-iptables-to-ipvs", false),
+    ] {
+        let recording = Recording::named(name);
+        let network = Network::new(&recording, bridged);
+        recording.restore(&network.node);
+        let judge = Judge::new(name.to_owned(), &recording, &network).await;
+        flows += judge.in_turns().agree();
+    }
+    assert!(flows > 500, "{flows}");
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn the_kernel_agrees_about_policy_routing() {
+    let recording = Recording::named("dual-iptables");
+    let network = Network::new(&recording, true);
+    recording.restore(&network.node);
+    for line in [
+        "-6 rule add priority 100 lookup 100",
+        "-6 route add unreachable fd00:10:244:2::a table 100",
+        "rule add priority 200 fwmark 0x4000/0x4000 lookup 101",
+        "route add blackhole 10.244.2.10 table 101",
+        "rule add priority 300 iif cni0 lookup 102",
+        "route add prohibit 10.244.2.12/30 table 102",
+        "rule add priority 400 from 10.244.1.200 to 10.244.2.0/24 lookup 103 suppress_prefixlength 30",
+        "route add unreachable 10.244.2.8/29 table 103",
+    ] {
+        network.node.run(&format!("ip {line}"));
+    }
+    let judge = Judge::new("policy".to_owned(), &recording, &network).await;
+    judge.agree();
 }
 
 /// A judge that finds nothing wrong must be one that would.

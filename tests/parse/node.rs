@@ -79,10 +79,20 @@ fn rules_of_both_spellings_are_read() {
     assert_eq!(all[1].action, "unreachable");
     assert_eq!(all[1].suppress_prefix, Some(0));
     let marked = &all[2];
+    assert_eq!(marked.family, Family::V4);
     assert!(marked.not);
     assert_eq!(marked.from.unwrap().to_string(), "10.244.0.0/16");
     assert_eq!(marked.mark.unwrap().to_string(), "0x200/0xf00");
     assert_eq!(marked.table.as_deref(), Some("2004"));
+}
+
+#[test]
+fn rules_have_the_family_of_their_document() {
+    let text = r#"[{"priority":0,"src":"all","table":"local"}]
+        [{"priority":1,"src":"all","table":"100"},{"priority":2,"src":"10.0.0.1","table":"main"}]"#;
+    let all = routes::rules(text).unwrap().all;
+    let families: Vec<_> = all.iter().map(|rule| rule.family).collect();
+    assert_eq!(families, [Family::V4, Family::V6, Family::V4]);
 }
 
 #[test]

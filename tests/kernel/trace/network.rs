@@ -72,6 +72,8 @@ impl Source {
 impl Network {
     pub(crate) fn new(recording: &Recording, bridged: bool) -> Self {
         let [node, pods, client, outside] = [(); 4].map(|()| Netns::new());
+        let this = std::process::id().to_string();
+        run(&["prlimit", "--pid", &this, "--nofile=20000:20000"], "");
         for netns in [&node, &pods, &client, &outside] {
             netns.feed("sysctl -q -p -", SETTINGS);
         }
@@ -144,6 +146,7 @@ impl Network {
                 localnet.unwrap()
             ),
         );
+        node.feed("sysctl -q -e -p -", TIMEOUTS);
         let listeners = listen(&node, &recording.targets());
         Self {
             node,
@@ -251,6 +254,15 @@ net.ipv4.conf.default.rp_filter = 0
 net.ipv4.icmp_ratelimit = 0
 net.ipv6.icmp.ratelimit = 0
 net.core.somaxconn = 4096
+";
+
+/// How long conntrack remembers what was not answered: longer than a slow machine takes to ask.
+const TIMEOUTS: &str = "\
+net.netfilter.nf_conntrack_tcp_timeout_syn_sent = 600
+net.netfilter.nf_conntrack_tcp_timeout_close = 600
+net.netfilter.nf_conntrack_udp_timeout = 600
+net.netfilter.nf_conntrack_sctp_timeout_closed = 600
+net.netfilter.nf_conntrack_sctp_timeout_cookie_wait = 600
 ";
 
 const NODE: &str = "\

@@ -1,6 +1,7 @@
 //! What a recording offers: rules to restore, and addresses to send to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -103,10 +104,32 @@ impl Recording {
 
     /// Loads the rules of the mode the recording is named for.
     pub(crate) fn restore(&self, node: &Netns) {
-        if self.name.contains("nftables") {
+        if self.name.ends_with("nftables") {
             node.feed("nft -f -", &self.text("node/nft.txt"));
         } else {
+            if self.name.ends_with("ipvs") {
+                self.restore_ipvs(node);
+            }
             self.restore_iptables(node, Store::Nft);
+        }
+    }
+
+    /// Makes IP sets, the link kube-ipvs0, and virtual servers.
+    fn restore_ipvs(&self, node: &Netns) {
+        node.feed("ipset restore", &self.text("node/ipset-save.txt"));
+        let links: Value = serde_json::from_str(&self.text("node/ip-addr.json")).unwrap();
+        let mut addresses = "link add kube-ipvs0 type dummy\n".to_owned();
+        let dummy = list(&links).iter().find(|l| l["ifname"] == "kube-ipvs0");
+        for addr in list(&dummy.unwrap()["addr_info"]) {
+            let (local, prefix) = (word(&addr["local"]), &addr["prefixlen"]);
+            writeln!(addresses, "addr add {local}/{prefix} dev kube-ipvs0").unwrap();
+        }
+        node.feed("ip -batch -", &addresses);
+        node.feed("ipvsadm --restore", &self.text("node/ipvsadm-save.txt"));
+        for key in ["conntrack", "conn_reuse_mode", "expire_nodest_conn"] {
+            let key = format!("net.ipv4.vs.{key}");
+            let value = self.sysctl(&key).unwrap();
+            node.run(&format!("sysctl -q -w {key}={value}"));
         }
     }
 

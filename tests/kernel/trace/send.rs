@@ -57,6 +57,7 @@ pub(crate) struct Sender<'n> {
     network: &'n Network,
     port: u16,
     most: usize,
+    patience: Duration,
 }
 
 impl<'n> Sender<'n> {
@@ -65,7 +66,14 @@ impl<'n> Sender<'n> {
             network,
             port: PORTS.start,
             most: 1000,
+            patience: PATIENCE,
         }
+    }
+
+    /// Returns the sender for rules that do the same to every packet of a flow: one that is sent again changes nothing.
+    pub(crate) fn patient(mut self) -> Self {
+        self.patience = Duration::MAX;
+        self
     }
 
     pub(crate) fn send(&mut self, orders: &[Order]) -> Vec<Vec<Sent>> {
@@ -75,6 +83,7 @@ impl<'n> Sender<'n> {
         for (index, order) in orders.iter().enumerate() {
             work.extend(std::iter::repeat_n(index, order.count));
         }
+        let mut slow = 0;
         let mut rest = work.as_slice();
         while !rest.is_empty() {
             let (batch, later) = rest.split_at(rest.len().min(self.most));
@@ -84,11 +93,12 @@ impl<'n> Sender<'n> {
                 }
                 rest = later;
             } else {
+                slow += 1;
                 assert!(
-                    self.most > 1,
-                    "this machine is too slow to tell what happens to a packet"
+                    slow < 100,
+                    "this machine is too busy to tell what happens to a packet"
                 );
-                self.most /= 2;
+                self.most = (self.most / 2).max(20);
             }
         }
         results
@@ -120,18 +130,19 @@ impl<'n> Sender<'n> {
         }
         // Refusals come back at once, in the same processor's queue; this is for those of another one.
         thread::sleep(Duration::from_millis(10));
-        let tracked = self.tracked();
-        let got = self.network.drain();
-        if begin.elapsed() > PATIENCE {
+        let refused = connections
+            .into_iter()
+            .map(|connection| (connection.refusal(), connection));
+        // Without its socket, a request is not repeated.
+        let sent: Vec<_> = refused.map(|(error, c)| (c.order, c.from, error)).collect();
+        if begin.elapsed() > self.patience {
             return None;
         }
-        let seen = connections.into_iter().map(|connection| {
-            let order = &orders[connection.order];
-            let sent = Sent {
-                from: connection.from,
-                seen: seen(&connection, order, &tracked, &got),
-            };
-            (connection.order, sent)
+        let tracked = self.tracked();
+        let got = self.network.drain();
+        let seen = sent.into_iter().map(|(index, from, refusal)| {
+            let seen = refusal.unwrap_or_else(|| seen(from, &orders[index].target, &tracked, &got));
+            (index, Sent { from, seen })
         });
         Some(seen.collect())
     }
@@ -160,27 +171,30 @@ impl<'n> Sender<'n> {
 
 type Key = (u8, SocketAddr, SocketAddr);
 
+impl Connection {
+    /// What the sender itself was told.
+    fn refusal(&self) -> Option<Seen> {
+        let late = self.socket.take_error().unwrap();
+        let error = late.as_ref().or(self.error.as_ref())?;
+        // What OUTPUT drops without an answer.
+        let dropped = error.kind() == io::ErrorKind::PermissionDenied;
+        Some(if dropped { Seen::Drop } else { Seen::Reject })
+    }
+}
+
 fn seen(
-    connection: &Connection,
-    order: &Order,
+    from: SocketAddr,
+    target: &Target,
     tracked: &HashMap<Key, conntrack::Entry>,
     got: &HashSet<SocketAddr>,
 ) -> Seen {
-    let to = SocketAddr::new(order.target.addr, order.target.port);
-    let key = (order.target.proto.number(), connection.from, to);
-    let late = connection.socket.take_error().unwrap();
-    match late.as_ref().or(connection.error.as_ref()) {
-        None => {}
-        // What OUTPUT drops without an answer.
-        Some(error) if error.kind() == io::ErrorKind::PermissionDenied => return Seen::Drop,
-        Some(_) => return Seen::Reject,
-    }
-    let Some(entry) = tracked.get(&key) else {
+    let to = SocketAddr::new(target.addr, target.port);
+    let Some(entry) = tracked.get(&(target.proto.number(), from, to)) else {
         return Seen::Drop;
     };
     let (to, source) = (entry.reply.source, entry.reply.destination);
     // What the node sends to itself is tracked once it leaves, and may be dropped when it comes in.
-    let arrived = match order.target.proto {
+    let arrived = match target.proto {
         Proto::Tcp => !entry.unreplied,
         _ => got.contains(&source),
     };
