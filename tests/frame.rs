@@ -171,3 +171,29 @@ fn the_command_line_is_well_formed() {
     use clap::CommandFactory as _;
     kpx::cli::Cli::command().debug_assert();
 }
+
+#[test]
+fn a_mistyped_namespace_is_one_failure() {
+    let args = ["--no-api", "--netns", "kpx-no-such-one", "doctor"];
+    let (out, err, code) = outcome(&mut binary(&args));
+    assert_eq!((out.as_str(), code), ("", 4));
+    let lines: Vec<_> = err.lines().collect();
+    let why = "kpx: cannot open network namespace /run/netns/kpx-no-such-one: No such file or directory (os error 2)";
+    assert_eq!(lines[0], why);
+    assert!(lines[1].starts_with("  hint: "), "{err}");
+    assert_eq!(lines.len(), 2, "{err}");
+}
+
+#[test]
+fn the_cluster_of_a_bundle_is_joined_to_this_node() {
+    let bundle = node("seed-ipvs");
+    let args = ["--cluster-from", &bundle, "--no-api", "-o", "json"];
+    let (out, err, code) = outcome(binary(&args).args(["show", "services"]));
+    assert!(out.contains("\"default/nginx-svc\""), "{out} {err}");
+    assert!(matches!(code, 0 | 3), "{code}: {err}");
+    // What is this node's own is not the bundle's.
+    let (out, err, _) = outcome(binary(&args).args(["doctor", "--only", "SY01"]));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{err}"));
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(report["node"]["kernel"], kernel.trim());
+}

@@ -21,6 +21,7 @@ mod kernel {
     mod live_trace;
     mod netns;
     mod probe;
+    mod privilege;
     mod proxy;
     mod render;
     mod script;

@@ -207,9 +207,5 @@ fn nodes() -> Vec<(String, Evidence)> {
 }
 
 fn facts<'a>(node: &'a NodeSnapshot<'a>) -> Facts<'a> {
-    Facts {
-        node,
-        name: None,
-        now: None,
-    }
+    Facts { node, now: None }
 }

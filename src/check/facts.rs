@@ -1,7 +1,5 @@
 //! What a check may look at, and what many of them ask first.
 
-use std::net::IpAddr;
-
 use crate::backend::Mode;
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::{ConfigMap, Node};
@@ -17,8 +15,6 @@ pub const MODE: &[Item] = &[Item::ProxyMode, Item::ProxyConfig, Item::ConfigMaps
 pub struct Facts<'a> {
     /// The node under examination.
     pub node: &'a NodeSnapshot<'a>,
-    /// The Node object's name, where it was given.
-    pub name: Option<&'a str>,
     /// When the node was looked at, where that is known.
     pub now: Option<Time>,
 }
@@ -50,21 +46,22 @@ impl Facts<'_> {
 
     /// Returns the mode kube-proxy reports.
     pub fn reported(&self) -> Result<Mode, Gap> {
-        let text = self.node.proxy_mode()?;
-        Mode::named(text).ok_or_else(|| {
-            Gap::Failed(
-                Item::ProxyMode,
-                format!("{text:?} is not a mode that kpx knows"),
-            )
-        })
+        self.node.reported_mode()
     }
 
     /// Returns the mode kube-proxy is configured for, and where that is written.
     pub fn configured(&self) -> Result<(Mode, ModeSource), Gap> {
         match self.node.proxy_config() {
-            Ok(config) => Ok((mode_of(config, Item::ProxyConfig)?, ModeSource::File)),
+            Ok(_) => Ok((self.node.configured_mode()?, ModeSource::File)),
             Err(gap) => match self.config_map() {
-                Ok(config) => Ok((mode_of(&config, Item::ConfigMaps)?, ModeSource::ConfigMap)),
+                Ok(config) => {
+                    let mode = config.mode_asked().ok_or_else(|| {
+                        let what =
+                            format!("{:?} is not a mode of kube-proxy on Linux", config.mode);
+                        Gap::Failed(Item::ConfigMaps, what)
+                    });
+                    Ok((mode?, ModeSource::ConfigMap))
+                }
                 Err(_) => Err(gap),
             },
         }
@@ -89,32 +86,9 @@ impl Facts<'_> {
         ProxyConfig::parse(text).map_err(|gap| Gap::Failed(Item::ConfigMaps, gap.to_string()))
     }
 
-    /// Returns the name of this Node: the one given, kube-proxy's own override, or that of the Node with this node's
-    /// addresses.
+    /// Returns the name of this Node, where it can be told.
     pub fn node_name(&self) -> Option<String> {
-        if let Some(name) = self.name {
-            return Some(name.to_owned());
-        }
-        if let Ok(config) = self.node.proxy_config() {
-            let name = config.hostname_override.trim();
-            if !name.is_empty() {
-                return Some(name.to_lowercase());
-            }
-        }
-        let nodes = self.node.nodes().ok()?;
-        let mut ours = nodes.iter().filter(|node| self.is_here(node));
-        let first = ours.next()?;
-        ours.next().is_none().then(|| first.metadata.name.clone())
-    }
-
-    fn is_here(&self, node: &Node) -> bool {
-        let Ok(addresses) = self.node.addresses() else {
-            return false;
-        };
-        let theirs = node.status.addresses.iter();
-        theirs
-            .filter_map(|address| address.address.parse::<IpAddr>().ok())
-            .any(|ip| addresses.all.iter().any(|address| address.addr.addr == ip))
+        self.node.name().ok()
     }
 
     /// Returns this node's Node object.
@@ -178,13 +152,4 @@ fn families_of<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<Family> {
         })
     };
     Family::BOTH.into_iter().filter(uses).collect()
-}
-
-fn mode_of(config: &ProxyConfig, item: Item) -> Result<Mode, Gap> {
-    match config.mode.as_str() {
-        // kube-proxy's default on Linux.
-        "" => Ok(Mode::Iptables),
-        name => Mode::named(name)
-            .ok_or_else(|| Gap::Failed(item, format!("mode {name:?} is not one that kpx knows"))),
-    }
 }

@@ -74,7 +74,7 @@ fn ip_vs(facts: &Facts<'_>) -> Verdict {
                 "the kernel module that ipvs mode needs is not loaded, and kube-proxy gave up for want of it",
                 "not loaded",
             ),
-            None => return Err(unread(modules)),
+            None => return Err(unread(facts, modules)),
         },
     };
     let module = Proof::Module {
@@ -100,12 +100,21 @@ fn refusal(facts: &Facts<'_>) -> Option<String> {
 }
 
 /// Returns what was not read that would tell where the module stands.
-fn unread(modules: &Modules<'_>) -> Gap {
-    Gap::NotCollected(if modules.loaded.is_none() {
+fn unread(facts: &Facts<'_>, modules: &Modules<'_>) -> Gap {
+    let item = if modules.loaded.is_none() {
         Item::Modules
     } else if modules.builtin.is_none() {
         Item::ModulesBuiltin
     } else {
         Item::ModulesDep
-    })
+    };
+    match facts.node.evidence().text(item) {
+        // Without loadable modules only what is built in counts, and that question does arise.
+        Err(Gap::NotApplicable(why)) => Gap::Absent(
+            item,
+            format!("{why}, and whether ip_vs is built in is not known"),
+        ),
+        Err(gap) => gap,
+        Ok(_) => Gap::NotCollected(item),
+    }
 }

@@ -72,7 +72,6 @@ mod tests {
             &check,
             &Facts {
                 node: &node,
-                name: None,
                 now: None,
             },
         )

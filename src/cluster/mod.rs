@@ -20,6 +20,23 @@ pub fn list<T: DeserializeOwned>(evidence: &Evidence, item: Item) -> Result<Vec<
     Ok(list.items)
 }
 
+/// Returns what kpx was not allowed to read of the list in `item`, in its own words; nothing for a list of others.
+pub fn missing(evidence: &Evidence, item: Item) -> Result<Vec<String>, Gap> {
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(default)]
+        metadata: ListMetadata,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct ListMetadata {
+        missing: Vec<String>,
+    }
+    let head: Head =
+        serde_json::from_str(evidence.text(item)?).map_err(|e| Gap::Failed(item, e.to_string()))?;
+    Ok(head.metadata.missing)
+}
+
 /// A list as the API server or kubectl writes it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct List<T> {

@@ -59,19 +59,14 @@ async fn look(
     }
     let items: Vec<_> = items.into_iter().collect();
     let evidence = gather(global, io, &items).await?;
-    let node = NodeSnapshot::new(&evidence);
+    let named = global.node.as_deref();
+    let named = named.or_else(|| evidence.manifest()?.node.as_deref());
+    let node = NodeSnapshot::new(&evidence).called(named);
     let now = match &global.from {
         Some(_) => taken(&evidence, &node),
         None => Some(clock::now()),
     };
-    let facts = Facts {
-        node: &node,
-        name: global
-            .node
-            .as_deref()
-            .or_else(|| evidence.manifest()?.node.as_deref()),
-        now,
-    };
+    let facts = Facts { node: &node, now };
     let fail_on = match args.fail_on {
         FailOn::Error => Some(Severity::Error),
         FailOn::Warning => Some(Severity::Warning),

@@ -1,5 +1,6 @@
 //! How a command fails: what went wrong, what to try, how to exit.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 
 use color_eyre::eyre::{Report, eyre};
@@ -32,7 +33,7 @@ impl Verbosity {
 /// An error on its way out of the program.
 pub(super) struct Failure {
     report: Report,
-    hint: Option<&'static str>,
+    hint: Option<Cow<'static, str>>,
     code: u8,
 }
 
@@ -57,9 +58,9 @@ impl Failure {
     }
 
     /// Adds advice.
-    pub(super) fn with_hint(self, hint: &'static str) -> Self {
+    pub(super) fn with_hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            hint: Some(hint),
+            hint: Some(hint.into()),
             ..self
         }
     }
@@ -73,7 +74,7 @@ pub(super) trait Hint<T> {
 impl<T, E: Into<Failure>> Hint<T> for Result<T, E> {
     fn hint(self, hint: &'static str) -> Result<T, Failure> {
         self.map_err(|error| Failure {
-            hint: Some(hint),
+            hint: Some(hint.into()),
             ..error.into()
         })
     }
@@ -95,13 +96,14 @@ impl Failure {
             writeln!(err, "kpx: {:?}", self.report)?;
             return self
                 .hint
+                .as_ref()
                 .map_or(Ok(()), |hint| writeln!(err, "  hint: {hint}"));
         }
         for (depth, cause) in self.report.chain().enumerate() {
             let lead = if depth == 0 { "kpx:" } else { "  because" };
             writeln!(err, "{lead} {cause}")?;
         }
-        if let (Some(hint), Verbosity::Normal) = (self.hint, verbosity) {
+        if let (Some(hint), Verbosity::Normal) = (&self.hint, verbosity) {
             writeln!(err, "  hint: {hint}")?;
         }
         Ok(())

@@ -161,19 +161,37 @@ async fn gather(global: &Global, io: &Io<'_>, items: &[Item]) -> Result<Evidence
     let load = |path, items: &[Item]| {
         evidence::load(path, items).hint("`kpx snapshot -o PATH` writes a bundle")
     };
-    let _progress = progress(global, io, items);
+    let progress = progress(global, io, items);
     if let Some(path) = &global.from {
         return load(path, items);
     }
     let Some(path) = &global.cluster_from else {
-        return Ok(host::collect(items, &options(global)).await);
+        return collect(global, items, &progress).await;
     };
     let (cluster, node): (Vec<Item>, Vec<Item>) =
         items.iter().partition(|item| item.is_of_cluster());
     let cluster = load(path, &cluster)?;
-    let mut evidence = host::collect(&node, &options(global)).await;
+    let mut evidence = collect(global, &node, &progress).await?;
     evidence.extend(cluster);
     Ok(evidence)
+}
+
+/// Reads `items` from this node.
+async fn collect(
+    global: &Global,
+    items: &[Item],
+    progress: &Progress,
+) -> Result<Evidence, Failure> {
+    let options = options(global);
+    // Otherwise every item would say the same.
+    host::check(&options).map_err(|none| {
+        let hint = match none.names.as_slice() {
+            [] => "`ip netns` lists none; a path such as /proc/PID/ns/net works, too".to_owned(),
+            names => format!("there are: {}", names.join(", ")),
+        };
+        Failure::from(none).with_hint(hint)
+    })?;
+    Ok(host::collect_watched(items, &options, |item| progress.done(item.file())).await)
 }
 
 /// Shows what is being read, once that takes a while.
@@ -181,16 +199,11 @@ fn progress(global: &Global, io: &Io<'_>, items: &[Item]) -> Progress {
     if global.quiet || !io.progress {
         return Progress::silent();
     }
-    let what = match (&global.from, items) {
-        (Some(path), _) => path.display().to_string(),
-        (None, [item]) => item.to_string(),
-        (None, items) => format!(
-            "{} things of this node and its cluster, each for at most {:?}",
-            items.len(),
-            global.timeout
-        ),
+    let pending = match &global.from {
+        Some(path) => vec![path.display().to_string()],
+        None => items.iter().map(|item| item.file().to_owned()).collect(),
     };
-    Progress::start(format!("reading {what}"), output::style(global, io).ascii)
+    Progress::start(pending, output::style(global, io).ascii)
 }
 
 /// Returns the mode that `arg` names.

@@ -9,7 +9,7 @@ use super::{Action, Change, Layer, Object};
 use crate::backend::ipset::{Set, Sets};
 use crate::backend::iptables::model::{Match, Rule};
 use crate::backend::ipvs::expect::Expected;
-use crate::backend::ipvs::model::{DUMMY, Key, RealServer, Table, VirtualServer};
+use crate::backend::ipvs::model::{DUMMY, Flags, Key, RealServer, Table, VirtualServer};
 use crate::backend::ipvs::print;
 use crate::desired::FamilyState;
 use crate::net::{Cidr, Family, Proto};
@@ -91,6 +91,7 @@ impl<'a> Scene<'a> {
     /// Compares virtual and real servers.
     pub(super) fn servers(&self, have: &Table) -> Vec<Change> {
         let mut changes = Vec::new();
+        let partial = have.partial;
         let there: HashMap<Key, &VirtualServer> = have.servers.iter().map(|s| (s.key, s)).collect();
         let mut wanted = HashSet::with_capacity(self.want.servers.len());
         for want in &self.want.servers {
@@ -111,7 +112,13 @@ impl<'a> Scene<'a> {
                 ));
                 continue;
             };
-            let (a, b) = (print::options(have), print::options(want));
+            // What could not be read is taken to be as wanted.
+            let unread = Flags::SCHED1 | Flags::SCHED2 | Flags::SCHED3;
+            let mut seen = (*have).clone();
+            if partial {
+                seen.flags.0 |= want.flags.0 & unread;
+            }
+            let (a, b) = (print::options(&seen), print::options(want));
             // Persistence is what options show of timeout and prefix: without it they say nothing.
             if a != b {
                 let (a, b) = (Some(a), Some(b));

@@ -10,12 +10,21 @@ use crate::net::{Family, Proto};
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Dump {
+    /// Whether it is what everybody may read: no timeouts, counters, limits (`upper`, `lower`), templates (`persistent`)
+    /// and scheduler flags.
+    #[serde(skip_serializing_if = "is_false")]
+    pub partial: bool,
     /// The kernel's IPVS version and connection hash size, where they were read.
     pub info: Option<Info>,
     /// Timeouts, where they were read.
     pub timeouts: Option<Timeouts>,
     /// Virtual servers.
     pub services: Vec<Service>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Dump {

@@ -1,13 +1,15 @@
 //! What readers share: where to look, and the way into the network namespace.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use std::{env, thread};
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
+use thiserror::Error;
 use tokio::runtime;
 use tokio::sync::{OnceCell, oneshot};
 use tokio::time::timeout;
@@ -36,12 +38,24 @@ pub(super) struct Context {
 /// Reads one item and may block.
 pub(super) type Reader = fn(Item, &Context) -> Result<String, Gap>;
 
+/// A network namespace that cannot be looked at.
+#[derive(Debug, Error)]
+#[error("{why}")]
+pub struct NoNamespace {
+    why: String,
+    /// The namespaces that `ip netns` would list, sorted.
+    pub names: Vec<String>,
+}
+
 /// A network namespace that was found.
 #[derive(Debug)]
 struct Namespace {
     name: String,
     file: File,
 }
+
+/// How many times longer than anything else the rules of a node may take.
+const RULES: u32 = 6;
 
 /// Where distributions keep the tools; a user's own `PATH` often leaves the `sbin` folders out.
 const SYSTEM_PROGRAMS: &[&str] = &[
@@ -159,16 +173,32 @@ impl Context {
             .name(format!("read {item}"))
             .spawn(run)
             .map_err(|e| Gap::Failed(item, format!("cannot start a reader: {e}")))?;
-        match timeout(self.options.timeout, receiver).await {
+        match timeout(self.limit(item), receiver).await {
             Ok(Ok(read)) => read,
             Ok(Err(_)) => Err(Gap::Failed(item, "its reader stopped early".to_owned())),
             Err(_) => Err(self.late(item, what)),
         }
     }
 
+    /// Returns how long reading `item` may take.
+    fn limit(&self, item: Item) -> Duration {
+        match item {
+            // Their size is the cluster's: on a busy machine iptables-save of 88,000 rules was seen to outlast 10 s.
+            Item::Iptables4
+            | Item::Iptables6
+            | Item::IptablesLegacy4
+            | Item::IptablesLegacy6
+            | Item::IptablesNft4
+            | Item::IptablesNft6
+            | Item::Nft
+            | Item::NftText => self.options.timeout * RULES,
+            _ => self.options.timeout,
+        }
+    }
+
     /// Returns the gap for `what` having taken longer than one read may.
     pub(super) fn late(&self, item: Item, what: &str) -> Gap {
-        let limit = self.options.timeout;
+        let limit = self.limit(item);
         Gap::Failed(
             item,
             format!("{what} took longer than {limit:?}; --timeout allows more"),
@@ -199,6 +229,23 @@ impl Context {
             ),
         })
     }
+}
+
+/// Returns why the network namespace that `options` name cannot be looked at, and which ones there are.
+pub(super) fn check_netns(options: &Options) -> Result<(), NoNamespace> {
+    let Some(name) = options.netns.as_deref() else {
+        return Ok(());
+    };
+    let Err((_, why)) = Namespace::open(name, &options.root) else {
+        return Ok(());
+    };
+    let entries = fs::read_dir(options.root.join("run/netns"));
+    let entries = entries.into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    Err(NoNamespace { why, names })
 }
 
 impl Namespace {

@@ -37,6 +37,7 @@ use crate::net::Family;
 pub use chain::ChainReader;
 pub use cluster::Environment;
 use context::Context;
+pub use context::NoNamespace;
 pub use probe::{Met, Probed, probe};
 
 /// Where and how to read.
@@ -62,12 +63,24 @@ pub struct Options {
     pub environment: Environment,
 }
 
+/// Tells whether the network namespace of `options` is there to be looked at.
+pub fn check(options: &Options) -> Result<(), NoNamespace> {
+    context::check_netns(options)
+}
+
 /// Reads `items` from this node, all at once.
 pub async fn collect(items: &[Item], options: &Options) -> Evidence {
+    collect_watched(items, options, |_| {}).await
+}
+
+/// Reads `items` like [`collect`], and calls `done` with each as soon as it is read.
+pub async fn collect_watched(items: &[Item], options: &Options, done: impl Fn(Item)) -> Evidence {
     let context = Context::new(options);
-    let reads = items
-        .iter()
-        .map(async |&item| (item, read(item, &context).await));
+    let reads = items.iter().map(async |&item| {
+        let read = read(item, &context).await;
+        done(item);
+        (item, read)
+    });
     let mut evidence = Evidence::default();
     for (item, read) in join_all(reads).await {
         evidence.insert(item, read);

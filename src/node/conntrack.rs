@@ -31,6 +31,8 @@ pub struct Entry {
     pub unreplied: bool,
     /// The mark.
     pub mark: u32,
+    /// The zone: connections of different zones may have the same addresses.
+    pub zone: u16,
 }
 
 /// One direction of a connection.
@@ -106,6 +108,7 @@ fn entry(line: &str) -> Result<Entry, String> {
         assured: false,
         unreplied: false,
         mark: 0,
+        zone: 0,
     };
     for word in words {
         let Some((key, value)) = word.split_once('=') else {
@@ -128,6 +131,10 @@ fn entry(line: &str) -> Result<Entry, String> {
             ("dst", Some(half)) => half.destination = Some(value.parse().map_err(|_| wrong())?),
             ("sport", Some(half)) => half.from = value.parse().map_err(|_| wrong())?,
             ("dport", Some(half)) => half.to = value.parse().map_err(|_| wrong())?,
+            // A zone of one direction alone counts as that of the connection.
+            ("zone" | "zone-orig" | "zone-reply", _) => {
+                entry.zone = value.parse().map_err(|_| wrong())?;
+            }
             ("mark", _) => entry.mark = value.parse().map_err(|_| wrong())?,
             _ => {}
         }

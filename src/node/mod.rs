@@ -6,6 +6,7 @@ pub mod ipvs_connections;
 pub mod links;
 pub mod mode;
 pub mod modules;
+pub mod objects;
 pub mod processes;
 pub mod routes;
 pub mod runtime;
@@ -221,6 +222,15 @@ impl<'a> NodeSnapshot<'a> {
                 .and_then(|text| iptables::parse::ruleset(item, text))
         };
         section.get_or_init(parse).as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the Pods of kube-proxy on every node, or why some of them are not known.
+    pub fn all_pods(&self) -> Result<&[Pod], Gap> {
+        let pods = self.pods()?;
+        match crate::cluster::missing(self.evidence, Item::Pods)?.as_slice() {
+            [] => Ok(pods),
+            missing => Err(Gap::Denied(Item::Pods, missing.join("; "))),
+        }
     }
 
     /// Returns the running kernel's release, trimmed.

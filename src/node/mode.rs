@@ -1,13 +1,14 @@
 //! Which mode serves the node, seen three ways, and what other modes left behind.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
+use super::objects::{Found, Object};
 use super::{NodeSnapshot, Store};
 use crate::backend::Mode;
-use crate::backend::iptables::model::{Match, Rule, Ruleset, Target};
-use crate::backend::ipvs::model::{DUMMY, Key};
-use crate::backend::software::{hashed, modes_of, set_purpose};
-use crate::evidence::Gap;
+use crate::backend::ipvs::model::DUMMY;
+use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
 /// What is known of the mode.
@@ -109,17 +110,20 @@ impl Modes {
 }
 
 impl NodeSnapshot<'_> {
+    /// Returns the mode kube-proxy says it runs in.
+    pub fn reported_mode(&self) -> Result<Mode, Gap> {
+        let name = self.proxy_mode()?;
+        Mode::named(name).ok_or_else(|| {
+            let what = format!("kube-proxy says {name:?}, which is not a mode on Linux");
+            Gap::Failed(Item::ProxyMode, what)
+        })
+    }
+
     /// Returns what is known of the mode.
     pub fn modes(&self) -> Modes {
-        let reported = self.proxy_mode().and_then(|name| {
-            Mode::named(name).ok_or_else(|| {
-                let what = format!("kube-proxy says {name:?}, which is not a mode on Linux");
-                Gap::Failed(crate::evidence::Item::ProxyMode, what)
-            })
-        });
         let mut modes = Modes {
             configured: self.configured_mode(),
-            reported,
+            reported: self.reported_mode(),
             observed: Vec::new(),
             leftovers: Vec::new(),
             gaps: Vec::new(),
@@ -130,51 +134,44 @@ impl NodeSnapshot<'_> {
             modes.observed.push(seen);
         }
         if let Some(current) = modes.current() {
-            let left = found.into_iter().filter(|of| !of.serves(current));
-            modes.leftovers = left.map(|of| of.left).collect();
-            modes.leftovers.sort();
+            modes.leftovers = grouped(found.into_iter().filter(|of| !of.serves(current)));
         }
         modes
     }
 
-    fn objects(&self, family: Family, found: &mut Vec<Found>, gaps: &mut Vec<Gap>) -> Observed {
-        let mut serving = Vec::new();
+    fn objects<'n>(
+        &'n self,
+        family: Family,
+        found: &mut Vec<Found<'n>>,
+        gaps: &mut Vec<Gap>,
+    ) -> Observed {
+        let mut serving = self.dispatching(Store::InUse, family);
         let from = found.len();
-        match self.iptables(Store::InUse, family) {
-            Ok(rules) => {
-                chains(rules, family, found);
-                serving.extend(dispatching(rules));
-            }
-            Err(gap) => note(gap, gaps),
-        }
+        // Most nodes have one store alone; a second one is looked at if it is there.
         for store in [Store::Legacy, Store::Nft] {
-            // Most nodes have one store alone; a second one is looked at if it is there.
-            if let Ok(rules) = self.iptables(store, family) {
-                chains(rules, family, found);
-                serving.extend(dispatching(rules));
+            if self.chains_of(store, family, found).is_ok() {
+                serving.extend(self.dispatching(store, family));
             }
         }
-        self.ipvs_objects(family, found, gaps);
-        match self.nft() {
-            Ok(nft) => {
-                let of = if family == Family::V4 { "ip" } else { "ip6" };
-                if let Some(table) = nft.table(of, "kube-proxy") {
-                    let chain = table.chain("nat-prerouting");
-                    if chain.is_some_and(|chain| !chain.rules.is_empty()) {
-                        serving.push(Mode::Nftables);
-                    }
-                    let rules = table.chains.iter().map(|chain| chain.rules.len()).sum();
-                    let names = vec![format!("{of} kube-proxy")];
-                    let of = Found::new(Mode::Nftables, Some(family), Kind::Table, names, rules);
-                    found.push(of);
-                }
+        let mut read = |read: Result<(), Gap>| {
+            if let Err(gap) = read {
+                note(gap, gaps);
             }
-            Err(gap) => note(gap, gaps),
+        };
+        read(self.chains_of(Store::InUse, family, found));
+        read(self.sets_of(family, found));
+        read(self.servers_of(family, found));
+        read(self.dummy_addresses(family, found));
+        if family == Family::V4 {
+            self.dummy(found).ok();
         }
+        read(self.table_of(family, found).map(|leads| {
+            serving.extend(leads.then_some(Mode::Nftables));
+        }));
         let mut present: Vec<Mode> = found[from..]
             .iter()
-            .filter(|of| of.only)
-            .map(|of| of.left.mode)
+            .filter(|of| of.only && !matches!(of.object, Object::Jump { .. }))
+            .map(|of| of.mode)
             .chain(serving.iter().copied())
             .collect();
         present.sort();
@@ -187,69 +184,6 @@ impl NodeSnapshot<'_> {
             present,
         }
     }
-
-    fn ipvs_objects(&self, family: Family, found: &mut Vec<Found>, gaps: &mut Vec<Gap>) {
-        let of_family = Some(family);
-        match self.ipset() {
-            Ok(sets) => {
-                let ours = sets.sets.iter().filter(|set| {
-                    set.name.starts_with("KUBE-6-") == (family == Family::V6)
-                        && set_purpose(&set.name).is_some()
-                });
-                let (mut names, mut members) = (Vec::new(), 0);
-                for set in ours {
-                    names.push(set.name.to_string());
-                    members += set.members.len();
-                }
-                found.extend(Found::some(
-                    Mode::Ipvs,
-                    of_family,
-                    Kind::Sets,
-                    names,
-                    members,
-                ));
-            }
-            Err(gap) => note(gap, gaps),
-        }
-        match self.ipvs() {
-            Ok(table) => {
-                let servers = table.servers.iter().filter(|server| match server.key {
-                    Key::Address { addr, .. } => Family::of(addr) == family,
-                    // kube-proxy makes no virtual server for a mark.
-                    Key::Fwmark { .. } => false,
-                });
-                let names = servers.filter_map(|server| match server.key {
-                    Key::Address { proto, addr, port } => {
-                        let to = std::net::SocketAddr::new(addr, port);
-                        Some(format!("{proto} {to}"))
-                    }
-                    Key::Fwmark { .. } => None,
-                });
-                let names = names.collect();
-                let kind = Kind::VirtualServers;
-                found.extend(Found::some(Mode::Ipvs, of_family, kind, names, 0));
-            }
-            Err(gap) => note(gap, gaps),
-        }
-        match self.addresses() {
-            Ok(addresses) => {
-                let on = addresses.all.iter().filter(|at| {
-                    at.link == DUMMY && at.addr.family() == family && at.scope != "link"
-                });
-                let names = on.map(|at| at.addr.addr.to_string()).collect();
-                let kind = Kind::Addresses;
-                found.extend(Found::some(Mode::Ipvs, of_family, kind, names, 0));
-            }
-            Err(gap) => note(gap, gaps),
-        }
-        if family == Family::V4
-            && let Ok(links) = self.links()
-            && links.all.iter().any(|link| link.name == DUMMY)
-        {
-            let names = vec![DUMMY.to_owned()];
-            found.push(Found::new(Mode::Ipvs, None, Kind::Link, names, 0));
-        }
-    }
 }
 
 /// What is not there cannot hold leftovers; only what could not be looked at is worth a note.
@@ -259,114 +193,48 @@ fn note(gap: Gap, gaps: &mut Vec<Gap>) {
     }
 }
 
-/// Objects of one mode, or of iptables and ipvs mode alike.
-struct Found {
-    left: Leftover,
-    /// Whether no other mode writes them.
-    only: bool,
-}
-
-impl Found {
-    fn new(
-        mode: Mode,
-        family: Option<Family>,
-        kind: Kind,
-        mut names: Vec<String>,
-        rules: usize,
-    ) -> Self {
-        names.sort();
-        Self {
-            left: Leftover {
+/// Puts objects of one kind together. What iptables and ipvs mode both write is told apart from what one does.
+fn grouped<'n>(found: impl Iterator<Item = Found<'n>>) -> Vec<Leftover> {
+    let mut groups: BTreeMap<_, (Vec<String>, usize)> = BTreeMap::new();
+    for of in found {
+        let (kind, name, rules) = match of.object {
+            Object::Chain {
+                table,
+                chain,
+                rules,
+            } => (Kind::Chains, Some(format!("{table} {chain}")), rules),
+            Object::Jump { .. } => (Kind::Chains, None, 1),
+            Object::Set { name, members } => (Kind::Sets, Some(name.to_owned()), members),
+            Object::Server { proto, at } => {
+                (Kind::VirtualServers, Some(format!("{proto} {at}")), 0)
+            }
+            Object::Address(addr) => (Kind::Addresses, Some(addr.to_string()), 0),
+            Object::Link => (Kind::Link, Some(DUMMY.to_owned()), 0),
+            Object::Table { family, rules } => {
+                (Kind::Table, Some(format!("{family} kube-proxy")), rules)
+            }
+        };
+        let (names, count) = groups
+            .entry((of.mode, of.family, kind, of.only))
+            .or_default();
+        names.extend(name);
+        *count += rules;
+    }
+    let groups = groups.into_iter();
+    let mut left: Vec<_> = groups
+        // Jumps to chains that are not there are no rules of anybody.
+        .filter(|(_, (names, _))| !names.is_empty())
+        .map(|((mode, family, kind, _), (mut names, rules))| {
+            names.sort();
+            Leftover {
                 mode,
                 family,
                 kind,
                 names,
                 rules,
-            },
-            only: true,
-        }
-    }
-
-    fn some(
-        mode: Mode,
-        family: Option<Family>,
-        kind: Kind,
-        names: Vec<String>,
-        rules: usize,
-    ) -> Option<Self> {
-        (!names.is_empty()).then(|| Self::new(mode, family, kind, names, rules))
-    }
-
-    fn serves(&self, current: Mode) -> bool {
-        self.left.mode == current || !self.only && current != Mode::Nftables
-    }
-}
-
-fn chains(rules: &Ruleset<'_>, family: Family, found: &mut Vec<Found>) {
-    let mut by_mode = [const { (Vec::new(), 0) }; 3];
-    let slot = |table: &str, chain: &str| match modes_of(table, chain) {
-        [] => None,
-        [Mode::Iptables] => Some(0),
-        [_] => Some(1),
-        _ => Some(2),
-    };
-    for table in &rules.tables {
-        for chain in &table.chains {
-            if let Some(slot) = slot(&table.name, &chain.name) {
-                let (names, count): &mut (Vec<String>, usize) = &mut by_mode[slot];
-                names.push(format!("{} {}", table.name, chain.name));
-                *count += chain.rules.len();
-            } else {
-                // A jump from a chain that is not kube-proxy's goes with the chain it leads to.
-                for rule in &chain.rules {
-                    let to = leads_to(rule).and_then(|to| slot(&table.name, to));
-                    if let Some(slot) = to {
-                        by_mode[slot].1 += 1;
-                    }
-                }
             }
-        }
-    }
-    let [iptables, ipvs, both] = by_mode;
-    let (of, kind) = (Some(family), Kind::Chains);
-    found.extend(Found::some(
-        Mode::Iptables,
-        of,
-        kind,
-        iptables.0,
-        iptables.1,
-    ));
-    found.extend(Found::some(Mode::Ipvs, of, kind, ipvs.0, ipvs.1));
-    // Both modes write these; without either, they are told as those of iptables mode.
-    found.extend(
-        Found::some(Mode::Iptables, of, kind, both.0, both.1).map(|found| Found {
-            only: false,
-            ..found
-        }),
-    );
-}
-
-fn leads_to<'r>(rule: &'r Rule<'_>) -> Option<&'r str> {
-    match &rule.target {
-        Some(Target::Jump(to) | Target::Goto(to)) => Some(to),
-        _ => None,
-    }
-}
-
-/// Returns the modes whose rules nat `KUBE-SERVICES` has: both modes rewrite it whole, so the last to write shows.
-fn dispatching(rules: &Ruleset<'_>) -> Vec<Mode> {
-    let chain = rules.chain("nat", "KUBE-SERVICES");
-    let rules = chain.map_or(&[][..], |chain| &chain.rules);
-    let iptables = rules.iter().any(|rule| {
-        leads_to(rule).is_some_and(|to| to == "KUBE-NODEPORTS" || hashed(to).is_some())
-    });
-    let ipvs = rules.iter().any(|rule| {
-        rule.matches
-            .iter()
-            .any(|of| matches!(of, Match::Set { name, .. } if set_purpose(&name.is).is_some()))
-    });
-    let mut modes = Vec::new();
-    modes.extend(iptables.then_some(Mode::Iptables));
-    modes.extend(ipvs.then_some(Mode::Ipvs));
-    modes
+        })
+        .collect();
+    left.sort();
+    left
 }

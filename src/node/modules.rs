@@ -15,8 +15,11 @@ pub struct Modules<'a> {
     pub available: Option<BTreeMap<String, Available<'a>>>,
     /// Modules loaded at boot, with the file that says so.
     pub persisted: Option<BTreeMap<String, &'a str>>,
-    /// Blacklisted or blocked modules (`install NAME /bin/false`), with the file that says so.
+    /// Modules that cannot be loaded (`install NAME /bin/false`), with the file that says so.
     pub blocked: Option<BTreeMap<String, &'a str>>,
+    /// Modules that are not loaded by their aliases (`blacklist NAME`), with the file that says so. `modprobe NAME` loads
+    /// them all the same, and so does kube-proxy.
+    pub blacklisted: Option<BTreeMap<String, &'a str>>,
 }
 
 /// A loadable module.
@@ -98,6 +101,9 @@ pub fn parse(evidence: &Evidence) -> Result<Modules<'_>, Gap> {
         blocked: read(Item::Modprobe)
             .ok()
             .map(|text| filed(text).filter_map(blocked).collect()),
+        blacklisted: read(Item::Modprobe)
+            .ok()
+            .map(|text| filed(text).filter_map(blacklisted).collect()),
     };
     let nothing = modules.loaded.is_none()
         && modules.builtin.is_none()
@@ -163,16 +169,15 @@ fn filed(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn blocked<'a>((file, line): (&'a str, &'a str)) -> Option<(String, &'a str)> {
-    let mut words = line.split_ascii_whitespace();
-    let verb = words.next()?;
+    let mut words = line.strip_prefix("install ")?.split_ascii_whitespace();
     let name = words.next()?.replace('-', "_");
-    let blocks = match verb {
-        "blacklist" => true,
-        "install" => {
-            let command = words.next()?;
-            command.ends_with("/false") || command.ends_with("/true")
-        }
-        _ => false,
-    };
+    let command = words.next()?;
+    // Whether the command fails or succeeds, it loads nothing.
+    let blocks = command.ends_with("/false") || command.ends_with("/true");
     blocks.then_some((name, file))
+}
+
+fn blacklisted<'a>((file, line): (&'a str, &'a str)) -> Option<(String, &'a str)> {
+    let name = line.strip_prefix("blacklist ")?.trim();
+    Some((name.replace('-', "_"), file))
 }

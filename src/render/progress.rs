@@ -1,6 +1,7 @@
 //! A sign of life on standard error, for reads that take a while.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -9,16 +10,25 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Nothing is shown for what takes no longer than this.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(120);
+
+/// How many of the things waited for are named.
+const NAMED: usize = 3;
+
 /// Shows a spinner from half a second after its start until it is dropped.
 #[derive(Debug)]
 pub struct Progress {
     shown: Option<(Sender<()>, JoinHandle<()>)>,
+    pending: Arc<Mutex<Vec<String>>>,
 }
 
 impl Progress {
-    /// Starts waiting for `what`.
-    pub fn start(what: String, ascii: bool) -> Self {
+    /// Starts waiting for each of `pending`.
+    pub fn start(pending: Vec<String>, ascii: bool) -> Self {
         let (done, ended) = mpsc::channel();
+        let pending = Arc::new(Mutex::new(pending));
+        let waited_for = Arc::clone(&pending);
         // A thread, because whoever is waited for may keep the main one busy.
         let spinner = thread::Builder::new().name("progress".to_owned());
         let spinner = spinner.spawn(move || {
@@ -32,22 +42,46 @@ impl Progress {
             } else {
                 style
             });
-            bar.set_message(what);
-            bar.enable_steady_tick(Duration::from_millis(120));
             // The sender goes when the wait is over.
-            ended.recv().ok();
+            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                if let Ok(pending) = waited_for.lock() {
+                    bar.set_message(message(&pending));
+                }
+                bar.tick();
+            }
             bar.finish_and_clear();
         });
         Self {
             // Without a thread there is no spinner, and nothing else is lost.
             shown: spinner.ok().map(|spinner| (done, spinner)),
+            pending,
+        }
+    }
+
+    /// Says that `what` is waited for no longer.
+    pub fn done(&self, what: &str) {
+        if let Ok(mut pending) = self.pending.lock() {
+            pending.retain(|one| one != what);
         }
     }
 
     /// Shows nothing.
     pub fn silent() -> Self {
-        Self { shown: None }
+        Self {
+            shown: None,
+            pending: Arc::default(),
+        }
     }
+}
+
+/// Returns `reading a, b, c and 4 more`.
+fn message(pending: &[String]) -> String {
+    let named = pending.len().min(NAMED);
+    let rest = match pending.len() - named {
+        0 => String::new(),
+        rest => format!(" and {rest} more"),
+    };
+    format!("reading {}{rest}", pending[..named].join(", "))
 }
 
 impl Drop for Progress {
@@ -57,5 +91,17 @@ impl Drop for Progress {
             // Joined, so that its last line is gone before the report is printed.
             spinner.join().ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_named() {
+        let all = ["a", "b", "c", "d", "e"].map(str::to_owned);
+        assert_eq!(message(&all[..1]), "reading a");
+        assert_eq!(message(&all), "reading a, b, c and 2 more");
     }
 }

@@ -1,7 +1,7 @@
 //! Objects of the API, and kube-proxy's configuration.
 
 use kpx::cluster::config::ProxyConfig;
-use kpx::evidence::{Evidence, Item};
+use kpx::evidence::{Evidence, Gap, Item};
 use kpx::node::NodeSnapshot;
 
 use crate::support::{recorded, recordings};
@@ -74,4 +74,20 @@ fn other_spellings_of_the_configuration_are_read() {
         assert_eq!(config.mode, "ipvs");
         assert!(config.ipvs.strict_arp, "{text}");
     }
+}
+
+#[test]
+fn pods_that_could_not_be_listed_are_a_gap_for_who_needs_them_all() {
+    let mut evidence = Evidence::default();
+    let pods = |missing: &str| format!(r#"{{"kind":"List","metadata":{{{missing}}},"items":[]}}"#);
+    evidence.insert(Item::Pods, Ok(pods("")));
+    assert!(NodeSnapshot::new(&evidence).all_pods().is_ok());
+    let why = "pods of kube-proxy on other nodes: forbidden";
+    evidence.insert(Item::Pods, Ok(pods(&format!(r#""missing":["{why}"]"#))));
+    let node = NodeSnapshot::new(&evidence);
+    assert!(node.pods().is_ok());
+    assert_eq!(
+        node.all_pods().unwrap_err(),
+        Gap::Denied(Item::Pods, why.to_owned())
+    );
 }

@@ -132,3 +132,11 @@ fn every_recorded_set_parses() {
         ))
     );
 }
+
+#[test]
+fn a_mark_above_the_signed_numbers_is_read_as_ipvsadm_prints_it() {
+    let table = saved("-A -f -2147483640 -s rr\n").unwrap();
+    let mark = 0x8000_0008;
+    let family = Family::V4;
+    assert_eq!(table.servers[0].key, Key::Fwmark { mark, family });
+}

@@ -157,7 +157,7 @@ fn connections_of_every_protocol_are_read() {
     let text = "ipv4     2 icmp     1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=7 [UNREPLIED] src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=7 mark=3 zone=5 use=1\n\
         sctp     132 10 ESTABLISHED src=fd00::1 dst=fd00::2 sport=1 dport=2 src=fd00::2 dst=fd00::1 sport=2 dport=1 [ASSURED] mark=0 delta-time=3 use=2\n\
         tcp      6 src=10.0.0.1 dst=10.96.0.1 sport=1 dport=443 packets=4 bytes=5 src=10.244.0.2 dst=10.0.0.1 sport=6443 dport=1 [OFFLOAD] mark=0 use=2\n\
-        unknown  2 597 src=10.0.0.1 dst=224.0.0.22 [UNREPLIED] src=224.0.0.22 dst=10.0.0.1 mark=0 use=1\n\
+        unknown  2 597 src=10.0.0.1 dst=224.0.0.22 [UNREPLIED] src=224.0.0.22 dst=10.0.0.1 mark=0 zone=7 use=1\n\
         conntrack v1.4.7 (conntrack-tools): 4 flow entries have been shown.\n";
     let entries = conntrack::parse(text).unwrap().entries;
     assert_eq!(entries.len(), 4);
@@ -166,6 +166,7 @@ fn connections_of_every_protocol_are_read() {
     assert_eq!(entries[2].timeout, None);
     assert_eq!(entries[2].reply.source.port(), 6443);
     assert_eq!(entries[3].proto, Proto::Other(2));
+    assert_eq!((entries[0].zone, entries[3].zone), (5, 7));
     assert!(conntrack::parse("tcp 6 10 src=10.0.0.1\n").is_err());
 }
 
@@ -203,7 +204,8 @@ fn modules_stand_where_the_lists_say() {
         ),
         (
             Item::Modprobe,
-            "/etc/modprobe.d/a.conf: install bad-one /bin/false\n/etc/modprobe.d/a.conf: options x y=1\n",
+            "/etc/modprobe.d/a.conf: install bad-one /bin/false\n/etc/modprobe.d/a.conf: options x y=1\n\
+             /etc/modprobe.d/a.conf: install quiet /bin/true\n/etc/modprobe.d/b.conf: blacklist ip-vs-sh\n",
         ),
     ] {
         evidence.insert(item, Ok(text.to_owned()));
@@ -215,10 +217,16 @@ fn modules_stand_where_the_lists_say() {
         ("nf_conntrack", Standing::BuiltIn),
         ("ip_vs_sh", Standing::Loadable),
         ("bad_one", Standing::Blocked),
+        ("quiet", Standing::Blocked),
         ("none", Standing::Missing),
     ] {
         assert_eq!(modules.standing(name), standing, "{name}");
     }
+    // A blacklist stops what asks by an alias, and kube-proxy asks by name.
+    assert_eq!(
+        modules.blacklisted.unwrap()["ip_vs_sh"],
+        "/etc/modprobe.d/b.conf"
+    );
     let available = modules.available.unwrap();
     assert_eq!(available["ip_vs_sh"].needs, ["ip_vs"]);
     assert_eq!(

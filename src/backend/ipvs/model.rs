@@ -19,6 +19,8 @@ pub struct Table {
     pub timeouts: Option<Timeouts>,
     /// The kernel's IPVS version and connection hash size, where they were read.
     pub info: Option<Info>,
+    /// Whether limits, scheduler flags and templates of persistence are not known: they are 0 then.
+    pub partial: bool,
 }
 
 /// What a virtual server answers to.

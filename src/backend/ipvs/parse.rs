@@ -38,6 +38,7 @@ pub fn records(text: &str) -> Result<Table, Gap> {
         servers: servers.collect::<Result<_, _>>().map_err(fail)?,
         timeouts: dump.timeouts,
         info: dump.info,
+        partial: dump.partial,
     })
 }
 
@@ -122,6 +123,14 @@ fn number(words: &mut SplitAsciiWhitespace<'_>, option: &str) -> Result<u32, Str
         .map_err(|_| format!("{option} {text:?} is not a number"))
 }
 
+/// Reads a mark, which ipvsadm prints as a signed number.
+fn mark(text: &str) -> Result<u32, String> {
+    let signed = || text.parse().map(i32::cast_unsigned);
+    text.parse()
+        .or_else(|_| signed())
+        .map_err(|_| format!("{text:?} is not a mark"))
+}
+
 fn socket(text: &str) -> Result<(IpAddr, u16), String> {
     // Port 0 may be left out.
     let whole = text.parse::<SocketAddr>().map(|at| (at.ip(), at.port()));
@@ -136,7 +145,7 @@ fn key(option: &str, words: &mut SplitAsciiWhitespace<'_>) -> Result<Option<Key>
         "-u" => Proto::Udp,
         "--sctp-service" => Proto::Sctp,
         "-f" => {
-            let mark = number(words, option)?;
+            let mark = mark(value(words, option)?)?;
             let family = Family::V4;
             return Ok(Some(Key::Fwmark { mark, family }));
         }
@@ -292,9 +301,7 @@ fn counted(table: &mut Table, text: &str) -> Result<(), Gap> {
         };
         let (name, stats) = row(&words).map_err(fail)?;
         let key = if proto == "FWM" {
-            let mark = name
-                .parse()
-                .map_err(|_| fail(format!("{name:?} is not a mark")))?;
+            let mark = mark(name).map_err(fail)?;
             let family = if words.contains(&"IPv6") {
                 Family::V6
             } else {

@@ -202,11 +202,11 @@ async fn read(session: &Session, item: Item, node: &str) -> Result<String, Gap> 
         Item::Nodes => nodes(session, node).await,
         Item::ConfigMaps => {
             let path = "/api/v1/namespaces/kube-system/configmaps";
-            named(session, item, path, "configmaps", CONFIG_MAPS).await
+            return named(session, item, path, "configmaps", CONFIG_MAPS).await;
         }
         Item::DaemonSets => {
             let path = "/apis/apps/v1/namespaces/kube-system/daemonsets";
-            named(session, item, path, "daemonsets.apps", DAEMON_SETS).await
+            return named(session, item, path, "daemonsets.apps", DAEMON_SETS).await;
         }
         Item::Pods => return pods(session, node).await,
         other => Err(Gap::NotCollected(other)),
@@ -244,22 +244,24 @@ async fn named(
     path: &str,
     what: &str,
     names: &[&str],
-) -> Result<Objects, Gap> {
+) -> Result<String, Gap> {
     let gets = names
         .iter()
         .map(async |name| (name, session.object(&format!("{path}/{name}")).await));
     let mut found = Objects::default();
+    let mut missing = Vec::new();
     let mut forbidden = None;
     for (name, read) in join_all(gets).await {
         match read {
             Ok(object) => found.items.extend(object),
             Err(trouble) => {
                 let only = trouble.is_forbidden();
-                let what = format!("{what} {name} in namespace kube-system");
-                let gap = trouble.gap(item, session, "get", &what);
+                let one = format!("{what} {name} in namespace kube-system");
+                let gap = trouble.gap(item, session, "get", &one);
                 if !only {
                     return Err(gap);
                 }
+                missing.push(format!("{one}: forbidden"));
                 forbidden = forbidden.or(Some(gap));
             }
         }
@@ -267,7 +269,7 @@ async fn named(
     // A kubelet may get only what its pods mount. What kube-proxy's pod mounts is what is looked for.
     match forbidden {
         Some(gap) if found.items.is_empty() => Err(gap),
-        _ => Ok(found),
+        _ => Ok(document(&found, &missing)),
     }
 }
 

@@ -90,6 +90,7 @@ fn dump() -> io::Result<Dump> {
         services.push(service);
     }
     Ok(Dump {
+        partial: false,
         info,
         timeouts,
         services,

@@ -29,7 +29,10 @@ pub(super) fn ticks(root: &Path) -> Option<u32> {
 
 /// Returns the table in `text`, or what of it cannot be told. Persistence is in ticks there, `ticks` to the second.
 pub(super) fn parse(text: &str, ticks: Option<u32>) -> Result<Dump, String> {
-    let mut dump = Dump::default();
+    let mut dump = Dump {
+        partial: true,
+        ..Dump::default()
+    };
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let bad = || format!("has a line {line:?}");

@@ -280,7 +280,7 @@ fn tail(report: &DoctorReport, page: &mut Page) {
     }
     let next = match (report.findings.first(), summary.unknown) {
         (Some(worst), _) => format!("kpx explain {}", worst.id),
-        (None, 1..) => "kpx doctor --help, as root and with access to the cluster".to_owned(),
+        (None, 1..) => "kpx doctor --kubeconfig FILE, as root".to_owned(),
         (None, 0) => "kpx show services".to_owned(),
     };
     page.line(&format!("next: {next}"));
