@@ -25,7 +25,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "cloudnativelabs/kube-router#425: the same with kube-dummy-if, seen as \"No route to host\"",
     ],
     needs: &[MODE, &[Item::Links, Item::Addresses, Item::Services]],
-    caused_by: &["KM01"],
+    caused_by: &["KM15", "KM01"],
     run: link,
 }];
 

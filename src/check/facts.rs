@@ -1,5 +1,6 @@
 //! What a check may look at, and what many of them ask first.
 
+use super::drift::Drift;
 use crate::backend::Mode;
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::{ConfigMap, Node};
@@ -11,12 +12,14 @@ use crate::node::NodeSnapshot;
 pub const MODE: &[Item] = &[Item::ProxyMode, Item::ProxyConfig, Item::ConfigMaps];
 
 /// What a check may look at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Facts<'a> {
     /// The node under examination.
     pub node: &'a NodeSnapshot<'a>,
     /// When the node was looked at, where that is known.
     pub now: Option<Time>,
+    /// The difference between the kernel and the cluster's objects.
+    pub drift: Drift,
 }
 
 /// Where the configured mode was read.

@@ -141,6 +141,28 @@ pub enum Proof {
         /// The value.
         value: String,
     },
+    /// Something that is not as the cluster's objects ask for.
+    Difference {
+        /// `missing`, `extra` or `differs`.
+        action: &'static str,
+        /// The family, where there is one.
+        family: Option<Family>,
+        /// The object.
+        object: String,
+        /// What is there.
+        have: Option<String>,
+        /// What should be.
+        want: Option<String>,
+    },
+    /// A socket, with the process behind it.
+    Socket {
+        /// The protocol and the address.
+        socket: String,
+        /// The process, or that it is not known.
+        process: String,
+    },
+    /// A tracked connection.
+    Connection(String),
     /// A line of a log.
     Log(String),
     /// Anything else worth knowing.
@@ -202,6 +224,24 @@ impl Proof {
                     ("value", value.clone()),
                 ],
             ),
+            Self::Difference {
+                action,
+                family,
+                object,
+                have,
+                want,
+            } => {
+                let mut parts = vec![("action", (*action).to_owned()), ("object", object.clone())];
+                parts.extend(family.map(|family| ("family", family.to_string())));
+                parts.extend(have.clone().map(|have| ("have", have)));
+                parts.extend(want.clone().map(|want| ("want", want)));
+                ("difference", parts)
+            }
+            Self::Socket { socket, process } => (
+                "socket",
+                vec![("socket", socket.clone()), ("process", process.clone())],
+            ),
+            Self::Connection(_) => ("connection", Vec::new()),
             Self::Log(_) => ("log", Vec::new()),
             Self::Note(_) => ("note", Vec::new()),
         }
@@ -231,9 +271,54 @@ impl fmt::Display for Proof {
             Self::Sysctl { key, value } => write!(f, "{key} = {value}"),
             Self::Module { module, standing } => write!(f, "module {module}: {standing}"),
             Self::Setting { source, key, value } => write!(f, "{source}: {key}: {value}"),
-            Self::Log(text) | Self::Note(text) => f.write_str(text),
+            Self::Difference {
+                action,
+                family,
+                object,
+                have,
+                want,
+            } => {
+                let family = family.map_or_else(String::new, |family| format!("{family} "));
+                let have = have.as_deref().map(terse);
+                let want = want.as_deref().map(terse);
+                match (have, want) {
+                    (Some(have), Some(want)) => {
+                        write!(f, "{family}{object}: {have}, not {want}")
+                    }
+                    // What the object's name tells already is not said again.
+                    (Some(text), None) | (None, Some(text))
+                        if text.starts_with("-j") || !names(object, &text) =>
+                    {
+                        write!(f, "{action}: {family}{object}: {text}")
+                    }
+                    _ => write!(f, "{action}: {family}{object}"),
+                }
+            }
+            Self::Socket { socket, process } => write!(f, "{socket}: {process}"),
+            Self::Connection(text) | Self::Log(text) | Self::Note(text) => f.write_str(text),
         }
     }
+}
+
+/// Returns `rule` without its comment, which is long and said elsewhere.
+fn terse(rule: &str) -> String {
+    const COMMENT: &str = "-m comment --comment \"";
+    let mut rest = rule;
+    let mut text = String::with_capacity(rule.len());
+    while let Some((before, after)) = rest.split_once(COMMENT) {
+        text.push_str(before);
+        rest = after
+            .split_once('"')
+            .map_or("", |(_, after)| after.trim_start());
+    }
+    text.push_str(rest);
+    text
+}
+
+/// Whether `object` names already what `text` begins with, as a server or an address does.
+fn names(object: &str, text: &str) -> bool {
+    let last = object.rsplit(' ').next().unwrap_or(object);
+    text.split([' ', '/']).any(|word| word == last)
 }
 
 impl Serialize for Proof {

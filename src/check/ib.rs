@@ -1,12 +1,18 @@
 //! IB: the back ends of iptables.
 
+use std::collections::BTreeMap;
+
+use super::facts::MODE;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict};
-use crate::backend::iptables::model::{Chain, Ruleset};
+use crate::backend::Mode;
+use crate::backend::iptables::model::{Chain, Rule, Ruleset, Target};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::Store;
 
-pub(super) const CHECKS: &[Check] = &[Check {
+pub(super) const CHECKS: &[Check] = &[ONE_BACKEND, CANARIES, DUPLICATES];
+
+const ONE_BACKEND: Check = Check {
     id: "IB01",
     name: "one-backend",
     severity: Severity::Error,
@@ -40,7 +46,129 @@ pub(super) const CHECKS: &[Check] = &[Check {
     ]],
     caused_by: &[],
     run: one_backend,
-}];
+};
+
+const CANARIES: Check = Check {
+    id: "IB07",
+    name: "canaries",
+    severity: Severity::Warning,
+    title: "kube-proxy's canary chains are in every table",
+    symptom: "Services stop working on this node all at once, for up to half a minute or until kube-proxy restarts.",
+    why: "In iptables mode kube-proxy keeps an empty chain, KUBE-PROXY-CANARY, in each table, and looks every half a \
+          minute whether it is there. A canary that is gone shows that somebody flushed the table: firewalld at a \
+          reload, a script with `iptables -F; iptables -X`, `nft flush ruleset`. kube-proxy then writes all rules anew.",
+    verify: "The chain must be in the tables mangle, nat and filter.",
+    commands: &["iptables-save | grep -E '^\\*|KUBE-PROXY-CANARY'"],
+    fix: "Look again in a minute: kube-proxy mends it by itself if it is awake. Then find out who flushes the tables, \
+          and make it leave the KUBE- chains alone.",
+    incidents: &[
+        "kubernetes/kubernetes#81517: the canaries",
+        "rancher/rke2#10469: a reload of firewalld",
+    ],
+    needs: &[MODE, &[Item::Iptables4, Item::Iptables6]],
+    caused_by: &[],
+    run: canaries,
+};
+
+const DUPLICATES: Check = Check {
+    id: "IB08",
+    name: "duplicate-rules",
+    severity: Severity::Warning,
+    title: "No rule that leads to kube-proxy's chains is there twice",
+    symptom: "Rules pile up, syncs take longer and longer, and counters add up to more than there was.",
+    why: "kube-proxy looks whether a jump is there before it adds one. If the look fails (iptables 1.8.0 to 1.8.2 with \
+          the nft back end, or two back ends that see different rules) it adds one with each sync.",
+    verify: "No line may be there twice.",
+    commands: &["iptables-save | grep '^-A' | grep KUBE- | sort | uniq -d"],
+    fix: "Delete the copies with `iptables -D`, once for each, and update iptables where it is 1.8.0 to 1.8.2.",
+    incidents: &[
+        "kubernetes/kubernetes#82361",
+        "kubernetes/kubernetes#14870: 164,000 lines of rules",
+    ],
+    needs: &[&[Item::Iptables4, Item::Iptables6]],
+    caused_by: &["IB01"],
+    run: duplicates,
+};
+
+fn canaries(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Iptables])?;
+    let mut findings = Vec::new();
+    for family in Family::BOTH {
+        let rules = match facts.node.iptables(Store::InUse, family) {
+            Ok(rules) => rules,
+            // Without ip6tables on the node the question is IPv4's alone.
+            Err(Gap::Absent(..)) if family == Family::V6 => continue,
+            Err(gap) => return Err(gap),
+        };
+        let has = |table: &str| rules.chain(table, CANARY).is_some();
+        let missing: Vec<_> = ["mangle", "nat", "filter"]
+            .into_iter()
+            .filter(|table| !has(table))
+            .collect();
+        // A family without any was never set up, or is another check's: what it holds of other modes tells.
+        let any = rules.tables.iter().flat_map(|table| &table.chains);
+        if missing.is_empty() || !any.into_iter().any(|chain| is_proxys(&chain.name)) {
+            continue;
+        }
+        let message = "kube-proxy's canary is gone: somebody flushed the table";
+        findings.extend(missing.into_iter().map(|table| {
+            let subject = format!("{family} table {table}");
+            Finding::new(Severity::Warning, subject, message).seen([Proof::Chain {
+                family,
+                table: table.to_owned(),
+                chain: format!("{CANARY} missing"),
+                rules: 0,
+            }])
+        }));
+    }
+    Ok(findings)
+}
+
+const CANARY: &str = "KUBE-PROXY-CANARY";
+
+fn duplicates(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Vec::new();
+    for family in Family::BOTH {
+        let rules = match facts.node.iptables(Store::InUse, family) {
+            Ok(rules) => rules,
+            Err(Gap::Absent(..)) if family == Family::V6 => continue,
+            Err(gap) => return Err(gap),
+        };
+        for table in &rules.tables {
+            for chain in table.chains.iter().filter(|chain| chain.policy.is_some()) {
+                let mut seen: Vec<&Rule<'_>> = Vec::new();
+                let mut copies: BTreeMap<String, usize> = BTreeMap::new();
+                for rule in &chain.rules {
+                    let Some(Target::Jump(to)) = &rule.target else {
+                        continue;
+                    };
+                    if !to.starts_with("KUBE-") {
+                        continue;
+                    }
+                    let same = |other: &&Rule<'_>| {
+                        other.target == rule.target && other.matches == rule.matches
+                    };
+                    if seen.iter().any(same) {
+                        *copies.entry(to.to_string()).or_insert(1) += 1;
+                    } else {
+                        seen.push(rule);
+                    }
+                }
+                findings.extend(copies.into_iter().map(|(to, count)| {
+                    let subject = format!("{family} {} {}", table.name, chain.name);
+                    let message =
+                        "the rule that leads to one of kube-proxy's chains is there more than once";
+                    Finding::new(Severity::Warning, subject, message).seen([Proof::Rule {
+                        family,
+                        table: table.name.to_string(),
+                        rule: format!("{} -j {to}, {count} times", chain.name),
+                    }])
+                }));
+            }
+        }
+    }
+    Ok(findings)
+}
 
 fn one_backend(facts: &Facts<'_>) -> Verdict {
     let mut findings = Vec::new();

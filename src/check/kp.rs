@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         OBSERVED,
         &[Item::Services, Item::Nodes, Item::Addresses],
     ],
-    caused_by: &["KM01"],
+    caused_by: &["KM01", "IB07"],
     run: mode,
 }];
 

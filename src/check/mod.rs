@@ -3,7 +3,10 @@
 //! A check is one entry in its group's table and one function beside it. The function asks for what it needs with `?`:
 //! a missing section leaves as a [`Gap`], and the runner reports the check as skipped or unknown, never as passed.
 
+mod ask;
 mod dp;
+mod drift;
+mod dummy;
 mod dv;
 mod facts;
 mod finding;
@@ -12,8 +15,12 @@ mod kernel;
 mod km;
 mod kp;
 mod mx;
+mod objects;
+mod proxy;
 mod run;
+mod settings;
 mod sy;
+mod traffic;
 
 use std::collections::BTreeSet;
 
@@ -21,6 +28,7 @@ use serde::Serialize;
 
 use crate::evidence::{Gap, Item};
 
+pub use drift::Drift;
 pub use facts::{Facts, MODE, ModeSource};
 pub use finding::{Finding, Fix, Proof};
 pub use kernel::{LEFTOVERS, OBSERVED};
@@ -82,6 +90,7 @@ pub const GROUPS: &[(&str, &str, &str)] = &[
     ("SY", "sysctl", "kernel settings"),
     ("IB", "iptables-backend", "the back ends of iptables"),
     ("IR", "iptables-rules", "the rules of iptables"),
+    ("NF", "nftables-rules", "kube-proxy's table in nftables"),
     ("VS", "virtual-servers", "the tables of IPVS"),
     ("DV", "dummy-device", "the link kube-ipvs0"),
     ("IS", "ipset", "IP sets"),
@@ -124,6 +133,14 @@ pub const CHECKS: &[&[Check]] = &[
     ib::CHECKS,
     dv::CHECKS,
     dp::CHECKS,
+    drift::RULES,
+    drift::IPVS,
+    drift::NFT,
+    settings::CHECKS,
+    dummy::CHECKS,
+    traffic::CHECKS,
+    proxy::CHECKS,
+    objects::CHECKS,
 ];
 
 /// Iterates over every check.

@@ -46,7 +46,7 @@ pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Severity, Verdict};
+    use crate::check::{Drift, Severity, Verdict};
     use crate::evidence::{Evidence, Item};
     use crate::node::NodeSnapshot;
 
@@ -73,6 +73,7 @@ mod tests {
             &Facts {
                 node: &node,
                 now: None,
+                drift: Drift::default(),
             },
         )
     }

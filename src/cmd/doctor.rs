@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::failure::Failure;
 use super::output::{Extra, finish_as};
 use super::{Io, finish, gather};
-use crate::check::{self, Check, Facts, Severity};
+use crate::check::{self, Check, Drift, Facts, Severity};
 use crate::cli::{DoctorArgs, FailOn, Global};
 use crate::evidence::{Evidence, Time};
 use crate::host::clock;
@@ -66,7 +66,11 @@ async fn look(
         Some(_) => taken(&evidence, &node),
         None => Some(clock::now()),
     };
-    let facts = Facts { node: &node, now };
+    let facts = Facts {
+        node: &node,
+        now,
+        drift: Drift::default(),
+    };
     let fail_on = match args.fail_on {
         FailOn::Error => Some(Severity::Error),
         FailOn::Warning => Some(Severity::Warning),

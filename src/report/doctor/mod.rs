@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
-use crate::check::{self, Check, Facts, Fix, Outcome, Proof, Severity};
+use crate::check::{self, Check, Facts, Finding, Fix, Outcome, Proof, Severity};
 use crate::evidence::Time;
 use crate::render::{Page, Report};
 
@@ -150,17 +150,19 @@ impl DoctorReport {
         }
         results.sort_by_key(|result| result.id);
         let mut findings = Vec::new();
-        let mut folded: BTreeMap<&str, Vec<Consequence>> = BTreeMap::new();
+        let mut folded: BTreeMap<&str, (Option<Severity>, Vec<Consequence>)> = BTreeMap::new();
         for (check, problems) in found.values() {
-            let cause = check.caused_by.iter().find(|id| found.contains_key(**id));
-            if let Some(cause) = cause {
+            if let Some(cause) = cause_of(check, &found) {
                 let consequences = problems.iter().map(|finding| Consequence {
                     id: check.id,
                     name: check.name,
                     subject: finding.subject.clone(),
                     message: finding.message.clone(),
                 });
-                folded.entry(cause).or_default().extend(consequences);
+                let worst = problems.iter().map(|finding| finding.severity).max();
+                let (severity, told) = folded.entry(cause).or_default();
+                *severity = (*severity).max(worst);
+                told.extend(consequences);
                 if let Some(result) = results.iter_mut().find(|result| result.id == check.id) {
                     result.reason = Some(format!("explained by {cause}"));
                 }
@@ -180,30 +182,16 @@ impl DoctorReport {
                 consequences: Vec::new(),
             }));
         }
-        findings
-            .sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
-        for (cause, mut consequences) in folded {
+        for (cause, (worst, mut consequences)) in folded {
             consequences.sort();
-            // A cause may itself be a consequence; its own cause then tells them all.
-            let first = findings.iter_mut().find(|finding| finding.id == cause);
-            match first {
-                Some(finding) => finding.consequences.extend(consequences),
-                None => findings.extend(consequences.into_iter().filter_map(|c| {
-                    let (check, problems) = found.get(c.id)?;
-                    let finding = problems.iter().find(|f| f.subject == c.subject)?;
-                    Some(Problem {
-                        id: check.id,
-                        name: check.name,
-                        severity: finding.severity,
-                        subject: c.subject,
-                        message: c.message,
-                        evidence: finding.evidence.clone(),
-                        fix: finding.fix.clone()?,
-                        consequences: Vec::new(),
-                    })
-                })),
+            if let Some(finding) = findings.iter_mut().find(|finding| finding.id == cause) {
+                // What is lost by it counts, however mild it looks itself.
+                finding.severity = worst.map_or(finding.severity, |w| w.max(finding.severity));
+                finding.consequences.extend(consequences);
             }
         }
+        findings
+            .sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
         let summary = Summary::of(&results, &findings);
         Self {
             head: Head::of(facts),
@@ -219,6 +207,19 @@ impl DoctorReport {
     pub fn with(&self, status: Status) -> impl Iterator<Item = &CheckResult> {
         self.checks.iter().filter(move |c| c.status == status)
     }
+}
+
+/// Returns the check whose findings explain those of `check`: the last one up the chain of causes.
+fn cause_of(
+    check: &Check,
+    found: &BTreeMap<&'static str, (&'static Check, Vec<Finding>)>,
+) -> Option<&'static str> {
+    let up = |check: &Check| check.caused_by.iter().find_map(|id| found.get(id));
+    let mut cause = up(check)?.0;
+    while let Some((next, _)) = up(cause) {
+        cause = next;
+    }
+    Some(cause.id)
 }
 
 impl Summary {
