@@ -20,8 +20,8 @@ mod kernel {
     mod links;
     mod live_trace;
     mod netns;
-    mod probe;
     mod privilege;
+    mod probe;
     mod proxy;
     mod render;
     mod script;
