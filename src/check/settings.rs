@@ -233,6 +233,13 @@ fn setting<'a>(facts: &Facts<'a>, key: &str) -> Result<&'a str, Gap> {
     value.ok_or_else(|| Gap::Absent(Item::Sysctl, format!("{key} is not in it")))
 }
 
+/// Returns the value of `key`, which a recording may have left out: then the question is skipped, with that reason.
+fn recorded<'a>(facts: &Facts<'a>, key: &str) -> Result<&'a str, Gap> {
+    let left_out =
+        || Gap::NotApplicable(format!("the settings that were recorded leave out {key}"));
+    facts.node.sysctl()?.get(key).ok_or_else(left_out)
+}
+
 fn number(facts: &Facts<'_>, key: &str) -> Result<u64, Gap> {
     let text = setting(facts, key)?;
     text.parse()
@@ -476,6 +483,7 @@ fn tracking(facts: &Facts<'_>) -> Verdict {
 fn keepalive(facts: &Facts<'_>) -> Verdict {
     const KEY: &str = "net.ipv4.tcp_keepalive_time";
     facts.only_in(&[Mode::Ipvs])?;
+    recorded(facts, KEY)?;
     let idle = number(facts, KEY)?;
     let timeouts = facts
         .node
@@ -506,7 +514,7 @@ fn local_ports(facts: &Facts<'_>) -> Verdict {
     if ports.is_empty() {
         return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
     }
-    let text = setting(facts, RANGE)?;
+    let text = recorded(facts, RANGE)?;
     let bad = || Gap::Failed(Item::Sysctl, format!("{RANGE} = {text:?} is not a range"));
     let mut words = text.split_ascii_whitespace().map(str::parse::<u16>);
     let (Some(Ok(first)), Some(Ok(last))) = (words.next(), words.next()) else {
