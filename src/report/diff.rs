@@ -161,7 +161,7 @@ impl DiffReport {
                 page.line("");
                 let title = format!("left behind by mode {mode}");
                 let title = page.paint(Tone::Strong, &title);
-                page.line(&format!("{title} (kpx cleanup --mode {mode} removes it)"));
+                page.line(&title);
             }
             let what = match left.kind {
                 Kind::Chains => "chains",
