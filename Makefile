@@ -64,7 +64,14 @@ bench: root
 .PHONY: test-vm
 test-vm:
 	shellcheck tests/vm/run tests/vm/init tests/vm/guest .ci/run
-	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1 ::vm_
+	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1 ::vm_ --skip vm_the_kernel_agrees
+	@$(PASSED) target/vm/last/output
+
+# Real packets judge a trace through IPVS. Not part of `test`: emulated it takes many minutes, and conntrack's timeouts of
+# SCTP run out before the answers are read.
+.PHONY: test-vm-packets
+test-vm-packets:
+	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1 ::vm_the_kernel_agrees
 	@$(PASSED) target/vm/last/output
 
 # The virtual machine's first run fetches a kernel, for which the package lists must be fresh too.
