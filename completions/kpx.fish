@@ -40,7 +40,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_needs_command" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_needs_command" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_needs_command" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_needs_command" -s q -l quiet -d 'Say less'
@@ -78,7 +78,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l list -d 'Print the checks instead of running them'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ascii -d 'Print ASCII alone'
@@ -101,7 +101,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand explain" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s q -l quiet -d 'Say less'
@@ -126,7 +126,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand diff" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s q -l quiet -d 'Say less'
@@ -148,7 +148,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact -d 'Replace addresses and names, each by the same one everywhere, and leave logs and secrets out'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l script -d 'Print a POSIX shell script that makes a bundle with standard tools alone'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l no-api -d 'Do not ask the Kubernetes API'
@@ -172,7 +172,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand show" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s q -l quiet -d 'Say less'
@@ -199,7 +199,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a packet of a connection that is already there: nat is not asked again'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l probe -d 'Open one real connection from this host, and say which backend took it'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-api -d 'Do not ask the Kubernetes API'
@@ -232,7 +232,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand render" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s q -l quiet -d 'Say less'
@@ -254,7 +254,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand completions" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s q -l quiet -d 'Say less'
@@ -276,7 +276,7 @@ yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
 always\t'Always'
 never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand man" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s q -l quiet -d 'Say less'

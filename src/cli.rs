@@ -105,7 +105,7 @@ pub struct Global {
     #[arg(long, global = true, env = "KPX_ASCII")]
     pub ascii: bool,
 
-    /// How long one external read may take; the rules of iptables and nftables, six times as long
+    /// How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long
     #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = duration, env = "KPX_TIMEOUT")]
     pub timeout: Duration,
 

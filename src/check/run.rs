@@ -39,7 +39,14 @@ pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
         }
         Ok(Err(Gap::NotApplicable(reason))) => Outcome::Skip(reason),
         Ok(Err(gap)) => Outcome::Unknown(gap.to_string()),
-        Err(_) => Outcome::Unknown("the check itself failed: a bug in kpx".to_owned()),
+        Err(_) => Outcome::broken(),
+    }
+}
+
+impl Outcome {
+    /// Returns what comes of a check that did not return.
+    pub fn broken() -> Self {
+        Self::Unknown("the check itself failed: a bug in kpx".to_owned())
     }
 }
 

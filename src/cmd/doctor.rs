@@ -1,11 +1,15 @@
 //! `kpx doctor`
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use color_eyre::eyre::WrapErr as _;
+
+use super::examine::{Case, Examined, examine};
 use super::failure::Failure;
 use super::output::{Extra, finish_as};
 use super::{Io, finish, gather};
-use crate::check::{self, Check, Drift, Facts, Severity};
+use crate::check::{self, Check, Severity};
 use crate::cli::{DoctorArgs, FailOn, Global};
 use crate::evidence::{Evidence, Time};
 use crate::host::clock;
@@ -16,6 +20,9 @@ use crate::report::explain::CheckList;
 
 /// How long to wait between two looks of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// How many times `--timeout` a check may take: as many as the rules of iptables may take to read.
+const LONGER: u32 = 6;
 
 /// What the doctor prints beside the formats every command has.
 const FORMATS: &[Extra<DoctorReport>] = &[
@@ -61,22 +68,23 @@ async fn look(
     let evidence = gather(global, io, &items).await?;
     let named = global.node.as_deref();
     let named = named.or_else(|| evidence.manifest()?.node.as_deref());
-    let node = NodeSnapshot::new(&evidence).called(named);
     let now = match &global.from {
-        Some(_) => taken(&evidence, &node),
+        Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
         None => Some(clock::now()),
     };
-    let facts = Facts {
-        node: &node,
+    let case = Arc::new(Case {
+        name: named.map(str::to_owned),
+        evidence,
         now,
-        drift: Drift::default(),
-    };
+    });
+    let Examined { outcomes, head } = examine(&case, checks, global.timeout * LONGER)
+        .wrap_err("cannot start a thread for the checks")?;
     let fail_on = match args.fail_on {
         FailOn::Error => Some(Severity::Error),
         FailOn::Warning => Some(Severity::Warning),
         FailOn::Never => None,
     };
-    Ok(DoctorReport::new(checks, &facts, fail_on))
+    Ok(DoctorReport::new(outcomes, head, now, fail_on))
 }
 
 /// Returns when a bundle was made: by its manifest, or else by kube-proxy's clock at that moment.

@@ -2,6 +2,7 @@
 
 mod diff;
 mod doctor;
+mod examine;
 mod explain;
 mod failure;
 mod man;

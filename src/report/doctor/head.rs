@@ -1,6 +1,7 @@
 //! The head of the doctor's report: what was looked at.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::Serialize;
 
@@ -28,7 +29,7 @@ pub const HEAD_WHOLE: &[Item] = &[
 ];
 
 /// What was looked at.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Head {
     /// The machine.
     pub node: NodeHead,
@@ -41,7 +42,7 @@ pub struct Head {
 }
 
 /// The machine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHead {
     /// The Node's name.
@@ -56,7 +57,7 @@ pub struct NodeHead {
 }
 
 /// The mode, three ways.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModeHead {
     /// What kube-proxy is configured for.
@@ -92,41 +93,47 @@ pub struct Sync {
     pub age_seconds: Option<u64>,
 }
 
+/// Answers a question of the head; what panics is not known, as a check that panics is not: it has told so already.
+fn ask<T>(question: impl FnOnce() -> Result<T, Gap>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(question)).ok()?.ok()
+}
+
 impl Head {
-    pub(super) fn of(facts: &Facts<'_>) -> Self {
-        let version = facts.version().ok();
+    /// Returns the head for `facts`.
+    pub fn of(facts: &Facts<'_>) -> Self {
+        let version = ask(|| facts.version());
         let observed: BTreeMap<_, _> = Family::BOTH
             .into_iter()
-            .filter_map(|family| Some((family.to_string(), facts.observed(family).ok()?)))
+            .filter_map(|family| Some((family.to_string(), ask(|| facts.observed(family))?)))
             .collect();
         Self {
             node: NodeHead {
-                name: facts.node_name(),
-                kernel: facts.node.kernel_release().ok().map(str::to_owned),
+                name: ask(|| Ok(facts.node_name())).flatten(),
+                kernel: ask(|| facts.node.kernel_release()).map(str::to_owned),
                 kube_proxy_version: version.map(|found| found.version.to_string()),
                 version,
             },
             mode: ModeHead {
-                configured: facts.configured().ok().map(|(mode, _)| mode),
-                reported: facts.reported().ok(),
+                configured: ask(|| facts.configured()).map(|(mode, _)| mode),
+                reported: ask(|| facts.reported()),
                 observed: observed.values().flatten().next().copied(),
                 observed_by_family: observed,
                 leftovers: leftovers(facts),
             },
-            cluster: cluster(facts).ok(),
-            sync: sync(facts),
+            cluster: ask(|| cluster(facts)),
+            sync: ask(|| sync(facts)).unwrap_or_default(),
         }
     }
 }
 
 /// Returns the modes that left something behind, as far as that can be told.
 fn leftovers(facts: &Facts<'_>) -> Vec<Mode> {
-    let Ok(mode) = facts.mode() else {
+    let Some(mode) = ask(|| facts.mode()) else {
         return Vec::new();
     };
     let others = Mode::ALL.into_iter().filter(|other| *other != mode);
     others
-        .filter(|other| facts.leftovers(*other).is_ok_and(|found| !found.is_empty()))
+        .filter(|other| ask(|| facts.leftovers(*other)).is_some_and(|found| !found.is_empty()))
         .collect()
 }
 
@@ -140,11 +147,10 @@ fn cluster(facts: &Facts<'_>) -> Result<ClusterHead, Gap> {
     })
 }
 
-fn sync(facts: &Facts<'_>) -> Vec<Sync> {
-    let Ok(metrics) = facts.node.metrics() else {
-        return Vec::new();
-    };
-    let mut all: Vec<_> = metrics
+fn sync(facts: &Facts<'_>) -> Result<Vec<Sync>, Gap> {
+    let mut all: Vec<_> = facts
+        .node
+        .metrics()?
         .last_sync()
         .map(|(family, at)| {
             let last = (at > 0.0).then(|| Time::from_epoch(at)).flatten();
@@ -157,5 +163,5 @@ fn sync(facts: &Facts<'_>) -> Vec<Sync> {
         })
         .collect();
     all.sort_by_key(|sync| sync.family);
-    all
+    Ok(all)
 }

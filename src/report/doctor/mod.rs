@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
-use crate::check::{self, Check, Facts, Finding, Fix, Outcome, Proof, Severity};
+use crate::check::{Check, Finding, Fix, Outcome, Proof, Severity};
 use crate::evidence::Time;
 use crate::render::{Page, Report};
 
@@ -124,12 +124,17 @@ pub struct Summary {
 }
 
 impl DoctorReport {
-    /// Runs `checks` over `facts`.
-    pub fn new(checks: &[&'static Check], facts: &Facts<'_>, fail_on: Option<Severity>) -> Self {
+    /// Returns the report of what came of checks.
+    pub fn new(
+        outcomes: Vec<(&'static Check, Outcome)>,
+        head: Head,
+        taken: Option<Time>,
+        fail_on: Option<Severity>,
+    ) -> Self {
         let mut results = Vec::new();
         let mut found = BTreeMap::new();
-        for &check in checks {
-            let (status, reason) = match check::run(check, facts) {
+        for (check, outcome) in outcomes {
+            let (status, reason) = match outcome {
                 Outcome::Pass => (Status::Pass, None),
                 Outcome::Fail(findings) => {
                     found.insert(check.id, (check, findings));
@@ -194,8 +199,8 @@ impl DoctorReport {
             .sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
         let summary = Summary::of(&results, &findings);
         Self {
-            head: Head::of(facts),
-            taken: facts.now,
+            head,
+            taken,
             checks: results,
             findings,
             summary,

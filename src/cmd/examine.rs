@@ -1,0 +1,179 @@
+//! Runs checks on a thread of their own.
+//!
+//! A check is a plain function: nothing can interrupt it. So it runs where it can be left behind. When one takes too
+//! long, the thread that is stuck in it is given up, and another goes on with the next check.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use crate::check::{self, Check, Drift, Facts, Outcome};
+use crate::evidence::{Evidence, Time};
+use crate::node::NodeSnapshot;
+use crate::report::doctor::Head;
+
+/// What is looked at, and when.
+pub(super) struct Case {
+    pub(super) evidence: Evidence,
+    /// The name of the node, where it was given.
+    pub(super) name: Option<String>,
+    pub(super) now: Option<Time>,
+}
+
+/// What came of it.
+pub(super) struct Examined {
+    /// One for each check, in their order.
+    pub(super) outcomes: Vec<(&'static Check, Outcome)>,
+    pub(super) head: Head,
+}
+
+/// A thread that runs checks, one after the other.
+struct Worker {
+    outcomes: Receiver<Outcome>,
+    head: Receiver<Head>,
+}
+
+/// Runs `checks`, each for at most `limit`.
+pub(super) fn examine(
+    case: &Arc<Case>,
+    checks: &[&'static Check],
+    limit: Duration,
+) -> io::Result<Examined> {
+    // What was parsed is not shared between threads: many checks that need one thing that never ends would each wait
+    // for it anew. So patience shrinks with every check that is given up, and all of them take twice the limit at most,
+    // but for the little that each of the others gets anyway.
+    let mut patience = limit;
+    let least = limit / 60;
+    let mut worker = Worker::start(case, checks)?;
+    let mut outcomes = Vec::new();
+    for (at, &check) in checks.iter().enumerate() {
+        let outcome = match worker.outcomes.recv_timeout(patience) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                worker = Worker::start(case, &checks[at + 1..])?;
+                match error {
+                    RecvTimeoutError::Timeout => {
+                        let why = format!(
+                            "the check took more than {patience:?} and was given up; with a longer --timeout it gets more"
+                        );
+                        patience = (patience / 2).max(least);
+                        Outcome::Unknown(why)
+                    }
+                    RecvTimeoutError::Disconnected => Outcome::broken(),
+                }
+            }
+        };
+        outcomes.push((check, outcome));
+    }
+    // Without an answer, the head says that nothing of it is known.
+    let head = worker.head.recv_timeout(patience).unwrap_or_default();
+    Ok(Examined { outcomes, head })
+}
+
+impl Worker {
+    fn start(case: &Arc<Case>, checks: &[&'static Check]) -> io::Result<Self> {
+        let (case, checks) = (Arc::clone(case), checks.to_vec());
+        let (tell, outcomes) = mpsc::channel();
+        let (tell_head, head) = mpsc::channel();
+        let work = move || {
+            let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
+            let facts = Facts {
+                node: &node,
+                now: case.now,
+                drift: Drift::default(),
+            };
+            for check in checks {
+                // Nobody listens any more to a thread that was given up.
+                if tell.send(check::run(check, &facts)).is_err() {
+                    return;
+                }
+            }
+            drop(tell_head.send(Head::of(&facts)));
+        };
+        // What a main thread has.
+        let stack = 8 << 20;
+        let thread = thread::Builder::new().name("checks".to_owned());
+        thread.stack_size(stack).spawn(work)?;
+        Ok(Self { outcomes, head })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Severity;
+    use crate::evidence::{Gap, Item};
+
+    /// Returns a check that does what `run` does.
+    fn made_up(id: &'static str, run: fn(&Facts<'_>) -> check::Verdict) -> &'static Check {
+        Box::leak(Box::new(Check {
+            id,
+            name: "made-up",
+            severity: Severity::Error,
+            title: "made up",
+            symptom: "",
+            why: "",
+            verify: "",
+            commands: &[],
+            fix: "Mend it.",
+            incidents: &[],
+            needs: &[&[Item::KernelRelease]],
+            caused_by: &[],
+            run,
+        }))
+    }
+
+    #[test]
+    fn a_check_that_panics_or_never_ends_is_unknown_and_the_others_go_on() {
+        let mut evidence = Evidence::default();
+        evidence.insert(Item::KernelRelease, Ok("6.1.0\n".to_owned()));
+        let case = Arc::new(Case {
+            evidence,
+            name: Some("node1".to_owned()),
+            now: None,
+        });
+        let reads = |facts: &Facts<'_>| facts.node.kernel_release().map(|_| Vec::new());
+        let checks = [
+            made_up("ZZ01", reads),
+            made_up("ZZ02", |_| panic!("made up")),
+            made_up("ZZ03", |_| {
+                loop {
+                    thread::park();
+                }
+            }),
+            made_up("ZZ04", reads),
+            made_up("ZZ05", |_| {
+                loop {
+                    thread::park();
+                }
+            }),
+            made_up("ZZ06", |_| Err(Gap::NotCollected(Item::Sysctl))),
+        ];
+        let limit = Duration::from_secs(2);
+        let examined = examine(&case, &checks, limit).unwrap();
+        let told: Vec<_> = examined
+            .outcomes
+            .iter()
+            .map(|(check, outcome)| match outcome {
+                Outcome::Unknown(why) => format!("{} {why}", check.id),
+                other => format!("{} {other:?}", check.id),
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "ZZ01 Pass",
+                "ZZ02 the check itself failed: a bug in kpx",
+                "ZZ03 the check took more than 2s and was given up; with a longer --timeout it gets more",
+                "ZZ04 Pass",
+                "ZZ05 the check took more than 1s and was given up; with a longer --timeout it gets more",
+                "ZZ06 node/sysctl.txt was not collected",
+            ]
+        );
+        let node = examined.head.node;
+        assert_eq!(node.kernel.as_deref(), Some("6.1.0"));
+        assert_eq!(node.name.as_deref(), Some("node1"));
+    }
+}
