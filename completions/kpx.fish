@@ -58,6 +58,8 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "completions" -d 'Print a co
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "man" -d 'Print a manual page'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l only -d 'Run only these checks: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l skip -d 'Leave these checks out: ids, names or groups, separated by commas' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ignore-file -d 'Do not tell what this file names, each entry with a reason and a last day [default: /etc/kpx/ignore.yaml on a live node, if it is there]' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l textfile -d 'Also write the prom format to this file, whole or not at all, for node-exporter\'s textfile collector' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l fail-on -d 'Exit with 1 from which severity on' -r -f -a "error\t'Traffic is, or will be, lost'
 warning\t'The same, or a risk'
 never\t'Whatever is found'"

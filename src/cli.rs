@@ -247,7 +247,7 @@ Examples:
   kpx doctor --only MX01,sysctl          some checks: by id, name or group
   kpx doctor --skip DP01 --fail-on warning
   kpx doctor --wait 2m                   until nothing is wrong, or two minutes
-  kpx doctor -o prom > kpx.prom.new && mv kpx.prom.new kpx.prom
+  kpx doctor --textfile /var/lib/node_exporter/kpx.prom
   kpx doctor --list                      what is checked";
 
 const EXPLAIN_EXAMPLES: &str = "\
@@ -384,6 +384,20 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_SKIP")]
     pub skip: Vec<String>,
 
+    /// Do not tell what this file names, each entry with a reason and a last day [default: /etc/kpx/ignore.yaml on a live
+    /// node, if it is there]
+    ///
+    /// A YAML list of entries such as {check: DP01, subject: "mode *", reason: we move in spring, expires: 2027-03-31}.
+    /// check is an id or a name; * in subject stands for any text, and without subject every finding of the check is
+    /// meant; the entry counts to the end of its last day, in UTC. What is hidden is counted, shown with -v and in
+    /// JSON, and does not count for the exit status.
+    #[arg(long, value_name = "FILE", env = "KPX_IGNORE_FILE")]
+    pub ignore_file: Option<PathBuf>,
+
+    /// Also write the prom format to this file, whole or not at all, for node-exporter's textfile collector
+    #[arg(long, value_name = "PATH", env = "KPX_TEXTFILE")]
+    pub textfile: Option<PathBuf>,
+
     /// Exit with 1 from which severity on
     #[arg(
         long,
@@ -395,7 +409,7 @@ pub struct DoctorArgs {
     pub fail_on: FailOn,
 
     /// Print the checks instead of running them
-    #[arg(long)]
+    #[arg(long, conflicts_with = "textfile")]
     pub list: bool,
 
     /// Look again until nothing is wrong, at most this long

@@ -64,7 +64,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("netlink_sys", &["host"]),
     ("nix", &["cmd", "evidence", "host"]),
     ("rtnetlink", &["host"]),
-    ("serde_yaml", &["cluster", "render"]),
+    ("serde_yaml", &["check", "cluster", "render"]),
     ("tokio", &["host", "main"]),
 ];
 

@@ -1,10 +1,11 @@
 //! What people and programs see of the doctor.
 
-use std::fs;
+mod formats;
+mod ignore;
 
 use serde_json::Value;
 
-use crate::support::{kpx, kpx_on, root};
+use crate::support::{kpx, kpx_on, recordings};
 
 #[tokio::test]
 async fn a_healthy_node_exits_zero_in_every_mode() {
@@ -113,12 +114,4 @@ async fn every_page_fits_eighty_columns() {
             assert!(command || line.chars().count() <= 80, "{name}: {line}");
         }
     }
-}
-
-fn recordings() -> Vec<String> {
-    let dirs = fs::read_dir(root().join("testdata/nodes")).unwrap();
-    let names = dirs.map(|dir| dir.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.collect();
-    names.sort();
-    names
 }

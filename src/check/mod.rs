@@ -11,6 +11,7 @@ mod dv;
 mod facts;
 mod finding;
 mod ib;
+pub mod ignore;
 mod kernel;
 mod km;
 mod kp;

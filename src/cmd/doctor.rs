@@ -1,25 +1,32 @@
 //! `kpx doctor`
 
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::WrapErr as _;
 
 use super::examine::{Case, Examined, examine};
-use super::failure::Failure;
+use super::failure::{Failure, Hint as _};
 use super::output::{Extra, finish_as};
 use super::{Io, finish, gather};
+use crate::check::ignore::{EXAMPLE, Ignores};
 use crate::check::{self, Check, Severity};
 use crate::cli::{DoctorArgs, FailOn, Global};
 use crate::evidence::{Evidence, Time};
-use crate::host::clock;
+use crate::host::{self, clock};
 use crate::node::NodeSnapshot;
 use crate::render::Report as _;
-use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE};
+use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE, IgnoreFile};
 use crate::report::explain::CheckList;
 
 /// How long to wait between two looks of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// The ignore file of a machine, below its root.
+const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
 
 /// How many times `--timeout` a check may take: as many as the rules of iptables may take to read.
 const LONGER: u32 = 6;
@@ -40,15 +47,25 @@ pub(super) async fn run(
     if args.list {
         return finish(global, io, &CheckList::new(checks));
     }
+    let ignores = ignores(global, args)?;
     let started = Instant::now();
     loop {
-        let report = look(global, io, args, &checks).await?;
+        let report = look(global, io, args, &checks, ignores.as_ref()).await?;
         let waited = started.elapsed();
         match args.wait {
             Some(most) if report.exit() != 0 && waited < most => {
                 clock::pause(PAUSE.min(most.saturating_sub(waited))).await;
             }
-            _ => return finish_as(global, io, &report, FORMATS),
+            _ => {
+                if let Some(path) = &args.textfile {
+                    host::replace(path, &report.prom())
+                        .wrap_err_with(|| format!("cannot write {}", path.display()))
+                        .hint(
+                            "--textfile names a file; its folder must be there, and be writable",
+                        )?;
+                }
+                return finish_as(global, io, &report, FORMATS);
+            }
         }
     }
 }
@@ -58,6 +75,7 @@ async fn look(
     io: &Io<'_>,
     args: &DoctorArgs,
     checks: &[&'static Check],
+    ignores: Option<&(String, Ignores)>,
 ) -> Result<DoctorReport, Failure> {
     let mut items = check::needs(checks);
     items.extend(HEAD);
@@ -84,7 +102,39 @@ async fn look(
         FailOn::Warning => Some(Severity::Warning),
         FailOn::Never => None,
     };
-    Ok(DoctorReport::new(outcomes, head, now, fail_on))
+    let ignore = ignores.map(|(path, ignores)| IgnoreFile {
+        path: path.clone(),
+        ignores: ignores.clone(),
+        // A bundle is held against its own day, where it tells one.
+        now: now.unwrap_or_else(clock::now),
+    });
+    let ignore = ignore.as_ref();
+    Ok(DoctorReport::new(outcomes, head, now, ignore, fail_on))
+}
+
+/// Reads the ignore file: the one that is named or, on a live node, the one of this machine, if it has one.
+fn ignores(global: &Global, args: &DoctorArgs) -> Result<Option<(String, Ignores)>, Failure> {
+    let path = match (&args.ignore_file, &global.from) {
+        (Some(path), _) => path.clone(),
+        (None, Some(_)) => return Ok(None),
+        (None, None) => {
+            let root = global.root.as_deref().unwrap_or(Path::new("/"));
+            root.join(IGNORE_FILE)
+        }
+    };
+    let name = path.display().to_string();
+    let text = match fs::read_to_string(&path) {
+        Err(error) if args.ignore_file.is_none() && error.kind() == ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        read => read
+            .wrap_err_with(|| format!("cannot read the ignore file {name}"))
+            .hint("`kpx doctor --help` says what is in an ignore file; without one nothing is ignored")?,
+    };
+    let ignores = Ignores::parse(&text)
+        .wrap_err_with(|| format!("cannot use the ignore file {name}"))
+        .hint(EXAMPLE)?;
+    Ok(Some((name, ignores)))
 }
 
 /// Returns when a bundle was made: by its manifest, or else by kube-proxy's clock at that moment.

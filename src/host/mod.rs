@@ -18,6 +18,7 @@ mod nft;
 mod probe;
 mod processes;
 mod proxy;
+mod replace;
 mod rooted;
 mod routes;
 mod sockets;
@@ -39,6 +40,7 @@ pub use cluster::Environment;
 use context::Context;
 pub use context::NoNamespace;
 pub use probe::{Met, Probed, probe};
+pub use replace::replace;
 
 /// Where and how to read.
 #[derive(Clone, Debug)]

@@ -165,6 +165,13 @@ fn prom(report: &DoctorReport) -> String {
     }
     metric(
         &mut text,
+        "kpx_doctor_ignored_findings",
+        "Findings that the ignore file hides.",
+    );
+    let count = report.ignored.len().to_string();
+    sample(&mut text, "kpx_doctor_ignored_findings", &[], &count);
+    metric(
+        &mut text,
         "kpx_doctor_checks",
         "Checks by what came of them.",
     );

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::head::{Head, ModeHead, Sync};
-use super::{DoctorReport, Problem, Status};
+use super::{DoctorReport, EntryStatus, Problem, Status};
 use crate::backend::Mode;
 use crate::check::Severity;
+use crate::net::Family;
 use crate::render::{Page, Tone};
 
 /// How many of many equal things are shown.
@@ -55,7 +56,11 @@ fn answer(report: &DoctorReport) -> (Tone, String) {
         (true, 0) => "nothing is wrong".to_owned(),
         (true, _) => "nothing known to be wrong".to_owned(),
     };
-    (tone, format!("{found}{blind}"))
+    let hidden = match summary.ignored {
+        0 => String::new(),
+        count => format!("; {count} ignored"),
+    };
+    (tone, format!("{found}{hidden}{blind}"))
 }
 
 fn head(report: &DoctorReport, page: &mut Page) {
@@ -101,20 +106,35 @@ fn head(report: &DoctorReport, page: &mut Page) {
 
 /// Returns the mode three ways in as few words as it takes.
 fn modes(mode: &ModeHead) -> String {
-    let ways = [
-        ("configured", mode.configured),
-        ("reported", mode.reported),
-        ("observed", mode.observed),
+    // `None` is not known, and `Some(None)` is known to be none.
+    let mut ways = vec![
+        ("configured".to_owned(), mode.configured.map(Some)),
+        ("reported".to_owned(), mode.reported.map(Some)),
     ];
-    let mut by_mode: BTreeMap<Option<Mode>, Vec<&str>> = BTreeMap::new();
-    for (way, mode) in ways {
-        by_mode.entry(mode).or_default().push(way);
+    let held = |family: Family| mode.observed_by_family.get(&family.to_string()).copied();
+    let (four, six) = (held(Family::V4), held(Family::V6));
+    if four == six {
+        ways.push(("observed".to_owned(), four));
+    } else {
+        for (family, held) in [(Family::V4, four), (Family::V6, six)] {
+            let way = match held {
+                Some(None) => family.to_string(),
+                _ => format!("observed for {family}"),
+            };
+            ways.push((way, held));
+        }
+    }
+    let mut by_mode: BTreeMap<Option<Option<Mode>>, Vec<&str>> = BTreeMap::new();
+    for (way, mode) in &ways {
+        by_mode.entry(*mode).or_default().push(way);
     }
     let parts: Vec<_> = by_mode
         .iter()
         .rev()
         .map(|(mode, ways)| match mode {
-            Some(mode) => format!("{mode} ({})", ways.join(", ")),
+            Some(Some(mode)) => format!("{mode} ({})", ways.join(", ")),
+            Some(None) if four == six => "no rules".to_owned(),
+            Some(None) => format!("no rules for {}", ways.join(", ")),
             None => format!("not {}", ways.join(" or ")),
         })
         .collect();
@@ -278,12 +298,60 @@ fn tail(report: &DoctorReport, page: &mut Page) {
             page.para(lead, &format!("{}: {reason}", ids.join(", ")));
         }
     }
+    ignored(report, page);
     let next = match (report.findings.first(), summary.unknown) {
         (Some(worst), _) => format!("kpx explain {}", worst.id),
         (None, 1..) => "kpx doctor --kubeconfig FILE, as root".to_owned(),
         (None, 0) => "kpx show services".to_owned(),
     };
     page.line(&format!("next: {next}"));
+}
+
+/// Prints what the ignore file hides, and which of its entries have had their day.
+fn ignored(report: &DoctorReport, page: &mut Page) {
+    const LEAD: &str = "  ignored  ";
+    let Some(file) = &report.ignore_file else {
+        return;
+    };
+    if page.style().verbose > 0 {
+        for hidden in &report.ignored {
+            let text = format!(
+                "{} {} {}: {}; {} (until {})",
+                hidden.severity.name(),
+                hidden.id,
+                hidden.subject,
+                hidden.message,
+                hidden.reason,
+                hidden.expires
+            );
+            page.para(LEAD, &text);
+        }
+    } else if !report.ignored.is_empty() {
+        let count = plural(report.ignored.len(), "finding");
+        page.para(LEAD, &format!("{count} by {file} (-v shows them)"));
+    }
+    for entry in &report.ignore_entries {
+        let subject = entry.subject.as_deref();
+        let subject = subject.map_or_else(String::new, |subject| format!(" {subject}"));
+        let what = match entry.status {
+            EntryStatus::Used | EntryStatus::Unknown => continue,
+            EntryStatus::Unused => "is about nothing that was found: take it out".to_owned(),
+            EntryStatus::Expired => format!(
+                "ended on {}, and {} told again: mend what it is about, or give it another day",
+                entry.expires,
+                match entry.findings {
+                    0 => "nothing would be".to_owned(),
+                    1 => "1 finding is".to_owned(),
+                    count => format!("{count} findings are"),
+                }
+            ),
+        };
+        let text = format!(
+            "{file}, line {}: {}{subject} {what}",
+            entry.line, entry.check
+        );
+        page.para(LEAD, &text);
+    }
 }
 
 fn plural(count: usize, what: &str) -> String {

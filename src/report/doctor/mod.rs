@@ -3,6 +3,7 @@
 mod formats;
 mod head;
 mod human;
+mod ignored;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use crate::evidence::Time;
 use crate::render::{Page, Report};
 
 pub use head::{HEAD, HEAD_WHOLE, Head};
+pub use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
 
 /// The outcome of `kpx doctor`.
 #[derive(Debug, Serialize)]
@@ -28,8 +30,16 @@ pub struct DoctorReport {
     pub checks: Vec<CheckResult>,
     /// What is wrong, worst first.
     pub findings: Vec<Problem>,
+    /// What would be wrong, had the ignore file not hidden it.
+    pub ignored: Vec<Ignored>,
+    /// What became of the entries of the ignore file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignore_entries: Vec<IgnoreEntry>,
     /// Figures.
     pub summary: Summary,
+    /// The ignore file.
+    #[serde(skip)]
+    pub ignore_file: Option<String>,
     /// From which severity on the exit status is 1; `None` for never.
     #[serde(skip)]
     pub fail_on: Option<Severity>,
@@ -113,6 +123,8 @@ pub struct Summary {
     pub warnings: usize,
     /// Findings that are good to know.
     pub infos: usize,
+    /// Findings that the ignore file hides.
+    pub ignored: usize,
     /// Checks that found nothing.
     pub passed: usize,
     /// Checks that found something.
@@ -129,6 +141,7 @@ impl DoctorReport {
         outcomes: Vec<(&'static Check, Outcome)>,
         head: Head,
         taken: Option<Time>,
+        ignore: Option<&IgnoreFile>,
         fail_on: Option<Severity>,
     ) -> Self {
         let mut results = Vec::new();
@@ -154,6 +167,17 @@ impl DoctorReport {
             });
         }
         results.sort_by_key(|result| result.id);
+        let told = |check: &Check| {
+            let ours = results.iter().find(|result| result.id == check.id);
+            ours.is_some_and(|ours| matches!(ours.status, Status::Pass | Status::Fail))
+        };
+        let ignore_entries = ignore.map_or_else(Vec::new, |file| file.entries(&found, told));
+        let ignored = ignore.map_or_else(Vec::new, |file| file.hide(&mut found));
+        for result in &mut results {
+            if result.status == Status::Fail && !found.contains_key(result.id) {
+                result.reason = Some("what it found is ignored".to_owned());
+            }
+        }
         let mut findings = Vec::new();
         let mut folded: BTreeMap<&str, (Option<Severity>, Vec<Consequence>)> = BTreeMap::new();
         for (check, problems) in found.values() {
@@ -197,13 +221,16 @@ impl DoctorReport {
         }
         findings
             .sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
-        let summary = Summary::of(&results, &findings);
+        let summary = Summary::of(&results, &findings, ignored.len());
         Self {
             head,
             taken,
             checks: results,
             findings,
+            ignored,
+            ignore_entries,
             summary,
+            ignore_file: ignore.map(|file| file.path.clone()),
             fail_on,
         }
     }
@@ -228,13 +255,14 @@ fn cause_of(
 }
 
 impl Summary {
-    fn of(checks: &[CheckResult], findings: &[Problem]) -> Self {
+    fn of(checks: &[CheckResult], findings: &[Problem], ignored: usize) -> Self {
         let of = |status| checks.iter().filter(|c| c.status == status).count();
         let at = |severity| findings.iter().filter(|f| f.severity == severity).count();
         Self {
             errors: at(Severity::Error),
             warnings: at(Severity::Warning),
             infos: at(Severity::Info),
+            ignored,
             passed: of(Status::Pass),
             failed: of(Status::Fail),
             skipped: of(Status::Skip),
