@@ -240,7 +240,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__doctor)
-            opts="-o -q -v -h --only --skip --ignore-file --textfile --fail-on --list --wait --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --only --skip --ignore-file --textfile --for --fail-on --list --wait --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -260,6 +260,10 @@ _kpx() {
                     ;;
                 --textfile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
                     return 0
                     ;;
                 --fail-on)

@@ -60,6 +60,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l only -d 'Run only the
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l skip -d 'Leave these checks out: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ignore-file -d 'Do not tell what this file names, each entry with a reason and a last day [default: /etc/kpx/ignore.yaml on a live node, if it is there]' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l textfile -d 'Also write the prom format to this file, whole or not at all, for node-exporter\'s textfile collector' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l for -d 'Ask what stands in the way of a move to this mode, and what to heed before it: an error stops it' -r -f -a "iptables\t'Chains of KUBE-* rules'
+ipvs\t'Virtual servers, sets and a few rules'
+nftables\t'The nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l fail-on -d 'Exit with 1 from which severity on' -r -f -a "error\t'Traffic is, or will be, lost'
 warning\t'The same, or a risk'
 never\t'Whatever is found'"

@@ -398,6 +398,10 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "PATH", env = "KPX_TEXTFILE")]
     pub textfile: Option<PathBuf>,
 
+    /// Ask what stands in the way of a move to this mode, and what to heed before it: an error stops it
+    #[arg(long = "for", value_enum, value_name = "MODE", env = "KPX_FOR")]
+    pub target: Option<ModeArg>,
+
     /// Exit with 1 from which severity on
     #[arg(
         long,

@@ -72,6 +72,66 @@ async fn fail_on_decides_the_exit_status() {
 }
 
 #[tokio::test]
+async fn a_move_to_another_mode_is_asked_about() {
+    let ran = kpx_on("faults-moves", &["doctor", "--for", "ipvs"]).await;
+    insta::assert_snapshot!("for_ipvs", ran);
+    let ran = kpx_on(
+        "faults-moves",
+        &["doctor", "--for", "nftables", "-o", "json"],
+    )
+    .await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&report["for"], ran.code), (&Value::from("nftables"), 1));
+    // What says nothing of the move is not asked; what is asked only before one is skipped without.
+    assert_eq!(
+        kpx_on(
+            "faults-moves",
+            &["doctor", "--for", "ipvs", "--only", "SY01"]
+        )
+        .await
+        .code,
+        2
+    );
+    let ran = kpx_on("faults-moves", &["doctor", "--only", "AP03", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["checks"][0]["status"], "skip");
+    assert!(
+        kpx(&["doctor", "--list", "--for", "ipvs"])
+            .await
+            .out
+            .contains("AP03")
+    );
+    assert!(
+        !kpx(&["doctor", "--list", "--for", "nftables"])
+            .await
+            .out
+            .contains("AP03")
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_is_fit_for_a_move_has_no_blockers() {
+    for mode in ["iptables", "ipvs", "nftables"] {
+        let ran = kpx_on("fit-for-moves", &["doctor", "--for", mode]).await;
+        assert!(
+            !ran.out.contains("ERROR") && !ran.out.contains("WARNING"),
+            "{mode}:\n{ran}"
+        );
+    }
+    for name in recordings() {
+        for mode in ["iptables", "ipvs", "nftables"] {
+            if ["seed-", "full-", "dual-"]
+                .iter()
+                .any(|p| name.starts_with(p))
+            {
+                let ran = kpx_on(&name, &["doctor", "--for", mode]).await;
+                assert!(!ran.out.contains("ERROR"), "{name} to {mode}:\n{ran}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_told_exits_three() {
     let ran = kpx_on("sy01-ip-forward-off", &["doctor", "--only", "IB01"]).await;
     insta::assert_snapshot!(ran);

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use kpx::check::{self, Drift, Facts, GROUPS, Outcome};
+use kpx::backend::Mode;
+use kpx::check::{self, Facts, GROUPS, Outcome};
 use kpx::evidence::{self, Evidence, Gap, ITEMS};
 use kpx::node::NodeSnapshot;
 
@@ -128,20 +129,31 @@ fn every_check_has_a_node_that_fails_it_and_one_that_passes() {
     let mut passed = BTreeSet::new();
     for (_, evidence) in nodes() {
         let node = NodeSnapshot::new(&evidence);
-        let facts = facts(&node);
-        for check in check::all() {
-            match check::run(check, &facts) {
-                Outcome::Pass => passed.insert(check.id),
-                Outcome::Fail(_) => failed.insert(check.id),
-                Outcome::Skip(_) | Outcome::Unknown(_) => false,
-            };
+        for facts in all_facts(&node) {
+            for check in check::asked(facts.target) {
+                match check::run(check, &facts) {
+                    Outcome::Pass => passed.insert(check.id),
+                    Outcome::Fail(_) => failed.insert(check.id),
+                    Outcome::Skip(_) | Outcome::Unknown(_) => false,
+                };
+            }
         }
     }
-    for check in check::all() {
-        let id = check.id;
-        assert!(failed.contains(id), "{id}: no node in testdata fails it");
-        assert!(passed.contains(id), "{id}: no node in testdata passes it");
-    }
+    let without = |nodes: &BTreeSet<_>| {
+        let ids = check::all().map(|check| check.id);
+        ids.filter(|id| !nodes.contains(id)).collect::<Vec<_>>()
+    };
+    let (failed, passed) = (without(&failed), without(&passed));
+    assert_eq!(
+        failed,
+        Vec::<&str>::new(),
+        "no node in testdata fails these"
+    );
+    assert_eq!(
+        passed,
+        Vec::<&str>::new(),
+        "no node in testdata passes these"
+    );
 }
 
 #[test]
@@ -152,8 +164,12 @@ fn a_node_named_after_a_check_fails_it() {
             continue;
         };
         let node = NodeSnapshot::new(&evidence);
-        let outcome = check::run(check, &facts(&node));
-        assert!(matches!(outcome, Outcome::Fail(_)), "{name}: {outcome:?}");
+        let all = all_facts(&node);
+        let mut outcomes = all.iter().map(|facts| check::run(check, facts));
+        assert!(
+            outcomes.any(|outcome| matches!(outcome, Outcome::Fail(_))),
+            "{name} passes"
+        );
     }
 }
 
@@ -161,9 +177,13 @@ fn a_node_named_after_a_check_fails_it() {
 fn a_finding_is_no_worse_than_its_check_says() {
     for (name, evidence) in nodes() {
         let node = NodeSnapshot::new(&evidence);
-        let facts = facts(&node);
-        for check in check::all() {
-            if let Outcome::Fail(findings) = check::run(check, &facts) {
+        let all = all_facts(&node);
+        let asked = |facts| check::asked(facts).into_iter();
+        for (facts, check) in all
+            .iter()
+            .flat_map(|f| asked(f.target).map(move |c| (f, c)))
+        {
+            if let Outcome::Fail(findings) = check::run(check, facts) {
                 for finding in findings {
                     assert!(finding.severity <= check.severity, "{}: {name}", check.id);
                     assert!(
@@ -181,7 +201,7 @@ fn a_finding_is_no_worse_than_its_check_says() {
 fn a_check_looks_only_at_what_it_needs() {
     for (name, evidence) in nodes() {
         let whole = NodeSnapshot::new(&evidence);
-        let whole = facts(&whole);
+        let whole = all_facts(&whole);
         // Checks that need the same share what is parsed of it.
         let mut by_needs: BTreeMap<BTreeSet<_>, Vec<_>> = BTreeMap::new();
         for check in check::all() {
@@ -193,19 +213,20 @@ fn a_check_looks_only_at_what_it_needs() {
         for (needs, checks) in by_needs {
             let stripped = evidence.only(&needs.iter().copied().collect::<Vec<_>>());
             let node = NodeSnapshot::new(&stripped);
-            let stripped = facts(&node);
-            for check in checks {
-                let verdict = (check.run)(&stripped);
-                if let Err(Gap::NotCollected(item)) = &verdict {
-                    assert!(needs.contains(item), "{} also needs {item}", check.id);
+            for (whole, stripped) in whole.iter().zip(all_facts(&node)) {
+                for check in checks.iter().filter(|c| c.is_asked(whole.target)) {
+                    let verdict = (check.run)(&stripped);
+                    if let Err(Gap::NotCollected(item)) = &verdict {
+                        assert!(needs.contains(item), "{} also needs {item}", check.id);
+                    }
+                    // The same answer from less evidence: nothing else was looked at.
+                    assert_eq!(
+                        verdict,
+                        (check.run)(whole),
+                        "{} on {name} looks at more than it needs",
+                        check.id
+                    );
                 }
-                // The same answer from less evidence: nothing else was looked at.
-                assert_eq!(
-                    verdict,
-                    (check.run)(&whole),
-                    "{} on {name} looks at more than it needs",
-                    check.id
-                );
             }
         }
     }
@@ -224,10 +245,10 @@ fn nodes() -> Vec<(String, Evidence)> {
     nodes
 }
 
-fn facts<'a>(node: &'a NodeSnapshot<'a>) -> Facts<'a> {
-    Facts {
-        node,
-        now: None,
-        drift: Drift::default(),
-    }
+/// How a node is, and what a move to each mode would meet.
+fn all_facts<'a>(node: &'a NodeSnapshot<'a>) -> Vec<Facts<'a>> {
+    let targets = std::iter::once(None).chain(Mode::ALL.map(Some));
+    targets
+        .map(|target| Facts::new(node, None).before(target))
+        .collect()
 }

@@ -1,7 +1,7 @@
 //! DP: what later releases drop.
 
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 
@@ -9,6 +9,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     id: "DP01",
     name: "ipvs-deprecated",
     severity: Severity::Warning,
+    when: When::Now,
     title: "The mode is one that later releases keep",
     symptom: "kube-proxy logs and records an event that the ipvs mode is deprecated.",
     why: "Upstream gave up the ipvs mode: deprecated since 1.35, to be off by default in 1.40 and removed in 1.43 \

@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, Facts, Finding, Fix, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Fix, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::backend::ipvs::print;
 use crate::diff::{self, Action, Change, Diff, Layer, Object};
@@ -81,7 +81,7 @@ impl Facts<'_> {
 }
 
 fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
-    let mode = facts.mode()?;
+    let mode = facts.current()?;
     let held = |family: &Family| facts.observed(*family).is_ok_and(|held| held == Some(mode));
     let families: Vec<_> = Family::BOTH.into_iter().filter(held).collect();
     if families.is_empty() {

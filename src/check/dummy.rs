@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::backend::ipvs::print;
@@ -21,6 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "DV04",
         name: "address-conflict",
         severity: Severity::Error,
+        when: When::Now,
         title: "No Service address on kube-ipvs0 is a node's own address",
         symptom: "The whole node, or every other node, is cut off: packets for that address never leave this one.",
         why: "Whatever is on kube-ipvs0 is local. A Service with an externalIP that is a node's address, or the API \
@@ -48,6 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "DV05",
         name: "node-local-dns",
         severity: Severity::Error,
+        when: When::Now,
         title: "NodeLocal DNS does not share an address with kube-ipvs0",
         symptom: "DNS works or not depending on which link got the address first, and breaks when kube-proxy restarts.",
         why: "In iptables mode NodeLocal DNS listens on the address of kube-dns itself. In ipvs mode kube-proxy puts that \
@@ -64,6 +66,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "DV07",
         name: "dummy-no-arp",
         severity: Severity::Warning,
+        when: When::Now,
         title: "kube-ipvs0 does not take part in ARP",
         symptom: "Neighbours learn Service addresses from the wrong machine.",
         why: "kube-proxy makes the link with the flag NOARP. Somebody who \"repairs\" its state DOWN by hand, or a network \
@@ -83,6 +86,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "VS09",
         name: "ipvs-timeouts",
         severity: Severity::Warning,
+        when: When::Now,
         title: "IPVS has the timeouts that kube-proxy is configured for",
         symptom: "Connections that are idle for a while break with a reset.",
         why: "IPVS forgets an idle TCP connection after 900 seconds unless ipvs.tcpTimeout says otherwise. kube-proxy sets \
@@ -99,6 +103,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "VS11",
         name: "node-port-addresses",
         severity: Severity::Warning,
+        when: When::Now,
         title: "NodePorts are not on bridges and tunnels of the node",
         symptom: "NodePorts answer on docker0, tunnels and other inner addresses, some of which every node has alike.",
         why: "Without nodePortAddresses kube-proxy makes a virtual server for each NodePort on each local address, with \
@@ -115,6 +120,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "VS12",
         name: "port-is-node-port",
         severity: Severity::Warning,
+        when: When::NowAndFor(&[Mode::Ipvs]),
         title: "No Service port has the number of a NodePort",
         symptom: "One Service sees this node's address as every client's, or is not reached from some pods.",
         why: "In ipvs mode Service addresses are local, so packets for such a Service port match the rule for the NodePort \
@@ -134,6 +140,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "IS04",
         name: "set-size",
         severity: Severity::Error,
+        when: When::Now,
         title: "kube-proxy's IP sets have room for more members",
         symptom: "New Services do nothing on any node, and kube-proxy logs that an ipset is full.",
         why: "A set takes a fixed number of members, 65536 unless it was made otherwise, and kube-proxy has no option for \
@@ -150,6 +157,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KM02",
         name: "scheduler-module",
         severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Ipvs]),
         title: "The kernel has the scheduler that ipvs.scheduler names",
         symptom: "kube-proxy exits at its start, or makes no virtual servers.",
         why: "Each scheduler of IPVS is a module of its own, ip_vs_rr and so on, and minimal kernels lack some.",
@@ -180,6 +188,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KM15",
         name: "dummy-module",
         severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Ipvs]),
         title: "The kernel can make the link kube-ipvs0",
         symptom: "kube-proxy logs that it cannot make kube-ipvs0, and no Service answers.",
         why: "kube-ipvs0 is a dummy link, which takes the module dummy. Minimal kernels lack it.",
@@ -218,7 +227,8 @@ fn on(address: &Address) -> Proof {
     }
 }
 
-fn is_dns(link: &str) -> bool {
+/// Whether the link is the local DNS cache's.
+pub(super) fn is_dns(link: &str) -> bool {
     link.starts_with("nodelocaldns") || link == "node-local-dns"
 }
 

@@ -1,7 +1,7 @@
 //! DV: the link kube-ipvs0.
 
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::evidence::{Gap, Item};
@@ -10,6 +10,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     id: "DV01",
     name: "dummy-link",
     severity: Severity::Error,
+    when: When::Now,
     title: "The link kube-ipvs0 is there in ipvs mode",
     symptom: "No Service answers on this node: connections to Service addresses time out or leave by the default route.",
     why: "IPVS sees a packet only if the kernel takes its destination for local. So in ipvs mode every Service address \

@@ -20,6 +20,8 @@ pub struct Facts<'a> {
     pub now: Option<Time>,
     /// The difference between the kernel and the cluster's objects.
     pub drift: Drift,
+    /// The mode the node is to be moved to, where that is the question.
+    pub target: Option<Mode>,
 }
 
 /// Where the configured mode was read.
@@ -41,9 +43,33 @@ impl ModeSource {
     }
 }
 
+impl<'a> Facts<'a> {
+    /// Returns what there is to know of `node`, which was looked at at `now`.
+    pub fn new(node: &'a NodeSnapshot<'a>, now: Option<Time>) -> Self {
+        Self {
+            node,
+            now,
+            drift: Drift::default(),
+            target: None,
+        }
+    }
+
+    /// Asks what a move of the node to the mode `target` would meet, instead of how the node is.
+    #[must_use]
+    pub fn before(mut self, target: Option<Mode>) -> Self {
+        self.target = target;
+        self
+    }
+}
+
 impl Facts<'_> {
-    /// Returns the mode kube-proxy runs in: what it reports, or what it is configured for when it does not answer.
+    /// Returns the mode that the question is about: the one the node is to be moved to, or else the current one.
     pub fn mode(&self) -> Result<Mode, Gap> {
+        self.target.map_or_else(|| self.current(), Ok)
+    }
+
+    /// Returns the mode kube-proxy runs in: what it reports, or what it is configured for when it does not answer.
+    pub fn current(&self) -> Result<Mode, Gap> {
         self.reported().or_else(|_| Ok(self.configured()?.0))
     }
 

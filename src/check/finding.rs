@@ -170,6 +170,42 @@ pub enum Proof {
 }
 
 impl Proof {
+    /// Returns an object of one of the kernel's tables, or of the cluster.
+    pub fn object(what: &'static str, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self::Object { what, name }
+    }
+
+    /// Returns a setting of kube-proxy, or of what it runs in.
+    pub fn setting(
+        source: impl Into<String>,
+        key: impl Into<String>,
+        value: impl fmt::Display,
+    ) -> Self {
+        Self::Setting {
+            source: source.into(),
+            key: key.into(),
+            value: format!("{value}"),
+        }
+    }
+
+    /// Returns a kernel module and where it stands.
+    pub fn module(module: impl Into<String>, standing: impl Into<String>) -> Self {
+        Self::Module {
+            module: module.into(),
+            standing: standing.into(),
+        }
+    }
+
+    /// Returns `rule`, as `iptables-save` prints it.
+    pub fn rule(family: Family, table: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self::Rule {
+            family,
+            table: table.into(),
+            rule: rule.into(),
+        }
+    }
+
     /// Returns the kind's name and the parts that programs get.
     fn parts(&self) -> (&'static str, Vec<(&'static str, String)>) {
         match self {

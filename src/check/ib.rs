@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Chain, Rule, Ruleset, Target};
 use crate::evidence::{Gap, Item};
@@ -16,6 +16,7 @@ const ONE_BACKEND: Check = Check {
     id: "IB01",
     name: "one-backend",
     severity: Severity::Error,
+    when: When::Now,
     title: "Only one back end of iptables holds kube-proxy's rules",
     symptom: "Connections are masqueraded twice, go to pods that are long gone, or are rejected though the visible rules allow them.",
     why: "iptables has two stores in the kernel, legacy and nft, and a packet goes through both. Rules that one tool \
@@ -52,6 +53,7 @@ const CANARIES: Check = Check {
     id: "IB07",
     name: "canaries",
     severity: Severity::Warning,
+    when: When::Now,
     title: "kube-proxy's canary chains are in every table",
     symptom: "Services stop working on this node all at once, for up to half a minute or until kube-proxy restarts.",
     why: "In iptables mode kube-proxy keeps an empty chain, KUBE-PROXY-CANARY, in each table, and looks every half a \
@@ -74,6 +76,7 @@ const DUPLICATES: Check = Check {
     id: "IB08",
     name: "duplicate-rules",
     severity: Severity::Warning,
+    when: When::Now,
     title: "No rule that leads to kube-proxy's chains is there twice",
     symptom: "Rules pile up, syncs take longer and longer, and counters add up to more than there was.",
     why: "kube-proxy looks whether a jump is there before it adds one. If the look fails (iptables 1.8.0 to 1.8.2 with \

@@ -31,7 +31,7 @@ impl Facts<'_> {
     /// Where several modes' rules lead packets to Services, that is the one kube-proxy runs in, if it is among them.
     pub fn observed(&self, family: Family) -> Result<Option<Mode>, Gap> {
         let serving = self.node.serving(family)?;
-        let current = self.mode().ok().filter(|mode| serving.contains(mode));
+        let current = self.current().ok().filter(|mode| serving.contains(mode));
         Ok(current.or(serving.first().copied()))
     }
 

@@ -1,7 +1,7 @@
 //! KM: the kernel and its modules.
 
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 use crate::node::modules::{Modules, Standing};
@@ -10,6 +10,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     id: "KM01",
     name: "ip-vs-module",
     severity: Severity::Error,
+    when: When::NowAndFor(&[Mode::Ipvs]),
     title: "The kernel has IPVS where the mode needs it",
     symptom: "kube-proxy restarts over and over with \"can't use the IPVS proxier\", and the node's rules stay as they were.",
     why: "In ipvs mode kube-proxy programs the kernel's load balancer, the module ip_vs. It asks modprobe to load it and, \

@@ -2,7 +2,7 @@
 
 use super::facts::MODE;
 use super::kernel::OBSERVED;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::evidence::Item;
 use crate::net::Family;
@@ -11,6 +11,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     id: "KP01",
     name: "mode-agrees",
     severity: Severity::Error,
+    when: When::Now,
     title: "The configured mode, the reported one and the kernel's state agree",
     symptom: "Services work by rules that nobody expects, and the next restart of kube-proxy changes how, or whether, they do.",
     why: "kube-proxy reads its configuration once, at its start. An edit of the ConfigMap reaches the file on the node \

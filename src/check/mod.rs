@@ -15,6 +15,8 @@ pub mod ignore;
 mod kernel;
 mod km;
 mod kp;
+mod modules;
+mod moves;
 mod mx;
 mod objects;
 mod proxy;
@@ -27,7 +29,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::evidence::{Gap, Item};
+use crate::backend::Mode;
+use crate::evidence::{Gap, Item, Time};
+use crate::node::NodeSnapshot;
 
 pub use drift::Drift;
 pub use facts::{Facts, MODE, ModeSource};
@@ -47,6 +51,8 @@ pub struct Check {
     pub name: &'static str,
     /// How bad a finding is, at worst.
     pub severity: Severity,
+    /// When the question is asked.
+    pub when: When,
     /// The healthy state, as one sentence without a full stop.
     pub title: &'static str,
     /// What people notice.
@@ -69,7 +75,46 @@ pub struct Check {
     pub run: fn(&Facts<'_>) -> Verdict,
 }
 
+/// When a check is asked.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    /// Of a node as it is.
+    Now,
+    /// Of a node as it is, and before it is moved to one of these modes.
+    NowAndFor(&'static [Mode]),
+    /// Only before a node is moved to one of these modes.
+    For(&'static [Mode]),
+}
+
 impl Check {
+    /// Returns whether it is asked: of a node as it is, or before it is moved to the mode `target`.
+    pub fn is_asked(&self, target: Option<Mode>) -> bool {
+        match (target, self.when) {
+            (None, when) => !matches!(when, When::For(_)),
+            (Some(_), When::Now) => false,
+            (Some(target), When::NowAndFor(modes) | When::For(modes)) => modes.contains(&target),
+        }
+    }
+
+    /// Returns when it is asked, in words.
+    pub fn asked_in_words(&self) -> String {
+        let modes: Vec<_> = self.targets().iter().map(|mode| mode.name()).collect();
+        let options = format!("with --for {}", modes.join("|"));
+        match self.when {
+            When::Now => "in every run".to_owned(),
+            When::NowAndFor(_) => format!("in every run, and {options}"),
+            When::For(_) => format!("only {options}"),
+        }
+    }
+
+    /// Returns the modes that it tells what to heed before a move to.
+    pub const fn targets(&self) -> &'static [Mode] {
+        match self.when {
+            When::Now => &[],
+            When::NowAndFor(modes) | When::For(modes) => modes,
+        }
+    }
+
     /// Returns the group: the letters of the id, spelled out.
     pub fn group(&self) -> &'static str {
         let letters = self.id.get(..2).unwrap_or(self.id);
@@ -142,11 +187,31 @@ pub const CHECKS: &[&[Check]] = &[
     traffic::CHECKS,
     proxy::CHECKS,
     objects::CHECKS,
+    modules::CHECKS,
+    moves::CHECKS,
 ];
 
 /// Iterates over every check.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     CHECKS.iter().copied().flatten()
+}
+
+/// Returns what to ask before a node is moved to the mode `target`; without one, of a node as it is.
+pub fn asked(target: Option<Mode>) -> Vec<&'static Check> {
+    all().filter(|check| check.is_asked(target)).collect()
+}
+
+/// Returns what stands in the way of a move of `node` to the mode `target`, and what to heed: an error stops it.
+///
+/// What must be collected first is `needs(&asked(Some(target)))`.
+pub fn assess<'a>(
+    node: &'a NodeSnapshot<'a>,
+    now: Option<Time>,
+    target: Mode,
+) -> Vec<(&'static Check, Outcome)> {
+    let facts = Facts::new(node, now).before(Some(target));
+    let checks = asked(Some(target)).into_iter();
+    checks.map(|check| (check, run(check, &facts))).collect()
 }
 
 /// Returns the checks that `word` names: one by its id or name, or a group's; letters in either case.

@@ -2,7 +2,7 @@
 
 use super::facts::MODE;
 use super::kernel::LEFTOVERS;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::evidence::Gap;
 
@@ -11,6 +11,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "MX01",
         name: "iptables-leftovers",
         severity: Severity::Error,
+        when: When::Now,
         title: "Nothing of the iptables mode is left where another mode runs",
         symptom: "Connections to Services that have endpoints are rejected or dropped, or go to pods that are long gone.",
         why: "kube-proxy never cleans up between the iptables and ipvs modes. After a change to ipvs the chains of the \
@@ -39,6 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "MX02",
         name: "ipvs-leftovers",
         severity: Severity::Error,
+        when: When::Now,
         title: "Nothing of the ipvs mode is left where another mode runs",
         symptom: "Services answer from old endpoints, hosts cannot reach new Service addresses, or NodePort rules catch traffic for Service addresses.",
         why: "kube-proxy never cleans up between the iptables and ipvs modes. After a change to iptables the virtual \

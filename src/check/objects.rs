@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::Service;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -23,6 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AP01",
         name: "no-endpoints",
         severity: Severity::Warning,
+        when: When::Now,
         title: "Every Service with a selector has endpoints that are ready",
         symptom: "Connections to the Service are refused, or in ipvs mode hang.",
         why: "A selector that matches no pod, or pods that do not get ready, leave a Service without endpoints. All modes \
@@ -42,6 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AP04",
         name: "no-local-endpoints",
         severity: Severity::Info,
+        when: When::Now,
         title: "Services for this node's own endpoints have some here",
         symptom: "Pods on this node cannot reach a Service that pods on other nodes can.",
         why: "With internalTrafficPolicy Local only endpoints of the client's own node are used, and where there are none \
@@ -60,6 +62,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AP08",
         name: "overlapping-ranges",
         severity: Severity::Error,
+        when: When::Now,
         title: "Service addresses, pods and nodes do not share a range",
         symptom: "Some pods or nodes cannot be reached, others only from some nodes.",
         why: "An address that is both a Service's and a pod's or node's is translated to the Service wherever kube-proxy \
@@ -84,6 +87,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "AP10",
         name: "family-not-served",
         severity: Severity::Warning,
+        when: When::Now,
         title: "kube-proxy serves every family that Services have addresses of",
         symptom: "The IPv6 address of a Service does not answer, while the IPv4 one does.",
         why: "kube-proxy serves IPv6 only where the node can: with IPv6 switched off, or without ip6tables, it goes on with \
@@ -103,6 +107,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "DV09",
         name: "proxy-protocol",
         severity: Severity::Error,
+        when: When::Now,
         title: "Load balancers that speak the PROXY protocol are not bypassed",
         symptom: "From inside the cluster the load balancer's address answers with an error of the protocol, or not at all.",
         why: "kube-proxy delivers traffic for a load balancer's address straight to the endpoints. If they expect the PROXY \
@@ -125,6 +130,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KM13",
         name: "bridge-netfilter",
         severity: Severity::Error,
+        when: When::Now,
         title: "Packets between pods on a bridge pass the rules",
         symptom: "A Service fails exactly when the endpoint is on the client's own node.",
         why: "On a bridge of pods the endpoint's answer goes straight back to the client, past the rules that would undo \
@@ -148,6 +154,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CN07",
         name: "hairpin",
         severity: Severity::Warning,
+        when: When::Now,
         title: "Pods on a bridge can reach themselves over a Service",
         symptom: "A pod cannot reach its own Service, once in as many tries as there are endpoints.",
         why: "The translated packet must leave the bridge by the port it came in by, which a bridge does only with \

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::backend::iptables::model::Target;
 use crate::cluster::config::go_duration;
@@ -29,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP03",
         name: "flags-ignored",
         severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
         title: "kube-proxy is not given flags that its file overrides",
         symptom: "A flag in the manifest (the mode, say) has no effect.",
         why: "With --config kube-proxy reads its settings from the file and ignores the flags that say the same, without a \
@@ -47,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP05",
         name: "healthy",
         severity: Severity::Error,
+        when: When::NowAndFor(&Mode::ALL),
         title: "kube-proxy says that it is healthy",
         symptom: "Changes of Services and endpoints do not reach this node; its rules grow old.",
         why: "kube-proxy answers /healthz with what it knows of its own syncs, for each family since 1.33. One that is \
@@ -63,6 +65,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP06",
         name: "sync-stuck",
         severity: Severity::Error,
+        when: When::NowAndFor(&Mode::ALL),
         title: "kube-proxy has written its rules since they were last asked for",
         symptom: "Changes of Services and endpoints do not reach this node.",
         why: "kube-proxy notes when a change asks for a sync and when a sync ends. One that was asked for more than twice \
@@ -81,6 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP07",
         name: "sync-failures",
         severity: Severity::Warning,
+        when: When::Now,
         title: "None of kube-proxy's syncs failed",
         symptom: "Changes reach this node late, or not at all.",
         why: "The tools, iptables-restore or nft, may refuse what kube-proxy writes: a lock held for too long, a chain that somebody \
@@ -104,6 +108,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP08",
         name: "sync-time",
         severity: Severity::Warning,
+        when: When::Now,
         title: "kube-proxy writes its rules in good time",
         symptom: "Changes of Services and endpoints reach this node tens of seconds late; pods that are gone still get \
                   traffic.",
@@ -126,6 +131,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP09",
         name: "local-traffic",
         severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
         title: "kube-proxy can tell local pods' traffic in every family in use",
         symptom: "Traffic to Service addresses from outside the cluster, or from the node itself, gets no answers.",
         why: "What does not come from local pods is masqueraded on its way to a Service address. How to tell is \
@@ -145,6 +151,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP11",
         name: "node-name",
         severity: Severity::Error,
+        when: When::Now,
         title: "kube-proxy goes by the name of a Node that there is",
         symptom: "Services with a Local traffic policy get no traffic on this node: no endpoint counts as local.",
         why: "kube-proxy finds its Node, and which endpoints are local, by its name: hostnameOverride, or else the name of \
@@ -164,6 +171,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP12",
         name: "node-address",
         severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
         title: "kube-proxy knows an address of the node in every family in use",
         symptom: "NodePorts do not answer, or hairpin and source-range rules name 127.0.0.1.",
         why: "kube-proxy takes the node's addresses from the Node object. Where it has none of a family, it goes by the \
@@ -183,6 +191,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP13",
         name: "sync-periods",
         severity: Severity::Info,
+        when: When::Now,
         title: "kube-proxy's sync periods are not set to old advice",
         symptom: "Changes reach this node later than they could.",
         why: "Before 1.28 large clusters were told to set minSyncPeriod to 10 seconds or more. kube-proxy now writes only \
@@ -199,6 +208,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KP14",
         name: "version-skew",
         severity: Severity::Warning,
+        when: When::Now,
         title: "kube-proxy is within three releases of the kubelet",
         symptom: "None at first; rules that the releases in between would have cleaned up stay.",
         why: "Upstream tests and supports a kube-proxy up to three minor releases older or newer than the node's kubelet.",
@@ -219,6 +229,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "DP06",
         name: "kernel-for-nftables",
         severity: Severity::Warning,
+        when: When::Now,
         title: "A node in ipvs mode has a kernel that allows the nftables mode",
         symptom: "None yet; the way out of the ipvs mode is the iptables mode, or a new kernel.",
         why: "The ipvs mode is deprecated, and the nftables mode needs kernel 5.13.",
@@ -234,6 +245,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "DP07",
         name: "removed-flags",
         severity: Severity::Warning,
+        when: When::Now,
         title: "kube-proxy is not given flags that newer releases do not know",
         symptom: "kube-proxy exits at once after an upgrade: \"unknown flag\".",
         why: "Flags such as --cleanup-ipvs and --cleanup-iptables are gone. A manifest kept from older days still has them.",
@@ -251,6 +263,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KM08",
         name: "kernel-for-mode",
         severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Ipvs, Mode::Nftables]),
         title: "The kernel is new enough for the mode",
         symptom: "kube-proxy refuses to start in this mode, or works around what the kernel lacks.",
         why: "The ipvs mode needs kernel 4.1, the nftables mode 5.13: kube-proxy looks at the release and gives up below.",
@@ -269,6 +282,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "MX03",
         name: "nftables-leftovers",
         severity: Severity::Warning,
+        when: When::Now,
         title: "Nothing of the nftables mode is left where another mode runs",
         symptom: "Services are translated by rules that nobody keeps up to date, or rejected though they have endpoints.",
         why: "kube-proxy removes its nftables table when it starts in another mode, if its image has nft and the kernel \
@@ -285,6 +299,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "MX08",
         name: "jumps-of-two-modes",
         severity: Severity::Warning,
+        when: When::Now,
         title: "Chains that two modes share are entered by one mode's rules alone",
         symptom: "Firewall rules of load balancers are passed twice, or at another place than they should be.",
         why: "The iptables and ipvs modes both have KUBE-PROXY-FIREWALL, but lead to it by rules with other words and \

@@ -20,6 +20,12 @@ pub enum Outcome {
 
 /// Runs `check` over `facts`. A check that panics is unknown, and the others go on.
 pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
+    if !check.is_asked(facts.target) {
+        return Outcome::Skip(match facts.target {
+            Some(target) => format!("it says nothing about a move to {target}"),
+            None => "it is asked before a change of mode: --for MODE".to_owned(),
+        });
+    }
     // A section that panicked half-way through its parse stays unparsed, so what is shared cannot be left broken.
     let verdict = catch_unwind(AssertUnwindSafe(|| (check.run)(facts)));
     match verdict {
@@ -53,7 +59,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Drift, Severity, Verdict};
+    use crate::check::{Severity, Verdict, When};
     use crate::evidence::{Evidence, Item};
     use crate::node::NodeSnapshot;
 
@@ -62,6 +68,7 @@ mod tests {
             id: "ZZ99",
             name: "made-up",
             severity: Severity::Error,
+            when: When::Now,
             title: "made up",
             symptom: "",
             why: "",
@@ -75,14 +82,7 @@ mod tests {
         };
         let evidence = Evidence::default();
         let node = NodeSnapshot::new(&evidence);
-        super::run(
-            &check,
-            &Facts {
-                node: &node,
-                now: None,
-                drift: Drift::default(),
-            },
-        )
+        super::run(&check, &Facts::new(&node, None))
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! SY: kernel settings that a mode depends on.
 
+use super::ask::{number, recorded, seen, setting};
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::backend::iptables::model::Target;
 use crate::evidence::{Gap, Item};
@@ -14,6 +15,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SY02",
         name: "ipvs-conntrack",
         severity: Severity::Error,
+        when: When::Now,
         title: "IPVS keeps its connections in conntrack",
         symptom: "NodePorts and pods behind their own Service time out: the answers go past this node.",
         why: "kube-proxy masquerades IPVS traffic with iptables, which works only on tracked connections. It sets \
@@ -32,6 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SY03",
         name: "ipvs-connection-reuse",
         severity: Severity::Warning,
+        when: When::Now,
         title: "IPVS treats reused client ports as this kernel needs it",
         symptom: "New connections wait a second now and then (old kernels), or go to pods that are gone (newer ones).",
         why: "A client that uses a port again soon meets an old entry of IPVS. Before kernel 5.9 conn_reuse_mode 1 made \
@@ -53,6 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SY04",
         name: "ipvs-expire-nodest",
         severity: Severity::Warning,
+        when: When::Now,
         title: "IPVS ends connections to pods that are gone",
         symptom: "Clients hang on connections to a pod that is gone instead of being reset.",
         why: "With net.ipv4.vs.expire_nodest_conn at 0, packets of a connection whose real server was removed vanish \
@@ -69,6 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SY05",
         name: "ipvs-expire-template",
         severity: Severity::Warning,
+        when: When::Now,
         title: "IPVS forgets client affinity to pods that are gone",
         symptom: "Clients of a Service with sessionAffinity are sent to a pod that is gone, for hours.",
         why: "With net.ipv4.vs.expire_quiescent_template at 0 the entry that ties a client to a real server outlives it. \
@@ -85,6 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SY06",
         name: "strict-arp",
         severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Ipvs]),
         title: "The node does not answer ARP for load-balancer addresses",
         symptom: "A load-balancer address that MetalLB or kube-vip announces answers from the wrong node, or flaps.",
         why: "In ipvs mode every node has every Service address on kube-ipvs0, and the kernel answers ARP for any address \
@@ -110,6 +116,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SY08",
         name: "route-localnet",
         severity: Severity::Warning,
+        when: When::Now,
         title: "Nobody outside reaches the node's loopback addresses",
         symptom: "None until somebody on the same network uses it: daemons that listen on 127.0.0.1 are within reach.",
         why: "For NodePorts on localhost kube-proxy sets route_localnet, with which the kernel takes packets for 127.0.0.0/8 \
@@ -133,6 +140,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SY11",
         name: "keepalive",
         severity: Severity::Info,
+        when: When::Now,
         title: "Idle connections stay alive longer than IPVS remembers them",
         symptom: "Connections that are idle for a quarter of an hour (database pools) break with a reset.",
         why: "IPVS forgets a TCP connection that is idle for 900 seconds unless ipvs.tcpTimeout says otherwise. Keepalive \
@@ -156,6 +164,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "SY12",
         name: "local-port-range",
         severity: Severity::Warning,
+        when: When::Now,
         title: "The kernel does not give out NodePorts as client ports",
         symptom: "Now and then a connection from the node times out: its answers are taken for NodePort traffic.",
         why: "A client socket gets a port of ip_local_port_range. If that is an allocated NodePort, the answers match the \
@@ -176,6 +185,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CT01",
         name: "conntrack-table",
         severity: Severity::Error,
+        when: When::Now,
         title: "The table of tracked connections has room",
         symptom: "New connections fail at random under load; the kernel log says \"nf_conntrack: table full, dropping packet\".",
         why: "Every connection over a Service takes an entry. When the table is full the kernel drops the first packet of \
@@ -195,6 +205,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CT07",
         name: "conntrack-timeouts",
         severity: Severity::Info,
+        when: When::Now,
         title: "Connections are tracked as long as configured",
         symptom: "Idle connections break earlier, or the table grows larger, than the configuration suggests.",
         why: "kube-proxy sets two timeouts of TCP at its start. What writes them later (sysctl.d, tuned, another agent) wins.",
@@ -210,6 +221,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KM12",
         name: "conntrack-available",
         severity: Severity::Error,
+        when: When::NowAndFor(&Mode::ALL),
         title: "The kernel tracks connections",
         symptom: "kube-proxy restarts over and over with an error about nf_conntrack_max.",
         why: "kube-proxy sets net.netfilter.nf_conntrack_max at its start, and every mode translates addresses by \
@@ -226,32 +238,6 @@ pub(super) const CHECKS: &[Check] = &[
         run: tracking,
     },
 ];
-
-/// Returns the value of `key`; a kernel that was asked and does not have it is a gap.
-fn setting<'a>(facts: &Facts<'a>, key: &str) -> Result<&'a str, Gap> {
-    let value = facts.node.sysctl()?.get(key);
-    value.ok_or_else(|| Gap::Absent(Item::Sysctl, format!("{key} is not in it")))
-}
-
-/// Returns the value of `key`, which a recording may have left out: then the question is skipped, with that reason.
-fn recorded<'a>(facts: &Facts<'a>, key: &str) -> Result<&'a str, Gap> {
-    let left_out =
-        || Gap::NotApplicable(format!("the settings that were recorded leave out {key}"));
-    facts.node.sysctl()?.get(key).ok_or_else(left_out)
-}
-
-fn number(facts: &Facts<'_>, key: &str) -> Result<u64, Gap> {
-    let text = setting(facts, key)?;
-    text.parse()
-        .map_err(|_| Gap::Failed(Item::Sysctl, format!("{key} = {text:?} is not a number")))
-}
-
-fn seen(key: &str, value: impl std::fmt::Display) -> Proof {
-    Proof::Sysctl {
-        key: key.to_owned(),
-        value: value.to_string(),
-    }
-}
 
 /// Fails where `key` is not `want`.
 fn must_be(facts: &Facts<'_>, severity: Severity, key: &str, want: &str, why: &str) -> Verdict {
@@ -331,6 +317,10 @@ fn strict_arp(facts: &Facts<'_>) -> Verdict {
     if !strict && announcer.is_none() {
         let why = "strictARP is off, and no pod is known to announce addresses by ARP";
         return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    if strict && facts.target.is_some() {
+        // kube-proxy sets them when it starts in that mode.
+        return Ok(Vec::new());
     }
     let mut wrong = Vec::new();
     for (key, want) in [

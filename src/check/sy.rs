@@ -1,6 +1,6 @@
 //! SY: kernel settings.
 
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::links::Link;
@@ -9,6 +9,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     id: "SY01",
     name: "ip-forward",
     severity: Severity::Error,
+    when: When::Now,
     title: "The kernel forwards packets between links",
     symptom: "Pods reach neither Services nor other nodes, and NodePorts answer only for endpoints on the node itself.",
     why: "A packet from a pod to a Service, or from outside to a NodePort, comes in by one link and leaves by another. \

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::cluster::Service;
@@ -33,6 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "NP01",
         name: "node-port-taken",
         severity: Severity::Error,
+        when: When::Now,
         title: "No process of the node listens on an allocated NodePort",
         symptom: "A daemon cannot be reached from outside, as its clients get the Service; or local clients get the daemon.",
         why: "Since 1.24 kube-proxy no longer opens NodePorts as sockets, so nothing keeps a process from taking one. \
@@ -52,6 +53,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "NP03",
         name: "host-port-is-node-port",
         severity: Severity::Warning,
+        when: When::Now,
         title: "No pod of the node has a hostPort that is a NodePort",
         symptom: "The hostPort of a pod answers with another Service, or the other way round.",
         why: "Both are translated in PREROUTING, and the first rule wins; which one that is depends on who wrote last.",
@@ -69,6 +71,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "NP04",
         name: "node-port-families",
         severity: Severity::Warning,
+        when: When::Now,
         title: "nodePortAddresses names every family that is in use",
         symptom: "NodePorts answer over IPv4 alone, or over IPv6 alone.",
         why: "Where nodePortAddresses has prefixes of one family only, kube-proxy serves the other family's NodePorts on \
@@ -87,6 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "NP06",
         name: "health-check-ports",
         severity: Severity::Error,
+        when: When::Now,
         title: "kube-proxy answers on every healthCheckNodePort",
         symptom: "The load balancer takes every node for dead, or sends traffic to nodes without endpoints.",
         why: "For a Service with externalTrafficPolicy Local kube-proxy listens on healthCheckNodePort and tells the load \
@@ -109,6 +113,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CT02",
         name: "stale-udp",
         severity: Severity::Error,
+        when: When::Now,
         title: "UDP flows to Services go to endpoints that there are",
         symptom: "DNS, syslog or another UDP client that never stops sending gets no answers after a pod was replaced.",
         why: "The kernel translates a UDP flow as its first packet was, as long as packets keep coming. kube-proxy deletes \
@@ -129,6 +134,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CT03",
         name: "udp-without-endpoints",
         severity: Severity::Error,
+        when: When::Now,
         title: "No UDP flow goes on to a Service without endpoints",
         symptom: "After a Service lost all its endpoints and got new ones, a UDP client still gets no answers; the node \
                   spends its time in softirq.",
@@ -146,6 +152,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "CT04",
         name: "untranslated-udp",
         severity: Severity::Error,
+        when: When::Now,
         title: "No UDP flow to a Service goes untranslated",
         symptom: "A UDP client that started while kube-proxy was away, or during a change of mode, gets no answers.",
         why: "A flow whose first packet found no rules is tracked as it is, towards the Service's address itself, and \

@@ -404,6 +404,8 @@ pub struct Container {
     /// The ports.
     #[serde(deserialize_with = "null_is_default")]
     pub ports: Vec<serde_json::Value>,
+    /// What tells that it is ready, as written.
+    pub readiness_probe: Option<serde_json::Value>,
     /// The mounts, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub volume_mounts: Vec<serde_json::Value>,

@@ -11,7 +11,7 @@ use color_eyre::eyre::WrapErr as _;
 use super::examine::{Case, Examined, examine};
 use super::failure::{Failure, Hint as _};
 use super::output::{Extra, finish_as};
-use super::{Io, finish, gather};
+use super::{Io, finish, gather, mode};
 use crate::check::ignore::{EXAMPLE, Ignores};
 use crate::check::{self, Check, Severity};
 use crate::cli::{DoctorArgs, FailOn, Global};
@@ -90,10 +90,12 @@ async fn look(
         Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
         None => Some(clock::now()),
     };
+    let target = args.target.map(mode);
     let case = Arc::new(Case {
         name: named.map(str::to_owned),
         evidence,
         now,
+        target,
     });
     let Examined { outcomes, head } = examine(&case, checks, global.timeout * LONGER)
         .wrap_err("cannot start a thread for the checks")?;
@@ -109,7 +111,7 @@ async fn look(
         now: now.unwrap_or_else(clock::now),
     });
     let ignore = ignore.as_ref();
-    Ok(DoctorReport::new(outcomes, head, now, ignore, fail_on))
+    Ok(DoctorReport::new(outcomes, head, now, ignore, fail_on).before(target))
 }
 
 /// Reads the ignore file: the one that is named or, on a live node, the one of this machine, if it has one.
@@ -146,10 +148,21 @@ pub(super) fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time
 }
 
 fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
+    let target = args.target.map(mode);
     let chosen = match args.only.as_slice() {
-        [] => check::all().collect(),
+        [] if args.list && target.is_none() => check::all().collect(),
+        [] => check::asked(target),
         words => named(words)?,
     };
+    if let Some(target) = target
+        && let [only] = chosen.as_slice()
+        && !only.is_asked(Some(target))
+    {
+        let complaint = format!("{} says nothing about a move to {target}", only.id);
+        return Err(Failure::usage(complaint).with_hint(format!(
+            "`kpx doctor --list --for {target}` names those that do"
+        )));
+    }
     let skipped = named(&args.skip)?;
     let left: Vec<_> = chosen
         .into_iter()

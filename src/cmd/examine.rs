@@ -9,7 +9,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crate::check::{self, Check, Drift, Facts, Outcome};
+use crate::backend::Mode;
+use crate::check::{self, Check, Facts, Outcome};
 use crate::evidence::{Evidence, Time};
 use crate::node::NodeSnapshot;
 use crate::report::doctor::Head;
@@ -20,6 +21,8 @@ pub(super) struct Case {
     /// The name of the node, where it was given.
     pub(super) name: Option<String>,
     pub(super) now: Option<Time>,
+    /// The mode a move to which is asked about.
+    pub(super) target: Option<Mode>,
 }
 
 /// What came of it.
@@ -79,11 +82,7 @@ impl Worker {
         let (tell_head, head) = mpsc::channel();
         let work = move || {
             let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
-            let facts = Facts {
-                node: &node,
-                now: case.now,
-                drift: Drift::default(),
-            };
+            let facts = Facts::new(&node, case.now).before(case.target);
             for check in checks {
                 // Nobody listens any more to a thread that was given up.
                 if tell.send(check::run(check, &facts)).is_err() {
@@ -103,7 +102,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Severity;
+    use crate::check::{Severity, When};
     use crate::evidence::{Gap, Item};
 
     /// Returns a check that does what `run` does.
@@ -112,6 +111,7 @@ mod tests {
             id,
             name: "made-up",
             severity: Severity::Error,
+            when: When::Now,
             title: "made up",
             symptom: "",
             why: "",
@@ -133,6 +133,7 @@ mod tests {
             evidence,
             name: Some("node1".to_owned()),
             now: None,
+            target: None,
         });
         let reads = |facts: &Facts<'_>| facts.node.kernel_release().map(|_| Vec::new());
         let checks = [

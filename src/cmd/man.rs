@@ -84,9 +84,10 @@ fn checks() -> String {
 fn entry(check: &Check) -> String {
     let mut text = format!(".SS {} {}\n", check.id, roff(check.name));
     text += &prose(&format!(
-        "{}. At worst: {}.",
+        "{}. At worst: {}. Asked: {}.",
         check.title,
-        check.severity.name()
+        check.severity.name(),
+        check.asked_in_words()
     ));
     for (label, body) in [
         ("Symptom", check.symptom),

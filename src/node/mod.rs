@@ -12,6 +12,7 @@ pub mod routes;
 pub mod runtime;
 pub mod sockets;
 pub mod sysctl;
+pub mod wanted;
 
 use std::cell::OnceCell;
 

@@ -155,8 +155,8 @@ impl NodeSnapshot<'_> {
         Ok(())
     }
 
-    /// Whether the kernel cannot hold virtual servers: their module is not loaded, and not built in either.
-    fn has_no_ipvs(&self) -> bool {
+    /// Returns whether the kernel cannot hold virtual servers: their module is not loaded, and not built in either.
+    pub fn has_no_ipvs(&self) -> bool {
         let Ok(modules) = self.modules() else {
             return false;
         };

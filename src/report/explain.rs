@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::CLEAN;
+use crate::backend::Mode;
 use crate::check::{Check, GROUPS, Severity};
 use crate::render::{Page, Report, Tone};
 
@@ -24,6 +25,9 @@ pub struct CheckLine {
     pub group: &'static str,
     /// How bad a finding is, at worst.
     pub severity: Severity,
+    /// The modes that it tells what to heed before a move to.
+    #[serde(rename = "for", skip_serializing_if = "<[Mode]>::is_empty")]
+    pub targets: &'static [Mode],
     /// The healthy state.
     pub title: &'static str,
 }
@@ -38,6 +42,7 @@ impl CheckList {
                 name: check.name,
                 group: check.group(),
                 severity: check.severity,
+                targets: check.targets(),
                 title: check.title,
             })
             .collect();
@@ -86,6 +91,8 @@ pub struct Explanation {
     pub group: &'static str,
     /// How bad a finding is, at worst.
     pub severity: Severity,
+    /// When it is asked, in words.
+    pub asked: String,
     /// The healthy state.
     pub title: &'static str,
     /// What people notice.
@@ -112,6 +119,7 @@ impl Explanation {
             name: check.name,
             group: check.group(),
             severity: check.severity,
+            asked: check.asked_in_words(),
             title: check.title,
             symptom: check.symptom,
             why: check.why,
@@ -133,6 +141,7 @@ impl Report for Explanation {
         let worst = self.severity.name();
         page.para("  healthy    ", &format!("{}.", self.title));
         page.para("  at worst   ", &format!("{worst}, group {}", self.group));
+        page.para("  asked      ", &self.asked);
         page.line("");
         page.para("  symptom    ", self.symptom);
         page.line("");

@@ -1,6 +1,7 @@
 //! The entries of the checks that read the difference.
 
-use super::{Check, DRIFT, Mode, Severity};
+use super::{Check, DRIFT, Mode, Severity, When};
+use crate::check::moves::cleared_servers;
 use crate::evidence::Item;
 use crate::node::desired::NEEDS;
 
@@ -20,6 +21,7 @@ pub(in crate::check) const RULES: &[Check] = &[
         id: "IR01",
         name: "jumps",
         severity: Severity::Error,
+        when: When::Now,
         title: "The built-in chains lead to kube-proxy's chains",
         symptom: "No Service answers on this node, or NodePorts and masquerading alone fail.",
         why: "kube-proxy's chains do nothing by themselves: one rule in each built-in chain leads to them. A firewall \
@@ -42,6 +44,7 @@ pub(in crate::check) const RULES: &[Check] = &[
         id: "IR03",
         name: "service-chains",
         severity: Severity::Error,
+        when: When::Now,
         title: "Every Service port has its rules, and none is left over",
         symptom: "One Service does not answer on this node while it does on others.",
         why: "kube-proxy writes a chain for each Service port, and a rule for each of its addresses that leads there. It \
@@ -63,6 +66,7 @@ pub(in crate::check) const RULES: &[Check] = &[
         id: "IR04",
         name: "endpoint-chains",
         severity: Severity::Error,
+        when: When::Now,
         title: "The rules lead to the endpoints there are, and to no others",
         symptom: "A part of the connections to a Service hangs or is refused.",
         why: "Each endpoint has a chain KUBE-SEP that translates to it. If kube-proxy misses a change of an \
@@ -82,6 +86,7 @@ pub(in crate::check) const RULES: &[Check] = &[
         id: "IR05",
         name: "orphan-chains",
         severity: Severity::Info,
+        when: When::Now,
         title: "No chain of a Service that is gone is left",
         symptom: "None by itself; the listing of rules is longer than it should be.",
         why: "kube-proxy deletes the chains of a Service with the Service. Above 1000 endpoints it waits with that for \
@@ -99,6 +104,7 @@ pub(in crate::check) const RULES: &[Check] = &[
         id: "IR07",
         name: "rejects",
         severity: Severity::Error,
+        when: When::Now,
         title: "Service ports are rejected exactly where they have no endpoints",
         symptom: "Connections to a Service with endpoints are refused; or, without endpoints, they hang.",
         why: "For a Service port without endpoints kube-proxy rejects at once, so that clients do not wait. Such a rule \
@@ -116,6 +122,7 @@ pub(in crate::check) const RULES: &[Check] = &[
         id: "IR08",
         name: "probabilities",
         severity: Severity::Warning,
+        when: When::Now,
         title: "The odds in each Service's chain spread connections evenly",
         symptom: "Some endpoints get far more connections than others.",
         why: "Of n endpoints the first rule of the chain takes one connection in n, the second one in n-1 of the rest, and \
@@ -132,6 +139,7 @@ pub(in crate::check) const RULES: &[Check] = &[
         id: "IR09",
         name: "masquerade-rules",
         severity: Severity::Error,
+        when: When::Now,
         title: "The rules that masquerade Service traffic are whole",
         symptom: "Pods cannot reach a Service that they are behind themselves, or NodePorts answer from some nodes only: \
                   the answers go astray.",
@@ -153,6 +161,7 @@ pub(in crate::check) const RULES: &[Check] = &[
         id: "IR11",
         name: "forward-rules",
         severity: Severity::Error,
+        when: When::Now,
         title: "The filter rules that let Service traffic pass are whole",
         symptom: "Services work from the node itself but not through it; health checks of load balancers fail.",
         why: "Docker and others set the policy of FORWARD to DROP. KUBE-FORWARD accepts what kube-proxy marked and what \
@@ -175,6 +184,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "VS01",
         name: "missing-virtual-servers",
         severity: Severity::Error,
+        when: When::Now,
         title: "Every Service port has its virtual servers",
         symptom: "Connections to a Service address are refused by the node itself, or a NodePort does not answer.",
         why: "In ipvs mode each address and port of a Service is a virtual server. The address is local by kube-ipvs0, \
@@ -195,6 +205,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "VS02",
         name: "stale-virtual-servers",
         severity: Severity::Warning,
+        when: When::Now,
         title: "No virtual server is left that its Service no longer asks for",
         symptom: "An old port or NodePort of a Service still answers.",
         why: "kube-proxy deletes virtual servers that it no longer wants with each sync. One that stays shows a sync that \
@@ -213,7 +224,8 @@ pub(in crate::check) const IPVS: &[Check] = &[
     Check {
         id: "VS03",
         name: "foreign-virtual-servers",
-        severity: Severity::Warning,
+        severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Nftables]),
         title: "Virtual servers of others are named in excludeCIDRs",
         symptom: "A load balancer beside Kubernetes (keepalived, LVS) loses its virtual servers when kube-proxy syncs, or \
                   a deleted Service still answers.",
@@ -232,14 +244,18 @@ pub(in crate::check) const IPVS: &[Check] = &[
             "kubernetes/kubernetes#76267",
             "kubernetes/kubernetes#85799",
         ],
-        needs: ALL,
+        needs: &[NEEDS, DRIFT, &[Item::Modules]],
         caused_by: &["DV01", "KM01"],
-        run: |facts| facts.drifted("VS03", IPVS_MODE, &["virtual servers"]),
+        run: |facts| match facts.target {
+            Some(_) => cleared_servers(facts),
+            None => facts.drifted("VS03", IPVS_MODE, &["virtual servers"]),
+        },
     },
     Check {
         id: "VS04",
         name: "real-servers",
         severity: Severity::Error,
+        when: When::Now,
         title: "The real servers are the endpoints there are, and no others",
         symptom: "A part of the connections to a Service hangs or is refused, or a new pod gets no traffic.",
         why: "Each endpoint that the traffic policies allow is a real server of weight 1. One that kube-proxy did not \
@@ -264,6 +280,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "VS05",
         name: "weights",
         severity: Severity::Error,
+        when: When::Now,
         title: "No endpoint that is ready has weight 0",
         symptom: "A pod that is ready gets no new connections over its Service.",
         why: "kube-proxy sets the weight of a real server to 0 when its endpoint goes, and takes it away when its last \
@@ -284,6 +301,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "VS07",
         name: "empty-virtual-servers",
         severity: Severity::Error,
+        when: When::Now,
         title: "No virtual server is empty while there are endpoints",
         symptom: "Connections to the Service are refused, and the kernel log says \"no destination available\".",
         why: "A virtual server without real servers answers nobody. It is right where a Service has no endpoints; with \
@@ -300,6 +318,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "VS08",
         name: "scheduler-and-persistence",
         severity: Severity::Warning,
+        when: When::Now,
         title: "Virtual servers have the scheduler and affinity asked for",
         symptom: "Connections of one client go to different pods in spite of sessionAffinity, or are spread otherwise \
                   than configured.",
@@ -317,6 +336,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "VS16",
         name: "source-ranges",
         severity: Severity::Warning,
+        when: When::Now,
         title: "The rules that guard load-balancer addresses are whole",
         symptom: "Source ranges of load balancers are not kept: clients that should not reach a Service do, or the other way \
                   round.",
@@ -336,6 +356,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "DV02",
         name: "missing-addresses",
         severity: Severity::Error,
+        when: When::Now,
         title: "Every Service address is on kube-ipvs0",
         symptom: "A timeout, or \"No route to host\", for one Service on this node, while its virtual server is there.",
         why: "IPVS sees only packets whose destination the kernel takes for local. An address that is not on kube-ipvs0 \
@@ -352,6 +373,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "DV03",
         name: "stale-addresses",
         severity: Severity::Warning,
+        when: When::Now,
         title: "kube-ipvs0 has no address that no Service has",
         symptom: "Something outside the cluster that has the address cannot be reached from this node.",
         why: "What is on kube-ipvs0 is local: packets for an address that moved elsewhere never leave the node. \
@@ -371,6 +393,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "DV08",
         name: "host-filter",
         severity: Severity::Warning,
+        when: When::Now,
         title: "Service addresses do not lead to the node's own sockets",
         symptom: "A daemon of the node that listens on all addresses (ssh, say) answers on every Service address.",
         why: "Service addresses are local in ipvs mode, so a socket on 0.0.0.0 takes connections to any port that is no \
@@ -390,6 +413,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "IS02",
         name: "set-types",
         severity: Severity::Error,
+        when: When::Now,
         title: "kube-proxy's IP sets are of the type that its rules need",
         symptom: "kube-proxy logs that it cannot sync a set, and the Services in it are not masqueraded or not reached.",
         why: "A set keeps the type it was made with. A release that wants another type cannot change it while rules use \
@@ -406,6 +430,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "IS03",
         name: "set-members",
         severity: Severity::Error,
+        when: When::Now,
         title: "kube-proxy's IP sets hold what they should, and nothing else",
         symptom: "A pod cannot reach itself over its Service, a NodePort is not masqueraded, or source ranges are not \
                   kept.",
@@ -426,6 +451,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "IS05",
         name: "sets-exist",
         severity: Severity::Error,
+        when: When::Now,
         title: "Every IP set that kube-proxy's rules use is there",
         symptom: "kube-proxy cannot write its rules: iptables-restore fails with \"Set … doesn't exist\".",
         why: "A rule can name a set only if the set is there. Rules and sets that were restored or deleted in the wrong \
@@ -448,6 +474,7 @@ pub(in crate::check) const NFT: &[Check] = &[
         id: "NF01",
         name: "nft-frame",
         severity: Severity::Error,
+        when: When::Now,
         title: "kube-proxy's table has its hooks and common chains",
         symptom: "No Service answers on this node, or masquerading or rejecting alone fails.",
         why: "In nftables mode everything is in one table for each family, with base chains at the hooks and a few chains \
@@ -465,6 +492,7 @@ pub(in crate::check) const NFT: &[Check] = &[
         id: "NF02",
         name: "nft-services",
         severity: Severity::Error,
+        when: When::Now,
         title: "The table leads to every Service port, and to none that is gone",
         symptom: "One Service does not answer on this node while it does on others.",
         why: "Maps lead from an address and port to the Service's chain: service-ips, service-nodeports and \
@@ -485,6 +513,7 @@ pub(in crate::check) const NFT: &[Check] = &[
         id: "NF03",
         name: "nft-endpoints",
         severity: Severity::Error,
+        when: When::Now,
         title: "The table's chains lead to the endpoints there are",
         symptom: "A part of the connections to a Service hangs or is refused.",
         why: "A Service's chain draws a number and goes to the chain of one endpoint. If that map does not name the \
@@ -504,6 +533,7 @@ pub(in crate::check) const NFT: &[Check] = &[
         id: "NF04",
         name: "nft-rejects",
         severity: Severity::Error,
+        when: When::Now,
         title: "The table rejects exactly the Service ports without endpoints",
         symptom: "Connections to a Service with endpoints are refused; or, without endpoints, they hang.",
         why: "The maps no-endpoint-services and no-endpoint-nodeports name what is rejected or dropped at once. An entry \

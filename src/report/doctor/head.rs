@@ -128,7 +128,7 @@ impl Head {
 
 /// Returns the modes that left something behind, as far as that can be told.
 fn leftovers(facts: &Facts<'_>) -> Vec<Mode> {
-    let Some(mode) = ask(|| facts.mode()) else {
+    let Some(mode) = ask(|| facts.current()) else {
         return Vec::new();
     };
     let others = Mode::ALL.into_iter().filter(|other| *other != mode);

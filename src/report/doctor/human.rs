@@ -31,9 +31,13 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
 
 fn answer(report: &DoctorReport) -> (Tone, String) {
     let summary = &report.summary;
+    let (error, warning) = match report.target {
+        Some(_) => ("blocker", "risk"),
+        None => ("error", "warning"),
+    };
     let counted = [
-        (summary.errors, "error"),
-        (summary.warnings, "warning"),
+        (summary.errors, error),
+        (summary.warnings, warning),
         (summary.infos, "note"),
     ];
     let parts: Vec<_> = counted
@@ -51,10 +55,13 @@ fn answer(report: &DoctorReport) -> (Tone, String) {
         0 => String::new(),
         count => format!("; {} could not tell", plural(count, "check")),
     };
-    let found = match (parts.is_empty(), summary.unknown) {
-        (false, _) => parts.join(", "),
-        (true, 0) => "nothing is wrong".to_owned(),
-        (true, _) => "nothing known to be wrong".to_owned(),
+    let found = match (parts.is_empty(), summary.unknown, report.target) {
+        (false, _, None) => parts.join(", "),
+        (false, _, Some(target)) => format!("{} for a move to {target}", parts.join(", ")),
+        (true, 0, None) => "nothing is wrong".to_owned(),
+        (true, _, None) => "nothing known to be wrong".to_owned(),
+        (true, 0, Some(target)) => format!("nothing speaks against a move to {target}"),
+        (true, _, Some(target)) => format!("nothing known that speaks against a move to {target}"),
     };
     let hidden = match summary.ignored {
         0 => String::new(),
@@ -302,6 +309,7 @@ fn tail(report: &DoctorReport, page: &mut Page) {
     let next = match (report.findings.first(), summary.unknown) {
         (Some(worst), _) => format!("kpx explain {}", worst.id),
         (None, 1..) => "kpx doctor --kubeconfig FILE, as root".to_owned(),
+        (None, 0) if report.target.is_some() => "kpx doctor".to_owned(),
         (None, 0) => "kpx show services".to_owned(),
     };
     page.line(&format!("next: {next}"));

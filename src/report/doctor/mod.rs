@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
+use crate::backend::Mode;
 use crate::check::{Check, Finding, Fix, Outcome, Proof, Severity};
 use crate::evidence::Time;
 use crate::render::{Page, Report};
@@ -26,6 +27,9 @@ pub struct DoctorReport {
     pub head: Head,
     /// When the node was looked at, where that is known.
     pub taken: Option<Time>,
+    /// The mode a move to which was asked about: then an error is what stops it, and a warning what to heed.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub target: Option<Mode>,
     /// One entry per check that ran, sorted by id.
     pub checks: Vec<CheckResult>,
     /// What is wrong, worst first.
@@ -225,6 +229,7 @@ impl DoctorReport {
         Self {
             head,
             taken,
+            target: None,
             checks: results,
             findings,
             ignored,
@@ -233,6 +238,13 @@ impl DoctorReport {
             ignore_file: ignore.map(|file| file.path.clone()),
             fail_on,
         }
+    }
+
+    /// Says that the checks were asked about a move to the mode `target`.
+    #[must_use]
+    pub fn before(mut self, target: Option<Mode>) -> Self {
+        self.target = target;
+        self
     }
 
     /// Iterates over the checks of which `status` came.

@@ -7,6 +7,7 @@ use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 use crate::node::NodeSnapshot;
 use crate::node::modules::Standing;
+use crate::node::wanted::{self, Wanted};
 use crate::render::Page;
 
 #[derive(Debug, Serialize)]
@@ -25,65 +26,6 @@ pub(super) struct Row {
     purpose: &'static str,
 }
 
-struct Module(&'static str, &'static [Mode], &'static str, &'static str);
-
-const ALL: &[Mode] = &Mode::ALL;
-const RULES: &[Mode] = &[Mode::Iptables, Mode::Ipvs];
-const IPTABLES: &[Mode] = &[Mode::Iptables];
-const IPVS: &[Mode] = &[Mode::Ipvs];
-const NFT: &[Mode] = &[Mode::Nftables];
-
-/// Stands for the scheduler's module.
-const SCHEDULER: &str = "ip_vs_";
-
-/// What is loaded, by the modes that use it, with where it matters and what for. Most load by themselves where loading is
-/// allowed.
-///
-/// Source: the matches, targets, expressions and links that kube-proxy's `pkg/proxy` asks for.
-#[rustfmt::skip]
-const MODULES: &[Module] = &[
-    Module("br_netfilter", ALL, "pods on a Linux bridge", "shows bridged packets to the rules"),
-    Module("dummy", IPVS, "", "kube-ipvs0, which holds Service addresses"),
-    Module("ip_set", IPVS, "", "IP sets"),
-    Module("ip_set_bitmap_port", IPVS, "", "sets of NodePorts"),
-    Module("ip_set_hash_ip", IPVS, "", "sets of addresses"),
-    Module("ip_set_hash_ipport", IPVS, "", "sets of addresses and ports"),
-    Module("ip_set_hash_ipportip", IPVS, "", "sets of endpoints that reach themselves"),
-    Module("ip_set_hash_ipportnet", IPVS, "", "sets of source ranges"),
-    Module("ip_vs", IPVS, "", "virtual servers"),
-    Module(SCHEDULER, IPVS, "", "the scheduler kube-proxy is configured for"),
-    Module("ip_vs_sh", IPVS, "before 1.27", "a scheduler that older releases insist on"),
-    Module("ip_vs_wrr", IPVS, "before 1.27", "a scheduler that older releases insist on"),
-    Module("ipt_REJECT", RULES, "IPv4", "refuses packets"),
-    Module("ip6t_REJECT", RULES, "IPv6", "refuses packets"),
-    Module("nf_conntrack", ALL, "", "tracks connections; every translation needs it"),
-    Module("nf_nat", ALL, "", "translates addresses"),
-    Module("nf_tables", NFT, "", "the nftables table"),
-    Module("nft_chain_nat", NFT, "", "chains that translate"),
-    Module("nft_ct", NFT, "", "asks for the state of a connection"),
-    Module("nft_fib", NFT, "", "asks whether an address is the node's"),
-    Module("nft_fib_ipv4", NFT, "IPv4", "asks whether an address is the node's"),
-    Module("nft_fib_ipv6", NFT, "IPv6", "asks whether an address is the node's"),
-    Module("nft_masq", NFT, "", "masquerades"),
-    Module("nft_nat", NFT, "", "translates to an endpoint"),
-    Module("nft_numgen", NFT, "", "chooses an endpoint by chance"),
-    Module("nft_reject", NFT, "", "refuses packets"),
-    Module("nft_reject_ipv4", NFT, "IPv4", "refuses packets"),
-    Module("nft_reject_ipv6", NFT, "IPv6", "refuses packets"),
-    Module("xt_MASQUERADE", RULES, "", "masquerades"),
-    Module("xt_addrtype", RULES, "", "asks whether an address is the node's"),
-    Module("xt_comment", RULES, "", "names the Services beside the rules"),
-    Module("xt_conntrack", RULES, "", "asks for the state of a connection"),
-    Module("xt_ipvs", IPVS, "source ranges", "asks for the virtual server of a packet"),
-    Module("xt_mark", RULES, "", "marks what is to be masqueraded"),
-    Module("xt_nat", IPTABLES, "", "translates to an endpoint"),
-    Module("xt_nfacct", IPTABLES, "1.32 and newer", "counts dropped packets"),
-    Module("xt_physdev", IPVS, "external IPs", "asks for the port of a bridge"),
-    Module("xt_recent", IPTABLES, "session affinity", "remembers clients"),
-    Module("xt_set", IPVS, "", "lets rules ask IP sets"),
-    Module("xt_statistic", IPTABLES, "", "chooses an endpoint by chance"),
-];
-
 pub(super) fn rows(
     node: &NodeSnapshot<'_>,
     asked: Asked<'_>,
@@ -95,31 +37,35 @@ pub(super) fn rows(
     };
     let current = relevant.current();
     let scheduler = match node.proxy_config() {
-        Ok(config) => format!("ip_vs_{}", config.scheduler()),
+        Ok(config) => config.scheduler().to_owned(),
         Err(gap) => {
             if current.is_none_or(|mode| mode == Mode::Ipvs) {
                 gaps.add(gap);
             }
-            "ip_vs_rr".to_owned()
+            "rr".to_owned()
         }
     };
     let version = node.proxy_version(None).ok().map(|of| of.version);
     let newer = version.is_some_and(|version| version.at_least(1, 27));
-    let wanted = MODULES
+    let wanted = wanted::MODULES
         .iter()
-        .filter(|of| !(newer && of.2 == "before 1.27"));
-    let rows = wanted.filter_map(|&Module(name, modes, only, purpose)| {
-        let module = if name == SCHEDULER {
-            scheduler.as_str()
-        } else {
-            name
-        };
-        if !asked.wants(None, &[module]) {
+        .filter(|of| !(newer && of.only == "before 1.27"));
+    let rows = wanted.filter_map(|of| {
+        let &Wanted {
+            modes,
+            only,
+            purpose,
+            ..
+        } = of;
+        let module = of.name(&scheduler);
+        if !asked.wants(None, &[&module]) {
             return None;
         }
-        let standing = modules.standing(module);
+        let standing = modules.standing(&module);
+        let persisted = modules.persisted.as_ref();
         Some(Row {
-            module: module.to_owned(),
+            at_boot: persisted.map(|all| all.contains_key(module.as_ref())),
+            module: module.into_owned(),
             standing: match standing {
                 Standing::Loaded => "loaded",
                 Standing::BuiltIn => "built-in",
@@ -129,10 +75,6 @@ pub(super) fn rows(
                 Standing::Unknown if modules.loaded.is_some() => "not-loaded",
                 Standing::Unknown => "unknown",
             },
-            at_boot: modules
-                .persisted
-                .as_ref()
-                .map(|all| all.contains_key(module)),
             modes: modes.to_vec(),
             in_force: current.is_none_or(|current| modes.contains(&current)),
             only,
