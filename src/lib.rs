@@ -11,6 +11,8 @@
 //! `host` and `render` are the edges and do not know each other. Everything between them is pure: no clock, no
 //! environment, no sockets, no async.
 
+pub mod action;
+pub mod apply;
 pub mod backend;
 pub mod check;
 pub mod cli;
@@ -23,6 +25,7 @@ pub mod host;
 pub mod net;
 pub mod node;
 pub mod owner;
+pub mod plan;
 pub mod redact;
 pub mod render;
 pub mod report;

@@ -9,8 +9,8 @@ use crate::support::root;
 /// Each module with what it may use from this crate. Further down may use further up.
 const MAY_USE: &[(&str, &str)] = &[
     ("net", ""),
-    ("action", "net"),
     ("evidence", "net"),
+    ("action", "evidence net"),
     ("cluster", "evidence net"),
     ("desired", "cluster evidence net"),
     ("backend", "action cluster desired evidence net"),

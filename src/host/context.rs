@@ -18,6 +18,7 @@ use super::Options;
 use super::cluster::Cluster;
 use super::iptables::Stores;
 use super::proxy::Proxy;
+use crate::apply::StepError;
 use crate::evidence::{Gap, Item, Privilege};
 
 /// What readers share during one collection.
@@ -205,28 +206,61 @@ impl Context {
         )
     }
 
-    /// Puts the current thread into the network namespace.
+    /// Runs `work`, which changes something, on a thread of its own inside the network namespace, however long it takes.
+    pub(super) async fn change<T, W>(self: &Arc<Self>, work: W) -> Result<T, StepError>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(Arc<Self>) -> Result<T, StepError> + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let context = Arc::clone(self);
+        let run = move || {
+            let entered = context.join().map_err(|(kind, why)| match kind {
+                ErrorKind::PermissionDenied => StepError::Denied(why),
+                _ => StepError::Refused(why),
+            });
+            let done = entered.and_then(|()| {
+                let runtime = runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime
+                    .map_err(|e| StepError::Refused(format!("cannot start a writer: {e}")))?;
+                runtime.block_on(work(context))
+            });
+            // Whoever asked may have gone; then nobody wants the answer.
+            sender.send(done).ok();
+        };
+        let started = thread::Builder::new().name("change".to_owned()).spawn(run);
+        started.map_err(|e| StepError::Refused(format!("cannot start a writer: {e}")))?;
+        receiver
+            .await
+            .unwrap_or_else(|_| Err(StepError::Refused("the writer stopped early".to_owned())))
+    }
+
+    /// Puts the current thread into the network namespace, to read `item`.
     fn enter(&self, item: Item) -> Result<(), Gap> {
+        self.join().map_err(|(kind, why)| match kind {
+            ErrorKind::PermissionDenied => Gap::Denied(item, why),
+            _ => Gap::Failed(item, why),
+        })
+    }
+
+    /// Puts the current thread into the network namespace.
+    fn join(&self) -> Result<(), (ErrorKind, String)> {
         let netns = match &self.netns {
             None => return Ok(()),
-            Some(Ok(netns)) => netns,
-            Some(Err((ErrorKind::PermissionDenied, why))) => {
-                return Err(Gap::Denied(item, why.clone()));
-            }
-            Some(Err((_, why))) => return Err(Gap::Failed(item, why.clone())),
+            Some(netns) => netns.as_ref().map_err(Clone::clone)?,
         };
+        let name = &netns.name;
         setns(&netns.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
-            Errno::EPERM => Gap::Denied(
-                item,
-                format!(
-                    "entering network namespace {} takes CAP_SYS_ADMIN (root, usually)",
-                    netns.name
-                ),
-            ),
-            _ => Gap::Failed(
-                item,
-                format!("cannot enter network namespace {}: {errno}", netns.name),
-            ),
+            Errno::EPERM => {
+                let what = format!(
+                    "entering network namespace {name} takes CAP_SYS_ADMIN (root, usually)"
+                );
+                (ErrorKind::PermissionDenied, what)
+            }
+            _ => {
+                let what = format!("cannot enter network namespace {name}: {errno}");
+                (ErrorKind::Other, what)
+            }
         })
     }
 }

@@ -1,31 +1,41 @@
 //! Other programs, run for what they print.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
+use futures_util::future::join;
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::chroot;
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use super::context::{Context, denied, gap};
 use super::rooted;
+use crate::apply::StepError;
 use crate::evidence::{Gap, Item};
 
 /// Each program with the package that brings it, by the names Debian and Fedora use.
 const PACKAGES: &[(&str, &str)] = &[
     ("conntrack", "conntrack or conntrack-tools"),
     ("ip6tables", "iptables"),
+    ("ip6tables-legacy-restore", "iptables or iptables-legacy"),
     ("ip6tables-legacy-save", "iptables or iptables-legacy"),
+    ("ip6tables-nft-restore", "iptables or iptables-nft"),
     ("ip6tables-nft-save", "iptables or iptables-nft"),
+    ("ip6tables-restore", "iptables"),
     ("ip6tables-save", "iptables"),
     ("ipset", "ipset"),
     ("iptables", "iptables"),
+    ("iptables-legacy-restore", "iptables or iptables-legacy"),
     ("iptables-legacy-save", "iptables or iptables-legacy"),
+    ("iptables-nft-restore", "iptables or iptables-nft"),
     ("iptables-nft-save", "iptables or iptables-nft"),
+    ("iptables-restore", "iptables"),
     ("iptables-save", "iptables"),
     ("nft", "nftables"),
 ];
@@ -57,19 +67,89 @@ pub(super) async fn run_with(
     args: Vec<String>,
 ) -> Result<String, Gap> {
     let found = find(context, program).ok_or_else(|| {
-        let package = PACKAGES.iter().find(|(name, _)| *name == program);
-        let advice = package.map_or(String::new(), |(_, p)| format!("; install the package {p}"));
+        let advice = advice(program);
         Gap::Absent(item, format!("there is no program `{program}`{advice}"))
     })?;
     let line = [&[program.to_owned()], args.as_slice()].concat().join(" ");
     let what = format!("`{line}`");
     let work = async move |_: Arc<Context>| {
         if let Some(root) = &found.root {
-            enter_root(item, root)?;
+            enter_root(root).map_err(|errno| {
+                let what = format!("cannot enter the root {}: {errno}", root.display());
+                match errno {
+                    Errno::EPERM => denied(item, &what),
+                    _ => Gap::Failed(item, what),
+                }
+            })?;
         }
         output(item, &line, &found.path, &args).await
     };
     context.inside_as(item, &what, work).await
+}
+
+/// Runs `program` inside the network namespace with `input`, to change something. It ends when the program does.
+pub(super) async fn feed(
+    context: &Arc<Context>,
+    program: &'static str,
+    args: Vec<String>,
+    input: String,
+) -> Result<(), StepError> {
+    let found = find(context, program).ok_or_else(|| {
+        StepError::Absent(format!(
+            "there is no program `{program}`{}",
+            advice(program)
+        ))
+    })?;
+    let line = [&[program.to_owned()], args.as_slice()].concat().join(" ");
+    let work = async move |_: Arc<Context>| {
+        let refused = |e: io::Error| StepError::Refused(format!("`{line}`: {e}"));
+        if let Some(root) = &found.root {
+            enter_root(root).map_err(|errno| refused(errno.into()))?;
+        }
+        let mut child = Command::new(&found.path)
+            .args(&args)
+            .env("LC_ALL", "C")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(refused)?;
+        let stdin = child.stdin.take();
+        let feeding = async {
+            if let Some(mut stdin) = stdin {
+                // A program that gives up early says why on standard error.
+                stdin.write_all(input.as_bytes()).await.ok();
+            }
+        };
+        let ((), output) = join(feeding, child.wait_with_output()).await;
+        let output = output.map_err(refused)?;
+        let said = said(&output.stderr);
+        if output.status.success() {
+            return Ok(());
+        }
+        let what = match said.as_str() {
+            "" => format!("`{line}` failed ({})", output.status),
+            said => format!("`{line}` failed: {said}"),
+        };
+        Err(if is_refusal(&said) {
+            StepError::Denied(what)
+        } else {
+            StepError::Refused(what)
+        })
+    };
+    context.change(work).await
+}
+
+/// Returns which package to install for `program`, as the end of a sentence.
+fn advice(program: &str) -> String {
+    let package = PACKAGES.iter().find(|(name, _)| *name == program);
+    package.map_or(String::new(), |(_, p)| format!("; install the package {p}"))
+}
+
+/// Returns what a program complained of, in one line.
+fn said(stderr: &[u8]) -> String {
+    let said = String::from_utf8_lossy(stderr);
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Finds `program`: below the host's root first, since those tools fit its kernel, then among kpx's own.
@@ -97,17 +177,10 @@ fn find(context: &Context, program: &str) -> Option<Program> {
 }
 
 /// Makes `root` this thread's root, and leaves the other threads theirs.
-fn enter_root(item: Item, root: &Path) -> Result<(), Gap> {
-    let entered = unshare(CloneFlags::CLONE_FS)
-        .and_then(|()| chroot(root))
-        .and_then(|()| nix::unistd::chdir("/"));
-    entered.map_err(|errno| {
-        let what = format!("cannot enter the root {}: {errno}", root.display());
-        match errno {
-            nix::errno::Errno::EPERM => denied(item, &what),
-            _ => Gap::Failed(item, what),
-        }
-    })
+fn enter_root(root: &Path) -> nix::Result<()> {
+    unshare(CloneFlags::CLONE_FS)?;
+    chroot(root)?;
+    nix::unistd::chdir("/")
 }
 
 /// Runs the program at `path` to its end; errors call it `line`. It is killed when the future is dropped.
@@ -125,8 +198,7 @@ async fn output(item: Item, line: &str, path: &Path, args: &[String]) -> Result<
             }
             _ => gap(item, format!("the output of `{line}`"), &e),
         })?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = said(&output.stderr);
     if !output.status.success() {
         let what = match said.as_str() {
             "" => format!("`{line}` failed ({})", output.status),

@@ -25,6 +25,7 @@ mod sockets;
 mod sysctl;
 
 mod chain;
+mod change;
 pub mod clock;
 
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ use futures_util::future::join_all;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 pub use chain::ChainReader;
+pub use change::{Live, Locked};
 pub use cluster::Environment;
 use context::Context;
 pub use context::NoNamespace;

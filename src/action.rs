@@ -1,0 +1,281 @@
+//! One change to a node, as data. [`fmt::Display`] is what one would type.
+//!
+//! An action is the largest piece that its tool does at once: all rules of a table, all members of all sets, all virtual
+//! servers. It is idempotent where its tool lets it be, so that a change that was cut short can be made again.
+
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Serialize, Serializer};
+
+use crate::evidence::ipvs::{Destination, Service};
+use crate::net::{Family, Proto};
+
+/// One change to a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Action {
+    /// Rules, by one `iptables-restore --noflush`.
+    Iptables {
+        /// The back end to write to.
+        backend: Backend,
+        /// The family.
+        family: Family,
+        /// What it reads: one table, whole chains and single rules of others.
+        input: String,
+    },
+    /// One transaction of `nft -f`.
+    Nft {
+        /// What it reads.
+        input: String,
+    },
+    /// `ipset restore`.
+    Ipset {
+        /// What it reads.
+        input: String,
+    },
+    /// Virtual and real servers, by generic netlink.
+    Ipvs {
+        /// The commands, in order.
+        commands: Vec<IpvsCommand>,
+    },
+    /// Links and addresses, by route netlink.
+    Link {
+        /// The commands, in order.
+        commands: Vec<LinkCommand>,
+    },
+    /// A kernel setting of the network namespace.
+    Sysctl {
+        /// The dotted name.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// Deletes tracked connections.
+    Conntrack {
+        /// Which, exactly.
+        flows: Vec<Flow>,
+    },
+    /// Loads a kernel module with what it depends on.
+    LoadModule {
+        /// The name.
+        name: String,
+    },
+    /// Unloads a kernel module that nothing uses.
+    UnloadModule {
+        /// The name.
+        name: String,
+    },
+    /// Writes a file in one piece, and its folder where that is missing.
+    WriteFile {
+        /// Where, below the host's root.
+        path: PathBuf,
+        /// What.
+        text: String,
+    },
+    /// Removes a file.
+    RemoveFile {
+        /// Which, below the host's root.
+        path: PathBuf,
+    },
+}
+
+/// A back end of iptables.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Backend {
+    /// The one that the plain names of the programs stand for.
+    Plain,
+    /// `iptables-legacy`.
+    Legacy,
+    /// `iptables-nft`.
+    Nft,
+}
+
+impl Backend {
+    /// Returns the program that restores rules of `family`.
+    pub const fn restore(self, family: Family) -> &'static str {
+        match (self, family) {
+            (Self::Plain, Family::V4) => "iptables-restore",
+            (Self::Plain, Family::V6) => "ip6tables-restore",
+            (Self::Legacy, Family::V4) => "iptables-legacy-restore",
+            (Self::Legacy, Family::V6) => "ip6tables-legacy-restore",
+            (Self::Nft, Family::V4) => "iptables-nft-restore",
+            (Self::Nft, Family::V6) => "ip6tables-nft-restore",
+        }
+    }
+}
+
+/// One command to IPVS.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct IpvsCommand {
+    /// What to do.
+    pub verb: IpvsVerb,
+    /// The virtual server: its key, and what `verb` needs of the rest. Its destinations are not looked at.
+    pub server: Service,
+    /// The real server, where `verb` is about one.
+    pub real: Option<Destination>,
+    /// The same as arguments of `ipvsadm`.
+    pub line: String,
+}
+
+/// What is done to a virtual or real server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum IpvsVerb {
+    /// `ipvsadm -A`
+    AddServer,
+    /// `ipvsadm -E`
+    EditServer,
+    /// `ipvsadm -D`
+    DeleteServer,
+    /// `ipvsadm -a`
+    AddReal,
+    /// `ipvsadm -e`
+    EditReal,
+    /// `ipvsadm -d`
+    DeleteReal,
+}
+
+/// One command about a link or an address.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum LinkCommand {
+    /// Adds a dummy link without ARP, which stays down.
+    AddDummy {
+        /// The name.
+        name: String,
+    },
+    /// Deletes a link, with its addresses.
+    Delete {
+        /// The name.
+        name: String,
+    },
+    /// Adds a host address (/32, /128) to a link.
+    AddAddress {
+        /// The link.
+        link: String,
+        /// The address.
+        addr: IpAddr,
+    },
+    /// Deletes a host address from a link.
+    DeleteAddress {
+        /// The link.
+        link: String,
+        /// The address.
+        addr: IpAddr,
+    },
+}
+
+/// A tracked connection, by the way its first packet went.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Flow {
+    /// The protocol.
+    pub proto: Proto,
+    /// Where it came from.
+    pub source: SocketAddr,
+    /// Where it went to, before any translation.
+    pub destination: SocketAddr,
+}
+
+impl Action {
+    /// Returns whether it is done wholly or not at all.
+    pub const fn is_atomic(&self) -> bool {
+        match self {
+            Self::Iptables { .. }
+            | Self::Nft { .. }
+            | Self::Sysctl { .. }
+            | Self::WriteFile { .. }
+            | Self::RemoveFile { .. } => true,
+            Self::Ipset { .. }
+            | Self::Ipvs { .. }
+            | Self::Link { .. }
+            | Self::Conntrack { .. }
+            | Self::LoadModule { .. }
+            | Self::UnloadModule { .. } => false,
+        }
+    }
+}
+
+/// Quotes the text of a here-document under a command.
+fn fed(f: &mut Formatter<'_>, command: &str, input: &str) -> fmt::Result {
+    writeln!(f, "{command} <<'EOF'")?;
+    f.write_str(input)?;
+    if !input.ends_with('\n') {
+        writeln!(f)?;
+    }
+    f.write_str("EOF")
+}
+
+/// Writes `parts` with a line break between them.
+fn lines<T: Display>(f: &mut Formatter<'_>, parts: &[T]) -> fmt::Result {
+    for (at, part) in parts.iter().enumerate() {
+        let end = if at == 0 { "" } else { "\n" };
+        write!(f, "{end}{part}")?;
+    }
+    Ok(())
+}
+
+impl Display for Action {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iptables {
+                backend,
+                family,
+                input,
+            } => {
+                let program = backend.restore(*family);
+                fed(f, &format!("{program} --noflush"), input)
+            }
+            Self::Nft { input } => fed(f, "nft -f -", input),
+            Self::Ipset { input } => fed(f, "ipset restore", input),
+            Self::Ipvs { commands } => lines(f, commands),
+            Self::Link { commands } => lines(f, commands),
+            Self::Sysctl { key, value } => write!(f, "sysctl -w {key}={value}"),
+            Self::Conntrack { flows } => lines(f, flows),
+            Self::LoadModule { name } => write!(f, "modprobe {name}"),
+            Self::UnloadModule { name } => write!(f, "modprobe -r {name}"),
+            Self::WriteFile { path, text } => fed(f, &format!("cat > {}", path.display()), text),
+            Self::RemoveFile { path } => write!(f, "rm {}", path.display()),
+        }
+    }
+}
+
+impl Serialize for Action {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Display for IpvsCommand {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "ipvsadm {}", self.line)
+    }
+}
+
+impl Display for LinkCommand {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let prefix = |addr: &IpAddr| Family::of(*addr).bits();
+        match self {
+            Self::AddDummy { name } => write!(f, "ip link add {name} type dummy arp off"),
+            Self::Delete { name } => write!(f, "ip link delete {name}"),
+            Self::AddAddress { link, addr } => {
+                write!(f, "ip addr add {addr}/{} dev {link}", prefix(addr))
+            }
+            Self::DeleteAddress { link, addr } => {
+                write!(f, "ip addr delete {addr}/{} dev {link}", prefix(addr))
+            }
+        }
+    }
+}
+
+impl Display for Flow {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "conntrack -D -p {} -s {} -d {} --sport {} --dport {}",
+            self.proto,
+            self.source.ip(),
+            self.destination.ip(),
+            self.source.port(),
+            self.destination.port()
+        )
+    }
+}

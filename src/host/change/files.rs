@@ -1,0 +1,62 @@
+//! Files: kernel settings, and what kpx leaves for the next boot.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::super::context::Context;
+use crate::apply::StepError;
+
+/// Writes `value` to the setting `key` of the network namespace.
+pub(super) async fn sysctl(
+    context: &Arc<Context>,
+    key: &str,
+    value: &str,
+) -> Result<(), StepError> {
+    let path = PathBuf::from("proc/sys").join(key.replace('.', "/"));
+    let value = format!("{value}\n");
+    context
+        .change(async move |context| {
+            let path = context.path(&path);
+            fs::write(&path, value).map_err(|e| failed("write", &path, &e))
+        })
+        .await
+}
+
+/// Writes `text` to `path` below the host's root, in one piece: readers see the old file or the new.
+pub(super) async fn write(
+    context: &Arc<Context>,
+    path: &Path,
+    text: &str,
+) -> Result<(), StepError> {
+    let path = context.path(path.strip_prefix("/").unwrap_or(path));
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let written = || -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        fs::File::open(folder)?.sync_all()
+    };
+    written().map_err(|e| failed("write", &path, &e))
+}
+
+/// Removes `path` below the host's root.
+pub(super) async fn remove(context: &Arc<Context>, path: &Path) -> Result<(), StepError> {
+    let path = context.path(path.strip_prefix("/").unwrap_or(path));
+    match fs::remove_file(&path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(failed("remove", &path, &e)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(what: &str, path: &Path, e: &io::Error) -> StepError {
+    let text = format!("cannot {what} {}: {e}", path.display());
+    match e.kind() {
+        ErrorKind::PermissionDenied => StepError::Denied(text),
+        ErrorKind::NotFound => StepError::Absent(text),
+        _ => StepError::Refused(text),
+    }
+}
