@@ -224,6 +224,14 @@ pub enum Command {
     #[command(after_help = RENDER_EXAMPLES, after_long_help = RENDER_EXAMPLES)]
     Render(RenderArgs),
 
+    /// Plan what removes the differences that `kpx diff` shows, and with --apply do it
+    ///
+    /// Prints the steps as the commands one would type, each with its undo. With --apply it shows them, asks (or is told
+    /// --yes), looks at the node once more, and carries them out; when a step fails, those before it are taken back. On
+    /// a node that has nothing of the mode yet, it programs all of it. What kube-proxy does not own stays as it is.
+    #[command(after_help = RECONCILE_EXAMPLES, after_long_help = RECONCILE_EXAMPLES)]
+    Reconcile(ReconcileArgs),
+
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -324,6 +332,81 @@ pub struct DiffArgs {
     /// Compare with this mode (default: the one kube-proxy is configured for)
     #[arg(long, value_enum, env = "KPX_MODE")]
     pub mode: Option<ModeArg>,
+}
+
+const RECONCILE_EXAMPLES: &str = "\
+Examples:
+  kpx reconcile                          what would be changed
+  kpx reconcile --apply                  change it, after a look at the plan
+  kpx reconcile --only iptables --apply --yes
+  kpx reconcile --mode ipvs              what another mode would need";
+
+/// Arguments of `kpx reconcile`.
+#[derive(Args, Debug)]
+pub struct ReconcileArgs {
+    /// Bring the node to this mode (default: the one kube-proxy is configured for)
+    #[arg(long, value_enum, env = "KPX_MODE")]
+    pub mode: Option<ModeArg>,
+
+    /// Change only these layers, separated by commas (default: all)
+    #[arg(long, value_enum, value_name = "LAYERS", value_delimiter = ',', env = "KPX_LAYERS",
+        default_values_t = LayerArg::ALL)]
+    pub only: Vec<LayerArg>,
+
+    /// Go on although another service proxy owns the node
+    #[arg(long, env = "KPX_FORCE")]
+    pub force: bool,
+
+    /// Whether to change anything.
+    #[command(flatten)]
+    pub change: ApplyArgs,
+}
+
+/// Arguments of every command that can change a node.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ApplyArgs {
+    /// Carry the plan out, instead of printing it alone
+    #[arg(long, env = "KPX_APPLY")]
+    pub apply: bool,
+
+    /// Agree to the plan beforehand
+    #[arg(long, short, env = "KPX_YES")]
+    pub yes: bool,
+}
+
+/// A part of the kernel's state.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum LayerArg {
+    /// Chains and rules
+    Iptables,
+    /// IP sets
+    Ipset,
+    /// Virtual and real servers
+    Ipvs,
+    /// kube-ipvs0 and its addresses
+    Link,
+    /// The nftables table
+    Nftables,
+    /// Kernel settings
+    Sysctl,
+}
+
+impl LayerArg {
+    const ALL: [Self; 6] = [
+        Self::Iptables,
+        Self::Ipset,
+        Self::Ipvs,
+        Self::Link,
+        Self::Nftables,
+        Self::Sysctl,
+    ];
+}
+
+impl std::fmt::Display for LayerArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", PossibleValue::get_name))
+    }
 }
 
 const RENDER_EXAMPLES: &str = "\

@@ -34,7 +34,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("render", ""),
     (
         "report",
-        "action backend check cluster desired diff evidence net node owner plan render trace",
+        "action apply backend check cluster desired diff evidence net node owner plan render trace",
     ),
     ("host", "action apply cluster evidence net"),
     ("cli", "net"),
@@ -105,6 +105,22 @@ fn only_the_edges_are_async() {
         let text = code(&path);
         let used = text.contains("async ") || text.contains(".await");
         assert!(edge || !used, "{}: {module} is pure", path.display());
+    }
+}
+
+#[test]
+fn only_commands_that_change_a_node_can() {
+    let may = ["change", "cleanup", "migrate", "preflight", "reconcile"];
+    for (path, module) in sources() {
+        let text = code(&path);
+        let changes = text.contains("Live") || text.contains("carry_out");
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap();
+        let allowed = match module.as_str() {
+            "host" => true,
+            "cmd" => may.contains(&stem),
+            _ => false,
+        };
+        assert!(!changes || allowed, "{}: only looks", path.display());
     }
 }
 

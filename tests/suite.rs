@@ -13,6 +13,7 @@ mod owner;
 mod parse;
 mod random;
 mod readme;
+mod reconcile;
 mod registry;
 mod render;
 mod repository;

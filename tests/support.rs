@@ -33,6 +33,8 @@ pub(crate) async fn kpx(args: &[&str]) -> Ran {
         &mut kpx::Io {
             out: &mut out,
             err: &mut err,
+            input: &mut std::io::empty(),
+            interactive: false,
             width: 80,
             terminal: false,
             color: false,

@@ -1,5 +1,6 @@
 //! One file per subcommand: gather, think, report.
 
+mod change;
 mod diff;
 mod doctor;
 mod examine;
@@ -8,6 +9,7 @@ mod failure;
 mod man;
 mod output;
 mod probe;
+mod reconcile;
 mod render;
 mod show;
 mod snapshot;
@@ -15,7 +17,7 @@ mod terminal;
 mod trace;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,13 +40,17 @@ use terminal::Terminal;
 /// The streams and terminal facts a command may use.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "four facts that have nothing to do with each other"
+    reason = "facts that have nothing to do with each other"
 )]
 pub struct Io<'a> {
     /// Results go here, and nothing else.
     pub out: &'a mut dyn Write,
     /// Errors, hints and progress go here.
     pub err: &'a mut dyn Write,
+    /// Answers come from here.
+    pub input: &'a mut dyn BufRead,
+    /// Whether somebody sits at `input`.
+    pub interactive: bool,
     /// Columns available for tables.
     pub width: u16,
     /// Whether `out` is a terminal.
@@ -61,9 +67,12 @@ pub struct Io<'a> {
 pub async fn main() -> ExitCode {
     let terminal = Terminal::detect();
     let (mut out, mut err) = (io::stdout(), io::stderr());
+    let mut input = io::stdin().lock();
     let mut io = Io {
         out: &mut out,
         err: &mut err,
+        input: &mut input,
+        interactive: terminal.input && terminal.err,
         width: terminal.width,
         terminal: terminal.out,
         color: terminal.color,
@@ -133,6 +142,10 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
             finish(global, io, &report)
         }
         Command::Diff(args) => finish(global, io, &diff::run(global, io, args).await?),
+        Command::Reconcile(args) => {
+            let report = reconcile::run(global, io, args).await?;
+            finish(global, io, &report)
+        }
         Command::Snapshot(args) if args.script => snapshot::script(global, io),
         Command::Snapshot(args) => {
             let report = snapshot::run(global, io, args).await?;

@@ -1,6 +1,6 @@
 //! What the environment says about the terminal: read once, here, and carried as values from then on.
 
-use std::io::{IsTerminal as _, stderr, stdout};
+use std::io::{IsTerminal as _, stderr, stdin, stdout};
 
 use crate::render;
 
@@ -13,13 +13,14 @@ const NARROWEST: u16 = 40;
 /// How the terminal looks, before the command line has its say.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "four facts that have nothing to do with each other"
+    reason = "facts that have nothing to do with each other"
 )]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terminal {
     pub(super) width: u16,
     pub(super) color: bool,
     pub(super) ascii: bool,
+    pub(super) input: bool,
     pub(super) out: bool,
     pub(super) err: bool,
 }
@@ -44,6 +45,7 @@ impl Terminal {
             ),
             color: color(out, variable),
             ascii: ascii(variable),
+            input: stdin().is_terminal(),
             out,
             err,
         }

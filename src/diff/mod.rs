@@ -24,6 +24,7 @@ use crate::node::mode::Leftover;
 use crate::node::{NodeSnapshot, Store};
 
 use owners::Owners;
+pub use rules::{jumps, same};
 
 /// What was found.
 #[derive(Clone, Debug, Default)]

@@ -178,23 +178,11 @@ impl<S: Scope> At<'_, S> {
 
     /// A built-in chain: the jumps must be there, in any order; what else is there is not kube-proxy's.
     fn jumps(&mut self, have: &[Rule<'_>], want: &[Rule<'_>]) {
-        let edits: Vec<_> = want
-            .iter()
-            .enumerate()
-            .filter(|(_, rule)| !have.iter().any(|there| same(there, rule)))
-            .map(|(want_at, rule)| {
-                let other = have.iter().position(|there| {
-                    there.target == rule.target
-                        && !want.iter().any(|wanted| same(there, wanted))
-                        && !is_other_modes(there, rule)
-                });
-                match other {
-                    Some(have_at) => Edit::Differs(have_at, want_at),
-                    None => Edit::Missing(want_at),
-                }
-            })
-            .collect();
-        for edit in edits {
+        for (want_at, other) in jumps(have, want) {
+            let edit = match other {
+                Some(have_at) => Edit::Differs(have_at, want_at),
+                None => Edit::Missing(want_at),
+            };
             self.edit(edit, have, want);
         }
     }
@@ -254,6 +242,24 @@ impl<S: Scope> At<'_, S> {
     }
 }
 
+/// Returns where in `want` the jumps stand that `have`, the rules of a built-in chain, does not have, each with where in
+/// `have` one stands that is wrong in its place.
+pub fn jumps(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<(usize, Option<usize>)> {
+    let missing = want
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| !have.iter().any(|there| same(there, rule)));
+    let found = missing.map(|(want_at, rule)| {
+        let other = have.iter().position(|there| {
+            there.target == rule.target
+                && !want.iter().any(|wanted| same(there, wanted))
+                && !is_other_modes(there, rule)
+        });
+        (want_at, other)
+    });
+    found.collect()
+}
+
 /// Finds rules that stand where they do harm in a chain whose Services may stand in any order: the rules that lead to
 /// NodePorts must come last.
 fn misplaced(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<Edit> {
@@ -292,7 +298,7 @@ fn text(rule: &Rule<'_>) -> String {
 }
 
 /// Returns whether both rules do the same; the order of matches says nothing.
-fn same(a: &Rule<'_>, b: &Rule<'_>) -> bool {
+pub fn same(a: &Rule<'_>, b: &Rule<'_>) -> bool {
     if a.target != b.target || a.matches.len() != b.matches.len() {
         return false;
     }

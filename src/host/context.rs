@@ -250,14 +250,13 @@ impl Context {
             Some(netns) => netns.as_ref().map_err(Clone::clone)?,
         };
         let name = &netns.name;
-        setns(&netns.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
-            Errno::EPERM => {
+        setns(&netns.file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
+            if errno == Errno::EPERM {
                 let what = format!(
                     "entering network namespace {name} takes CAP_SYS_ADMIN (root, usually)"
                 );
                 (ErrorKind::PermissionDenied, what)
-            }
-            _ => {
+            } else {
                 let what = format!("cannot enter network namespace {name}: {errno}");
                 (ErrorKind::Other, what)
             }

@@ -3,12 +3,17 @@
 //! A plan is made from what was read, shown, and made again from what is there just before it runs: its
 //! [`Fingerprint`] covers every step and its undo, so what the plan found and what it wants.
 
+mod proxies;
+mod repair;
+
 use std::fmt::{self, Display, Formatter};
 
 use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
+pub use proxies::{OtherProxy, refuse_other, running};
+pub use repair::repair;
 
 /// What to do, in order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -3,6 +3,7 @@
 pub mod diff;
 pub mod doctor;
 pub mod explain;
+pub mod plan;
 pub mod program;
 pub mod show;
 pub mod snapshot;

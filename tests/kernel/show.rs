@@ -34,6 +34,8 @@ async fn kpx(args: &[&str]) -> (String, u8) {
     let mut io = kpx::Io {
         out: &mut out,
         err: &mut err,
+        input: &mut std::io::empty(),
+        interactive: false,
         width: 80,
         terminal: false,
         color: false,

@@ -23,7 +23,12 @@ pub fn rule(rule: &Rule) -> String {
 /// Returns `table` as `nft -f` reads it, in the place of what a table of that name held.
 pub fn table(table: &Table) -> String {
     let name = format!("{} {}", table.family, table.name);
-    let mut text = format!("add table {name}\ndelete table {name}\ntable {name} {{\n");
+    format!("add table {name}\ndelete table {name}\n{}", block(table))
+}
+
+/// Returns `table` as `nft -f` reads it, beside what a table of that name holds.
+pub fn block(table: &Table) -> String {
+    let mut text = format!("table {} {} {{\n", table.family, table.name);
     let mut add = |line: String| {
         text.push_str(&line);
         text.push('\n');
@@ -71,7 +76,8 @@ fn set(set: &Set) -> Vec<String> {
     lines
 }
 
-fn element(element: &Element) -> String {
+/// Returns `element` as `add element` takes it.
+pub fn element(element: &Element) -> String {
     let mut text = expr(&element.key);
     if let Some(seconds) = element.timeout {
         write!(text, " timeout {seconds}s").expect("writing to a String does not fail");

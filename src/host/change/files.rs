@@ -25,11 +25,7 @@ pub(super) async fn sysctl(
 }
 
 /// Writes `text` to `path` below the host's root, in one piece: readers see the old file or the new.
-pub(super) async fn write(
-    context: &Arc<Context>,
-    path: &Path,
-    text: &str,
-) -> Result<(), StepError> {
+pub(super) fn write(context: &Context, path: &Path, text: &str) -> Result<(), StepError> {
     let path = context.path(path.strip_prefix("/").unwrap_or(path));
     let folder = path.parent().unwrap_or(Path::new("/"));
     let written = || -> io::Result<()> {
@@ -44,7 +40,7 @@ pub(super) async fn write(
 }
 
 /// Removes `path` below the host's root.
-pub(super) async fn remove(context: &Arc<Context>, path: &Path) -> Result<(), StepError> {
+pub(super) fn remove(context: &Context, path: &Path) -> Result<(), StepError> {
     let path = context.path(path.strip_prefix("/").unwrap_or(path));
     match fs::remove_file(&path) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(failed("remove", &path, &e)),

@@ -72,8 +72,8 @@ impl Apply for Live {
             Action::Nft { input } => tools::run(context, "nft", &["-f", "-"], input).await,
             Action::Ipset { input } => tools::run(context, "ipset", &["restore"], input).await,
             Action::Sysctl { key, value } => files::sysctl(context, key, value).await,
-            Action::WriteFile { path, text } => files::write(context, path, text).await,
-            Action::RemoveFile { path } => files::remove(context, path).await,
+            Action::WriteFile { path, text } => files::write(context, path, text),
+            Action::RemoveFile { path } => files::remove(context, path),
             Action::Ipvs { .. }
             | Action::Link { .. }
             | Action::Conntrack { .. }

@@ -1,0 +1,86 @@
+//! From a plan to a changed node: show it, ask, look again, carry it out.
+
+use super::failure::{Failure, Hint as _};
+use super::{Io, options, output};
+use crate::apply::{self, Event};
+use crate::cli::{ApplyArgs, Global};
+use crate::host::Live;
+use crate::plan::Plan;
+use crate::render::{self, Format};
+use crate::report::plan::PlanReport;
+
+/// Returns the report on the plan that `make` makes; with `--apply`, after it was carried out.
+///
+/// `make` is called again once the plan was agreed to: what it finds and wants must be the same then.
+pub(super) async fn carry_out(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &ApplyArgs,
+    goal: &str,
+    make: impl AsyncFn(&Io<'_>) -> Result<Plan, Failure>,
+) -> Result<PlanReport, Failure> {
+    if args.apply && global.from.is_some() {
+        return Err(Failure::usage(
+            "--apply changes this node, and --from reads another: take one of them",
+        ));
+    }
+    if !args.apply {
+        return Ok(PlanReport::new(goal, make(io).await?));
+    }
+    let mut node = Live::new(&options(global))
+        .hint("only one kpx changes a node at a time, as root; `ps -C kpx` shows it")?;
+    let plan = make(io).await?;
+    let report = PlanReport::new(goal, plan.clone());
+    if plan.steps.is_empty() {
+        return Ok(report.carried_out(Ok(())));
+    }
+    if !global.quiet || !args.yes {
+        render::write(&report, Format::Human, output::style(global, io), io.err)?;
+        writeln!(io.err)?;
+    }
+    if !args.yes {
+        confirm(io, &plan)?;
+    }
+    let again = make(io).await?;
+    if again.fingerprint() != plan.fingerprint() {
+        return Err(Failure::from(color_eyre::eyre::eyre!(
+            "the node or its cluster changed since the plan was made, so it was not carried out"
+        ))
+        .with_hint("run the same command again: it makes a new plan"));
+    }
+    let quiet = global.quiet;
+    let outcome = apply::run(&plan, &mut node, |event| {
+        let text = match event {
+            Event::Begins(number, title) => format!("step {}: {title}", number + 1),
+            Event::Undoes(number, title) => format!("taking back step {}: {title}", number + 1),
+        };
+        if !quiet {
+            // Nobody may be reading any more; the change goes on.
+            writeln!(io.err, "kpx: {text}").ok();
+        }
+    });
+    let outcome = outcome.await;
+    Ok(report.carried_out(outcome))
+}
+
+/// Asks on the terminal whether `plan` is to be carried out.
+fn confirm(io: &mut Io<'_>, plan: &Plan) -> Result<(), Failure> {
+    if !io.interactive {
+        return Err(Failure::from(color_eyre::eyre::eyre!(
+            "nobody is there to agree to the plan: standard input is no terminal"
+        ))
+        .with_hint("--yes agrees beforehand"));
+    }
+    let count = plan.steps.len();
+    let s = if count == 1 { "" } else { "s" };
+    write!(io.err, "Carry out {count} step{s}? [y/N] ")?;
+    io.err.flush()?;
+    let mut answer = String::new();
+    io.input.read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::from(color_eyre::eyre::eyre!(
+            "the plan was not agreed to, and nothing was changed"
+        ))),
+    }
+}

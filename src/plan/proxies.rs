@@ -1,0 +1,95 @@
+//! Who else programs this node.
+
+use thiserror::Error;
+
+use crate::backend::Mode;
+use crate::evidence::Gap;
+use crate::node::NodeSnapshot;
+use crate::node::processes::Process;
+
+/// Programs that are kube-proxy, or carry its code within.
+const KUBE_PROXY: &[&str] = &[
+    "hyperkube",
+    "k0s",
+    "k3s",
+    "k3s-agent",
+    "k3s-server",
+    "kube-proxy",
+    "kubelite",
+    "rke2",
+];
+
+/// Network plug-ins that serve Services themselves where kube-proxy does not run, and leave them to it where it does.
+const REPLACEMENTS: &[&str] = &[
+    "antrea-agent",
+    "calico-felix",
+    "calico-node",
+    "cilium-agent",
+    "ovnkube",
+];
+
+/// Another service proxy owns the node.
+#[derive(Debug, Error)]
+#[error(
+    "{name} (pid {pid}) serves this node's Services: what kpx wrote would stand beside its rules, or be removed by it"
+)]
+pub struct OtherProxy {
+    name: String,
+    pid: u32,
+}
+
+/// Refuses a node that another service proxy owns.
+pub fn refuse_other(node: &NodeSnapshot<'_>) -> Result<(), OtherProxy> {
+    let Ok(processes) = node.processes() else {
+        // Said by `running`.
+        return Ok(());
+    };
+    let here: Vec<&Process> = processes.processes.iter().filter(|p| is_here(p)).collect();
+    let has_proxy = here.iter().any(|p| KUBE_PROXY.contains(&p.name.as_str()));
+    let owner = here.iter().find(|p| match p.name.as_str() {
+        "kpng" => true,
+        "kube-router" => !p.args.iter().any(|arg| arg == "--run-service-proxy=false"),
+        name => REPLACEMENTS.contains(&name) && !has_proxy,
+    });
+    match owner {
+        None => Ok(()),
+        Some(process) => Err(OtherProxy {
+            name: process.name.clone(),
+            pid: process.pid,
+        }),
+    }
+}
+
+/// Returns what a running kube-proxy, or none, means for a plan that programs `mode`.
+pub fn running(node: &NodeSnapshot<'_>, mode: Mode) -> String {
+    let processes = match node.processes() {
+        Ok(processes) => processes,
+        Err(Gap::Absent(_, why)) => {
+            return format!("whether kube-proxy runs cannot be told: {why}");
+        }
+        Err(gap) => return format!("whether kube-proxy runs cannot be told: {gap}"),
+    };
+    let mut here = processes.processes.iter().filter(|p| is_here(p));
+    let Some(process) = here.find(|p| KUBE_PROXY.contains(&p.name.as_str())) else {
+        return format!(
+            "no kube-proxy runs here: what mode {mode} has after this stays as it is, whatever becomes of the Services"
+        );
+    };
+    let who = format!("{} runs (pid {})", process.name, process.pid);
+    match node.reported_mode() {
+        Ok(its) if its == mode => format!(
+            "{who} in mode {mode}: it writes its own differences with its next sync of each Service, and all of them \
+             when it restarts; what this plan mends and comes back is worth a `kpx doctor`"
+        ),
+        Ok(its) => format!(
+            "{who} in mode {its}: it does not follow the Services in mode {mode}, so what this plan writes grows stale; \
+             `kpx cleanup --mode {mode}` removes it again"
+        ),
+        Err(gap) => format!("{who}, and in which mode cannot be told: {gap}"),
+    }
+}
+
+/// Whether the process works on the network namespace that was looked at, as far as can be told.
+fn is_here(process: &Process) -> bool {
+    process.same_network != Some(false)
+}

@@ -1,0 +1,62 @@
+//! `kpx reconcile` on recorded nodes: the plan alone. What it does is tested against a kernel.
+
+use serde_json::Value;
+
+use crate::support::kpx_on;
+
+#[tokio::test]
+async fn a_healthy_node_needs_no_steps() {
+    for name in ["seed-iptables", "full-nftables", "dual-iptables"] {
+        let ran = kpx_on(name, &["reconcile"]).await;
+        assert_eq!(ran.code, 0, "{name}\n{ran}");
+        assert!(ran.out.starts_with("nothing to do "), "{name}\n{ran}");
+    }
+}
+
+#[tokio::test]
+async fn a_plan_is_the_commands_with_their_undo() {
+    insta::assert_snapshot!(
+        "faults_iptables",
+        kpx_on("faults-iptables", &["reconcile"]).await
+    );
+    let ran = kpx_on("faults-nftables", &["reconcile", "-o", "wide"]).await;
+    insta::assert_snapshot!("faults_nftables_wide", ran);
+}
+
+#[tokio::test]
+async fn programs_get_the_plan_in_full() {
+    let ran = kpx_on("faults-iptables", &["reconcile", "-o", "json"]).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["kind"], "PlanReport");
+    assert_eq!(report["applied"], false);
+    let steps = report["steps"].as_array().unwrap();
+    assert!(!steps.is_empty(), "{ran}");
+    for step in steps {
+        for key in ["title", "action", "undo"] {
+            assert!(step[key].as_str().is_some_and(|s| !s.is_empty()), "{step}");
+        }
+        let action = step["action"].as_str().unwrap();
+        assert!(action.ends_with("COMMIT\nEOF"), "{action}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_layers_asked_for_are_changed() {
+    let ran = kpx_on("faults-iptables", &["reconcile", "--only", "sysctl"]).await;
+    assert!(ran.out.starts_with("nothing to do "), "{ran}");
+}
+
+#[tokio::test]
+async fn a_bundle_cannot_be_changed() {
+    let ran = kpx_on("faults-iptables", &["reconcile", "--apply", "--yes"]).await;
+    assert_eq!(ran.code, 2, "{ran}");
+    assert!(ran.err.contains("--from reads another"), "{ran}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_compared_is_not_changed() {
+    let ran = kpx_on("fallback-no-ipvs-modules", &["reconcile"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(ran.err.contains("cannot tell what"), "{ran}");
+}
