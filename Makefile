@@ -9,7 +9,7 @@ SHELL = /bin/bash
 # What kpx looks at is made and checked with the first line, the virtual machine needs the second, this file and what it
 # builds the third.
 PACKAGES = iptables nftables ipset ipvsadm conntrack nfacct iproute2 procps kmod util-linux \
-	qemu-system-x86 busybox-static cpio xz-utils dpkg apt \
+	qemu-system-x86 busybox-static cpio xz-utils zstd dpkg apt \
 	shellcheck man-db gcc libc6-dev
 
 # Packages and namespaces need root; cargo builds as whoever calls make.

@@ -56,15 +56,15 @@ pub enum Action {
         /// Which, exactly.
         flows: Vec<Flow>,
     },
-    /// Loads a kernel module with what it depends on.
-    LoadModule {
-        /// The name.
-        name: String,
+    /// Loads kernel modules, each with what it depends on.
+    LoadModules {
+        /// The names, in order.
+        names: Vec<String>,
     },
-    /// Unloads a kernel module that nothing uses.
-    UnloadModule {
-        /// The name.
-        name: String,
+    /// Unloads kernel modules that nothing uses.
+    UnloadModules {
+        /// The names, in order: users first.
+        names: Vec<String>,
     },
     /// Writes a file in one piece, and its folder where that is missing.
     WriteFile {
@@ -188,8 +188,8 @@ impl Action {
             | Self::Ipvs { .. }
             | Self::Link { .. }
             | Self::Conntrack { .. }
-            | Self::LoadModule { .. }
-            | Self::UnloadModule { .. } => false,
+            | Self::LoadModules { .. }
+            | Self::UnloadModules { .. } => false,
         }
     }
 }
@@ -230,8 +230,8 @@ impl Display for Action {
             Self::Link { commands } => lines(f, commands),
             Self::Sysctl { key, value } => write!(f, "sysctl -w {key}={value}"),
             Self::Conntrack { flows } => lines(f, flows),
-            Self::LoadModule { name } => write!(f, "modprobe {name}"),
-            Self::UnloadModule { name } => write!(f, "modprobe -r {name}"),
+            Self::LoadModules { names } => write!(f, "modprobe -a {}", names.join(" ")),
+            Self::UnloadModules { names } => write!(f, "rmmod {}", names.join(" ")),
             Self::WriteFile { path, text } => fed(f, &format!("cat > {}", path.display()), text),
             Self::RemoveFile { path } => write!(f, "rm {}", path.display()),
         }

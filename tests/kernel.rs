@@ -10,9 +10,11 @@
 )]
 
 mod kernel {
+    mod conntrack;
     mod ipvs;
     mod links;
     mod live_trace;
+    mod modules;
     mod netns;
     mod privilege;
     mod probe;

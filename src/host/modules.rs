@@ -79,14 +79,24 @@ fn no_modules() -> Gap {
 }
 
 fn tree_file(item: Item, context: &Context, name: &str) -> Result<String, Gap> {
+    let path = tree_with(item, context, name)?.join(name);
+    files::text(item, &context.path(path))
+}
+
+/// Returns the folder with the running kernel's modules, relative to the root.
+pub(super) fn tree(item: Item, context: &Context) -> Result<PathBuf, Gap> {
+    tree_with(item, context, "modules.dep")
+}
+
+/// Returns the folder of the running kernel's modules that has the file `name`, relative to the root.
+fn tree_with(item: Item, context: &Context, name: &str) -> Result<PathBuf, Gap> {
     let release = files::kernel_release(item, context)?;
-    let below = |tree: &&str| context.path(tree).join(release.trim()).join(name);
-    let path = TREES.iter().map(below).find(|path| path.exists());
-    let path = path.ok_or_else(|| {
+    let folder = |tree: &&str| Path::new(tree).join(release.trim());
+    let has = |folder: &PathBuf| context.path(folder).join(name).exists();
+    TREES.iter().map(folder).find(has).ok_or_else(|| {
         let first = Path::new("/").join(TREES[0]).join(release.trim());
         Gap::Absent(item, format!("there is no {}", first.join(name).display()))
-    })?;
-    files::text(item, &path)
+    })
 }
 
 /// Returns the `*.conf` files of the folders called `name`, relative to the root, in the order of their names.

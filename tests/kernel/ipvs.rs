@@ -316,7 +316,7 @@ fn sorted(text: &str) -> Vec<String> {
     lines
 }
 
-fn modules() -> Vec<String> {
+pub(super) fn modules() -> Vec<String> {
     let text = fs::read_to_string("/proc/modules").unwrap();
     let mut names: Vec<_> = text
         .lines()
@@ -327,7 +327,7 @@ fn modules() -> Vec<String> {
 }
 
 /// Unloads `ip_vs` and its schedulers. A namespace that was deleted lets go of them a little later.
-fn unload() {
+pub(super) fn unload() {
     for _ in 0..100 {
         let mut left: Vec<_> = modules();
         left.retain(|m| m == "ip_vs" || m.starts_with("ip_vs_"));

@@ -1,10 +1,13 @@
 //! The only code that changes a node.
 
+mod conntrack;
 mod files;
+mod modules;
 mod tools;
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,6 +27,8 @@ const LOCK: &str = "run/kpx.lock";
 #[derive(Debug)]
 pub struct Live {
     context: Arc<Context>,
+    /// The modules that were asked for, each with what was loaded for it, in order.
+    loaded: Vec<(String, Vec<String>)>,
     _lock: Flock<File>,
 }
 
@@ -55,8 +60,46 @@ impl Live {
         })?;
         Ok(Self {
             context: Context::new(options),
+            loaded: Vec::new(),
             _lock: lock,
         })
+    }
+
+    /// Returns the modules that were loaded, in order, soft dependencies included.
+    pub fn loaded(&self) -> Vec<&str> {
+        let loaded = self.loaded.iter().flat_map(|(_, names)| names);
+        loaded.map(String::as_str).collect()
+    }
+
+    async fn load(&mut self, names: &[String]) -> Result<(), StepError> {
+        for name in names {
+            let mut loaded = Vec::new();
+            let ended = modules::load(&self.context, name, &mut loaded).await;
+            self.loaded.push((name.clone(), loaded));
+            ended?;
+        }
+        Ok(())
+    }
+
+    /// Unloads what was loaded for the modules `names`; where that was not here, those modules.
+    async fn unload(&mut self, names: &[String]) -> Result<(), StepError> {
+        let all = mem::take(&mut self.loaded);
+        let (ours, others): (Vec<_>, _) = all.into_iter().partition(|(of, _)| names.contains(of));
+        self.loaded = others;
+        let gone: Vec<String> = if ours.is_empty() {
+            names.to_vec()
+        } else {
+            let loaded = ours.into_iter().flat_map(|(_, loaded)| loaded);
+            let mut loaded: Vec<_> = loaded.collect();
+            loaded.reverse();
+            loaded
+        };
+        // One that is used is no reason to keep the others.
+        let mut stays = Vec::new();
+        for name in gone {
+            stays.extend(modules::unload(&self.context, &name).await.err());
+        }
+        stays.into_iter().next().map_or(Ok(()), Err)
     }
 }
 
@@ -74,11 +117,10 @@ impl Apply for Live {
             Action::Sysctl { key, value } => files::sysctl(context, key, value).await,
             Action::WriteFile { path, text } => files::write(context, path, text),
             Action::RemoveFile { path } => files::remove(context, path),
-            Action::Ipvs { .. }
-            | Action::Link { .. }
-            | Action::Conntrack { .. }
-            | Action::LoadModule { .. }
-            | Action::UnloadModule { .. } => {
+            Action::Conntrack { flows } => conntrack::delete(context, flows).await,
+            Action::LoadModules { names } => self.load(names).await,
+            Action::UnloadModules { names } => self.unload(names).await,
+            Action::Ipvs { .. } | Action::Link { .. } => {
                 Err(StepError::Absent("kpx cannot do this yet".to_owned()))
             }
         }
