@@ -11,6 +11,7 @@
 
 mod kernel {
     mod conntrack;
+    mod faults;
     mod ipvs;
     mod links;
     mod live_trace;

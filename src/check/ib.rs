@@ -175,6 +175,7 @@ fn duplicates(facts: &Facts<'_>) -> Verdict {
 
 fn one_backend(facts: &Facts<'_>) -> Verdict {
     let mut findings = Vec::new();
+    let mut unread = None;
     for family in Family::BOTH {
         let (used, idle) = stores(facts);
         let in_use = match facts.node.iptables(Store::InUse, family) {
@@ -189,8 +190,13 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
         }
         let other = match facts.node.iptables(idle, family) {
             Ok(rules) => written(rules, family),
+            // Read live, an idle back end without rules does not apply.
+            Err(Gap::NotApplicable(_)) => continue,
             Err(_) if idle == Store::Legacy && no_legacy(facts, family) => continue,
-            Err(gap) => return Err(gap),
+            Err(gap) => {
+                unread.get_or_insert(gap);
+                continue;
+            }
         };
         if other.is_empty() {
             continue;
@@ -204,17 +210,30 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
         );
         findings.push(Finding::new(Severity::Error, family.to_string(), message).seen(other));
     }
-    Ok(findings)
+    match unread {
+        Some(gap) if findings.is_empty() => Err(gap),
+        _ => Ok(findings),
+    }
 }
 
 /// Returns the store in use by its own name, and the other one.
 fn stores(facts: &Facts<'_>) -> (Store, Store) {
+    let there = |items: [Item; 2]| {
+        let mut items = items.into_iter();
+        items.any(|item| facts.node.evidence().text(item).is_ok())
+    };
+    // The rules of a back end are kept apart only when it is not the one in use.
+    if there([Item::IptablesLegacy4, Item::IptablesLegacy6]) {
+        return (Store::Nft, Store::Legacy);
+    }
+    if there([Item::IptablesNft4, Item::IptablesNft6]) {
+        return (Store::Legacy, Store::Nft);
+    }
     let version = facts.node.evidence().text(Item::IptablesVersion);
     // `iptables v1.8.9 (nf_tables)`; before 1.8 there was legacy alone, and nothing in parentheses.
     let nft = match version {
         Ok(text) => text.contains("nf_tables"),
-        // The rules of a back end are kept apart only when it is not the one in use.
-        Err(_) => facts.node.evidence().text(Item::IptablesNft4).is_err(),
+        Err(_) => true,
     };
     if nft {
         (Store::Nft, Store::Legacy)

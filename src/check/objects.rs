@@ -417,7 +417,11 @@ fn bridge_netfilter(facts: &Facts<'_>) -> Verdict {
             .seen(bridges.iter().map(|link| state(link, "a bridge of pods")))
             .mend_by(
                 "Load the module, set it, and make both last.",
-                format!("modprobe br_netfilter && sysctl -w {key}=1"),
+                match value {
+                    // The setting is there with the module, which modprobe may not know if it is built in.
+                    Some(_) => format!("sysctl -w {key}=1"),
+                    None => format!("modprobe br_netfilter && sysctl -w {key}=1"),
+                },
             ),
     ])
 }

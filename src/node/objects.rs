@@ -202,8 +202,12 @@ impl NodeSnapshot<'_> {
             rules: table.chains.iter().map(|chain| chain.rules.len()).sum(),
         };
         found.push(of(Mode::Nftables, Some(family), object));
-        let entry = table.chain("nat-prerouting");
-        Ok(entry.is_some_and(|chain| !chain.rules.is_empty()))
+        // One of the two is enough: what lacks is the other's.
+        let mut entries = ["nat-prerouting", "nat-output"].into_iter();
+        Ok(entries.any(|name| {
+            let chain = table.chain(name);
+            chain.is_some_and(|chain| !chain.rules.is_empty())
+        }))
     }
 
     /// Returns the modes whose rules of `family` lead packets to Services, in the iptables back end in use and in

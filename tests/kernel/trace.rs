@@ -7,7 +7,7 @@
 mod judge;
 mod mutate;
 mod network;
-mod recording;
+pub(crate) mod recording;
 mod send;
 
 use judge::Judge;

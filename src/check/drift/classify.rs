@@ -11,7 +11,10 @@ type Sorted = Vec<(&'static str, String, Change)>;
 pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &BTreeSet<String>) -> Sorted {
     let mut found: Sorted = changes
         .into_iter()
-        .filter(|change| change.layer != Layer::Sysctl)
+        // Settings and canaries have checks of their own.
+        .filter(|change| {
+            change.layer != Layer::Sysctl && !place(&change.object).1.ends_with("-CANARY")
+        })
         .map(|change| {
             let id = match change.layer {
                 Layer::Nftables => nft(&change),
