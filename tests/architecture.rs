@@ -66,6 +66,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("rtnetlink", &["host"]),
     ("serde_yaml", &["check", "cluster", "render"]),
     ("tokio", &["host", "main"]),
+    ("yaml_edit", &["cluster"]),
 ];
 
 #[test]

@@ -7,6 +7,7 @@ mod bundle;
 mod cluster;
 mod diff;
 mod doctor;
+mod edit;
 mod frame;
 mod generated;
 mod owner;

@@ -3,6 +3,7 @@
 //! Sources: the objects' JSON as the API server writes it (`kubectl get -o json`). Fields that are not named here are ignored.
 
 pub mod config;
+pub mod edit;
 pub mod flags;
 pub mod version;
 

@@ -1,0 +1,334 @@
+//! Changes to the text of a `KubeProxyConfiguration` that leave everything else of it as it is: comments, order, quotes.
+//!
+//! The result is read again and compared. A text that cannot be changed without touching more is refused, never broken.
+
+use std::str::FromStr as _;
+
+use serde_json::Value;
+use thiserror::Error;
+use yaml_edit::{Document, Mapping, ScalarValue, YamlNode};
+
+use super::config::Mode;
+
+/// What to set.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fields {
+    /// `mode`.
+    pub mode: Mode,
+    /// `ipvs.scheduler`, where it is to change.
+    pub scheduler: Option<String>,
+    /// `ipvs.strictARP`, where it is to change.
+    pub strict_arp: Option<bool>,
+}
+
+/// Why a configuration was not changed.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum EditError {
+    /// It cannot be read.
+    #[error("the configuration is no YAML that can be read: {0}")]
+    Unreadable(String),
+    /// It is something else.
+    #[error("the configuration is no KubeProxyConfiguration: {0}")]
+    Foreign(String),
+    /// Setting a field would change something else, too.
+    #[error("{0} cannot be set without changing more of the text; set it by hand")]
+    Unsafe(&'static str),
+}
+
+impl Fields {
+    /// Returns the fields by their paths, with their values.
+    fn all(&self) -> Vec<(&'static str, Value)> {
+        let scheduler = self.scheduler.as_deref().map(Value::from);
+        let fields = [
+            ("mode", Some(Value::from(self.mode.name()))),
+            ("ipvs.scheduler", scheduler),
+            ("ipvs.strictARP", self.strict_arp.map(Value::from)),
+        ];
+        let fields = fields.into_iter();
+        fields
+            .filter_map(|(path, value)| Some((path, value?)))
+            .collect()
+    }
+}
+
+/// Returns `text` with `fields` set; the same text where they are.
+pub fn set(text: &str, fields: &Fields) -> Result<String, EditError> {
+    let mut want = read(text)?;
+    let mut done = text.to_owned();
+    for (path, value) in fields.all() {
+        let (section, name) = match path.split_once('.') {
+            Some((section, name)) => (Some(section), name),
+            None => (None, path),
+        };
+        let place = match section {
+            None => &mut want,
+            Some(section) => &mut want[section],
+        };
+        if place.is_null() {
+            *place = Value::Object(serde_json::Map::new());
+        }
+        let Value::Object(place) = place else {
+            return Err(EditError::Unsafe(path));
+        };
+        if place.get(name) == Some(&value) {
+            continue;
+        }
+        place.insert(name.to_owned(), value.clone());
+        let before = done;
+        done = one(&before, section, name, &value).ok_or(EditError::Unsafe(path))?;
+        // What was meant, and nothing else; and no line but that of the field, or of its new section.
+        let lines = 1 + usize::from(section.is_some());
+        if read(&done).as_ref() != Ok(&want) || changed(&before, &done) > lines {
+            return Err(EditError::Unsafe(path));
+        }
+    }
+    Ok(done)
+}
+
+/// Reads `text`, which must be one mapping of the right kind.
+fn read(text: &str) -> Result<Value, EditError> {
+    let value: Value =
+        serde_yaml::from_str(text).map_err(|e| EditError::Unreadable(e.to_string()))?;
+    let Value::Object(fields) = &value else {
+        return Err(EditError::Foreign("it is no mapping".to_owned()));
+    };
+    match fields.get("kind").and_then(Value::as_str) {
+        Some("KubeProxyConfiguration") => Ok(value),
+        Some(kind) => Err(EditError::Foreign(format!("its kind is {kind}"))),
+        None => Err(EditError::Foreign("it has no kind".to_owned())),
+    }
+}
+
+/// Sets one field; `None` where the text has no place for it.
+fn one(text: &str, section: Option<&str>, name: &str, value: &Value) -> Option<String> {
+    // The library ends the lines that it adds with a line feed alone.
+    let dos = text.contains("\r\n");
+    if dos && text.replace("\r\n", "").contains('\n') {
+        return None;
+    }
+    let unix = text.replace("\r\n", "\n");
+    let document = Document::from_str(&unix).ok()?;
+    let top = document.as_mapping()?;
+    let done = match section {
+        None => {
+            put(&top, name, value);
+            document.to_string()
+        }
+        Some(section) => match top.get(section) {
+            Some(YamlNode::Mapping(inner)) => {
+                put(&inner, name, value);
+                document.to_string()
+            }
+            // What has no value yet gets it on lines of its own.
+            None => {
+                let end = if unix.ends_with('\n') { "" } else { "\n" };
+                format!("{unix}{end}{section}:\n  {name}: {}\n", plain(value))
+            }
+            Some(_) => return None,
+        },
+    };
+    Some(if dos {
+        done.replace('\n', "\r\n")
+    } else {
+        done
+    })
+}
+
+/// Sets a field of a mapping, between the quotes that it has.
+fn put(mapping: &Mapping, name: &str, value: &Value) {
+    let quote = mapping
+        .get(name)
+        .and_then(|old| old.to_string().trim().chars().next());
+    let text = plain(value);
+    match quote {
+        Some('"') if value.is_string() => mapping.set(name, ScalarValue::double_quoted(text)),
+        Some('\'') if value.is_string() => mapping.set(name, ScalarValue::single_quoted(text)),
+        _ => match value {
+            Value::Bool(flag) => mapping.set(name, *flag),
+            _ => mapping.set(name, text.as_str()),
+        },
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns how many lines there are between what both texts begin with and what both end with.
+fn changed(old: &str, new: &str) -> usize {
+    let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
+    let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let (old, new) = (&old[same..], &new[same..]);
+    let ends = old.iter().rev().zip(new.iter().rev());
+    let same = ends.take_while(|(a, b)| a == b).count();
+    (old.len() - same).max(new.len() - same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str =
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+    fn to(mode: Mode) -> Fields {
+        Fields {
+            mode,
+            scheduler: None,
+            strict_arp: None,
+        }
+    }
+
+    fn all() -> Fields {
+        Fields {
+            mode: Mode::Ipvs,
+            scheduler: Some("lc".to_owned()),
+            strict_arp: Some(true),
+        }
+    }
+
+    #[track_caller]
+    fn becomes(rest: &str, fields: &Fields, want: &str) {
+        let (text, want) = (format!("{HEAD}{rest}"), format!("{HEAD}{want}"));
+        assert_eq!(set(&text, fields).as_deref(), Ok(want.as_str()));
+        // What is set already stays as it is.
+        assert_eq!(set(&want, fields).as_deref(), Ok(want.as_str()));
+    }
+
+    #[track_caller]
+    fn refuses(text: &str) -> EditError {
+        set(text, &to(Mode::Ipvs)).unwrap_err()
+    }
+
+    #[test]
+    fn quotes_and_comments_and_order_stay() {
+        let ipvs = to(Mode::Ipvs);
+        becomes("mode: iptables\n", &ipvs, "mode: ipvs\n");
+        becomes("mode: \"iptables\"\n", &ipvs, "mode: \"ipvs\"\n");
+        becomes("mode: 'iptables'\n", &ipvs, "mode: 'ipvs'\n");
+        becomes("mode: \"\"\n", &ipvs, "mode: \"ipvs\"\n");
+        becomes(
+            "# the mode\nmode: iptables  # since 2019\nclusterCIDR: 10.0.0.0/8 # pods\n",
+            &ipvs,
+            "# the mode\nmode: ipvs  # since 2019\nclusterCIDR: 10.0.0.0/8 # pods\n",
+        );
+        becomes(
+            "portRange: \"\"\nmode: \"\"\nwinkernel: null\n",
+            &ipvs,
+            "portRange: \"\"\nmode: \"ipvs\"\nwinkernel: null\n",
+        );
+    }
+
+    #[test]
+    fn a_field_that_is_missing_is_added() {
+        becomes(
+            "metricsBindAddress: \"\"\n",
+            &to(Mode::Nftables),
+            "metricsBindAddress: \"\"\nmode: nftables\n",
+        );
+        becomes(
+            "mode: ipvs\n",
+            &all(),
+            "mode: ipvs\nipvs:\n  scheduler: lc\n  strictARP: true\n",
+        );
+        becomes(
+            "ipvs:\n  excludeCIDRs: null\n  scheduler: \"\"\n  strictARP: false\nmode: \"\"\n",
+            &all(),
+            "ipvs:\n  excludeCIDRs: null\n  scheduler: \"lc\"\n  strictARP: true\nmode: \"ipvs\"\n",
+        );
+    }
+
+    #[test]
+    fn the_mode_of_another_section_stays() {
+        becomes(
+            "logging:\n  mode: text\n  format: text\ndetectLocalMode: \"\"\nmode: iptables\n",
+            &to(Mode::Ipvs),
+            "logging:\n  mode: text\n  format: text\ndetectLocalMode: \"\"\nmode: ipvs\n",
+        );
+    }
+
+    #[test]
+    fn line_ends_stay() {
+        let text = format!("{HEAD}mode: iptables\nclusterCIDR: x\n").replace('\n', "\r\n");
+        let want = format!("{HEAD}mode: ipvs\nclusterCIDR: x\n").replace('\n', "\r\n");
+        assert_eq!(set(&text, &to(Mode::Ipvs)), Ok(want));
+        let text = format!("{HEAD}mode: iptables");
+        assert_eq!(set(&text, &to(Mode::Ipvs)), Ok(format!("{HEAD}mode: ipvs")));
+    }
+
+    /// Texts that others broke, or wrote in ways that are rare: changed as meant, or refused, and never something else.
+    #[test]
+    fn hostile_texts_are_changed_as_meant_or_refused() {
+        let hostile = [
+            format!("{HEAD}mode:\tiptables\n"),
+            format!("{HEAD}mode: iptables\nmode: ipvs\n"),
+            format!("{HEAD}mode: &m iptables\nipvs:\n  scheduler: *m\n"),
+            format!("{HEAD}x: &m iptables\nmode: *m\n"),
+            format!("{HEAD}mode: null\n"),
+            format!("{HEAD}mode:\n"),
+            format!("{HEAD}mode: ~\n"),
+            format!("{HEAD}mode: >-\n  iptables\n"),
+            format!("{HEAD}mode: |\n  iptables\n"),
+            format!("{HEAD}\"mode\": iptables\n"),
+            format!("{HEAD}? mode\n: iptables\n"),
+            format!("{HEAD}mode: !!str iptables\n"),
+            format!("{HEAD}mode: [iptables]\n"),
+            format!("{HEAD}mode: iptables\n---\nmode: x\n"),
+            format!("---\n{HEAD}mode: iptables\n...\n"),
+            format!("\u{feff}{HEAD}mode: iptables\n"),
+            format!("{HEAD}mode: iptables\r\nclusterCIDR: x\n"),
+            format!("{HEAD}ipvs: {{scheduler: rr, strictARP: false}}\nmode: iptables\n"),
+            format!("{HEAD}ipvs: null\nmode: iptables\n"),
+            format!("{HEAD}ipvs: {{}}\nmode: iptables\n"),
+            format!("{HEAD}ipvs: rr\nmode: iptables\n"),
+            format!("{HEAD}  mode: iptables\n"),
+            format!("{HEAD}<<: {{mode: iptables}}\n"),
+            "{\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\", \"kind\": \"KubeProxyConfiguration\", \"mode\": \"iptables\"}\n".to_owned(),
+            "{\n  \"kind\": \"KubeProxyConfiguration\",\n  \"mode\": \"iptables\"\n}\n".to_owned(),
+            "kind: KubeletConfiguration\nmode: iptables\n".to_owned(),
+            "- mode: iptables\n".to_owned(),
+            "mode: iptables\n".to_owned(),
+            String::new(),
+            "kind: KubeProxyConfiguration\nmode: \"iptables\n".to_owned(),
+        ];
+        let (mut changed, mut refused) = (0, 0);
+        for text in hostile {
+            for fields in [to(Mode::Ipvs), all()] {
+                let Ok(done) = set(&text, &fields) else {
+                    refused += 1;
+                    continue;
+                };
+                changed += 1;
+                let (mut want, have) = (read(&text).unwrap(), read(&done).unwrap());
+                want["mode"] = "ipvs".into();
+                if fields.scheduler.is_some() {
+                    if want["ipvs"].is_null() {
+                        want["ipvs"] = serde_json::json!({});
+                    }
+                    want["ipvs"]["scheduler"] = "lc".into();
+                    want["ipvs"]["strictARP"] = true.into();
+                }
+                assert_eq!(have, want, "{text}\n{done}");
+            }
+        }
+        assert!(
+            changed >= 20 && refused >= 20,
+            "{changed} changed, {refused} refused"
+        );
+    }
+
+    #[test]
+    fn what_is_refused_says_why() {
+        let twice = format!("{HEAD}mode: iptables\nmode: ipvs\n");
+        assert!(matches!(refuses(&twice), EditError::Unreadable(_)));
+        let foreign = refuses("kind: KubeletConfiguration\nmode: iptables\n");
+        let why =
+            "the configuration is no KubeProxyConfiguration: its kind is KubeletConfiguration";
+        assert_eq!(foreign.to_string(), why);
+        let shared = format!("{HEAD}mode: &m iptables\nx: *m\n");
+        assert_eq!(refuses(&shared), EditError::Unsafe("mode"));
+    }
+}
