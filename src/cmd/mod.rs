@@ -196,6 +196,12 @@ async fn collect(
     items: &[Item],
     progress: &Progress,
 ) -> Result<Evidence, Failure> {
+    let options = machine(global)?;
+    Ok(host::collect_watched(items, &options, |item| progress.done(item.file())).await)
+}
+
+/// Returns where and how to read, once it is known that the network namespace is there.
+fn machine(global: &Global) -> Result<host::Options, Failure> {
     let options = options(global);
     // Otherwise every item would say the same.
     host::check(&options).map_err(|none| {
@@ -205,7 +211,7 @@ async fn collect(
         };
         Failure::from(none).with_hint(hint)
     })?;
-    Ok(host::collect_watched(items, &options, |item| progress.done(item.file())).await)
+    Ok(options)
 }
 
 /// Shows what is being read, once that takes a while.

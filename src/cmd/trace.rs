@@ -1,30 +1,26 @@
 //! `kpx trace`
 
-use std::collections::{BTreeMap, BTreeSet};
+mod live;
+
 use std::net::IpAddr;
 
 use color_eyre::eyre::eyre;
-use futures_util::future::join_all;
 
 use super::failure::{Failure, Hint as _};
 use super::output::Extra;
-use super::{Io, families, gather, mode, options, probe};
+use super::{Io, families, gather, mode, probe};
 use crate::backend::Mode;
-use crate::backend::iptables::listing;
-use crate::backend::iptables::model::Target as RuleTarget;
-use crate::backend::iptables::names;
 use crate::cli::{Global, TraceArgs};
 use crate::diff;
 use crate::evidence::Item;
-use crate::host::{self, ChainReader};
 use crate::net::{Family, Proto};
-use crate::node::{NodeSnapshot, Store};
+use crate::node::NodeSnapshot;
 use crate::owner::{self, Owners, Port};
 use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
 use crate::trace::odd;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{self, Found, Target};
-use crate::trace::{self, Assumed, Chains, Entry, Flow, Need, Outcome, Rules, World, notes};
+use crate::trace::{Assumed, Entry, Flow, Need, Outcome, World, notes};
 
 /// Everything a trace looks at, beside the rules of iptables.
 const NEEDS: &[Item] = &[
@@ -117,11 +113,9 @@ pub(super) async fn run(
         .map(|source| flow(source, found, proto, args.established))
         .collect();
     let walks = if whole {
-        let world = World::whole(&node, family);
-        walk(&world, &flows)
-            .map_err(|need| eyre!("chain {} of table {} is not there", need.chain, need.table))?
+        walk(&World::whole(&node, family), &flows)?
     } else {
-        live(global, &node, family, &flows).await?
+        live::walk(global, io, &node, family, &flows).await?
     };
     // Only the API knows what should be; names out of the rules cannot say that the rules are wrong.
     let told = service.filter(|_| owners.source == owner::Source::Api && owners.gaps.is_empty());
@@ -211,99 +205,13 @@ fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow 
     }
 }
 
-fn walk(world: &World<'_, '_>, flows: &[Flow]) -> Result<Vec<Vec<Outcome>>, Need> {
-    flows.iter().map(|flow| world.walk(flow)).collect()
-}
-
-/// Walks over this node's rules, reading each chain when the walk first needs it.
-async fn live<'n>(
-    global: &Global,
-    node: &'n NodeSnapshot<'n>,
-    family: Family,
-    flows: &[Flow],
-) -> Result<Vec<Vec<Outcome>>, Failure> {
-    let options = options(global);
-    let Some(reader) = ChainReader::new(&options, family).await else {
-        let evidence = host::collect(RULES, &options).await;
-        let rules = NodeSnapshot::new(&evidence);
-        let world = World::with_rules(node, &rules, family);
-        return walk(&world, flows).map_err(|need| {
-            eyre!("chain {} of table {} is not there", need.chain, need.table).into()
-        });
-    };
-    let mut listings: BTreeMap<Need, Option<String>> = BTreeMap::new();
-    let mut wanted = trace::base_chains();
-    loop {
-        let reads = wanted
-            .iter()
-            .map(async |need| (need.clone(), reader.read(&need.table, &need.chain).await));
-        for (need, listing) in join_all(reads).await {
-            let listing = match listing {
-                Ok(listing) => listing.map(|text| listing::as_saved(&need.table, &text)),
-                Err(gap) => {
-                    let world = World {
-                        node,
-                        chains: vec![Chains {
-                            store: Store::InUse,
-                            rules: Rules::Unknown(gap),
-                        }],
-                    };
-                    return walk(&world, flows)
-                        .map_err(|need| eyre!("chain {} was not read", need.chain).into());
-                }
-            };
-            listings.insert(need, listing);
-        }
-        let mut parts = BTreeMap::new();
-        for (need, saved) in &listings {
-            let chain = saved
-                .as_deref()
-                .map(|saved| listing::chain(Item::iptables(family), saved));
-            parts.insert(need.clone(), chain.transpose()?);
-        }
-        let world = World {
-            node,
-            chains: vec![Chains {
-                store: Store::InUse,
-                rules: Rules::Parts(parts),
-            }],
-        };
-        match walk(&world, flows) {
-            Ok(walks) => return Ok(walks),
-            Err(need) => wanted = nearby(&world, &need),
-        }
-    }
-}
-
-/// Returns `need`, and chains that are needed as surely: those that built-in chains lead to, and the endpoints beside one
-/// that is needed. Reading many at once takes hardly longer than one.
-fn nearby(world: &World<'_, '_>, need: &Need) -> Vec<Need> {
-    let mut wanted = BTreeSet::from([need.clone()]);
-    let endpoint = need.chain.starts_with(names::SEP);
-    for chains in &world.chains {
-        let Rules::Parts(parts) = &chains.rules else {
-            continue;
-        };
-        for (at, chain) in parts {
-            let Some(chain) = chain else { continue };
-            let leads = chain.rules.iter().filter_map(|rule| match &rule.target {
-                // Targets of modules, which are no chains, have no dash.
-                Some(RuleTarget::Jump(to) | RuleTarget::Goto(to)) if to.contains('-') => Some(to),
-                _ => None,
-            });
-            let leads: Vec<_> = leads.collect();
-            let beside = endpoint && leads.iter().any(|to| ***to == *need.chain);
-            if chain.policy.is_none() && !beside {
-                continue;
-            }
-            let more = leads.into_iter().map(|to| Need {
-                table: at.table.clone(),
-                chain: to.to_string(),
-            });
-            wanted.extend(more.filter(|need| !parts.contains_key(need)));
-        }
-    }
-    wanted.into_iter().collect()
+/// Walks over rules that are all there.
+fn walk(world: &World<'_, '_>, flows: &[Flow]) -> Result<Vec<Vec<Outcome>>, Failure> {
+    let walks = flows.iter().map(|flow| world.walk(flow));
+    let walks = walks.collect::<Result<_, _>>();
+    walks.map_err(|Need { table, chain }| {
+        eyre!("chain {chain} of table {table} was not read").into()
+    })
 }
 
 /// Finds what the target stands for.

@@ -32,6 +32,8 @@ pub(super) struct Context {
     pub(super) cluster: Cluster,
     /// What is known of kube-proxy.
     pub(super) proxy: Proxy,
+    /// Whether the rules of iptables are read whole.
+    pub(super) saves: bool,
     netns: Option<Result<Namespace, (ErrorKind, String)>>,
     iptables: OnceCell<Stores>,
 }
@@ -71,6 +73,11 @@ const SYSTEM_PROGRAMS: &[&str] = &[
 impl Context {
     /// Returns the context that `options` ask for. A namespace that cannot be opened becomes each reader's gap.
     pub(super) fn new(options: &Options) -> Arc<Self> {
+        Self::reading(&[], options)
+    }
+
+    /// Returns the context for reading `items`.
+    pub(super) fn reading(items: &[Item], options: &Options) -> Arc<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let own = env::split_paths(&path);
         let programs = own
@@ -81,6 +88,7 @@ impl Context {
             programs: programs.collect(),
             cluster: Cluster::default(),
             proxy: Proxy::default(),
+            saves: items.iter().copied().any(is_iptables),
             netns: options
                 .netns
                 .as_deref()
@@ -185,14 +193,8 @@ impl Context {
     fn limit(&self, item: Item) -> Duration {
         match item {
             // Their size is the cluster's: on a busy machine iptables-save of 88,000 rules was seen to outlast 10 s.
-            Item::Iptables4
-            | Item::Iptables6
-            | Item::IptablesLegacy4
-            | Item::IptablesLegacy6
-            | Item::IptablesNft4
-            | Item::IptablesNft6
-            | Item::Nft
-            | Item::NftText => self.options.timeout * RULES,
+            Item::Nft | Item::NftText => self.options.timeout * RULES,
+            item if is_iptables(item) => self.options.timeout * RULES,
             _ => self.options.timeout,
         }
     }
@@ -262,6 +264,19 @@ impl Context {
             }
         })
     }
+}
+
+/// Tells whether `item` is the rules of iptables.
+const fn is_iptables(item: Item) -> bool {
+    matches!(
+        item,
+        Item::Iptables4
+            | Item::Iptables6
+            | Item::IptablesLegacy4
+            | Item::IptablesLegacy6
+            | Item::IptablesNft4
+            | Item::IptablesNft6
+    )
 }
 
 /// Returns why the network namespace that `options` name cannot be looked at, and which ones there are.

@@ -14,6 +14,7 @@ mod ipvs;
 mod links;
 mod modules;
 mod netlink;
+mod nf_tables;
 mod nft;
 mod probe;
 mod processes;
@@ -36,7 +37,7 @@ use futures_util::future::join_all;
 
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
-pub use chain::ChainReader;
+pub use chain::{ChainReader, Listing};
 pub use change::{Live, Locked};
 pub use cluster::Environment;
 use context::Context;
@@ -79,7 +80,7 @@ pub async fn collect(items: &[Item], options: &Options) -> Evidence {
 
 /// Reads `items` like [`collect`], and calls `done` with each as soon as it is read.
 pub async fn collect_watched(items: &[Item], options: &Options, done: impl Fn(Item)) -> Evidence {
-    let context = Context::new(options);
+    let context = Context::reading(items, options);
     let reads = items.iter().map(async |&item| {
         let read = read(item, &context).await;
         done(item);

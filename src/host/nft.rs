@@ -1,16 +1,18 @@
 //! The nftables ruleset, as `nft -j list ruleset` prints it.
 //!
 //! Tables that iptables-nft owns are left out, all but their names: `nft` needs 8 s to print what 88,000 iptables rules
-//! look like to it, half of which it cannot decode, and `iptables-nft-save` prints the same in 0.7 s. A table is taken
-//! to be iptables-nft's when `iptables-nft-save` has just printed it whole; one that it calls incompatible, or with
-//! incompatible base chains (somebody put native rules or chains into `ip nat`), is listed here.
+//! look like to it, half of which it cannot decode, and `iptables-nft-save` prints the same in 0.7 s. Where the rules of
+//! iptables are read as well, a table is taken to be iptables-nft's when `iptables-nft-save` has just printed it whole;
+//! one that it calls incompatible, or with incompatible base chains (somebody put native rules or chains into
+//! `ip nat`), is listed here. Where they are not, base chains tell the same of all but native rules.
 
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::context::Context;
+use super::nf_tables::{self, Table};
 use super::{exec, modules};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -20,72 +22,87 @@ const NO_JSON: &str = "JSON support not compiled-in";
 
 /// Reads the ruleset as JSON.
 pub(super) async fn json(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
-    if modules::would_load(context, "nf_tables") {
-        return Err(Gap::NotApplicable(
-            "nf_tables is not loaded, so there are no nftables rules".to_owned(),
-        ));
-    }
-    let listed = exec::run(context, item, "nft", &["-j", "list", "tables"]).await?;
-    let tables = objects(item, &listed)?;
-    let stores = context.iptables().await;
-    let is_iptables = |table: &Map<String, Value>| {
-        let family = match table.get("family").and_then(Value::as_str) {
-            Some("ip") => Family::V4,
-            Some("ip6") => Family::V6,
-            _ => return false,
-        };
-        let name = table.get("name").and_then(Value::as_str);
-        name.is_some_and(|name| stores.nft_tables(family).contains(&name))
-    };
-    let of = |object: &Value| object.get("table").and_then(Value::as_object).cloned();
-    if !tables
-        .iter()
-        .filter_map(of)
-        .any(|table| is_iptables(&table))
-    {
+    let (tables, native) = tables(item, context).await?;
+    if tables.len() == native.len() {
         return exec::run(context, item, "nft", &["-j", "list", "ruleset"]).await;
     }
-    let native = tables
-        .iter()
-        .filter_map(of)
-        .filter(|table| !is_iptables(table));
-    let reads = native.map(async |table| {
-        let word = |key: &str| {
-            table
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let mut args: Vec<_> = ["-j", "list", "table"].map(str::to_owned).into();
-        args.extend([word("family"), word("name")]);
-        let text = exec::run_with(context, item, "nft", args).await?;
+    let reads = native.iter().map(async |table| {
+        let text = list(item, context, &["-j"], table).await?;
         objects(item, &text)
     });
-    let mut all = tables.clone();
-    for table in try_join_all(reads).await? {
-        let inner = table
-            .into_iter()
-            .filter(|object| object.get("metainfo").is_none() && object.get("table").is_none());
-        all.extend(inner);
+    let (mut head, mut rest) = (Vec::new(), Vec::new());
+    for object in try_join_all(reads).await?.into_iter().flatten() {
+        if object.get("metainfo").is_none() {
+            rest.push(object);
+        } else if head.is_empty() {
+            head.push(object);
+        }
     }
-    Ok(format!("{}\n", json!({ "nftables": all })))
+    // What is listed brings its own table.
+    head.extend(tables.iter().filter(|t| !native.contains(t)).map(|table| {
+        let (family, name, handle) = (table.family, &table.name, table.handle);
+        json!({ "table": { "family": family, "name": name, "handle": handle } })
+    }));
+    head.extend(rest);
+    Ok(format!("{}\n", json!({ "nftables": head })))
 }
 
 /// Reads the ruleset as text, where `nft` cannot print JSON.
 pub(super) async fn text(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    // Whether it can, it says before it does anything.
+    match exec::run(context, item, "nft", &["-j", "-v"]).await {
+        Ok(_) => Err(Gap::NotApplicable(format!("{} tells the same", Item::Nft))),
+        Err(Gap::Failed(_, why)) if why.contains(NO_JSON) => {
+            let (_, native) = tables(item, context).await?;
+            let reads = native
+                .iter()
+                .map(async |table| list(item, context, &[], table).await);
+            Ok(try_join_all(reads).await?.concat())
+        }
+        Err(gap) => Err(gap),
+    }
+}
+
+async fn list(
+    item: Item,
+    context: &Arc<Context>,
+    options: &[&str],
+    table: &Table,
+) -> Result<String, Gap> {
+    let words = [options, &["list", "table", table.family, &table.name]].concat();
+    let args = words.into_iter().map(str::to_owned).collect();
+    exec::run_with(context, item, "nft", args).await
+}
+
+/// Returns all tables, and those of them that are not iptables-nft's.
+async fn tables(item: Item, context: &Arc<Context>) -> Result<(Vec<Table>, Vec<Table>), Gap> {
     if modules::would_load(context, "nf_tables") {
         return Err(Gap::NotApplicable(
             "nf_tables is not loaded, so there are no nftables rules".to_owned(),
         ));
     }
-    match exec::run(context, item, "nft", &["-j", "list", "tables"]).await {
-        Ok(_) => Err(Gap::NotApplicable(format!("{} tells the same", Item::Nft))),
-        Err(Gap::Failed(_, why)) if why.contains(NO_JSON) => {
-            exec::run(context, item, "nft", &["list", "ruleset"]).await
+    let dump =
+        async move |_: Arc<Context>| Ok((nf_tables::tables(item)?, nf_tables::chains(item)?));
+    let (tables, chains) = context.inside(item, dump).await?;
+    let mut native = Vec::new();
+    for table in &tables {
+        let family = match table.family {
+            "ip" => Some(Family::V4),
+            "ip6" => Some(Family::V6),
+            _ => None,
+        };
+        let is_iptables = match family {
+            Some(family) if context.saves => {
+                let stores = context.iptables().await;
+                stores.nft_tables(family).contains(&table.name.as_str())
+            }
+            _ => table.is_iptables(&chains),
+        };
+        if !is_iptables {
+            native.push(table.clone());
         }
-        Err(gap) => Err(gap),
     }
+    Ok((tables, native))
 }
 
 /// Returns what a JSON document of `nft` lists.

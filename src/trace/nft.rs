@@ -7,6 +7,7 @@ use super::packet::{Link, Odds, Packet};
 use super::route::Router;
 use crate::backend::iptables::model::States;
 use crate::backend::nftables::model::{Datum, Expr, Set, Table};
+use crate::backend::nftables::print;
 use crate::net::{Cidr, Family, Proto};
 
 /// A value read from a packet.
@@ -81,10 +82,10 @@ pub(crate) fn value(expr: &Expr, packet: &Packet, context: &Context<'_, '_>) -> 
                 }),
                 (Value::None, _) | (_, Value::None) => Value::None,
                 (gap @ Value::Unknown(_), _) | (_, gap @ Value::Unknown(_)) => gap,
-                (left, _) => Value::Unknown(format!("what {op} of {left:?} gives")),
+                _ => Value::Unknown(format!("what `{}` gives", print::expr(expr))),
             }
         }
-        other => Value::Unknown(format!("what {other:?} gives")),
+        other => Value::Unknown(format!("what `{}` gives", print::expr(other))),
     }
 }
 
@@ -204,16 +205,48 @@ pub(crate) fn compare(
         return connection(key, op, right, packet);
     }
     let have = value(left, packet, context);
+    let mut odds = match have {
+        Value::Random { modulus, offset } if modulus <= MOST_NUMBERS => {
+            let numbers = (offset..).take(modulus as usize);
+            each(numbers.map(|n| holds(&Value::Number(u64::from(n)), op, right, packet, context)))
+        }
+        have => holds(&have, op, right, packet, context),
+    };
+    for what in odds.open.iter_mut().filter(|what| what.is_empty()) {
+        let (left, right) = (print::expr(left), print::expr(right));
+        *what = format!("whether `{left} {op} {right}` holds");
+    }
+    odds
+}
+
+/// Numbers a random one is looked at one by one for.
+const MOST_NUMBERS: u32 = 65_536;
+
+/// Returns the odds for one of several cases, each as likely.
+fn each(cases: impl Iterator<Item = Odds>) -> Odds {
+    let (mut all, mut sum) = (0.0, 0.0);
+    for odds in cases {
+        if !odds.open.is_empty() {
+            return odds;
+        }
+        all += 1.0;
+        sum += odds.chance;
+    }
+    Odds::chance(sum / f64::max(all, 1.0))
+}
+
+/// Returns the odds that `have op right` holds; what is not known about it has no words yet.
+fn holds(have: &Value, op: &str, right: &Expr, packet: &Packet, context: &Context<'_, '_>) -> Odds {
     match op {
         // `tcp flags ! syn`: none of the bits.
-        "!" => bits(&have, right).not(true),
+        "!" => bits(have, right).not(true),
         "==" | "in" | "!=" => {
             let odds = if op == "in" && matches!(have, Value::Number(_)) {
-                bits(&have, right)
+                bits(have, right)
             } else {
-                contains(right, &have, packet, context)
+                contains(right, have, packet, context)
             };
-            if have == Value::None {
+            if *have == Value::None {
                 Odds::NO
             } else {
                 odds.not(op == "!=")
@@ -221,16 +254,16 @@ pub(crate) fn compare(
         }
         "<" | ">" | "<=" | ">=" => match (have, value(right, packet, context)) {
             (Value::Number(a), Value::Number(b)) => Odds::sure(match op {
-                "<" => a < b,
-                ">" => a > b,
-                "<=" => a <= b,
-                _ => a >= b,
+                "<" => *a < b,
+                ">" => *a > b,
+                "<=" => *a <= b,
+                _ => *a >= b,
             }),
             (Value::None, _) => Odds::NO,
             (Value::Unknown(what), _) => Odds::unknown(what),
-            (have, want) => Odds::unknown(format!("whether {have:?} {op} {want:?}")),
+            _ => Odds::unknown(""),
         },
-        other => Odds::unknown(format!("what operator {other} gives")),
+        _ => Odds::unknown(""),
     }
 }
 
@@ -243,7 +276,7 @@ fn bits(have: &Value, right: &Expr) -> Odds {
     match (have, mask) {
         (Value::Number(have), Some(mask)) => Odds::sure(have & mask != 0),
         (Value::None, _) => Odds::NO,
-        _ => Odds::unknown(format!("whether {have:?} has {right:?}")),
+        _ => Odds::unknown(""),
     }
 }
 
@@ -261,7 +294,7 @@ fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Odds {
                 }
             })
             .collect(),
-        other => return Odds::unknown(format!("whether ct {key} is {other:?}")),
+        other => return Odds::unknown(format!("whether ct {key} is {}", print::expr(other))),
     };
     let mut any = false;
     for word in words {
@@ -302,7 +335,7 @@ pub(crate) fn contains(
     match want {
         Expr::Named(name) => match context.table.set(name) {
             None => Odds::unknown(format!("what set @{name} holds: it was not read")),
-            Some(set) => in_set(set, have, packet),
+            Some(set) => in_set(set, have),
         },
         Expr::Set(list) => any(list
             .iter()
@@ -312,25 +345,16 @@ pub(crate) fn contains(
             Some(holds) => Odds::sure(holds),
             None => match (value(want, packet, context), have) {
                 (Value::Number(a), Value::Number(b)) => Odds::sure(a == *b),
-                _ => Odds::unknown(format!("whether {have:?} is {want:?}")),
+                _ => Odds::unknown(""),
             },
         },
     }
 }
 
 /// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
-fn in_set(set: &Set, have: &Value, packet: &Packet) -> Odds {
-    let _ = packet;
-    any(set
-        .elements
-        .iter()
-        .map(|element| match same(&element.key, have) {
-            Some(holds) => Odds::sure(holds),
-            None => Odds::unknown(format!(
-                "whether element {:?} of @{} is {have:?}",
-                element.key, set.name
-            )),
-        }))
+fn in_set(set: &Set, have: &Value) -> Odds {
+    let elements = set.elements.iter();
+    any(elements.map(|element| same(&element.key, have).map_or(Odds::unknown(""), Odds::sure)))
 }
 
 fn any(all: impl Iterator<Item = Odds>) -> Odds {
@@ -364,7 +388,7 @@ pub(crate) fn look_up<'m>(
                 .filter_map(|e| Some((&e.key, e.value.as_ref()?)))
                 .collect()
         }
-        other => return Err(format!("{other:?} is not a map")),
+        other => return Err(format!("what map `{}` is", print::expr(other))),
     };
     match have {
         Value::Random { modulus, offset } => {
@@ -385,7 +409,9 @@ pub(crate) fn look_up<'m>(
                 match same(key, have) {
                     Some(true) => return Ok(vec![(1.0, datum)]),
                     Some(false) => {}
-                    None => return Err(format!("whether key {key:?} is {have:?}")),
+                    None => {
+                        return Err(format!("whether key `{}` of a map fits", print::expr(key)));
+                    }
                 }
             }
             Ok(Vec::new())

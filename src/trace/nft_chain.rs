@@ -200,10 +200,20 @@ impl<'a> Walker<'_, 'a, '_> {
                 vec![Next::On(state)]
             }
             Statement::Counter { .. } => vec![Next::On(state)],
-            Statement::Xt { kind, name } => undecided(
-                state,
-                &format!("whether xt {kind} {name} matches: nft does not show its options"),
-            ),
+            Statement::Xt { kind, name } => match (kind.as_str(), name.as_str()) {
+                ("match", "comment") => vec![Next::On(state)],
+                ("match", _) => undecided(
+                    state,
+                    &format!("whether xt {kind} {name} matches: nft does not show its options"),
+                ),
+                _ => vec![Next::End(
+                    state,
+                    End::Unknown(format!(
+                        "{}: what xt {kind} {name} does, nft does not show",
+                        by("taken")
+                    )),
+                )],
+            },
             Statement::Other(value) => {
                 let name = value
                     .as_object()
@@ -440,7 +450,10 @@ fn mangle(
         (Expr::Meta(name), _) if name == "mark" => {
             return vec![Next::End(
                 state,
-                End::Unknown(format!("the mark it gets is not known: {new:?}")),
+                End::Unknown(format!(
+                    "the mark it gets is not known: {}",
+                    print::expr(value)
+                )),
             )];
         }
         // Priorities, trace flags and the like.

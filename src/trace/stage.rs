@@ -2,10 +2,9 @@
 
 use super::hop::Hook;
 use super::{Chains, Need, Rules, World};
-use crate::backend::nftables::model::{Chain, Statement, Table};
+use crate::backend::nftables::model::{Chain, Table};
 use crate::evidence::Gap;
 use crate::net::Family;
-use crate::node::Store;
 
 /// Priorities of `netfilter_ipv4.h`; those of IPv6 are the same.
 const RAW: i32 = -300;
@@ -98,13 +97,16 @@ pub(crate) fn stages<'w, 'a>(
                 "ip6" => family == Family::V6,
                 _ => false,
             };
-            if !fits || is_iptables(world, table) {
+            if !fits {
                 continue;
             }
             for chain in &table.chains {
                 let Some(base) = chain.base.as_ref().filter(|base| base.hook == hook.name()) else {
                     continue;
                 };
+                if is_iptables(world, table, chain, hook)? {
+                    continue;
+                }
                 let list = if base.kind == "nat" {
                     &mut nat
                 } else {
@@ -149,28 +151,24 @@ fn has(table: &str, hook: Hook) -> bool {
     }
 }
 
-/// Returns whether iptables-nft owns `table`, so that its rules are walked as those of iptables.
-fn is_iptables(world: &World<'_, '_>, table: &Table) -> bool {
-    if table.family == "inet" || !OF_IPTABLES.contains(&table.name.as_str()) {
-        return false;
+/// Returns whether the base chain of nftables at `hook` is a built-in one of iptables-nft that is walked as such. What
+/// iptables cannot show, and what somebody put beside its chains, is walked as nftables'.
+fn is_iptables(
+    world: &World<'_, '_>,
+    table: &Table,
+    chain: &Chain,
+    hook: Hook,
+) -> Result<bool, Need> {
+    let named = table.family != "inet"
+        && OF_IPTABLES.contains(&table.name.as_str())
+        && chain.name == hook.chain();
+    if !named {
+        return Ok(false);
     }
-    let nft_in_use = world
-        .node
-        .evidence()
-        .text(crate::evidence::Item::IptablesVersion)
-        .ok();
-    let read = nft_in_use.is_some_and(|version| version.contains("nf_tables"))
-        || world.chains.iter().any(|chains| chains.store == Store::Nft);
-    let builtin = |chain: &Chain| {
-        let upper = chain
-            .base
-            .as_ref()
-            .map(|base| base.hook.to_ascii_uppercase());
-        upper.is_some_and(|name| name == chain.name)
-    };
-    let xt = |chain: &Chain| {
-        let mut statements = chain.rules.iter().flat_map(|rule| &rule.statements);
-        statements.any(|statement| matches!(statement, Statement::Xt { .. }))
-    };
-    read || table.chains.iter().any(|chain| builtin(chain) || xt(chain))
+    for chains in &world.chains {
+        if chains.chain(&table.name, &chain.name)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

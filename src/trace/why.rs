@@ -111,15 +111,20 @@ pub(crate) fn comment(rule: &str) -> Option<&str> {
 
 /// Returns who made the rule of a hop: of a built-in chain that says its target, else its chain or table.
 pub fn maker(hop: &Hop) -> Maker {
+    let mut table = hop.table.as_str();
     if hop.layer == Layer::Nftables {
-        let (_, name) = hop.table.split_once(' ').unwrap_or_default();
-        return software::maker_of_table(name);
+        (_, table) = table.split_once(' ').unwrap_or_default();
+        match software::maker_of_table(table) {
+            // It may be one of iptables-nft's.
+            Maker::Unknown => {}
+            maker => return maker,
+        }
     }
-    match software::maker_of_chain(&hop.table, &hop.chain) {
+    match software::maker_of_chain(table, &hop.chain) {
         // Nobody's rule but the kernel's own policy.
         Maker::Kernel if hop.number == 0 => Maker::Kernel,
         Maker::Kernel => match &hop.effect {
-            Effect::Jump { to } | Effect::Goto { to } => software::maker_of_chain(&hop.table, to),
+            Effect::Jump { to } | Effect::Goto { to } => software::maker_of_chain(table, to),
             _ => Maker::Unknown,
         },
         maker => maker,

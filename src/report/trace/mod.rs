@@ -233,8 +233,8 @@ fn backend(
 /// Returns whose a hop's rule is, and whether that is other software than kube-proxy; `None` for the kernel's own.
 fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
     let chain = match hop.layer {
-        Layer::Iptables | Layer::IptablesOther => owners.chain(&hop.chain),
-        Layer::Nftables => owners.nft_chain(&hop.chain),
+        Layer::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
+        Layer::Iptables | Layer::IptablesOther | Layer::Nftables => owners.chain(&hop.chain),
         Layer::Ipvs | Layer::Routing => return (None, false),
     };
     if let Some(port) = chain.port() {

@@ -1,0 +1,111 @@
+//! The walk over the running kernel's rules: each chain is read when it is first needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::join_all;
+
+use super::super::failure::Failure;
+use super::super::{Io, gather, machine};
+use super::{NEEDS, RULES};
+use crate::backend::iptables::listing;
+use crate::backend::iptables::model::Target;
+use crate::backend::iptables::names;
+use crate::cli::Global;
+use crate::evidence::{Gap, Item};
+use crate::host::{ChainReader, Listing};
+use crate::net::Family;
+use crate::node::{NodeSnapshot, Store};
+use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
+
+/// Follows `flows` over this node's rules.
+pub(super) async fn walk<'n>(
+    global: &Global,
+    io: &Io<'_>,
+    node: &'n NodeSnapshot<'n>,
+    family: Family,
+    flows: &[Flow],
+) -> Result<Vec<Vec<Outcome>>, Failure> {
+    let Some(reader) = ChainReader::new(&machine(global)?, family).await else {
+        return whole(global, io, family, flows).await;
+    };
+    let mut saved: BTreeMap<Need, Option<String>> = BTreeMap::new();
+    let mut wanted = trace::base_chains();
+    loop {
+        let reads = wanted.into_iter().map(async |need| {
+            let listing = reader.read(&need.table, &need.chain).await;
+            (need, listing)
+        });
+        for (need, listing) in join_all(reads).await {
+            let text = match listing {
+                Ok(Listing::Chain(text)) => Some(listing::as_saved(&need.table, &text)),
+                Ok(Listing::Missing) => None,
+                Ok(Listing::Incompatible) => return whole(global, io, family, flows).await,
+                Err(gap) => return super::walk(&world(node, Rules::Unknown(gap)), flows),
+            };
+            saved.insert(need, text);
+        }
+        let parts = saved.iter().map(|(need, text)| {
+            let text = text.as_deref();
+            let chain = text.map(|text| listing::chain(Item::iptables(family), text));
+            Ok((need.clone(), chain.transpose()?))
+        });
+        let parts = Rules::Parts(parts.collect::<Result<_, Gap>>()?);
+        let world = world(node, parts);
+        match flows.iter().map(|flow| world.walk(flow)).collect() {
+            Ok(walks) => return Ok(walks),
+            Err(need) => wanted = nearby(&world, &need),
+        }
+    }
+}
+
+fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> {
+    let store = Store::InUse;
+    World {
+        node,
+        chains: vec![Chains { store, rules }],
+    }
+}
+
+/// Follows `flows` over all rules: which of nftables' are iptables-nft's shows only beside those.
+async fn whole(
+    global: &Global,
+    io: &Io<'_>,
+    family: Family,
+    flows: &[Flow],
+) -> Result<Vec<Vec<Outcome>>, Failure> {
+    let of_node = NEEDS.iter().filter(|item| !item.is_of_cluster());
+    let items: Vec<_> = of_node.chain(RULES).copied().collect();
+    let evidence = gather(global, io, &items).await?;
+    super::walk(&World::whole(&NodeSnapshot::new(&evidence), family), flows)
+}
+
+/// Returns `need`, and chains that are needed as surely: those that built-in chains lead to, and the endpoints beside one
+/// that is needed. Reading many at once takes hardly longer than one.
+fn nearby(world: &World<'_, '_>, need: &Need) -> Vec<Need> {
+    let mut wanted = BTreeSet::from([need.clone()]);
+    let endpoint = need.chain.starts_with(names::SEP);
+    for chains in &world.chains {
+        let Rules::Parts(parts) = &chains.rules else {
+            continue;
+        };
+        for (at, chain) in parts {
+            let Some(chain) = chain else { continue };
+            let leads = chain.rules.iter().filter_map(|rule| match &rule.target {
+                // Targets of modules, which are no chains, have no dash.
+                Some(Target::Jump(to) | Target::Goto(to)) if to.contains('-') => Some(to),
+                _ => None,
+            });
+            let leads: Vec<_> = leads.collect();
+            let beside = endpoint && leads.iter().any(|to| ***to == *need.chain);
+            if chain.policy.is_none() && !beside {
+                continue;
+            }
+            let more = leads.into_iter().map(|to| Need {
+                table: at.table.clone(),
+                chain: to.to_string(),
+            });
+            wanted.extend(more.filter(|need| !parts.contains_key(need)));
+        }
+    }
+    wanted.into_iter().collect()
+}
