@@ -44,6 +44,7 @@ pub struct NodeSnapshot<'a> {
     iptables: [Section<iptables::model::Ruleset<'a>>; 2],
     iptables_legacy: [Section<iptables::model::Ruleset<'a>>; 2],
     iptables_nft: [Section<iptables::model::Ruleset<'a>>; 2],
+    saved: [[Section<iptables::parse::Saved<'a>>; 2]; 3],
     nft: Section<nftables::model::Ruleset>,
     ipset: Section<Sets<'a>>,
     ipvs: Section<ipvs::model::Table>,
@@ -149,6 +150,19 @@ pub enum Store {
     Nft,
 }
 
+impl Store {
+    const fn item(self, family: Family) -> Item {
+        match (self, family) {
+            (Self::InUse, Family::V4) => Item::Iptables4,
+            (Self::InUse, Family::V6) => Item::Iptables6,
+            (Self::Legacy, Family::V4) => Item::IptablesLegacy4,
+            (Self::Legacy, Family::V6) => Item::IptablesLegacy6,
+            (Self::Nft, Family::V4) => Item::IptablesNft4,
+            (Self::Nft, Family::V6) => Item::IptablesNft6,
+        }
+    }
+}
+
 impl<'a> NodeSnapshot<'a> {
     /// Returns a view of `evidence`. Nothing is parsed until it is asked for.
     pub fn new(evidence: &'a Evidence) -> Self {
@@ -157,6 +171,7 @@ impl<'a> NodeSnapshot<'a> {
             iptables: Default::default(),
             iptables_legacy: Default::default(),
             iptables_nft: Default::default(),
+            saved: Default::default(),
             nft: OnceCell::new(),
             ipset: OnceCell::new(),
             ipvs: OnceCell::new(),
@@ -209,20 +224,30 @@ impl<'a> NodeSnapshot<'a> {
         store: Store,
         family: Family,
     ) -> Result<&iptables::model::Ruleset<'a>, Gap> {
-        let (section, item) = match (store, family) {
-            (Store::InUse, Family::V4) => (&self.iptables[0], Item::Iptables4),
-            (Store::InUse, Family::V6) => (&self.iptables[1], Item::Iptables6),
-            (Store::Legacy, Family::V4) => (&self.iptables_legacy[0], Item::IptablesLegacy4),
-            (Store::Legacy, Family::V6) => (&self.iptables_legacy[1], Item::IptablesLegacy6),
-            (Store::Nft, Family::V4) => (&self.iptables_nft[0], Item::IptablesNft4),
-            (Store::Nft, Family::V6) => (&self.iptables_nft[1], Item::IptablesNft6),
+        let sections = match store {
+            Store::InUse => &self.iptables,
+            Store::Legacy => &self.iptables_legacy,
+            Store::Nft => &self.iptables_nft,
         };
+        let item = store.item(family);
         let parse = || {
             self.evidence
                 .text(item)
                 .and_then(|text| iptables::parse::ruleset(item, text))
         };
+        let section = &sections[usize::from(family == Family::V6)];
         section.get_or_init(parse).as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the rules of `family` in `store`, of which each chain is read when it is asked for.
+    pub fn saved(&self, store: Store, family: Family) -> Result<&iptables::parse::Saved<'a>, Gap> {
+        let section = &self.saved[store as usize][usize::from(family == Family::V6)];
+        let item = store.item(family);
+        let find = || {
+            let text = self.evidence.text(item)?;
+            iptables::parse::Saved::new(item, text)
+        };
+        section.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
     /// Returns the Pods of kube-proxy on every node, or why some of them are not known.

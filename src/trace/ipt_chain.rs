@@ -7,7 +7,7 @@ use super::ipt::{self, Context};
 use super::packet::{Link, Odds};
 use super::route::{Ask, Way};
 use super::walk::{End, Ends, State, Walker, has_ports};
-use super::{Chains, Need};
+use super::{Chains, Stop};
 use crate::backend::iptables::model::{Chain, Connmark, Nat, Policy, Rule, Target};
 use crate::net::{Family, Mark};
 use crate::node::Store;
@@ -57,7 +57,7 @@ pub(crate) fn base<'n, 'a>(
     chains: &Chains<'a>,
     table: &str,
     context: &Context<'_, 'n>,
-) -> Result<Ends, Need> {
+) -> Result<Ends, Stop> {
     let Some(chain) = chains.chain(table, hook.chain())? else {
         return Ok(vec![(state, End::Accept)]);
     };
@@ -98,7 +98,7 @@ fn run<'n, 'a>(
     at: &At<'_, 'n, 'a>,
     chain: &Chain<'a>,
     depth: usize,
-) -> Result<Ends, Need> {
+) -> Result<Ends, Stop> {
     if depth > DEEPEST {
         return Ok(vec![(
             state,
@@ -203,7 +203,7 @@ fn hits<'n, 'a>(
     chance: f64,
     when: Option<&str>,
     depth: usize,
-) -> Result<Vec<(State, Option<End>)>, Need> {
+) -> Result<Vec<(State, Option<End>)>, Stop> {
     let text = rule.to_string().trim_start().to_owned();
     let packets = rule.counters.map(|counters| counters.packets);
     let mut note = |state: &mut State, effect| {

@@ -23,7 +23,8 @@ pub mod why;
 
 use std::collections::BTreeMap;
 
-use crate::backend::iptables::model::{Chain, Ruleset};
+use crate::backend::iptables::model::Chain;
+use crate::backend::iptables::parse::Saved;
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
@@ -64,8 +65,8 @@ pub struct Chains<'a> {
 /// How rules are there.
 #[derive(Debug)]
 pub enum Rules<'a> {
-    /// All of them.
-    Whole(&'a Ruleset<'a>),
+    /// All of them, as they were saved.
+    Saved(&'a Saved<'a>),
     /// Those that were asked for so far, by table and chain; `None` for a chain that does not exist.
     Parts(BTreeMap<Need, Option<Chain<'a>>>),
     /// Not known.
@@ -93,39 +94,37 @@ pub fn base_chains() -> Vec<Need> {
     needs
 }
 
+/// Why a walk does not go on.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// A chain is not there yet.
+    Need(Need),
+    /// A chain is there and cannot be read.
+    Broken(Gap),
+}
+
 impl<'n> World<'n, 'n> {
     /// Returns the world of a snapshot that holds all rules of `family`.
     pub fn whole(node: &'n NodeSnapshot<'n>, family: Family) -> Self {
-        Self::with_rules(node, node, family)
-    }
-}
-
-impl<'n, 'r> World<'n, 'r> {
-    /// Returns the world of `node` with the iptables rules of another snapshot.
-    pub fn with_rules(
-        node: &'n NodeSnapshot<'n>,
-        rules: &'r NodeSnapshot<'r>,
-        family: Family,
-    ) -> Self {
-        let of = |store| match rules.iptables(store, family) {
-            Ok(rules) => Some(Rules::Whole(rules)),
+        let of = |store| match node.saved(store, family) {
+            Ok(saved) => Some(Rules::Saved(saved)),
             // A back end that is not there has no rules; only the one in use has to be known.
             Err(Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_)) => None,
             Err(gap) => Some(Rules::Unknown(gap)),
         };
         let stores = [Store::InUse, Store::Legacy, Store::Nft];
-        let chains = stores
-            .into_iter()
-            .filter_map(|store| {
-                Some(Chains {
-                    store,
-                    rules: of(store)?,
-                })
-            })
-            .collect();
-        Self { node, chains }
+        let chains = stores.into_iter().filter_map(|store| {
+            let rules = of(store)?;
+            Some(Chains { store, rules })
+        });
+        Self {
+            node,
+            chains: chains.collect(),
+        }
     }
+}
 
+impl World<'_, '_> {
     /// Follows the first packet of `flow` to every end it may have, the likeliest first.
     ///
     /// Probabilities add up to 1. A way that depends on something unknown says so in `when`, and shares the
@@ -135,15 +134,27 @@ impl<'n, 'r> World<'n, 'r> {
     ///
     /// The chain to read next, where rules are read in parts.
     pub fn walk(&self, flow: &Flow) -> Result<Vec<Outcome>, Need> {
-        walk::Walker::new(self, Family::of(flow.destination)).walk(flow)
+        match walk::Walker::new(self, Family::of(flow.destination)).walk(flow) {
+            Ok(outcomes) => Ok(outcomes),
+            Err(Stop::Need(need)) => Err(need),
+            Err(Stop::Broken(gap)) => {
+                let store = Store::InUse;
+                let rules = Rules::Unknown(gap);
+                let unknown = World {
+                    node: self.node,
+                    chains: vec![Chains { store, rules }],
+                };
+                unknown.walk(flow)
+            }
+        }
     }
 }
 
 impl<'a> Chains<'a> {
     /// Returns `chain` of `table`; `None` where there is none.
-    fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Need> {
+    fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Stop> {
         match &self.rules {
-            Rules::Whole(rules) => Ok(rules.chain(table, chain)),
+            Rules::Saved(saved) => saved.chain(table, chain).map_err(Stop::Broken),
             Rules::Parts(parts) => {
                 let need = Need {
                     table: table.to_owned(),
@@ -151,7 +162,7 @@ impl<'a> Chains<'a> {
                 };
                 match parts.get(&need) {
                     Some(found) => Ok(found.as_ref()),
-                    None => Err(need),
+                    None => Err(Stop::Need(need)),
                 }
             }
             Rules::Unknown(_) => Ok(None),

@@ -1,7 +1,7 @@
 //! What is registered at each hook, in the order the kernel runs it.
 
 use super::hop::Hook;
-use super::{Chains, Need, Rules, World};
+use super::{Chains, Rules, Stop, World};
 use crate::backend::nftables::model::{Chain, Table};
 use crate::evidence::Gap;
 use crate::net::Family;
@@ -44,7 +44,7 @@ pub(crate) fn stages<'w, 'a>(
     world: &'w World<'_, 'a>,
     hook: Hook,
     family: Family,
-) -> Result<Vec<Stage<'w, 'a>>, Need> {
+) -> Result<Vec<Stage<'w, 'a>>, Stop> {
     let mut stages: Vec<(i32, Stage<'w, 'a>)> = Vec::new();
     let mut nat: Vec<(i32, Stage<'w, 'a>)> = Vec::new();
     let nat_at = match hook {
@@ -158,7 +158,7 @@ fn is_iptables(
     table: &Table,
     chain: &Chain,
     hook: Hook,
-) -> Result<bool, Need> {
+) -> Result<bool, Stop> {
     let named = table.family != "inet"
         && OF_IPTABLES.contains(&table.name.as_str())
         && chain.name == hook.chain();

@@ -9,7 +9,7 @@ use super::hop::{Effect, Hook, Hop, Layer, Outcome, Path, Verdict};
 use super::packet::{Entry, Flow, Link, Packet};
 use super::route::{Ask, Router, Way};
 use super::stage::{Stage, stages};
-use super::{Chains, Need, World, ipt};
+use super::{Chains, Stop, World, ipt};
 use crate::net::{Family, Proto};
 
 /// Ways beyond which a walk gives up; a real ruleset has one per endpoint.
@@ -99,7 +99,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     }
 
     /// Follows the first packet of `flow` to every end it may have.
-    pub(crate) fn walk(&self, flow: &Flow) -> Result<Vec<Outcome>, Need> {
+    pub(crate) fn walk(&self, flow: &Flow) -> Result<Vec<Outcome>, Stop> {
         let mut outcomes = Vec::new();
         let mut todo = vec![self.start(flow, &mut outcomes)];
         while let Some(next) = todo.pop() {
@@ -363,7 +363,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     }
 
     /// Runs a hook; nat and mangle of OUTPUT route anew where they changed what routing looks at.
-    fn hook(&self, state: State, hook: Hook) -> Result<Ends, Need> {
+    fn hook(&self, state: State, hook: Hook) -> Result<Ends, Stop> {
         let first = state.packet.output.clone();
         let mut live = vec![state];
         let mut done = Ends::new();
@@ -431,7 +431,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         }
     }
 
-    fn stage(&self, state: State, hook: Hook, here: &Stage<'w, 'r>) -> Result<Ends, Need> {
+    fn stage(&self, state: State, hook: Hook, here: &Stage<'w, 'r>) -> Result<Ends, Stop> {
         match here {
             Stage::Iptables { chains, table } => self.iptables(state, hook, chains, table),
             Stage::Nftables { table, chain } => Ok(self.nftables(state, hook, table, chain)),
@@ -457,7 +457,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         hook: Hook,
         side: usize,
         list: &[Stage<'w, 'r>],
-    ) -> Result<Ends, Need> {
+    ) -> Result<Ends, Stop> {
         let mut live = vec![state];
         let mut done = Ends::new();
         for stage in list {
@@ -489,7 +489,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         hook: Hook,
         chains: &Chains<'r>,
         table: &str,
-    ) -> Result<Ends, Need> {
+    ) -> Result<Ends, Stop> {
         let context = ipt::Context {
             router: &self.router,
             sets: self.world.node.ipset(),
@@ -534,7 +534,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         &self,
         mut state: State,
         outcomes: &mut Vec<Outcome>,
-    ) -> Result<Vec<Option<(State, Place)>>, Need> {
+    ) -> Result<Vec<Option<(State, Place)>>, Stop> {
         state.packet.input = Link::Named("lo".to_owned());
         state.packet.output = Link::None;
         let mut next = Vec::new();

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use kpx::backend::iptables::model::*;
-use kpx::backend::iptables::parse::{rule, ruleset};
+use kpx::backend::iptables::parse::{Saved, rule, ruleset};
 use kpx::backend::iptables::print::WithoutCounters;
 use kpx::evidence::{Gap, Item};
 use kpx::net::{Cidr, Mark, PortRange, Proto};
@@ -39,6 +39,29 @@ fn every_recording_prints_as_it_was_read() {
         seen += 1;
     }
     assert!(seen >= 40, "only {seen} listings were there to read");
+}
+
+#[test]
+fn chains_read_one_by_one_are_those_read_together() {
+    let agree = |item, text: &str| {
+        let all = ruleset(item, text).unwrap();
+        let saved = Saved::new(item, text).unwrap();
+        for table in &all.tables {
+            assert_eq!(saved.chain(&table.name, "none").unwrap(), None);
+            for chain in &table.chains {
+                let one = saved.chain(&table.name, &chain.name).unwrap();
+                assert_eq!(one, Some(chain));
+            }
+        }
+    };
+    for (_, item, text) in saves() {
+        agree(item, &text);
+    }
+    // As no version saves them: undeclared, apart, quoted.
+    agree(
+        Item::Iptables4,
+        "*nat\n-A A -j X\n# no end\n\n-A \"A\" -j Y\n:B - [1:2]\n[3:4] -A B -j X\n-A A -j Z\n -A A\nCOMMIT\n",
+    );
 }
 
 #[test]
@@ -244,8 +267,12 @@ fn a_broken_line_is_named() {
             "line 2: chain A: \"[x:0]\" are not counters",
         ),
     ] {
-        let gap = ruleset(Item::Iptables4, text).unwrap_err();
-        assert_eq!(gap, Gap::Failed(Item::Iptables4, want.to_owned()));
+        let want = Gap::Failed(Item::Iptables4, want.to_owned());
+        assert_eq!(ruleset(Item::Iptables4, text).unwrap_err(), want);
+        // Read by chain, a rule's own fault shows when its chain is asked for.
+        let by_chain = Saved::new(Item::Iptables4, text)
+            .and_then(|saved| saved.chain("nat", "A").map(Option::<&_>::cloned));
+        assert_eq!(by_chain.unwrap_err(), want, "{text}");
     }
     assert!(ruleset(Item::Iptables4, "").unwrap().tables.is_empty());
 }

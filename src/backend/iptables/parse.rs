@@ -4,6 +4,7 @@
 //! not have is kept as written; a line that is no part of the format is an error with its number.
 
 mod matches;
+mod saved;
 mod targets;
 mod words;
 
@@ -12,6 +13,7 @@ use std::collections::HashMap;
 use super::model::{Chain, Counters, Match, Maybe, Policy, Rule, Ruleset, Table, Target, Text};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Proto};
+pub use saved::Saved;
 use words::{Options, Word, reach, span};
 
 /// Reads `iptables-save`, with counters or without.
@@ -110,24 +112,7 @@ impl<'a> Reader<'a> {
         if self.table.is_none() {
             return Err("a chain outside a table".to_owned());
         }
-        let mut words = text.split_ascii_whitespace();
-        let name = words.next().ok_or("a chain without a name")?;
-        let policy = match words.next() {
-            Some("-") => None,
-            Some("ACCEPT") => Some(Policy::Accept),
-            Some("DROP") => Some(Policy::Drop),
-            other => {
-                let found = other.unwrap_or("nothing");
-                return Err(format!("chain {name}: {found:?} is not a policy"));
-            }
-        };
-        let counters = match words.next() {
-            Some(text) => counters(text)
-                .filter(|(_, rest)| rest.is_empty())
-                .map(|(counters, _)| counters)
-                .ok_or_else(|| format!("chain {name}: {text:?} are not counters"))?,
-            None => Counters::default(),
-        };
+        let (name, policy, counters) = declared(text)?;
         if self.by_name.insert(name, self.chains.len()).is_some() {
             return Err(format!("chain {name} is declared twice"));
         }
@@ -144,19 +129,7 @@ impl<'a> Reader<'a> {
         if self.table.is_none() {
             return Err("a rule outside a table".to_owned());
         }
-        let (counters, line) = match counters(line) {
-            Some((counters, rest)) => (Some(counters), rest.trim_start()),
-            None => (None, line),
-        };
-        let rest = line
-            .strip_prefix("-A ")
-            .ok_or_else(|| format!("expected a rule (-A CHAIN …), found {:?}", start(line)))?
-            .trim_start();
-        let (name, rest) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
-        let name = name.trim_matches('"');
-        if name.is_empty() {
-            return Err("a rule without a chain".to_owned());
-        }
+        let (counters, name, rest) = rule_line(line)?;
         let mut rule = self
             .rules
             .rule(rest)
@@ -175,6 +148,47 @@ impl<'a> Reader<'a> {
         self.chains[self.last].rules.push(rule);
         Ok(())
     }
+}
+
+/// Reads `CHAIN POLICY [PACKETS:BYTES]`, what follows the colon of a line.
+fn declared(text: &str) -> Result<(&str, Option<Policy>, Counters), String> {
+    let mut words = text.split_ascii_whitespace();
+    let name = words.next().ok_or("a chain without a name")?;
+    let policy = match words.next() {
+        Some("-") => None,
+        Some("ACCEPT") => Some(Policy::Accept),
+        Some("DROP") => Some(Policy::Drop),
+        other => {
+            let found = other.unwrap_or("nothing");
+            return Err(format!("chain {name}: {found:?} is not a policy"));
+        }
+    };
+    let counters = match words.next() {
+        Some(text) => counters(text)
+            .filter(|(_, rest)| rest.is_empty())
+            .map(|(counters, _)| counters)
+            .ok_or_else(|| format!("chain {name}: {text:?} are not counters"))?,
+        None => Counters::default(),
+    };
+    Ok((name, policy, counters))
+}
+
+/// Reads the line of a rule as far as its chain: counters, chain, and the rule itself.
+fn rule_line(line: &str) -> Result<(Option<Counters>, &str, &str), String> {
+    let (counters, line) = match counters(line) {
+        Some((counters, rest)) => (Some(counters), rest.trim_start()),
+        None => (None, line),
+    };
+    let rest = line
+        .strip_prefix("-A ")
+        .ok_or_else(|| format!("expected a rule (-A CHAIN …), found {:?}", start(line)))?
+        .trim_start();
+    let (name, rest) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+    let name = name.trim_matches('"');
+    if name.is_empty() {
+        return Err("a rule without a chain".to_owned());
+    }
+    Ok((counters, name, rest))
 }
 
 /// Reads `[PACKETS:BYTES]` at the start of `text`, and returns what follows.
