@@ -4,6 +4,8 @@
 //! which chain it needs next, and is asked again once that is there. Walking anew costs less than a process start.
 
 mod assume;
+mod ending;
+mod enter;
 pub mod hop;
 mod ipt;
 mod ipt_chain;
@@ -14,6 +16,7 @@ mod notes;
 pub mod odd;
 pub mod packet;
 mod route;
+mod routing;
 mod sets;
 pub mod sources;
 mod stage;

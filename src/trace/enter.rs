@@ -1,0 +1,115 @@
+//! Where a packet enters the node.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::hop::{Hook, Outcome, Path};
+use super::packet::{Entry, Flow, Link, Packet};
+use super::route::{Ask, Way};
+use super::walk::{Place, State, Walker};
+use crate::net::Family;
+
+impl Walker<'_, '_, '_> {
+    /// Puts the packet where it enters.
+    pub(super) fn start(&self, flow: &Flow, outcomes: &mut Vec<Outcome>) -> Option<(State, Place)> {
+        let mut packet = Packet {
+            source: flow.source.unwrap_or(match self.family {
+                Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            }),
+            destination: flow.destination,
+            port: flow.port,
+            proto: flow.proto,
+            mark: 0,
+            ct_mark: 0,
+            input: Link::None,
+            output: Link::None,
+            rerouted: None,
+            bridged: false,
+            dnat: false,
+            snat: false,
+            untracked: false,
+            established: flow.established,
+            bound: [flow.established; 2],
+            virtual_server: None,
+            original: (flow.destination, flow.port),
+            original_source: flow.source.unwrap_or(flow.destination),
+        };
+        if flow.entry != Entry::Host {
+            packet.input = self.input_of(flow.entry, packet.source);
+            let state = State {
+                packet,
+                weight: 1.0,
+                when: Vec::new(),
+                path: Path::default(),
+            };
+            return Some((state, Place::Hook(Hook::Prerouting)));
+        }
+        let mut state = State {
+            packet,
+            weight: 1.0,
+            when: Vec::new(),
+            path: Path::default(),
+        };
+        let way = self.router.way(Ask {
+            destination: flow.destination,
+            source: flow.source,
+            mark: 0,
+            input: None,
+        });
+        if flow.source.is_none() {
+            state.packet.source = match &way {
+                // The kernel talks to its own addresses from the address itself.
+                Way::Local { source } => source.unwrap_or(flow.destination),
+                Way::Out {
+                    source: Some(source),
+                    ..
+                } => *source,
+                Way::Out {
+                    device, gateway, ..
+                } => self
+                    .router
+                    .masquerade(self.family, device.as_deref(), *gateway)
+                    .unwrap_or(state.packet.source),
+                Way::Nowhere(_) | Way::Unknown(_) => state.packet.source,
+            };
+            state.packet.original_source = state.packet.source;
+        }
+        self.gone(state, Hook::Output, way, outcomes)
+    }
+
+    /// Returns the link a packet from `source` comes in by.
+    fn input_of(&self, entry: Entry, source: IpAddr) -> Link {
+        let toward = match entry {
+            Entry::Outside => match self.family {
+                Family::V4 => IpAddr::V4(Ipv4Addr::new(192, 0, 2, 254)),
+                Family::V6 => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 0xfe)),
+            },
+            Entry::Pod | Entry::Host => source,
+        };
+        let way = |destination| {
+            self.router.way(Ask {
+                destination,
+                source: None,
+                mark: 0,
+                input: None,
+            })
+        };
+        // An outside client next to the node answers through its own route; a far one through the default route.
+        let found = match entry {
+            Entry::Outside => match way(source) {
+                found @ Way::Out {
+                    device: Some(_), ..
+                } => found,
+                _ => way(toward),
+            },
+            Entry::Pod | Entry::Host => way(toward),
+        };
+        match found {
+            Way::Out {
+                device: Some(device),
+                ..
+            } => Link::Named(device),
+            _ => Link::Unknown,
+        }
+    }
+}
