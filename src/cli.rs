@@ -305,7 +305,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "P", value_parser = protocol, env = "KPX_PROTOCOL")]
     pub protocol: Option<Proto>,
 
-    /// Trace a packet of a connection that is already there: nat is not asked again
+    /// Trace a later packet of a connection: filters see it as established, nat is what its first packet met
     #[arg(long, env = "KPX_ESTABLISHED")]
     pub established: bool,
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::packet::{Link, Odds, Packet};
 use super::route::Router;
 use super::sets;
+use super::walk::has_ports;
 use crate::backend::ipset::Sets;
 use crate::backend::iptables::model::{
     AddrType, Direction, IpRange, Match, Maybe, Physdev, Recent, RecentAction, Rule, Side, States,
@@ -122,6 +123,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Odds {
         }
         Match::Ipvs(options) => ipvs(options, packet),
         // Only protocols with ports are traced.
+        Match::Icmp { .. } if !has_ports(packet.proto) => Odds::unknown("which type of ICMP it is"),
         Match::Icmp { .. } => Odds::NO,
         Match::Limit { options, .. } => {
             Odds::unknown(format!("whether the rate limit `{options}` is used up"))

@@ -12,10 +12,7 @@ use crate::net::Proto;
 impl Walker<'_, '_, '_> {
     /// Gives the packet to a virtual server, if there is one for it.
     pub(crate) fn ipvs(&self, state: State, hook: Hook) -> Ends {
-        if state.packet.virtual_server.is_some()
-            || state.packet.established
-            || !has_ports(state.packet.proto)
-        {
+        if state.packet.virtual_server.is_some() || !has_ports(state.packet.proto) {
             return vec![(state, End::Accept)];
         }
         let table = match self.world.node.ipvs() {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::ipt::state as in_state;
 use super::packet::{Link, Odds, Packet};
 use super::route::Router;
+use super::walk::has_ports;
 use crate::backend::iptables::model::States;
 use crate::backend::nftables::model::{Datum, Expr, Set, Table};
 use crate::backend::nftables::print;
@@ -100,6 +101,9 @@ fn payload(protocol: &str, field: &str, packet: &Packet) -> Value {
         ("tcp", _) if packet.proto != Proto::Tcp => Value::None,
         ("udp", _) if packet.proto != Proto::Udp => Value::None,
         ("sctp", _) if packet.proto != Proto::Sctp => Value::None,
+        ("icmp" | "icmpv6", "type" | "code") if !has_ports(packet.proto) => {
+            Value::Unknown("which type of ICMP it is".to_owned())
+        }
         ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Number(u64::from(packet.port)),
         ("tcp" | "udp" | "sctp" | "th", "sport") => {

@@ -22,6 +22,11 @@ pub fn notes(
     let mut notes = Vec::new();
     forwarding(node, flow, outcomes, &mut notes);
     undecided(outcomes, &mut notes);
+    if flow.established {
+        notes.push(
+            "a later packet of a connection: translations are those its first packet meets now, and one that began under other rules keeps its own".to_owned(),
+        );
+    }
     if let Some(port) = service {
         if let Some(who) = &port.left_to {
             notes.push(format!(

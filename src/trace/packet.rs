@@ -26,9 +26,9 @@ pub struct Flow {
     pub destination: IpAddr,
     /// The destination port.
     pub port: u16,
-    /// TCP, UDP or SCTP.
+    /// TCP, UDP or SCTP, or ICMP for an echo request.
     pub proto: Proto,
-    /// Whether the connection is already there, so that nat rules are not asked.
+    /// Whether the connection is already there.
     pub established: bool,
 }
 
@@ -46,6 +46,8 @@ pub(crate) struct Packet {
     pub(crate) proto: Proto,
     pub(crate) mark: u32,
     pub(crate) ct_mark: u32,
+    /// The mark that nat chains left on the first packet, where this is a later one.
+    pub(crate) first_mark: Option<u32>,
     /// The link it came in by; `None` for packets of the node itself, and where IPVS sends it anew.
     pub(crate) input: Link,
     /// The link it goes out by, once routed.

@@ -150,6 +150,7 @@ mod tests {
             proto: Proto::Tcp,
             mark: 0,
             ct_mark: 0,
+            first_mark: None,
             input: Link::None,
             output: Link::None,
             rerouted: None,

@@ -173,11 +173,35 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                 if state.packet.bound[side] || state.packet.untracked {
                     return Ok(vec![(state, End::Accept)]);
                 }
+                if state.packet.established {
+                    return self.nat_of_first(state, hook, side, list);
+                }
                 self.nat(state, hook, side, list)
             }
             Stage::Ipvs => Ok(self.ipvs(state, hook)),
             Stage::Unknown(reason) => Ok(vec![(state, End::Unknown(reason.clone()))]),
         }
+    }
+
+    /// nat of a connection that is already there is what its first packet met. A mark that nat chains set on that one
+    /// alone is gone.
+    fn nat_of_first(
+        &self,
+        mut state: State,
+        hook: Hook,
+        side: usize,
+        list: &[Stage<'w, 'r>],
+    ) -> Result<Ends, Stop> {
+        let mark = state.packet.mark;
+        state.packet.established = false;
+        state.packet.mark = state.packet.first_mark.unwrap_or(mark);
+        let mut ends = self.nat(state, hook, side, list)?;
+        for (state, _) in &mut ends {
+            state.packet.established = true;
+            state.packet.first_mark = Some(state.packet.mark);
+            state.packet.mark = mark;
+        }
+        Ok(ends)
     }
 
     /// nat chains, in order of priority, until one binds the connection.

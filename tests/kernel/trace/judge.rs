@@ -45,6 +45,8 @@ pub(crate) struct Judge<'n> {
     targets: Vec<Target>,
     /// Whether the kernel takes turns, so that few connections see every backend.
     turns: bool,
+    /// Of how many flows one is judged.
+    one_in: usize,
 }
 
 /// How a packet ends, in words both sides share.
@@ -63,6 +65,7 @@ impl<'n> Judge<'n> {
             evidence: network.node.collect(ITEMS).await,
             targets: recording.targets(),
             turns: false,
+            one_in: 1,
         }
     }
 
@@ -72,7 +75,13 @@ impl<'n> Judge<'n> {
         self
     }
 
-    /// Judges every flow, all of which must agree; returns how many there are.
+    /// Returns the judge of a sample, for a slow machine.
+    pub(crate) fn one_in(mut self, many: usize) -> Self {
+        self.one_in = many;
+        self
+    }
+
+    /// Judges the flows, all of which must agree; returns how many there are.
     pub(crate) fn agree(&self) -> usize {
         let (flows, wrong) = self.differences();
         assert!(
@@ -91,9 +100,14 @@ impl<'n> Judge<'n> {
         let worlds = Family::BOTH.map(|family| World::whole(&snapshot, family));
         let mut said = Vec::new();
         let mut orders = Vec::new();
+        let mut number = 0;
         for target in &self.targets {
             let world = &worlds[usize::from(target.addr.is_ipv6())];
             for source in self.network.sources(target) {
+                number += 1;
+                if number % self.one_in != 0 {
+                    continue;
+                }
                 let mut order = Order {
                     source,
                     target: target.clone(),
@@ -118,6 +132,36 @@ impl<'n> Judge<'n> {
             }
         }
         (orders.len(), wrong)
+    }
+
+    /// Judges a later packet of a connection, of which it is known whether it arrives.
+    pub(crate) fn later(&self, source: Source, target: SocketAddr, arrives: bool) {
+        let snapshot = NodeSnapshot::new(&self.evidence);
+        let flow = Flow {
+            entry: source.entry(),
+            source: source.addr,
+            destination: target.ip(),
+            port: target.port(),
+            proto: Proto::Tcp,
+            established: true,
+        };
+        let world = World::whole(&snapshot, Family::of(target.ip()));
+        let outcomes = world.walk(&flow).unwrap();
+        let expected = if arrives {
+            Verdict::Deliver
+        } else {
+            Verdict::Drop
+        };
+        for outcome in &outcomes {
+            assert!(
+                outcome.verdict == expected && outcome.when.is_empty(),
+                "{}: {flow:?}: {:?} because {}, and the packet {}",
+                self.name,
+                outcome.verdict,
+                outcome.reason,
+                if arrives { "arrives" } else { "does not" }
+            );
+        }
     }
 
     /// How often the kernel takes each way of one flow must be what kpx says.

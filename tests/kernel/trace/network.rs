@@ -220,7 +220,8 @@ impl Network {
 
 /// Takes connections on every port that is sent to, so that the node's own TCP does not refuse them.
 fn listen(node: &Netns, targets: &[Target]) -> (Vec<TcpListener>, Vec<UdpSocket>) {
-    let mut ports: Vec<_> = targets.iter().map(|t| t.port).collect();
+    let ports = targets.iter().map(|t| t.port).filter(|port| *port != 0);
+    let mut ports: Vec<_> = ports.collect();
     ports.sort_unstable();
     ports.dedup();
     let at = |port: u16| SocketAddr::from(([0; 16], port));

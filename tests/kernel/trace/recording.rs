@@ -206,6 +206,19 @@ impl Recording {
             backend: None,
             sticky: false,
         }));
+        // Rules of Services are for ports; what has none they must let be, or refuse.
+        let addrs: BTreeSet<_> = targets.iter().map(|t| t.addr).collect();
+        targets.extend(addrs.into_iter().map(|addr| Target {
+            addr,
+            port: 0,
+            proto: if addr.is_ipv4() {
+                Proto::Icmp
+            } else {
+                Proto::Icmpv6
+            },
+            backend: None,
+            sticky: false,
+        }));
         targets.retain(|t| t.addr.is_ipv4() || self.is_dual());
         targets
     }

@@ -195,7 +195,7 @@ fn seen(
     let (to, source) = (entry.reply.source, entry.reply.destination);
     // What the node sends to itself is tracked once it leaves, and may be dropped when it comes in.
     let arrived = match target.proto {
-        Proto::Tcp => !entry.unreplied,
+        Proto::Tcp | Proto::Icmp | Proto::Icmpv6 => !entry.unreplied,
         _ => got.contains(&source),
     };
     if NODE.contains(&to.ip().to_string().as_str()) && !arrived {
@@ -228,11 +228,20 @@ fn connect(index: usize, order: &Order, port: u16) -> Connection {
         Proto::Udp => (Type::DGRAM, Protocol::UDP),
         // The kernel may not have SCTP, but it tracks and translates it.
         Proto::Sctp => (Type::RAW, Protocol::from(132)),
+        Proto::Icmp => (Type::RAW, Protocol::ICMPV4),
+        Proto::Icmpv6 => (Type::RAW, Protocol::ICMPV6),
         other => panic!("{other}"),
     };
     let socket = Socket::new(domain, kind, Some(proto)).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let raw = order.target.proto == Proto::Sctp;
+    let raw = kind == Type::RAW;
+    let first = match order.target.proto {
+        Proto::Icmp => echo(8, port),
+        Proto::Icmpv6 => echo(128, port),
+        _ => sctp_init(port, order.target.port),
+    };
+    // conntrack lists no ports of what has none.
+    let port = if order.target.port == 0 { 0 } else { port };
     if order.target.proto == Proto::Tcp {
         // Closed with a reset, without TIME_WAIT.
         socket.set_linger(Some(Duration::ZERO)).unwrap();
@@ -250,7 +259,7 @@ fn connect(index: usize, order: &Order, port: u16) -> Connection {
         let to = SocketAddr::new(to.ip(), 0);
         socket
             .connect(&to.into())
-            .and_then(|()| socket.send(&sctp_init(port, order.target.port)).map(drop))
+            .and_then(|()| socket.send(&first).map(drop))
     } else if order.target.proto == Proto::Udp {
         socket
             .connect(&to.into())
@@ -272,6 +281,15 @@ fn connect(index: usize, order: &Order, port: u16) -> Connection {
 }
 
 const EINPROGRESS: i32 = 115;
+
+/// An echo request of ICMP; the kernel fills in the checksum of ICMPv6.
+fn echo(kind: u8, id: u16) -> Vec<u8> {
+    // Small enough for a sum without a carry.
+    let id = id & 0x3fff;
+    let sum = !(u16::from(kind) * 256 + id + 1);
+    let ([a, b], [c, d]) = (sum.to_be_bytes(), id.to_be_bytes());
+    vec![kind, 0, a, b, c, d, 0, 1]
+}
 
 /// The INIT chunk that an SCTP association begins with.
 fn sctp_init(from: u16, to: u16) -> Vec<u8> {
