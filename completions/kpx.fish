@@ -206,7 +206,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l color -d 'When to use 
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a packet of a connection that is already there: nat is not asked again'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a later packet of a connection: filters see it as established, nat is what its first packet met'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l probe -d 'Open one real connection from this host, and say which backend took it'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ascii -d 'Print ASCII alone'

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use crate::evidence::{Evidence, Gap, Item};
 
@@ -19,6 +20,26 @@ pub fn list<T: DeserializeOwned>(evidence: &Evidence, item: Item) -> Result<Vec<
     let list: List<T> =
         serde_json::from_str(evidence.text(item)?).map_err(|e| Gap::Failed(item, e.to_string()))?;
     Ok(list.items)
+}
+
+/// Reads those objects of the list in `item` in which one of `names` stands somewhere, and passes the others over.
+pub fn list_naming<T: DeserializeOwned>(
+    evidence: &Evidence,
+    item: Item,
+    names: &[&str],
+) -> Result<Vec<T>, Gap> {
+    #[derive(Deserialize)]
+    struct Raw<'a> {
+        #[serde(borrow)]
+        items: Vec<&'a RawValue>,
+    }
+    let failed = |e: serde_json::Error| Gap::Failed(item, e.to_string());
+    let list: Raw<'_> = serde_json::from_str(evidence.text(item)?).map_err(failed)?;
+    let objects = list.items.into_iter().map(RawValue::get);
+    let wanted = objects.filter(|text| names.iter().any(|name| text.contains(name)));
+    wanted
+        .map(|text| serde_json::from_str(text).map_err(failed))
+        .collect()
 }
 
 /// Returns what kpx was not allowed to read of the list in `item`, in its own words; nothing for a list of others.

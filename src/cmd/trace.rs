@@ -3,6 +3,7 @@
 mod live;
 
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
 
@@ -15,12 +16,12 @@ use crate::diff;
 use crate::evidence::Item;
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
-use crate::owner::{self, Owners, Port};
+use crate::owner::{self, Owner, Owners, Port};
 use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
 use crate::trace::odd;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{self, Found, Target};
-use crate::trace::{Assumed, Entry, Flow, Need, Outcome, World, notes};
+use crate::trace::{Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
 
 /// Everything a trace looks at, beside the rules of iptables.
 const NEEDS: &[Item] = &[
@@ -95,18 +96,19 @@ pub(super) async fn run(
         Some(other) => other.snapshot().called(global.node.as_deref()),
         None => node,
     };
-    let owners = Owners::new(&node);
     let family = match families(global).as_slice() {
         [one] => Some(*one),
         _ => None,
     };
     let found = find(&target, &node, family)?;
+    // Naming every endpoint of a large cluster takes longer than everything else together.
+    let mut owners = Owners::at_address(&node, found.addr, found.port);
     let proto = args
         .protocol
         .or(found.proto)
         .unwrap_or_else(|| protocol(&owners, found));
-    let service = service(&node, &owners, found, proto);
-    let sources = chosen(args.source.as_deref(), found.addr, &node, service)?;
+    let at = service(&node, &owners, found, proto);
+    let sources = chosen(args.source.as_deref(), found.addr, &node, at)?;
     let family = Family::of(found.addr);
     let flows: Vec<_> = sources
         .iter()
@@ -117,6 +119,10 @@ pub(super) async fn run(
     } else {
         live::walk(global, io, &node, family, &flows).await?
     };
+    if owners.source == owner::Source::Api && !are_named(&owners, proto, &walks) {
+        owners = Owners::new(&node);
+    }
+    let service = service(&node, &owners, found, proto);
     // Only the API knows what should be; names out of the rules cannot say that the rules are wrong.
     let told = service.filter(|_| owners.source == owner::Source::Api && owners.gaps.is_empty());
     let causes = match told {
@@ -173,6 +179,16 @@ async fn why_not(
         }
     }
     Ok(causes)
+}
+
+/// Tells whether `owners` has every chain and backend on the ways.
+fn are_named(owners: &Owners, proto: Proto, walks: &[Vec<Outcome>]) -> bool {
+    walks.iter().flatten().all(|outcome| {
+        let gone = |hop: &Rc<Hop>| matches!(why::owner(owners, hop), Owner::Gone(_));
+        let backend = || owners.endpoint(outcome.destination.into(), proto);
+        !outcome.hops.iter().any(gone)
+            && (outcome.verdict != Verdict::Deliver || backend().is_some())
+    })
 }
 
 /// Returns the Service port behind the target.
@@ -262,6 +278,11 @@ fn chosen(
 ) -> Result<Vec<Source>, Failure> {
     let name = node.name().ok();
     let nodes = node.nodes().ok();
+    // Both of these have no pod.
+    let slices = match asked {
+        Some("host" | "external") => &[],
+        _ => node.slices().map_or(&[][..], Vec::as_slice),
+    };
     let pods = Pods {
         node: nodes.and_then(|nodes| {
             nodes
@@ -269,7 +290,7 @@ fn chosen(
                 .find(|n| Some(&n.metadata.name) == name.as_ref())
         }),
         pods: node.pods().map_or(&[], Vec::as_slice),
-        slices: node.slices().map_or(&[], Vec::as_slice),
+        slices,
     };
     if let Some(text) = asked {
         let source = sources::named(text, target, node, pods)

@@ -1,11 +1,11 @@
 //! One chain at a time: what a trace needs of a ruleset too large to read whole.
 
-use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::context::Context;
-use super::{Options, exec, modules, nf_tables};
+use super::nf_tables::{self, Table};
+use super::{Options, exec, modules};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
@@ -14,8 +14,8 @@ use crate::net::Family;
 pub struct ChainReader {
     context: Arc<Context>,
     family: Family,
-    /// The chains there are, by table and name.
-    there: HashSet<(String, String)>,
+    /// The tables there are.
+    tables: Vec<Table>,
 }
 
 /// What reading a chain gave.
@@ -42,39 +42,52 @@ impl ChainReader {
         if context.look(item, names).await.as_deref() != Ok("") {
             return None;
         }
-        let mut there = HashSet::new();
+        let mut tables = Vec::new();
         if !modules::would_load(&context, "nf_tables") {
-            let list = async move |_: Arc<Context>| nf_tables::chains(item);
-            let of = match family {
-                Family::V4 => "ip",
-                Family::V6 => "ip6",
-            };
-            let all = context.inside(item, list).await.ok()?.into_iter();
-            let own = all.filter(|chain| chain.family == of);
-            there.extend(own.map(|chain| (chain.table, chain.name)));
+            let list = async move |_: Arc<Context>| nf_tables::tables(item);
+            tables = context.inside(item, list).await.ok()?;
         }
         Some(Self {
             context,
             family,
-            there,
+            tables,
         })
     }
 
     /// Lists `chain` of `table` with counters.
     pub async fn read(&self, table: &str, chain: &str) -> Result<Listing, Gap> {
-        // iptables 1.8.9 says of a chain that is not there that it is incompatible.
-        if !self.there.contains(&(table.to_owned(), chain.to_owned())) {
+        let family = self.family;
+        let of = match family {
+            Family::V4 => "ip",
+            Family::V6 => "ip6",
+        };
+        if !self
+            .tables
+            .iter()
+            .any(|t| t.family == of && t.name == table)
+        {
             return Ok(Listing::Missing);
         }
-        let item = Item::iptables(self.family);
-        let program = match self.family {
+        let item = Item::iptables(family);
+        let program = match family {
             Family::V4 => "iptables-nft",
             Family::V6 => "ip6tables-nft",
         };
         let args = ["-t", table, "-v", "-S", chain].map(str::to_owned).to_vec();
         match exec::run_with(&self.context, item, program, args).await {
             Ok(text) => Ok(Listing::Chain(text)),
-            Err(Gap::Failed(_, why)) if why.contains("incompatible") => Ok(Listing::Incompatible),
+            // Of a chain that is not there, iptables 1.8.9 says that it is incompatible, and older ones that there is
+            // no chain.
+            Err(Gap::Failed(..)) => {
+                let list = async move |_: Arc<Context>| nf_tables::chains(item);
+                let mut all = self.context.inside(item, list).await?.into_iter();
+                let is_there = all.any(|c| c.family == of && c.table == table && c.name == chain);
+                Ok(if is_there {
+                    Listing::Incompatible
+                } else {
+                    Listing::Missing
+                })
+            }
             Err(gap) => Err(gap),
         }
     }

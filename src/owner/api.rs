@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Endpoint, Port, PortName, Role, State};
-use crate::cluster::{Conditions, EndpointSlice, Service, ServicePort};
-use crate::evidence::Gap;
+use crate::cluster::{self, Conditions, EndpointSlice, Service, ServicePort};
+use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
 
@@ -13,21 +13,35 @@ type ByService<'s> = HashMap<(&'s str, &'s str), Vec<&'s EndpointSlice>>;
 
 /// Returns a port for each of `services` that kube-proxy serves, and what is not known of them.
 pub(super) fn ports(node: &NodeSnapshot<'_>, services: &[Service]) -> (Vec<Port>, Vec<Gap>) {
-    let mut gaps = Vec::new();
-    let mut by_service = ByService::new();
+    let all: Vec<_> = services.iter().collect();
     match node.slices() {
-        Ok(slices) => {
-            for slice in slices {
-                let meta = &slice.metadata;
-                let service = meta.labels.get("kubernetes.io/service-name");
-                let service = service.map_or("", String::as_str);
-                by_service
-                    .entry((&meta.namespace, service))
-                    .or_default()
-                    .push(slice);
-            }
-        }
-        Err(gap) => gaps.push(gap),
+        Ok(slices) => (together(node, &all, slices), Vec::new()),
+        Err(gap) => (together(node, &all, &[]), vec![gap]),
+    }
+}
+
+/// Returns the same for those of the cluster's Services alone that are `services`.
+pub(super) fn some_ports(node: &NodeSnapshot<'_>, services: &[&Service]) -> (Vec<Port>, Vec<Gap>) {
+    let names = services
+        .iter()
+        .map(|service| service.metadata.name.as_str());
+    let names: Vec<_> = names.collect();
+    match cluster::list_naming(node.evidence(), Item::EndpointSlices, &names) {
+        Ok(slices) => (together(node, services, &slices), Vec::new()),
+        Err(gap) => (together(node, services, &[]), vec![gap]),
+    }
+}
+
+fn together(node: &NodeSnapshot<'_>, services: &[&Service], slices: &[EndpointSlice]) -> Vec<Port> {
+    let mut by_service = ByService::new();
+    for slice in slices {
+        let meta = &slice.metadata;
+        let service = meta.labels.get("kubernetes.io/service-name");
+        let service = service.map_or("", String::as_str);
+        by_service
+            .entry((&meta.namespace, service))
+            .or_default()
+            .push(slice);
     }
     let here = node.name().ok();
     let served = services.iter().filter(|service| {
@@ -62,14 +76,15 @@ pub(super) fn ports(node: &NodeSnapshot<'_>, services: &[Service]) -> (Vec<Port>
             endpoints: endpoints(slices, port, here),
         })
     });
-    (ports.collect(), gaps)
+    ports.collect()
 }
 
 fn proto(name: &str) -> Proto {
     name.parse().unwrap_or(Proto::Tcp)
 }
 
-fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
+/// Returns the addresses of `service`, and what each is to it.
+pub(super) fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
     let spec = &service.spec;
     let first = std::slice::from_ref(&spec.cluster_ip);
     let cluster = if spec.cluster_ips.is_empty() {

@@ -220,6 +220,21 @@ impl Owners {
         }
     }
 
+    /// Returns the index of the Services alone that are at `addr`, or have `port` as a NodePort: all that a packet sent
+    /// there has to do with, as a rule.
+    pub fn at_address(node: &NodeSnapshot<'_>, addr: IpAddr, port: u16) -> Self {
+        let Ok(services) = node.services() else {
+            return Self::new(node);
+        };
+        let near = services.iter().filter(|service| {
+            let mut ports = service.spec.ports.iter();
+            ports.any(|of| of.node_port == Some(port))
+                || api::addresses(service).iter().any(|(_, at)| *at == addr)
+        });
+        let (ports, gaps) = api::some_ports(node, &near.collect::<Vec<_>>());
+        Self::index(ports, Source::Api, gaps)
+    }
+
     fn index(mut ports: Vec<Port>, source: Source, gaps: Vec<Gap>) -> Self {
         ports.sort_by(|a, b| (&a.name, a.proto).cmp(&(&b.name, b.proto)));
         let count = ports.iter().map(|port| port.endpoints.len()).sum();

@@ -2,7 +2,7 @@
 
 use super::hop::{Effect, Hop, Layer, Outcome, Verdict};
 use crate::owner::software::{self, Maker};
-use crate::owner::{Endpoint, Port, State};
+use crate::owner::{Endpoint, Owner, Owners, Port, State};
 
 /// Returns why `outcome` ended as it did; `service` is the Service port it was sent to.
 pub fn why(outcome: &Outcome, service: Option<&Port>) -> String {
@@ -106,6 +106,15 @@ pub(crate) fn comment(rule: &str) -> Option<&str> {
     match rest.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"').map(|(text, _)| text),
         None => rest.split(' ').next(),
+    }
+}
+
+/// Returns whose the chain of a hop is.
+pub fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
+    match hop.layer {
+        Layer::Routing | Layer::Ipvs => Owner::General,
+        Layer::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
+        Layer::Iptables | Layer::IptablesOther | Layer::Nftables => owners.chain(&hop.chain),
     }
 }
 

@@ -232,12 +232,10 @@ fn backend(
 
 /// Returns whose a hop's rule is, and whether that is other software than kube-proxy; `None` for the kernel's own.
 fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
-    let chain = match hop.layer {
-        Layer::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
-        Layer::Iptables | Layer::IptablesOther | Layer::Nftables => owners.chain(&hop.chain),
-        Layer::Ipvs | Layer::Routing => return (None, false),
-    };
-    if let Some(port) = chain.port() {
+    if matches!(hop.layer, Layer::Ipvs | Layer::Routing) {
+        return (None, false);
+    }
+    if let Some(port) = why::owner(owners, hop).port() {
         return (Some(port.name.to_string()), false);
     }
     match why::maker(hop) {

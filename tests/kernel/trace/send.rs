@@ -230,7 +230,7 @@ fn connect(index: usize, order: &Order, port: u16) -> Connection {
         Proto::Sctp => (Type::RAW, Protocol::from(132)),
         Proto::Icmp => (Type::RAW, Protocol::ICMPV4),
         Proto::Icmpv6 => (Type::RAW, Protocol::ICMPV6),
-        other => panic!("{other}"),
+        other @ Proto::Other(_) => panic!("{other}"),
     };
     let socket = Socket::new(domain, kind, Some(proto)).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -282,7 +282,7 @@ fn connect(index: usize, order: &Order, port: u16) -> Connection {
 
 const EINPROGRESS: i32 = 115;
 
-/// An echo request of ICMP; the kernel fills in the checksum of ICMPv6.
+/// An echo request of ICMP; the kernel fills in the checksum of `ICMPv6`.
 fn echo(kind: u8, id: u16) -> Vec<u8> {
     // Small enough for a sum without a carry.
     let id = id & 0x3fff;

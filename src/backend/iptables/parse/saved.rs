@@ -12,12 +12,23 @@ use crate::evidence::{Gap, Item};
 #[derive(Debug)]
 pub struct Saved<'a> {
     item: Item,
-    tables: HashMap<&'a str, HashMap<&'a str, Lines<'a>>>,
+    tables: Vec<Found<'a>>,
+}
+
+/// A table.
+#[derive(Debug, Default)]
+struct Found<'a> {
+    name: &'a str,
+    chains: Vec<Lines<'a>>,
+    by_name: HashMap<&'a str, usize>,
+    /// Where the last rules went: those of the next chain follow.
+    last: usize,
 }
 
 /// Where a chain is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lines<'a> {
+    name: &'a str,
     /// The line that declares it, with its number.
     head: Option<(usize, &'a str)>,
     /// Rules that follow one another, with the number of the first.
@@ -27,83 +38,109 @@ struct Lines<'a> {
     chain: OnceCell<Box<Result<Chain<'a>, Gap>>>,
 }
 
+/// Rules of one chain that are being passed.
+struct Run<'a> {
+    chain: &'a str,
+    number: usize,
+    /// Where the first of them begins.
+    begin: usize,
+}
+
 impl<'a> Saved<'a> {
     /// Finds the chains of `text`. What is wrong with a rule shows when its chain is asked for.
     pub fn new(item: Item, text: &'a str) -> Result<Self, Gap> {
-        let mut tables = HashMap::new();
-        let mut open: Option<(&'a str, HashMap<&'a str, Lines<'a>>)> = None;
-        // The chain whose rules are being passed, and where the first of them begins.
-        let mut run: Option<(&'a str, usize, usize)> = None;
+        let mut saved = Self {
+            item,
+            tables: Vec::new(),
+        };
+        let mut open = None;
+        let mut run = None;
         let mut at = 0;
-        let failed =
-            |number: usize, why: String| Gap::Failed(item, format!("line {number}: {why}"));
         for (number, line) in (1..).zip(text.split_inclusive('\n')) {
-            let here = at;
+            let begin = at;
             at += line.len();
-            let line = line.trim();
-            let rule = match line.as_bytes().first() {
-                Some(b'[' | b'-') => {
-                    let (_, name, _) = rule_line(line).map_err(|why| failed(number, why))?;
-                    if run.is_some_and(|(chain, ..)| chain == name) {
-                        continue;
-                    }
-                    Some((name, number, here))
-                }
-                _ => None,
-            };
-            if let Some((name, number, begin)) = run.take() {
-                if let Some((_, chains)) = &mut open {
-                    chains
-                        .entry(name)
-                        .or_default()
-                        .add(number, &text[begin..here]);
+            saved
+                .line(text, line.trim(), number, begin, &mut open, &mut run)
+                .map_err(|why| Gap::Failed(item, format!("line {number}: {why}")))?;
+        }
+        match open {
+            None => Ok(saved),
+            Some(Found { name, .. }) => {
+                let why = format!("cut short: table {name} has no COMMIT; collect it again");
+                Err(Gap::Failed(item, why))
+            }
+        }
+    }
+
+    fn line(
+        &mut self,
+        text: &'a str,
+        line: &'a str,
+        number: usize,
+        begin: usize,
+        open: &mut Option<Found<'a>>,
+        run: &mut Option<Run<'a>>,
+    ) -> Result<(), String> {
+        let first = line.as_bytes().first();
+        if let Some(b'[' | b'-') = first {
+            let table = open.as_mut().ok_or("a rule outside a table")?;
+            let (_, chain, _) = rule_line(line)?;
+            if run.as_ref().is_some_and(|run| run.chain == chain) {
+                return Ok(());
+            }
+            if let Some(run) = run.take() {
+                table.add(&run, &text[run.begin..begin]);
+            }
+            *run = Some(Run {
+                chain,
+                number,
+                begin,
+            });
+            return Ok(());
+        }
+        if let (Some(table), Some(run)) = (open.as_mut(), run.take()) {
+            table.add(&run, &text[run.begin..begin]);
+        }
+        match (first, open.as_mut()) {
+            (None | Some(b'#'), _) => {}
+            (Some(b'*'), Some(table)) => {
+                let (name, table) = (&line[1..], table.name);
+                return Err(format!("table {name} begins before COMMIT of {table}"));
+            }
+            (Some(b'*'), None) => {
+                *open = Some(Found {
+                    name: line[1..].trim(),
+                    ..Found::default()
+                });
+            }
+            (Some(b':'), None) => return Err("a chain outside a table".to_owned()),
+            (Some(b':'), Some(table)) => {
+                let (name, ..) = declared(&line[1..])?;
+                let lines = table.chain(name);
+                if lines.head.replace((number, line)).is_some() {
+                    return Err(format!("chain {name} is declared twice"));
                 }
             }
-            run = rule;
-            let wrong = match (line.as_bytes().first(), &mut open) {
-                (None | Some(b'#'), _) => None,
-                (Some(b'[' | b'-'), None) => Some("a rule outside a table".to_owned()),
-                (Some(b'[' | b'-'), Some(_)) => None,
-                (Some(b'*'), Some((table, _))) => Some(format!(
-                    "table {} begins before COMMIT of {table}",
-                    &line[1..]
-                )),
-                (Some(b'*'), None) => {
-                    open = Some((line[1..].trim(), HashMap::new()));
-                    None
-                }
-                (Some(b':'), None) => Some("a chain outside a table".to_owned()),
-                (Some(b':'), Some((_, chains))) => {
-                    let name = declared(&line[1..]).map_err(|why| failed(number, why))?.0;
-                    let head = chains.entry(name).or_default().head.replace((number, line));
-                    head.map(|_| format!("chain {name} is declared twice"))
-                }
-                (Some(_), _) if line == "COMMIT" => match open.take() {
-                    Some((table, chains)) => {
-                        tables.insert(table, chains);
-                        None
-                    }
-                    None => Some("COMMIT without a table".to_owned()),
-                },
-                (Some(_), _) => Some(format!(
+            _ if line == "COMMIT" => {
+                let table = open.take().ok_or("COMMIT without a table")?;
+                self.tables.push(table);
+            }
+            _ => {
+                return Err(format!(
                     "expected a table, chain, rule or COMMIT, found {:?}",
                     start(line)
-                )),
-            };
-            if let Some(why) = wrong {
-                return Err(failed(number, why));
+                ));
             }
         }
-        if let Some((table, _)) = open {
-            let why = format!("cut short: table {table} has no COMMIT; collect it again");
-            return Err(Gap::Failed(item, why));
-        }
-        Ok(Self { item, tables })
+        Ok(())
     }
 
     /// Returns `chain` of `table`, or `None` where there is none.
     pub fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Gap> {
-        let Some(lines) = self.tables.get(table).and_then(|all| all.get(chain)) else {
+        let Some(table) = self.tables.iter().find(|found| found.name == table) else {
+            return Ok(None);
+        };
+        let Some(lines) = table.by_name.get(chain).map(|at| &table.chains[*at]) else {
             return Ok(None);
         };
         let read = lines.chain.get_or_init(|| Box::new(lines.read(self.item)));
@@ -111,18 +148,52 @@ impl<'a> Saved<'a> {
     }
 }
 
-impl<'a> Lines<'a> {
-    fn add(&mut self, number: usize, rules: &'a str) {
-        if self.rules.is_none() {
-            self.rules = Some((number, rules));
-        } else {
-            self.more.push((number, rules));
+impl<'a> Found<'a> {
+    /// Returns the place of `name`, which may be new.
+    fn chain(&mut self, name: &'a str) -> &mut Lines<'a> {
+        let next = self.chains.len();
+        let at = *self.by_name.entry(name).or_insert(next);
+        if at == next {
+            self.chains.push(Lines {
+                name,
+                head: None,
+                rules: None,
+                more: Vec::new(),
+                chain: OnceCell::new(),
+            });
         }
+        &mut self.chains[at]
     }
 
+    fn add(&mut self, run: &Run<'a>, rules: &'a str) {
+        // Rules stand in the order of the chains, some of which have none.
+        let near = self.chains.iter().skip(self.last).take(4);
+        let ahead = near
+            .map(|lines| lines.name)
+            .position(|name| name == run.chain);
+        let lines = if let Some(ahead) = ahead {
+            self.last += ahead;
+            &mut self.chains[self.last]
+        } else {
+            if let Some(at) = self.by_name.get(run.chain) {
+                self.last = *at;
+            }
+            self.chain(run.chain)
+        };
+        if lines.rules.is_none() {
+            lines.rules = Some((run.number, rules));
+        } else {
+            lines.more.push((run.number, rules));
+        }
+    }
+}
+
+impl<'a> Lines<'a> {
     fn read(&self, item: Item) -> Result<Chain<'a>, Gap> {
-        let mut reader = Reader::default();
-        reader.table = Some(super::Table::default());
+        let mut reader = Reader {
+            table: Some(super::Table::default()),
+            ..Reader::default()
+        };
         for (first, lines) in self.head.iter().chain(&self.rules).chain(&self.more) {
             for (number, line) in (*first..).zip(lines.lines()) {
                 let read = reader.line(line.trim());
