@@ -98,6 +98,12 @@ impl Facts<'_> {
 
     /// Returns the configuration in kube-proxy's ConfigMap.
     pub fn config_map(&self) -> Result<ProxyConfig, Gap> {
+        let text = self.config_map_text()?;
+        ProxyConfig::parse(text).map_err(|gap| Gap::Failed(Item::ConfigMaps, gap.to_string()))
+    }
+
+    /// Returns the file in kube-proxy's ConfigMap.
+    pub fn config_map_text(&self) -> Result<&str, Gap> {
         let maps = self.node.config_maps()?;
         let text = maps
             .iter()
@@ -107,12 +113,11 @@ impl Facts<'_> {
                 map.data
                     .get("config.conf")
                     .or_else(|| map.data.get("config"))
-            })
-            .ok_or_else(|| {
-                let none = "no ConfigMap of kube-proxy holds a configuration";
-                Gap::Absent(Item::ConfigMaps, none.to_owned())
-            })?;
-        ProxyConfig::parse(text).map_err(|gap| Gap::Failed(Item::ConfigMaps, gap.to_string()))
+            });
+        text.map(String::as_str).ok_or_else(|| {
+            let none = "no ConfigMap of kube-proxy holds a configuration";
+            Gap::Absent(Item::ConfigMaps, none.to_owned())
+        })
     }
 
     /// Returns the name of this Node, where it can be told.

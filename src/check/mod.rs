@@ -10,6 +10,8 @@ mod dummy;
 mod dv;
 mod facts;
 mod finding;
+mod flows;
+mod health;
 mod ib;
 pub mod ignore;
 mod kernel;
@@ -19,9 +21,14 @@ mod modules;
 mod moves;
 mod mx;
 mod objects;
+mod others;
+mod plugins;
 mod proxy;
+mod rules;
 mod run;
+mod servers;
 mod settings;
+mod setup;
 mod sy;
 mod traffic;
 
@@ -189,6 +196,13 @@ pub const CHECKS: &[&[Check]] = &[
     objects::CHECKS,
     modules::CHECKS,
     moves::CHECKS,
+    health::CHECKS,
+    rules::CHECKS,
+    servers::CHECKS,
+    setup::CHECKS,
+    others::CHECKS,
+    plugins::CHECKS,
+    flows::CHECKS,
 ];
 
 /// Iterates over every check.

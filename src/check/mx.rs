@@ -4,7 +4,10 @@ use super::facts::MODE;
 use super::kernel::LEFTOVERS;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
-use crate::evidence::Gap;
+use crate::backend::iptables::model::Target;
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+use crate::node::Store;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -67,6 +70,40 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[MODE, LEFTOVERS],
         caused_by: &[],
         run: ipvs,
+    },
+    Check {
+        id: "MX03",
+        name: "nftables-leftovers",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Nothing of the nftables mode is left where another mode runs",
+        symptom: "Services are translated by rules that nobody keeps up to date, or rejected though they have endpoints.",
+        why: "kube-proxy removes its nftables table when it starts in another mode, if its image has nft and the kernel \
+              lets it. A table that stays sees every packet beside the rules of the running mode.",
+        verify: "There may be no table kube-proxy in iptables or ipvs mode.",
+        commands: &["nft list tables | grep kube-proxy"],
+        fix: "Delete the table of each family.",
+        incidents: &["seen after a change of mode together with a downgrade of the image"],
+        needs: &[MODE, &[Item::Nft]],
+        caused_by: &[],
+        run: nft_leftovers,
+    },
+    Check {
+        id: "MX08",
+        name: "jumps-of-two-modes",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Chains that two modes share are entered by one mode's rules alone",
+        symptom: "Firewall rules of load balancers are passed twice, or at another place than they should be.",
+        why: "The iptables and ipvs modes both have KUBE-PROXY-FIREWALL, but lead to it by rules with other words and \
+              conditions. After a change of mode the old ones stay beside the new ones.",
+        verify: "INPUT, FORWARD and OUTPUT may lead to KUBE-PROXY-FIREWALL only by the rule of the running mode.",
+        commands: &["iptables-save -t filter | grep -- '-j KUBE-PROXY-FIREWALL'"],
+        fix: "Delete the rules with the other mode's comment, with `iptables -D`.",
+        incidents: &["both modes use the name since 1.26"],
+        needs: &[MODE, &[Item::Iptables4, Item::Iptables6]],
+        caused_by: &["MX01", "MX02"],
+        run: two_modes,
     },
 ];
 
@@ -138,6 +175,70 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
     Ok(vec![
         Finding::new(Severity::Error, "ipvs mode", message).seen(found),
     ])
+}
+
+fn nft_leftovers(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
+    let tables = facts.node.nft()?.tables.iter();
+    let tables = tables.filter(|table| table.name == "kube-proxy");
+    Ok(tables
+        .map(|table| {
+            let name = format!("{} {}", table.family, table.name);
+            let message = format!("the table is left, though the mode is {mode}");
+            let command = format!("nft delete table {name}");
+            Finding::new(Severity::Warning, format!("table {name}"), message)
+                .seen([Proof::Object {
+                    what: "nft-table",
+                    name,
+                }])
+                .mend_by(
+                    "Delete the table: nothing of the running mode is in it.",
+                    command,
+                )
+        })
+        .collect())
+}
+
+fn two_modes(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
+    let other = match mode {
+        Mode::Ipvs => "kubernetes load balancer firewall",
+        _ => "kube-proxy firewall rules",
+    };
+    let mut findings = Vec::new();
+    for family in Family::BOTH {
+        let rules = match facts.node.iptables(Store::InUse, family) {
+            Ok(rules) => rules,
+            Err(Gap::Absent(..)) if family == Family::V6 => continue,
+            Err(gap) => return Err(gap),
+        };
+        let chains = rules
+            .table("filter")
+            .into_iter()
+            .flat_map(|table| &table.chains);
+        let seen: Vec<_> = chains
+            .filter(|chain| chain.policy.is_some())
+            .flat_map(|chain| chain.rules.iter().map(move |rule| (chain, rule)))
+            .filter(|(_, rule)| {
+                let to = Target::Jump("KUBE-PROXY-FIREWALL".into());
+                rule.target.as_ref() == Some(&to) && rule.comment() == Some(other)
+            })
+            .map(|(chain, _)| Proof::Rule {
+                family,
+                table: "filter".to_owned(),
+                rule: format!(
+                    "{} --comment \"{other}\" -j KUBE-PROXY-FIREWALL",
+                    chain.name
+                ),
+            })
+            .collect();
+        if !seen.is_empty() {
+            let message =
+                format!("rules of another mode than {mode} lead to a chain that both use");
+            findings.push(Finding::new(Severity::Warning, family.to_string(), message).seen(seen));
+        }
+    }
+    Ok(findings)
 }
 
 fn own(mode: Mode) -> Gap {

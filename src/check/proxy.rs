@@ -1,21 +1,19 @@
-//! KP, DP, MX: kube-proxy as it runs.
+//! KP, DP, KM: how kube-proxy is set up.
 
 use std::collections::BTreeMap;
 
 use super::facts::MODE;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
-use crate::backend::iptables::model::Target;
 use crate::cluster::config::go_duration;
 use crate::cluster::flags::Flags;
 use crate::cluster::version::Version;
 use crate::cluster::{Container, DaemonSet, Pod};
-use crate::evidence::{Gap, Item, Time};
-use crate::net::Family;
-use crate::node::Store;
+use crate::evidence::{Gap, Item};
 use crate::node::desired::NEEDS;
 
-const VERSION: &[Item] = &[
+/// What [`Facts::version`] reads.
+pub(super) const VERSION: &[Item] = &[
     Item::Metrics,
     Item::Pods,
     Item::DaemonSets,
@@ -43,89 +41,6 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[&[Item::Pods, Item::DaemonSets]],
         caused_by: &[],
         run: ignored_flags,
-    },
-    Check {
-        id: "KP05",
-        name: "healthy",
-        severity: Severity::Error,
-        when: When::NowAndFor(&Mode::ALL),
-        title: "kube-proxy says that it is healthy",
-        symptom: "Changes of Services and endpoints do not reach this node; its rules grow old.",
-        why: "kube-proxy answers /healthz with what it knows of its own syncs, for each family since 1.33. One that is \
-              not healthy has had a sync on its list for longer than twice the sync period.",
-        verify: "The answer must be 200, with healthy true for each family.",
-        commands: &["curl -si http://127.0.0.1:10256/healthz"],
-        fix: "See in kube-proxy's log what its syncs fail on, then restart it on this node.",
-        incidents: &["kubernetes/kubernetes#76338", "kubernetes/kubernetes#77242"],
-        needs: &[&[Item::Healthz]],
-        caused_by: &["KM01"],
-        run: healthy,
-    },
-    Check {
-        id: "KP06",
-        name: "sync-stuck",
-        severity: Severity::Error,
-        when: When::NowAndFor(&Mode::ALL),
-        title: "kube-proxy has written its rules since they were last asked for",
-        symptom: "Changes of Services and endpoints do not reach this node.",
-        why: "kube-proxy notes when a change asks for a sync and when a sync ends. One that was asked for more than twice \
-              the sync period ago and has not ended is stuck, or fails over and over.",
-        verify: "The last sync must be younger than the last request, or the request young.",
-        commands: &[
-            "curl -s http://127.0.0.1:10249/metrics | grep -E 'sync_proxy_rules_last(_queued)?_timestamp'",
-        ],
-        fix: "See in kube-proxy's log what its syncs fail on, then restart it on this node.",
-        incidents: &["kubernetes/kubernetes#76338"],
-        needs: &[MODE, &[Item::Metrics, Item::Healthz]],
-        caused_by: &["KP05", "KM01"],
-        run: stuck,
-    },
-    Check {
-        id: "KP07",
-        name: "sync-failures",
-        severity: Severity::Warning,
-        when: When::Now,
-        title: "None of kube-proxy's syncs failed",
-        symptom: "Changes reach this node late, or not at all.",
-        why: "The tools, iptables-restore or nft, may refuse what kube-proxy writes: a lock held for too long, a chain that somebody \
-              else uses, a set that is missing, a tool too old. kube-proxy tries again and counts the failures.",
-        verify: "The counters must be 0, or at least not grow.",
-        commands: &[
-            "curl -s http://127.0.0.1:10249/metrics | grep -E '_(restore|sync)_failures_total'",
-            "kubectl -n kube-system logs POD | grep -iE 'failed|error'",
-        ],
-        fix: "See in kube-proxy's log which line is refused, and whether the counter still grows.",
-        incidents: &[
-            "kubernetes/kubernetes#68447",
-            "kubernetes/kubernetes#82587",
-            "kubernetes/kubernetes#136786",
-        ],
-        needs: &[&[Item::Metrics]],
-        caused_by: &[],
-        run: failures,
-    },
-    Check {
-        id: "KP08",
-        name: "sync-time",
-        severity: Severity::Warning,
-        when: When::Now,
-        title: "kube-proxy writes its rules in good time",
-        symptom: "Changes of Services and endpoints reach this node tens of seconds late; pods that are gone still get \
-                  traffic.",
-        why: "In iptables mode a full sync takes time with the number of Services and endpoints, in ipvs mode with each \
-              of them. Others who hold the iptables lock make it longer.",
-        verify: "Of a hundred syncs ninety-nine should take less than ten seconds.",
-        commands: &[
-            "curl -s http://127.0.0.1:10249/metrics | grep sync_proxy_rules_duration_seconds",
-        ],
-        fix: "Plan the move to the nftables mode, or look for what keeps the node busy.",
-        incidents: &[
-            "kubernetes/kubernetes#139513",
-            "kubernetes/kubernetes#73382",
-        ],
-        needs: &[&[Item::Metrics]],
-        caused_by: &[],
-        run: slow,
     },
     Check {
         id: "KP09",
@@ -278,44 +193,10 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[],
         run: kernel_for_mode,
     },
-    Check {
-        id: "MX03",
-        name: "nftables-leftovers",
-        severity: Severity::Warning,
-        when: When::Now,
-        title: "Nothing of the nftables mode is left where another mode runs",
-        symptom: "Services are translated by rules that nobody keeps up to date, or rejected though they have endpoints.",
-        why: "kube-proxy removes its nftables table when it starts in another mode, if its image has nft and the kernel \
-              lets it. A table that stays sees every packet beside the rules of the running mode.",
-        verify: "There may be no table kube-proxy in iptables or ipvs mode.",
-        commands: &["nft list tables | grep kube-proxy"],
-        fix: "Delete the table of each family.",
-        incidents: &["seen after a change of mode together with a downgrade of the image"],
-        needs: &[MODE, &[Item::Nft]],
-        caused_by: &[],
-        run: nft_leftovers,
-    },
-    Check {
-        id: "MX08",
-        name: "jumps-of-two-modes",
-        severity: Severity::Warning,
-        when: When::Now,
-        title: "Chains that two modes share are entered by one mode's rules alone",
-        symptom: "Firewall rules of load balancers are passed twice, or at another place than they should be.",
-        why: "The iptables and ipvs modes both have KUBE-PROXY-FIREWALL, but lead to it by rules with other words and \
-              conditions. After a change of mode the old ones stay beside the new ones.",
-        verify: "INPUT, FORWARD and OUTPUT may lead to KUBE-PROXY-FIREWALL only by the rule of the running mode.",
-        commands: &["iptables-save -t filter | grep -- '-j KUBE-PROXY-FIREWALL'"],
-        fix: "Delete the rules with the other mode's comment, with `iptables -D`.",
-        incidents: &["both modes use the name since 1.26"],
-        needs: &[MODE, &[Item::Iptables4, Item::Iptables6]],
-        caused_by: &["MX01", "MX02"],
-        run: two_modes,
-    },
 ];
 
-/// Calls `each` with every container that runs kube-proxy and what it belongs to.
-fn containers<'a>(facts: &Facts<'a>) -> Result<Vec<(String, &'a Container)>, Gap> {
+/// Returns every container that runs kube-proxy, and what it belongs to.
+pub(super) fn containers<'a>(facts: &Facts<'a>) -> Result<Vec<(String, &'a Container)>, Gap> {
     let of_pod = |pod: &'a Pod| {
         let name = format!("pod {}", pod.metadata.name);
         pod.spec.containers.iter().map(move |c| (name.clone(), c))
@@ -408,159 +289,6 @@ fn removed_flags(facts: &Facts<'_>) -> Verdict {
     ];
     let message = "newer releases of kube-proxy do not know the flag, and exit";
     with_flags(facts, &FLAGS, message, |_| true)
-}
-
-fn healthy(facts: &Facts<'_>) -> Verdict {
-    let health = facts.node.health()?;
-    let seen = |value: String| {
-        [Proof::Setting {
-            source: "/healthz".to_owned(),
-            key: "healthy".to_owned(),
-            value,
-        }]
-    };
-    let message = "kube-proxy says that its rules are not up to date";
-    let mut findings: Vec<_> = health
-        .status
-        .iter()
-        .filter(|(_, family)| !family.healthy)
-        .map(|(name, family)| {
-            let last = family.last_updated.as_deref().unwrap_or("never");
-            Finding::new(Severity::Error, name, message)
-                .seen(seen(format!("false, last written {last}")))
-        })
-        .collect();
-    if findings.is_empty() && health.healthy == Some(false) {
-        findings.push(
-            Finding::new(Severity::Error, "kube-proxy", message).seen(seen("false".to_owned())),
-        );
-    }
-    Ok(findings)
-}
-
-/// Returns what to call the figures of `family`.
-fn figures(family: Option<Family>) -> String {
-    family.map_or_else(|| "kube-proxy".to_owned(), |family| family.to_string())
-}
-
-fn stuck(facts: &Facts<'_>) -> Verdict {
-    let metrics = facts.node.metrics()?;
-    let config = facts.configuration();
-    let period = config.ok().and_then(|config| {
-        let mode = facts.mode().ok()?;
-        let text = match mode {
-            Mode::Iptables => config.iptables.sync_period,
-            Mode::Ipvs => config.ipvs.sync_period,
-            Mode::Nftables => config.nftables.sync_period,
-        };
-        Some(go_duration(&text)?.as_secs()).filter(|seconds| *seconds > 0)
-    });
-    let most = 2 * period.unwrap_or(30);
-    let clock = || {
-        let health = facts.node.health().ok()?;
-        health.current_time.as_deref()?.parse::<Time>().ok()
-    };
-    let mut findings = Vec::new();
-    for (family, queued) in metrics.last_queued() {
-        let last = metrics.last_sync().find(|(of, _)| *of == family);
-        let last = last.map_or(0.0, |(_, at)| at);
-        if queued <= last || queued <= 0.0 {
-            continue;
-        }
-        let now = facts.now.or_else(clock).ok_or_else(|| {
-            let why = "when the node was looked at is not known";
-            Gap::Absent(Item::Healthz, why.to_owned())
-        })?;
-        let Some(asked) = Time::from_epoch(queued) else {
-            continue;
-        };
-        let age = now.since(asked).as_secs();
-        if age > most {
-            let message = "a sync was asked for long ago and has not ended";
-            let value = Time::from_epoch(last).filter(|_| last > 0.0);
-            let value = value.map_or_else(|| "never".to_owned(), |time| time.to_string());
-            findings.push(
-                Finding::new(Severity::Error, figures(family), message).seen([
-                    Proof::Setting {
-                        source: "kube-proxy's metrics".to_owned(),
-                        key: "asked for".to_owned(),
-                        value: format!("{asked}, {age} s before"),
-                    },
-                    Proof::Setting {
-                        source: "kube-proxy's metrics".to_owned(),
-                        key: "last sync".to_owned(),
-                        value,
-                    },
-                ]),
-            );
-        }
-    }
-    Ok(findings)
-}
-
-fn failures(facts: &Facts<'_>) -> Verdict {
-    const COUNTERS: [(&str, &str); 3] = [
-        (
-            "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
-            "iptables-restore refused what kube-proxy wrote",
-        ),
-        (
-            "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
-            "a partial sync failed, and kube-proxy fell back to a full one",
-        ),
-        (
-            "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
-            "nft refused what kube-proxy wrote",
-        ),
-    ];
-    let metrics = facts.node.metrics()?;
-    let mut findings = Vec::new();
-    for (name, message) in COUNTERS {
-        for (family, count) in metrics.by_family(name).filter(|(_, count)| *count > 0.0) {
-            findings.push(
-                Finding::new(Severity::Warning, figures(family), message).seen([Proof::Setting {
-                    source: "kube-proxy's metrics".to_owned(),
-                    key: name.to_owned(),
-                    value: format!("{count} since its start"),
-                }]),
-            );
-        }
-    }
-    Ok(findings)
-}
-
-fn slow(facts: &Facts<'_>) -> Verdict {
-    const NAME: &str = "kubeproxy_sync_proxy_rules_duration_seconds";
-    // So few syncs tell of the start alone.
-    const FEW: f64 = 20.0;
-    const MOST: f64 = 10.0;
-    let metrics = facts.node.metrics()?;
-    let mut findings = Vec::new();
-    for (family, count) in metrics.by_family(&format!("{NAME}_count")) {
-        if count < FEW {
-            continue;
-        }
-        let quick = metrics
-            .of(&format!("{NAME}_bucket"))
-            .filter(|sample| sample.family() == family)
-            .filter(|sample| {
-                let limit = sample.label("le").and_then(|le| le.parse::<f64>().ok());
-                limit.is_some_and(|limit| limit <= MOST)
-            })
-            .map(|sample| sample.value)
-            .fold(0.0, f64::max);
-        if quick < count * 0.99 {
-            let message = "more than one sync in a hundred takes longer than it should";
-            findings.push(
-                Finding::new(Severity::Warning, figures(family), message).seen([Proof::Setting {
-                    source: "kube-proxy's metrics".to_owned(),
-                    key: NAME.to_owned(),
-                    value: format!("{} of {count} took more than 8 s", count - quick),
-                }]),
-            );
-        }
-    }
-    Ok(findings)
 }
 
 fn local_traffic(facts: &Facts<'_>) -> Verdict {
@@ -742,68 +470,4 @@ fn kernel_for_mode(facts: &Facts<'_>) -> Verdict {
     Ok(vec![
         Finding::new(Severity::Error, "kernel", message).seen([release(facts)?]),
     ])
-}
-
-fn nft_leftovers(facts: &Facts<'_>) -> Verdict {
-    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
-    let tables = facts.node.nft()?.tables.iter();
-    let tables = tables.filter(|table| table.name == "kube-proxy");
-    Ok(tables
-        .map(|table| {
-            let name = format!("{} {}", table.family, table.name);
-            let message = format!("the table is left, though the mode is {mode}");
-            let command = format!("nft delete table {name}");
-            Finding::new(Severity::Warning, format!("table {name}"), message)
-                .seen([Proof::Object {
-                    what: "nft-table",
-                    name,
-                }])
-                .mend_by(
-                    "Delete the table: nothing of the running mode is in it.",
-                    command,
-                )
-        })
-        .collect())
-}
-
-fn two_modes(facts: &Facts<'_>) -> Verdict {
-    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
-    let other = match mode {
-        Mode::Ipvs => "kubernetes load balancer firewall",
-        _ => "kube-proxy firewall rules",
-    };
-    let mut findings = Vec::new();
-    for family in Family::BOTH {
-        let rules = match facts.node.iptables(Store::InUse, family) {
-            Ok(rules) => rules,
-            Err(Gap::Absent(..)) if family == Family::V6 => continue,
-            Err(gap) => return Err(gap),
-        };
-        let chains = rules
-            .table("filter")
-            .into_iter()
-            .flat_map(|table| &table.chains);
-        let seen: Vec<_> = chains
-            .filter(|chain| chain.policy.is_some())
-            .flat_map(|chain| chain.rules.iter().map(move |rule| (chain, rule)))
-            .filter(|(_, rule)| {
-                let to = Target::Jump("KUBE-PROXY-FIREWALL".into());
-                rule.target.as_ref() == Some(&to) && rule.comment() == Some(other)
-            })
-            .map(|(chain, _)| Proof::Rule {
-                family,
-                table: "filter".to_owned(),
-                rule: format!(
-                    "{} --comment \"{other}\" -j KUBE-PROXY-FIREWALL",
-                    chain.name
-                ),
-            })
-            .collect();
-        if !seen.is_empty() {
-            let message =
-                format!("rules of another mode than {mode} lead to a chain that both use");
-            findings.push(Finding::new(Severity::Warning, family.to_string(), message).seen(seen));
-        }
-    }
-    Ok(findings)
 }

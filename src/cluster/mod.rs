@@ -445,6 +445,51 @@ pub struct PodStatus {
     /// Addresses, one per family.
     #[serde(rename = "podIPs", deserialize_with = "null_is_default")]
     pub pod_ips: Vec<PodIp>,
+    /// The containers, as they are.
+    #[serde(deserialize_with = "null_is_default")]
+    pub container_statuses: Vec<ContainerStatus>,
+}
+
+/// A container, as it is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    /// The name.
+    pub name: String,
+    /// How often it was restarted.
+    pub restart_count: u32,
+    /// What it does.
+    pub state: ContainerState,
+    /// What it did before its last restart.
+    pub last_state: ContainerState,
+}
+
+/// What a container does, or did.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    /// Set while it waits.
+    pub waiting: Option<ContainerWaiting>,
+    /// Set after its end.
+    pub terminated: Option<ContainerTerminated>,
+}
+
+/// Why a container waits.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerWaiting {
+    /// `CrashLoopBackOff`, ….
+    pub reason: Option<String>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerTerminated {
+    /// `Error`, `OOMKilled`, `Completed`, ….
+    pub reason: Option<String>,
+    /// Its exit status.
+    pub exit_code: i32,
 }
 
 /// An address of a Pod.

@@ -125,6 +125,7 @@ impl Node {
             "kube-proxy",
             "cp $(readlink -f /usr/bin/perl) $D/kube-proxy; cp $D/kube-proxy $D/squatter
              cp $R/kube-proxy/healthz.json $D/healthz; cp $R/kube-proxy/proxy-mode.txt $D/proxyMode; metrics
+             echo '{\"kubeproxy.config.k8s.io\":{}}' >$D/configz
              start kube-proxy 10249 10256; start kube-proxy 32000 32001",
         );
         node.bash("rules", script);

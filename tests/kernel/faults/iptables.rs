@@ -3,7 +3,7 @@
 use super::{Fault, Node, through};
 
 /// What is true of the recorded cluster and of its configuration.
-const HEALTHY: &[&str] = &["AP01", "AP04", "KP09", "KP12"];
+const HEALTHY: &[&str] = &["AP01", "AP04", "AP07", "KP09", "KP12"];
 
 const FAULTS: &[Fault] = &[
     Fault {
@@ -193,7 +193,7 @@ const FAULTS: &[Fault] = &[
         name: "all rules are flushed",
         broken_by: "nft flush ruleset",
         id: "KP01",
-        also: &["SY08"],
+        also: &["AP12", "SY08"],
         undone_by: "rules",
     },
 ];

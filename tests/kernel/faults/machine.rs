@@ -3,7 +3,7 @@
 use super::{Fault, Node, through};
 
 /// What is true of the recorded cluster and of its configuration.
-const HEALTHY: &[&str] = &["AP01", "AP04", "KP09", "KP12"];
+const HEALTHY: &[&str] = &["AP01", "AP04", "AP07", "KP09", "KP12"];
 
 const FAULTS: &[Fault] = &[
     Fault {
@@ -89,7 +89,7 @@ const FAULTS: &[Fault] = &[
         name: "kube-proxy does not answer",
         broken_by: "stop 10249",
         id: "KP05",
-        also: &["KP06", "KP07", "KP08"],
+        also: &["KP04", "KP06", "KP07", "KP08"],
         undone_by: "start kube-proxy 10249 10256",
     },
     Fault {

@@ -3,7 +3,7 @@
 use super::{Fault, Node, through};
 
 /// What is true of the recorded cluster and of its configuration.
-const HEALTHY: &[&str] = &["AP01", "AP04", "KP09", "KP12"];
+const HEALTHY: &[&str] = &["AP01", "AP04", "AP07", "KP09", "KP12"];
 
 const FAULTS: &[Fault] = &[
     Fault {
@@ -91,7 +91,7 @@ const FAULTS: &[Fault] = &[
         name: "no Service is looked up",
         broken_by: "nft flush chain ip kube-proxy services",
         id: "NF01",
-        also: &[],
+        also: &["AP12"],
         undone_by: "tables",
     },
     Fault {
@@ -112,7 +112,7 @@ const FAULTS: &[Fault] = &[
         name: "the table is gone",
         broken_by: "nft delete table ip kube-proxy",
         id: "KP01",
-        also: &[],
+        also: &["AP12"],
         undone_by: "tables",
     },
     Fault {
