@@ -133,6 +133,8 @@ pub enum IpvsVerb {
     EditReal,
     /// `ipvsadm -d`
     DeleteReal,
+    /// `ipvsadm -d`, once those before it are done, and only if it has no connections then.
+    RetireReal,
 }
 
 /// One command about a link or an address.

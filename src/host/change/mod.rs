@@ -2,6 +2,7 @@
 
 mod conntrack;
 mod files;
+mod link;
 mod modules;
 mod tools;
 
@@ -17,6 +18,7 @@ use thiserror::Error;
 
 use super::Options;
 use super::context::Context;
+use super::ipvs;
 use crate::action::Action;
 use crate::apply::{Apply, StepError};
 
@@ -120,8 +122,15 @@ impl Apply for Live {
             Action::Conntrack { flows } => conntrack::delete(context, flows).await,
             Action::LoadModules { names } => self.load(names).await,
             Action::UnloadModules { names } => self.unload(names).await,
-            Action::Ipvs { .. } | Action::Link { .. } => {
-                Err(StepError::Absent("kpx cannot do this yet".to_owned()))
+            Action::Ipvs { commands } => {
+                let commands = commands.clone();
+                let write = async move |_| ipvs::write(&commands);
+                context.change(write).await
+            }
+            Action::Link { commands } => {
+                let commands = commands.clone();
+                let change = async move |_| link::change(&commands).await;
+                context.change(change).await
             }
         }
     }

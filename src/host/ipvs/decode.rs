@@ -2,73 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::{NLA_F_NESTED, NLA_HEADER_SIZE, NlasIterator};
+use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
 
+use super::wire::{AF_INET, AF_INET6, FWD_MASK, append, dest, info, nested, stats, svc, top};
 use crate::evidence::ipvs::{Destination, Forwarding, Info, Service, Stats, Timeouts};
 use crate::net::{Family, Proto};
-
-/// `IPVS_CMD_ATTR_*`.
-mod top {
-    pub(super) const SERVICE: u16 = 1;
-    pub(super) const DEST: u16 = 2;
-    pub(super) const TIMEOUT_TCP: u16 = 4;
-    pub(super) const TIMEOUT_TCP_FIN: u16 = 5;
-    pub(super) const TIMEOUT_UDP: u16 = 6;
-}
-
-/// `IPVS_INFO_ATTR_*`.
-mod info {
-    pub(super) const VERSION: u16 = 1;
-    pub(super) const CONN_TAB_SIZE: u16 = 2;
-}
-
-/// `IPVS_SVC_ATTR_*`.
-mod svc {
-    pub(super) const AF: u16 = 1;
-    pub(super) const PROTOCOL: u16 = 2;
-    pub(super) const ADDR: u16 = 3;
-    pub(super) const PORT: u16 = 4;
-    pub(super) const FWMARK: u16 = 5;
-    pub(super) const SCHED_NAME: u16 = 6;
-    pub(super) const FLAGS: u16 = 7;
-    pub(super) const TIMEOUT: u16 = 8;
-    pub(super) const NETMASK: u16 = 9;
-    pub(super) const STATS: u16 = 10;
-    pub(super) const PE_NAME: u16 = 11;
-    pub(super) const STATS64: u16 = 12;
-}
-
-/// `IPVS_DEST_ATTR_*`.
-mod dest {
-    pub(super) const ADDR: u16 = 1;
-    pub(super) const PORT: u16 = 2;
-    pub(super) const FWD_METHOD: u16 = 3;
-    pub(super) const WEIGHT: u16 = 4;
-    pub(super) const U_THRESH: u16 = 5;
-    pub(super) const L_THRESH: u16 = 6;
-    pub(super) const ACTIVE_CONNS: u16 = 7;
-    pub(super) const INACT_CONNS: u16 = 8;
-    pub(super) const PERSIST_CONNS: u16 = 9;
-    pub(super) const STATS: u16 = 10;
-    pub(super) const ADDR_FAMILY: u16 = 11;
-    pub(super) const STATS64: u16 = 12;
-}
-
-/// `IPVS_STATS_ATTR_*`: the first five, which both the 32-bit and the 64-bit set have.
-mod stats {
-    pub(super) const CONNS: u16 = 1;
-    pub(super) const INPKTS: u16 = 2;
-    pub(super) const OUTPKTS: u16 = 3;
-    pub(super) const INBYTES: u16 = 4;
-    pub(super) const OUTBYTES: u16 = 5;
-}
-
-/// `AF_INET`.
-const AF_INET: u16 = 2;
-/// `AF_INET6`.
-const AF_INET6: u16 = 10;
-/// `IP_VS_CONN_F_FWD_MASK`.
-const FWD_MASK: u32 = 0x7;
 
 /// Returns the version and table size of an answer to `IPVS_CMD_GET_INFO`.
 pub(super) fn info(message: &[u8]) -> Option<Info> {
@@ -134,7 +72,7 @@ pub(super) fn service_key(attributes: &[u8]) -> Vec<u8> {
         }
     }
     let mut request = Vec::new();
-    append(&mut request, top::SERVICE | NLA_F_NESTED, &key);
+    nested(&mut request, top::SERVICE, &key);
     request
 }
 
@@ -253,14 +191,6 @@ fn iterate(attributes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
         let (kind, end) = (nla.kind(), usize::from(nla.length()));
         Some((kind, nla.into_inner().get(NLA_HEADER_SIZE..end)?))
     })
-}
-
-fn append(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(NLA_HEADER_SIZE + value.len()).expect("a key has some 50 bytes");
-    to.extend(length.to_ne_bytes());
-    to.extend(kind.to_ne_bytes());
-    to.extend(value);
-    to.resize(to.len().next_multiple_of(4), 0);
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
-//! Reads IPVS by generic netlink, without `ipvsadm`.
+//! Reads and writes IPVS by generic netlink, without `ipvsadm`.
 //!
-//! The crates for it misread persistence and IPv6 masks, and panic at attributes that they do not know, so the reader
-//! is our own: [`socket`] moves messages, [`decode`] takes them apart, and [`proc`] reads the text that stays
-//! readable without privileges.
+//! The crates for it misread persistence and IPv6 masks, and panic at attributes that they do not know, so this
+//! is our own: [`socket`] moves messages, [`decode`] takes them apart, [`encode`] makes them, and [`proc`] reads the text
+//! that stays readable without privileges.
 
 mod decode;
+mod encode;
 mod proc;
 mod socket;
+mod wire;
+mod write;
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,6 +20,7 @@ use nix::errno::Errno;
 use crate::evidence::ipvs::Dump;
 use crate::evidence::{Gap, Item};
 use socket::Socket;
+pub(super) use write::write;
 
 /// `IPVS_CMD_GET_SERVICE`.
 const GET_SERVICE: u8 = 4;

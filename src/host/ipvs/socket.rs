@@ -15,6 +15,10 @@ use netlink_sys::{Socket as Raw, SocketAddr};
 /// The kernel never packs more than this into one datagram of a dump.
 const DATAGRAM: usize = 64 * 1024;
 
+/// How many commands are sent at once: what is said to each waits in the socket's receive buffer (some 210 kB), where it
+/// takes about 1 kB.
+pub(super) const WINDOW: usize = 128;
+
 /// How often a dump is started again when the table changed under it.
 const TRIES: usize = 5;
 
@@ -116,6 +120,45 @@ impl Socket {
         Err(io::Error::other(what))
     }
 
+    /// Sends up to [`WINDOW`] commands at once and returns the kernel's answer to each: none if it did it.
+    pub(super) fn batch(
+        &mut self,
+        requests: Vec<(u8, Vec<u8>)>,
+    ) -> io::Result<Vec<Option<io::Error>>> {
+        let first = self.sequence + 1;
+        let mut bytes = Vec::with_capacity(requests.len() * 256);
+        let mut answers: Vec<Option<io::Error>> = Vec::new();
+        answers.resize_with(requests.len(), || None);
+        for (command, attributes) in requests {
+            let mut request = GenlMessage::from_payload(Message {
+                command,
+                attributes,
+            });
+            request.set_resolved_family_id(self.family);
+            let message = self.number(NetlinkMessage::from(request), NLM_F_ACK);
+            let start = bytes.len();
+            bytes.resize(start + message.buffer_len(), 0);
+            message.serialize(&mut bytes[start..]);
+        }
+        self.raw.send(&bytes, 0)?;
+        // The kernel takes them in order, and answers each once.
+        let mut left = answers.len();
+        while left > 0 {
+            self.fill()?;
+            for message in messages::<Message>(&self.buffer) {
+                let message = message?;
+                let at = message.header.sequence_number.wrapping_sub(first);
+                let answer = answers.get_mut(at as usize);
+                if let (NetlinkPayload::Error(e), Some(answer)) = (message.payload, answer) {
+                    *answer =
+                        (e.raw_code() != 0).then(|| io::Error::from_raw_os_error(-e.raw_code()));
+                    left -= 1;
+                }
+            }
+        }
+        Ok(answers)
+    }
+
     fn request(
         &mut self,
         command: u8,
@@ -132,7 +175,12 @@ impl Socket {
         Ok((answers.into_iter().map(|a| a.attributes).collect(), whole))
     }
 
-    fn send<F>(&mut self, mut message: NetlinkMessage<GenlMessage<F>>, flags: u16) -> io::Result<()>
+    /// Gives `message` the next number.
+    fn number<F>(
+        &mut self,
+        mut message: NetlinkMessage<GenlMessage<F>>,
+        flags: u16,
+    ) -> NetlinkMessage<GenlMessage<F>>
     where
         F: GenlFamily + Emitable + std::fmt::Debug,
     {
@@ -140,6 +188,14 @@ impl Socket {
         message.header.flags = NLM_F_REQUEST | flags;
         message.header.sequence_number = self.sequence;
         message.finalize();
+        message
+    }
+
+    fn send<F>(&mut self, message: NetlinkMessage<GenlMessage<F>>, flags: u16) -> io::Result<()>
+    where
+        F: GenlFamily + Emitable + std::fmt::Debug,
+    {
+        let message = self.number(message, flags);
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
         self.raw.send(&bytes, 0).map(drop)
@@ -153,18 +209,9 @@ impl Socket {
         let mut answers = Vec::new();
         let mut whole = true;
         loop {
-            self.buffer.clear();
-            let received = self.raw.recv(&mut self.buffer, 0)?;
-            if received == 0 || received > self.buffer.len() {
-                let what = format!("the kernel sent {received} bytes at once");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-            }
-            let mut rest = &self.buffer[..];
-            while !rest.is_empty() {
-                let message = NetlinkMessage::<GenlMessage<F>>::deserialize(rest)
-                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-                let length = (message.header.length as usize).next_multiple_of(4);
-                rest = rest.get(length.max(4)..).unwrap_or(&[]);
+            self.fill()?;
+            for message in messages::<F>(&self.buffer) {
+                let message = message?;
                 if message.header.sequence_number != self.sequence {
                     continue;
                 }
@@ -186,4 +233,35 @@ impl Socket {
             }
         }
     }
+
+    /// Receives one datagram.
+    fn fill(&mut self) -> io::Result<()> {
+        self.buffer.clear();
+        let received = self.raw.recv(&mut self.buffer, 0)?;
+        if received == 0 || received > self.buffer.len() {
+            let what = format!("the kernel sent {received} bytes at once");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        Ok(())
+    }
+}
+
+/// Iterates over the messages of one datagram.
+fn messages<F>(datagram: &[u8]) -> impl Iterator<Item = io::Result<NetlinkMessage<GenlMessage<F>>>>
+where
+    F: ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
+{
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let message = NetlinkMessage::<GenlMessage<F>>::deserialize(rest)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()));
+        let length = message.as_ref().map_or(rest.len(), |message| {
+            (message.header.length as usize).next_multiple_of(4)
+        });
+        rest = rest.get(length.max(4)..).unwrap_or(&[]);
+        Some(message)
+    })
 }
