@@ -271,6 +271,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l force -d 'Go on although another service proxy owns the node'
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-drain -d 'Delete real servers at once, with their connections, instead of closing them first'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l apply -d 'Carry the plan out, instead of printing it alone'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s y -l yes -d 'Agree to the plan beforehand'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-api -d 'Do not ask the Kubernetes API'

@@ -357,6 +357,10 @@ pub struct ReconcileArgs {
     #[arg(long, env = "KPX_FORCE")]
     pub force: bool,
 
+    /// Delete real servers at once, with their connections, instead of closing them first
+    #[arg(long, env = "KPX_NO_DRAIN")]
+    pub no_drain: bool,
+
     /// Whether to change anything.
     #[command(flatten)]
     pub change: ApplyArgs,

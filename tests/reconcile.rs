@@ -6,7 +6,13 @@ use crate::support::kpx_on;
 
 #[tokio::test]
 async fn a_healthy_node_needs_no_steps() {
-    for name in ["seed-iptables", "full-nftables", "dual-iptables"] {
+    for name in [
+        "seed-iptables",
+        "full-nftables",
+        "dual-iptables",
+        "dual-ipvs",
+        "full-ipvs-lc-strictarp",
+    ] {
         let ran = kpx_on(name, &["reconcile"]).await;
         assert_eq!(ran.code, 0, "{name}\n{ran}");
         assert!(ran.out.starts_with("nothing to do "), "{name}\n{ran}");
@@ -19,6 +25,7 @@ async fn a_plan_is_the_commands_with_their_undo() {
         "faults_iptables",
         kpx_on("faults-iptables", &["reconcile"]).await
     );
+    insta::assert_snapshot!("faults_ipvs", kpx_on("faults-ipvs", &["reconcile"]).await);
     let ran = kpx_on("faults-nftables", &["reconcile", "-o", "wide"]).await;
     insta::assert_snapshot!("faults_nftables_wide", ran);
 }

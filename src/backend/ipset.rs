@@ -1,5 +1,7 @@
 //! IP sets, as `ipset save` names them. Shared by the ipvs mode and by rules of other software.
 
+pub mod change;
+
 use std::borrow::Cow;
 
 use crate::evidence::{Gap, Item};

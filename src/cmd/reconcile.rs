@@ -9,7 +9,7 @@ use crate::cli::{Global, LayerArg, ReconcileArgs};
 use crate::diff::{self, Layer};
 use crate::evidence::Item;
 use crate::node::NodeSnapshot;
-use crate::plan::{self, Plan};
+use crate::plan::{self, Drain, Plan};
 use crate::report::plan::PlanReport;
 
 pub(super) async fn run(
@@ -22,6 +22,11 @@ pub(super) async fn run(
     let mut items = diff::needs(mode);
     items.push(Item::Processes);
     let layers: Vec<Layer> = args.only.iter().map(|&layer| layer_of(layer)).collect();
+    let drain = if args.no_drain {
+        Drain::No
+    } else {
+        Drain::First
+    };
     let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
         let evidence = gather(global, io, &items).await?;
         let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
@@ -36,7 +41,7 @@ pub(super) async fn run(
         if !args.force {
             plan::refuse_other(&node).hint("--force goes on all the same")?;
         }
-        let mut plan = plan::repair(&node, mode, &found, &layers)?;
+        let mut plan = plan::repair(&node, mode, &families(global), &found, &layers, drain)?;
         plan.notes.push(plan::running(&node, mode));
         Ok(plan)
     };

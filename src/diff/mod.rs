@@ -234,6 +234,7 @@ pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
             .retain(|left| left.family.is_none_or(|family| families.contains(&family)));
     }
     diff.changes.sort_by(|a, b| a.key().cmp(&b.key()));
+    diff.changes.dedup();
     Ok(diff)
 }
 
@@ -341,9 +342,9 @@ impl Diff {
         let part = node.iptables(Store::InUse, family);
         let part = part.map(|have| rules::compare(have, &rules, &scene));
         self.add(&format!("{family} rules"), part);
-        let part = node.ipvs().map(|have| scene.servers(have));
+        let part = node.ipvs_or_none().map(|have| scene.servers(have));
         self.add(&format!("{family} virtual servers"), part);
-        let part = node.ipset().map(|have| scene.sets(have));
+        let part = node.ipset_or_none().map(|have| scene.sets(have));
         self.add(&format!("{family} sets"), part);
         let on_dummy = desired.facts.addresses.as_ref().map(|all| {
             let ours = all.iter().filter(|at| at.link == DUMMY);
@@ -353,7 +354,8 @@ impl Diff {
             .links()
             .map(|links| links.all.iter().any(|link| link.name == DUMMY));
         match (there, on_dummy) {
-            (Ok(false), _) if family == Family::V4 => self.changes.push(Change {
+            // Said of each family, it is one change.
+            (Ok(false), _) => self.changes.push(Change {
                 action: Action::Missing,
                 layer: Layer::Link,
                 family: None,
@@ -364,7 +366,6 @@ impl Diff {
                 have: None,
                 want: Some("a dummy link with the Services' addresses".to_owned()),
             }),
-            (Ok(false), _) => {}
             (_, Ok(have)) => self.changes.extend(scene.addresses(&have)),
             (_, Err(gap)) => self.add(&format!("{family} addresses of {DUMMY}"), Err(gap.clone())),
         }

@@ -130,6 +130,35 @@ sections! {
     pods: Vec<Pod> = |e| crate::cluster::list(e, Item::Pods);
 }
 
+/// The IPVS table of a kernel that has not loaded IPVS.
+static NO_TABLE: ipvs::model::Table = ipvs::model::Table {
+    servers: Vec::new(),
+    timeouts: None,
+    info: None,
+    partial: false,
+};
+
+/// The sets of a kernel that has not loaded them.
+static NO_SETS: Sets<'static> = Sets { sets: Vec::new() };
+
+impl<'a> NodeSnapshot<'a> {
+    /// Returns the IPVS table, which is empty while `ip_vs` is not loaded.
+    pub fn ipvs_or_none(&self) -> Result<&ipvs::model::Table, Gap> {
+        match self.ipvs() {
+            Err(Gap::Absent(Item::Ipvs, _)) => Ok(&NO_TABLE),
+            read => read,
+        }
+    }
+
+    /// Returns the IP sets, of which there are none while `ip_set` is not loaded.
+    pub fn ipset_or_none(&self) -> Result<&Sets<'a>, Gap> {
+        match self.ipset() {
+            Err(Gap::NotApplicable(_)) => Ok(&NO_SETS),
+            read => read,
+        }
+    }
+}
+
 fn nft(evidence: &Evidence) -> Result<nftables::model::Ruleset, Gap> {
     match (evidence.text(Item::Nft), evidence.text(Item::NftText)) {
         (Ok(json), _) => nftables::parse::json(json),

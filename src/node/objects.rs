@@ -123,36 +123,42 @@ impl NodeSnapshot<'_> {
             Err(_) if self.has_no_ipvs() => return Ok(()),
             Err(gap) => return Err(gap),
         };
-        let addresses = self.addresses();
-        let local = addresses.iter().flat_map(|a| a.all.iter());
-        let (dummy, others): (Vec<_>, Vec<_>) = local.partition(|address| address.link == DUMMY);
-        let services = self.services();
-        let services = || services.iter().flat_map(|all| all.iter());
-        // Without Services there is nothing to tell keepalived's servers from kube-proxy's by.
-        let known = self.services().is_ok() || !dummy.is_empty();
-        let is_services = |addr: IpAddr| {
-            dummy.iter().any(|address| address.addr.addr == addr)
-                || services()
-                    .flat_map(|service| &service.spec.cluster_ips)
-                    .any(|ip| ip.parse() == Ok(addr))
-        };
-        let is_node_port = |addr: IpAddr, port: u16| {
-            others.iter().any(|address| address.addr.addr == addr)
-                && services()
-                    .flat_map(|service| &service.spec.ports)
-                    .any(|p| p.node_port == Some(port))
-        };
         found.extend(table.servers.iter().filter_map(|server| {
             // kube-proxy makes no virtual server for a mark.
             let Key::Address { proto, addr, port } = server.key else {
                 return None;
             };
-            let ours = Family::of(addr) == family
-                && (!known || is_services(addr) || is_node_port(addr, port));
+            let ours = Family::of(addr) == family && self.owns_server(addr, port);
             let at = SocketAddr::new(addr, port);
             ours.then(|| of(Mode::Ipvs, Some(family), Object::Server { proto, at }))
         }));
         Ok(())
+    }
+
+    /// Returns whether a virtual server at `addr` and `port` is kube-proxy's: at an address of a Service, or a NodePort.
+    pub fn owns_server(&self, addr: IpAddr, port: u16) -> bool {
+        let local = self.addresses();
+        let local = || local.iter().flat_map(|addresses| &addresses.all);
+        let (dummy, others) = (
+            || local().filter(|at| at.link == DUMMY),
+            || local().filter(|at| at.link != DUMMY),
+        );
+        let services = self.services();
+        let specs = || {
+            services
+                .iter()
+                .flat_map(|all| all.iter().map(|service| &service.spec))
+        };
+        // Without Services there is nothing to tell keepalived's servers from kube-proxy's by.
+        let known = services.is_ok() || dummy().next().is_some();
+        let is_cluster_ip =
+            || specs().any(|spec| spec.cluster_ips.iter().any(|ip| ip.parse() == Ok(addr)));
+        let is_node_port =
+            || specs().any(|spec| spec.ports.iter().any(|p| p.node_port == Some(port)));
+        !known
+            || dummy().any(|at| at.addr.addr == addr)
+            || is_cluster_ip()
+            || (others().any(|at| at.addr.addr == addr) && is_node_port())
     }
 
     /// Returns whether the kernel cannot hold virtual servers: their module is not loaded, and not built in either.

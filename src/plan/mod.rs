@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
 pub use proxies::{OtherProxy, refuse_other, running};
-pub use repair::repair;
+pub use repair::{Drain, repair};
 
 /// What to do, in order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -1,5 +1,6 @@
 //! The ipvs mode.
 
+pub mod change;
 pub mod expect;
 pub mod model;
 pub mod parse;

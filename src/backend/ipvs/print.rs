@@ -80,14 +80,18 @@ pub fn real(real: &RealServer) -> String {
         Forwarding::Local => "-l",
         Forwarding::Bypass => "-b",
     };
-    let addr = SocketAddr::new(real.addr, real.port);
-    let mut text = format!("-r {addr} {method} -w {}", real.weight);
+    let mut text = format!("{} {method} -w {}", real_key(real), real.weight);
     for (option, value) in [("-x", real.upper), ("-y", real.lower)] {
         if value != 0 {
             write!(text, " {option} {value}").expect("writing to a String does not fail");
         }
     }
     text
+}
+
+/// Returns what `-d` calls `real`: `-r 10.244.1.2:53`.
+pub fn real_key(real: &RealServer) -> String {
+    format!("-r {}", SocketAddr::new(real.addr, real.port))
 }
 
 fn netmask(prefix: u8) -> IpAddr {

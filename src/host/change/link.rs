@@ -19,8 +19,7 @@ const WINDOW: usize = 128;
 /// What is there already, or gone already, is left at that.
 pub(super) async fn change(commands: &[LinkCommand]) -> Result<(), StepError> {
     let opened = rtnetlink::new_connection();
-    let (connection, handle, _) =
-        opened.map_err(|e| refused("cannot open route netlink".to_owned(), &e))?;
+    let (connection, handle, _) = opened.map_err(|e| refused("cannot open route netlink", &e))?;
     let connection = tokio::spawn(connection);
     let done = async {
         for part in commands.chunk_by(|a, b| link(a) == link(b)) {
@@ -66,7 +65,7 @@ async fn index(handle: &Handle, name: &str) -> Result<Option<u32>, StepError> {
         Ok(link) => Ok(link.map(|link| link.header.index)),
         Err(e) if errno(&e) == Some(Errno::ENODEV) => Ok(None),
         Err(e) => Err(refused(
-            format!("cannot look for the link {name}"),
+            &format!("cannot look for the link {name}"),
             &io_error(&e),
         )),
     }
@@ -106,7 +105,7 @@ async fn one(handle: &Handle, link: Option<u32>, command: &LinkCommand) -> Resul
                 let why = "this kernel has no dummy links: the module dummy cannot be loaded";
                 StepError::Absent(format!("`{command}`: {why}"))
             } else {
-                refused(format!("`{command}`"), &io_error(&e))
+                refused(&format!("`{command}`"), &io_error(&e))
             })
         }
     }
@@ -140,7 +139,7 @@ fn io_error(error: &Error) -> io::Error {
     }
 }
 
-fn refused(what: String, error: &io::Error) -> StepError {
+fn refused(what: &str, error: &io::Error) -> StepError {
     let text = format!("{what}: {error}");
     match error.kind() {
         ErrorKind::PermissionDenied => StepError::Denied(format!("{text}; it takes CAP_NET_ADMIN")),

@@ -115,7 +115,7 @@ impl Apply for Live {
                 input,
             } => tools::iptables(context, *backend, *family, input).await,
             Action::Nft { input } => tools::run(context, "nft", &["-f", "-"], input).await,
-            Action::Ipset { input } => tools::run(context, "ipset", &["restore"], input).await,
+            Action::Ipset { input } => tools::ipset(context, input).await,
             Action::Sysctl { key, value } => files::sysctl(context, key, value).await,
             Action::WriteFile { path, text } => files::write(context, path, text),
             Action::RemoveFile { path } => files::remove(context, path),

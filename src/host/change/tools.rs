@@ -1,6 +1,7 @@
 //! Changes that a standard tool makes in one go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::context::Context;
 use super::super::exec;
@@ -20,6 +21,27 @@ pub(super) async fn iptables(
 ) -> Result<(), StepError> {
     let args = ["--noflush", "--wait", LOCK_WAIT];
     run(context, backend.restore(family), &args, input).await
+}
+
+/// How often, and how long apart, a set that rules matched until now is tried again: the nft back end lets go of it a
+/// moment after the rules are gone.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Restores sets.
+pub(super) async fn ipset(context: &Arc<Context>, input: &str) -> Result<(), StepError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let done = run(context, "ipset", &["restore"], input).await;
+        let in_use = |why: &str| why.contains("in use by a kernel component");
+        match done {
+            Err(StepError::Refused(why)) if in_use(&why) && tries < TRIES => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Runs `program` with `input` until it ends, however long it takes: cut short, it would leave half a change.

@@ -1,11 +1,13 @@
 //! The plan that removes a difference.
 
 mod iptables;
+mod ipvs;
 mod nftables;
 
 use crate::action::{Action, Backend};
 use crate::backend::Mode;
 use crate::backend::iptables::expect::{Names, expect};
+use crate::backend::iptables::model::Ruleset;
 use crate::backend::nftables::expect as nft;
 use crate::desired::{DesiredState, FamilyState};
 use crate::diff::{self, Change, Diff, Layer, Object};
@@ -14,13 +16,24 @@ use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
 use crate::plan::{Plan, Undo};
 
+/// What becomes of real servers that go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Drain {
+    /// They take no new connections, and go when they have none.
+    First,
+    /// They go with their connections.
+    No,
+}
+
 /// Returns the steps that bring `node` from what it has to what it should have in `mode`: those of `found` whose layer is
 /// one of `layers`.
 pub fn repair(
     node: &NodeSnapshot<'_>,
     mode: Mode,
+    families: &[Family],
     found: &Diff,
     layers: &[Layer],
+    drain: Drain,
 ) -> Result<Plan, Gap> {
     let desired = node.desired(mode)?;
     let changes: Vec<&Change> = found
@@ -29,24 +42,26 @@ pub fn repair(
         .filter(|change| layers.contains(&change.layer))
         .collect();
     let mut plan = Plan::default();
+    let programs_ipvs = layers.contains(&Layer::Ipvs) || layers.contains(&Layer::Sysctl);
+    if mode == Mode::Ipvs && programs_ipvs {
+        plan.modules(node, desired);
+    }
     plan.sysctls(&changes);
-    for state in &desired.families {
+    let states = desired.families.iter();
+    for state in states.filter(|state| families.contains(&state.family)) {
         let of: Vec<&Change> = changes
             .iter()
             .copied()
             .filter(|change| change.family.is_none_or(|family| family == state.family))
             .collect();
-        if of.is_empty() {
+        // In ipvs mode something may have to go that is no difference.
+        if of.is_empty() && mode != Mode::Ipvs {
             continue;
         }
         match mode {
             Mode::Iptables => plan.iptables(node, desired, state, &of)?,
             Mode::Nftables => plan.nftables(node, desired, state, &of)?,
-            Mode::Ipvs => {
-                return Err(Gap::NotApplicable(
-                    "the ipvs mode cannot be repaired yet".to_owned(),
-                ));
-            }
+            Mode::Ipvs => plan.ipvs(node, desired, state, &of, layers, drain)?,
         }
     }
     Ok(plan)
@@ -64,7 +79,10 @@ impl Plan {
             };
             let undo = match &change.have {
                 Some(have) => Undo::Do(set(have)),
-                None => Undo::Never("its value was not there to be read"),
+                None => match fresh(key) {
+                    Some(value) => Undo::Do(set(&value.to_owned())),
+                    None => Undo::Never("its value was not there to be read"),
+                },
             };
             self.push(format!("set {key} to {want}"), set(want), undo);
         }
@@ -79,10 +97,20 @@ impl Plan {
     ) -> Result<(), Gap> {
         let names = Names::of(state);
         let want = expect(desired, state, &names)?;
-        let have = node.iptables(Store::InUse, state.family)?;
-        let backend = backend(node, state.family);
-        for edits in iptables::edits(have, &want, changes) {
-            edits.push(self, backend, state.family);
+        self.rules(node, state.family, &want, changes)
+    }
+
+    fn rules(
+        &mut self,
+        node: &NodeSnapshot<'_>,
+        family: Family,
+        want: &Ruleset<'_>,
+        changes: &[&Change],
+    ) -> Result<(), Gap> {
+        let have = node.iptables(Store::InUse, family)?;
+        let backend = backend(node, family);
+        for edits in iptables::edits(have, want, changes) {
+            edits.push(self, backend, family);
         }
         Ok(())
     }
@@ -115,6 +143,15 @@ impl Plan {
             Undo::Do(Action::Nft { input: undo }),
         );
         Ok(())
+    }
+}
+
+/// Returns what the kernel sets `key` to when the module that brings it is loaded.
+fn fresh(key: &str) -> Option<&'static str> {
+    match key.strip_prefix("net.ipv4.vs.")? {
+        "conn_reuse_mode" => Some("1"),
+        "conntrack" | "expire_nodest_conn" | "expire_quiescent_template" => Some("0"),
+        _ => None,
     }
 }
 

@@ -1,0 +1,176 @@
+//! Modules, kube-ipvs0, sets, virtual servers and addresses of the ipvs mode, in an order that is right for traffic at every
+//! moment, also where it ends: what is new is there before anything leads to it, and nothing leads any more to what goes.
+
+mod servers;
+mod sets;
+
+use std::net::IpAddr;
+
+use super::Drain;
+use crate::action::Action;
+use crate::backend::ipset::change::Edits as SetEdits;
+use crate::backend::ipvs::change::{self, Edits};
+use crate::backend::ipvs::expect::{Expected, expect};
+use crate::backend::ipvs::model::DUMMY;
+use crate::backend::ipvs::rules;
+use crate::desired::{DesiredState, FamilyState};
+use crate::diff::{self, Change, Layer, Object};
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::plan::{Plan, Undo};
+
+use servers::Servers;
+use sets::SetPhases;
+
+/// What becomes of connections to real servers that go.
+const DRAINING: &str = "TCP real servers that go take no new connections from then on, and are deleted if they have none; \
+    those that still have some stay, at weight 0, until a `kpx reconcile` or kube-proxy finds them without. --no-drain \
+    deletes them at once";
+
+impl Plan {
+    /// Loads the modules without which IPVS has neither settings nor servers.
+    pub(super) fn modules(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
+        // A loaded ip_vs shows by its file in /proc.
+        let Err(Gap::Absent(Item::Ipvs, _)) = node.ipvs() else {
+            return;
+        };
+        let scheduler = format!("ip_vs_{}", desired.config.scheduler());
+        let names = vec!["ip_vs".to_owned(), scheduler];
+        let title = format!("load the modules {}", names.join(" and "));
+        let undo = names.iter().rev().cloned().collect();
+        let undo = Undo::Do(Action::UnloadModules { names: undo });
+        self.push(title, Action::LoadModules { names }, undo);
+    }
+
+    /// Brings one family to what it should have.
+    pub(super) fn ipvs(
+        &mut self,
+        node: &NodeSnapshot<'_>,
+        desired: &DesiredState,
+        state: &FamilyState,
+        changes: &[&Change],
+        layers: &[Layer],
+        drain: Drain,
+    ) -> Result<(), Gap> {
+        let family = state.family;
+        let want = expect(desired, state)?;
+        let mut sets = SetPhases::default();
+        if layers.contains(&Layer::Ipset) {
+            sets = SetPhases::new(node, &want.sets(family), family, changes)?;
+        }
+        let mut servers = Servers::default();
+        if layers.contains(&Layer::Ipvs) {
+            servers = Servers::new(node, &want, changes, drain)?;
+        }
+        let addresses = Addresses::new(&want, changes);
+
+        if addresses.link {
+            let (add, delete) = change::add_link();
+            // The other family's addresses are on it too.
+            if self.steps.iter().all(|step| step.action != add) {
+                self.push(format!("add the link {DUMMY}"), add, Undo::Do(delete));
+            }
+        }
+        self.sets(family, sets.first);
+        if changes.iter().any(|change| change.layer == Layer::Iptables) {
+            let rules = rules::expect(desired, state, &want);
+            self.rules(node, family, &rules, changes)?;
+        }
+        self.servers(family, servers.make);
+        self.addresses(family, "add", &addresses.missing, change::add_addresses);
+        self.foreign(&servers.foreign);
+        if servers.drains && !self.notes.iter().any(|note| note == DRAINING) {
+            self.notes.push(DRAINING.to_owned());
+        }
+        self.servers(family, servers.gone);
+        self.addresses(family, "delete", &addresses.extra, change::delete_addresses);
+        self.sets(family, sets.last);
+        Ok(())
+    }
+
+    fn sets(&mut self, family: Family, (title, edits): (Vec<String>, SetEdits)) {
+        if !edits.is_empty() {
+            let (make, undo) = edits.actions();
+            self.push(
+                format!("{family} sets: {}", title.join(", ")),
+                make,
+                Undo::Do(undo),
+            );
+        }
+    }
+
+    fn servers(&mut self, family: Family, (title, edits): (Vec<String>, Edits)) {
+        if !edits.is_empty() {
+            let (make, undo) = edits.actions();
+            let title = format!("{family} IPVS: {}", title.join(", "));
+            self.push(title, make, Undo::Do(undo));
+        }
+    }
+
+    fn foreign(&mut self, servers: &[String]) {
+        if !servers.is_empty() {
+            self.notes.push(format!(
+                "left alone, for neither kube-ipvs0 nor a Service has the address: {}. A kube-proxy in mode ipvs deletes \
+                 what its excludeCIDRs do not name; `ipvsadm -D` does it now",
+                servers.join(", ")
+            ));
+        }
+    }
+
+    fn addresses(
+        &mut self,
+        family: Family,
+        verb: &str,
+        addrs: &[IpAddr],
+        change: fn(&[IpAddr]) -> (Action, Action),
+    ) {
+        if !addrs.is_empty() {
+            let (make, undo) = change(addrs);
+            let title = format!("{family} {DUMMY}: {verb} addresses ({})", addrs.len());
+            self.push(title, make, Undo::Do(undo));
+        }
+    }
+}
+
+/// Addresses of kube-ipvs0 that change.
+#[derive(Debug, Default)]
+struct Addresses {
+    /// Whether the link is missing.
+    link: bool,
+    missing: Vec<IpAddr>,
+    extra: Vec<IpAddr>,
+}
+
+impl Addresses {
+    fn new(want: &Expected, changes: &[&Change]) -> Self {
+        let mut found = Self::default();
+        for change in changes {
+            match &change.object {
+                Object::Link { .. } => {
+                    found.link = true;
+                    found.missing.clone_from(&want.addresses);
+                }
+                Object::Address { addr, .. } => {
+                    let list = match change.action {
+                        diff::Action::Extra => &mut found.extra,
+                        diff::Action::Missing | diff::Action::Differs => &mut found.missing,
+                    };
+                    list.extend(addr.parse::<IpAddr>().ok());
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// Returns what is done how often: "add 1 member", "delete 2 members".
+fn words(parts: &[(usize, &str, &str)]) -> Vec<String> {
+    let parts = parts.iter().filter(|(number, _, _)| *number > 0);
+    let words = parts.map(|(number, verb, what)| {
+        let s = if *number == 1 { "" } else { "s" };
+        format!("{verb} {number} {what}{s}")
+    });
+    words.collect()
+}
