@@ -1,7 +1,8 @@
 # make test       everything, from nothing but a Rust toolchain on Debian: installs the tools, lints, runs the tests, those
 #                 against this machine's kernel as root, and those that need ip_vs on Debian's in a virtual machine
 # make test-fast  the part that needs neither root nor packages
-# make bench      how long a trace takes on a large node (root; wants iptables, and hyperfine where it is installed)
+# make bench      how long a trace and the doctor take on a large node (root; wants iptables, nfacct, and hyperfine
+#                 where it is installed)
 
 SHELL = /bin/bash
 .SHELLFLAGS = -eu -o pipefail -c
@@ -54,11 +55,12 @@ test-kernel: root
 	$(KERNEL_TESTS) $(if $(SUDO),$(call RUNNER,sudo)) -- --ignored --test-threads=1 --skip ::vm_ | tee target/kernel-tests.txt
 	@$(PASSED) target/kernel-tests.txt
 
-# How long a trace takes on a large node, beside the tools that read all rules.
+# How long a trace and the doctor take on a large node, beside the tools that read all rules.
 .PHONY: bench
 bench: root
 	cargo build --locked --release
 	$(SUDO) benches/trace.sh
+	$(SUDO) benches/doctor.sh
 
 # What needs Debian's kernel, by the same program. Emulated, everything takes ten to twenty times as long.
 .PHONY: test-vm
