@@ -69,8 +69,7 @@ test-vm:
 	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1 ::vm_ --skip vm_the_kernel_agrees
 	@$(PASSED) target/vm/last/output
 
-# Real packets judge a trace through IPVS. Not part of `test`: emulated it takes many minutes, and conntrack's timeouts of
-# SCTP run out before the answers are read.
+# Real packets judge a trace through IPVS: all of them. Some are part of `test-vm`; emulated, this takes many minutes.
 .PHONY: test-vm-packets
 test-vm-packets:
 	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1 ::vm_the_kernel_agrees

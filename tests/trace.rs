@@ -563,6 +563,37 @@ fn without(text: &str, what: &str) -> String {
 }
 
 #[tokio::test]
+async fn an_address_whose_service_lacks_the_port_is_named() {
+    for mode in MODES {
+        let name = format!("seed-{mode}");
+        let (_, _, all) = traces(&name, "10.97.54.248:81", &["--source", "host"]).await;
+        let notes = all[0]["notes"].to_string();
+        let want = "10.97.54.248 is the cluster IP of default/nginx-svc, which has no port 81/tcp; it has 80/tcp";
+        assert!(notes.contains(want), "{name}: {notes}");
+    }
+}
+
+/// A later packet of a connection goes where its first one did, and filters see it as established.
+#[tokio::test]
+async fn an_established_connection_is_translated_and_passes_filters_for_new_ones() {
+    for mode in MODES {
+        let name = format!("seed-{mode}");
+        let (code, _, all) = traces(&name, "default/nginx-svc", &["--established"]).await;
+        assert_eq!(code, 0, "{name}");
+        for trace in &all {
+            assert_eq!(trace["verdict"], "deliver", "{name}: {trace:#}");
+            assert_eq!(trace["outcomes"].as_array().unwrap().len(), 3, "{name}");
+        }
+    }
+    // What kube-proxy refuses of new connections, it lets an old one have.
+    let (_, _, new) = traces("full-nftables", "shop/empty", &["--source", "host"]).await;
+    assert_eq!(new[0]["verdict"], "reject", "{:#}", new[0]);
+    let args = ["--source", "host", "--established"];
+    let (_, _, old) = traces("full-nftables", "shop/empty", &args).await;
+    assert_eq!(old[0]["verdict"], "unmatched", "{:#}", old[0]);
+}
+
+#[tokio::test]
 async fn a_missing_rule_is_named() {
     let lost = |text: &str| without(text, "-A KUBE-SERVICES -d 10.100.1.1/32");
     let dir = broken("full-iptables", &[(RULES, &lost)]);

@@ -327,7 +327,10 @@ fn trace(
         None => format!("{} ({})", source.name, packet.source),
         Some(_) => source.name.clone(),
     };
-    let notes = notes(node, flow, outcomes, told);
+    let mut notes = notes(node, flow, outcomes, told);
+    if service.is_none() {
+        notes.extend(odd::other_port(owners, flow));
+    }
     SourceTrace::new(name, packet, outcomes, notes, owners, service)
 }
 

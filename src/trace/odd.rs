@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
+use super::packet::Flow;
 use super::why;
 use crate::diff::{Action, Change, Diff, Object};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
-use crate::owner::{Port, State};
+use crate::owner::{Owners, Port, State};
 
 /// Names listed before the rest is counted.
 const MOST_NAMED: usize = 3;
@@ -75,6 +76,27 @@ pub(super) fn backends(port: &Port, outcomes: &[Outcome], notes: &mut Vec<String
             Some(_) => {}
         }
     }
+}
+
+/// Says whose the address of `flow` is, where that Service does not have the port.
+pub fn other_port(owners: &Owners, flow: &Flow) -> Option<String> {
+    let all: Vec<_> = owners.with_address(flow.destination).collect();
+    let (first, role) = all.first()?;
+    let ports = all
+        .iter()
+        .filter_map(|(port, _)| Some((port.port?, port.proto)));
+    let ports: Vec<_> = ports
+        .map(|(port, proto)| format!("{port}/{proto}"))
+        .collect();
+    Some(format!(
+        "{} is the {role} of {}/{}, which has no port {}/{}; it has {}",
+        flow.destination,
+        first.name.namespace,
+        first.name.name,
+        flow.port,
+        flow.proto,
+        listed(&ports)
+    ))
 }
 
 /// Says where a translated packet finds no route, or leaves this node for a backend that is on it.

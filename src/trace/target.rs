@@ -66,7 +66,8 @@ impl Target {
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let form = || TargetError::Form(text.to_owned());
         if let Some(port) = text.strip_prefix("nodeport:") {
-            return port.parse().map(Self::NodePort).map_err(|_| form());
+            let port = port.parse().ok().filter(|port| *port != 0);
+            return port.map(Self::NodePort).ok_or_else(form);
         }
         if let Ok(address) = text.parse() {
             return Ok(Self::Address(address));
@@ -246,6 +247,7 @@ mod tests {
             "10.0.0.1",
             "10.0.0.1:",
             "nodeport:x",
+            "nodeport:0",
             "a/b/c",
             "www.example.com:80",
             "/web",

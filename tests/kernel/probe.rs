@@ -58,6 +58,35 @@ fn the_backend_that_took_a_connection_is_one_that_was_traced() {
 }
 
 #[test]
+#[ignore = "needs root, ip_vs and dummy links"]
+fn vm_the_real_server_that_ipvs_chose_is_one_that_was_traced() {
+    let netns = node();
+    netns.run("ip link add kube-ipvs0 type dummy");
+    netns.run("ip addr add 10.97.54.248/32 dev kube-ipvs0");
+    netns.run("iptables-nft -t nat -F");
+    let server = "10.97.54.248:80";
+    netns.run(&format!("ipvsadm -A -t {server} -s rr"));
+    for pod in PODS {
+        netns.run(&format!("ipvsadm -a -t {server} -r {pod}:80 -m"));
+    }
+    netns.run("sysctl -q -w net.ipv4.vs.conntrack=1");
+    let listeners = netns.inside(|| PODS.map(|pod| TcpListener::bind((pod, 80)).unwrap()));
+    let found = probe(&netns, server, &[]);
+    assert_eq!(found["result"], "answered", "{found}");
+    assert_eq!(found["recorded"], "ipvs", "{found}");
+    assert_eq!(found["agrees"], true, "{found}");
+    let backend = found["backend"].as_str().unwrap();
+    assert!(PODS.iter().any(|pod| backend == format!("{pod}:80")));
+    drop(listeners);
+    for pod in PODS {
+        netns.run(&format!("ipvsadm -d -t {server} -r {pod}:80"));
+    }
+    let refused = probe(&netns, server, &[]);
+    assert_eq!(refused["result"], "refused", "{refused}");
+    assert_eq!(refused["agrees"], true, "{refused}");
+}
+
+#[test]
 #[ignore = "needs root and a network namespace"]
 fn a_rule_the_trace_did_not_see_in_time_is_told() {
     let netns = node();
