@@ -20,6 +20,7 @@ mod kernel {
     mod privilege;
     mod probe;
     mod proxy;
+    mod reconcile_ipvs;
     mod render;
     mod script;
     mod show;
