@@ -5,6 +5,7 @@
 mod architecture;
 mod bundle;
 mod cluster;
+mod converge;
 mod diff;
 mod doctor;
 mod edit;
