@@ -1,0 +1,273 @@
+//! What each service port adds: elements, chains and their rules.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::super::build::{
+    address, differs, equals, goto, local, meta, named, number, payload, prefix, protocol,
+};
+use super::super::model::{Datum, Expr, NatKind, Rule, Set, Statement, Verdict};
+use super::super::names;
+use super::Writer;
+use crate::desired::ServicePort;
+
+impl Writer<'_> {
+    pub(super) fn port(&mut self, port: &ServicePort) {
+        let base = names::service(&port.namespace, &port.service, port.proto, &port.port_name);
+        let names = PortNames {
+            svc: format!("service-{base}"),
+            svl: format!("local-{base}"),
+            ext: format!("external-{base}"),
+            fw: format!("firewall-{base}"),
+        };
+        self.elements(port, &names);
+        if port.has_endpoints && port.accessible {
+            self.external(port, &names);
+        }
+        if port.has_firewall() {
+            self.firewall(port, &names.fw);
+        }
+        let chained = port.affinity.is_some() || !self.state.since(36);
+        for &at in port.reachable_at() {
+            let endpoint = &port.endpoints[at as usize];
+            if self.state.since(36) && endpoint.local {
+                let ip = || address(endpoint.addr.ip());
+                let key = vec![
+                    ip(),
+                    ip(),
+                    protocol(port.proto),
+                    number(endpoint.addr.port()),
+                ];
+                self.add("hairpin-connections", key, None, None);
+            }
+            if chained {
+                self.endpoint(port, endpoint.addr);
+            }
+        }
+        let masquerade = self.masquerade_internal(port);
+        if port.has_cluster_chain() {
+            let first = masquerade.as_ref().filter(|_| !port.internal_local);
+            self.balance(port, &names.svc, port.cluster_at(), first.cloned());
+        }
+        if port.has_local_chain() {
+            let first = masquerade.filter(|_| port.internal_local);
+            self.balance(port, &names.svl, port.local_at(), first);
+        }
+    }
+
+    fn elements(&mut self, port: &ServicePort, names: &PortNames) {
+        let spn = Some(port.spn.as_str());
+        let nowhere = || {
+            if port.has_endpoints {
+                Verdict::Drop
+            } else {
+                Verdict::Goto("reject-chain".to_owned())
+            }
+        };
+        let key = |addr: IpAddr| vec![address(addr), protocol(port.proto), number(port.port)];
+        self.add("cluster-ips", vec![address(port.cluster_ip)], None, None);
+        if port.has_internal() {
+            let to = if port.internal_local {
+                &names.svl
+            } else {
+                &names.svc
+            };
+            let to = Some(Verdict::Goto(to.clone()));
+            self.add("service-ips", key(port.cluster_ip), to, None);
+        } else {
+            self.add(
+                "no-endpoint-services",
+                key(port.cluster_ip),
+                Some(nowhere()),
+                spn,
+            );
+        }
+        for &addr in port.external_ips.iter().chain(&port.lb_ips) {
+            if port.has_endpoints {
+                let to = Some(Verdict::Goto(names.ext.clone()));
+                self.add("service-ips", key(addr), to, None);
+            }
+            if !port.has_external() {
+                self.add("no-endpoint-services", key(addr), Some(nowhere()), spn);
+            }
+        }
+        if port.has_firewall() {
+            for &addr in &port.lb_ips {
+                let to = Some(Verdict::Goto(names.fw.clone()));
+                self.add("firewall-ips", key(addr), to, None);
+            }
+        }
+        if let Some(node_port) = port.node_port {
+            let key = || vec![protocol(port.proto), number(node_port)];
+            if port.has_endpoints {
+                let to = Some(Verdict::Goto(names.ext.clone()));
+                self.add("service-nodeports", key(), to, None);
+            }
+            if !port.has_external() {
+                self.add("no-endpoint-nodeports", key(), Some(nowhere()), spn);
+            }
+        }
+    }
+
+    fn external(&mut self, port: &ServicePort, names: &PortNames) {
+        let ext = names.ext.as_str();
+        self.chain(ext, None);
+        if port.external_local {
+            if let Some(detector) = &self.family.detector {
+                let statements = vec![self.detected(detector, false), goto(&names.svc)];
+                self.rule(ext, statements, Some("short-circuit pod traffic"));
+            }
+            let statements = vec![local("saddr"), self.mark()];
+            self.rule(ext, statements, Some("masquerade local traffic"));
+            let statements = vec![local("saddr"), goto(&names.svc)];
+            self.rule(ext, statements, Some("short-circuit local traffic"));
+        } else {
+            let comment = self.state.since(36).then_some("masquerade");
+            self.rule(ext, vec![self.mark()], comment);
+        }
+        if port.has_external() {
+            let next = if port.external_local {
+                &names.svl
+            } else {
+                &names.svc
+            };
+            self.rule(ext, vec![goto(next)], None);
+        }
+    }
+
+    fn firewall(&mut self, port: &ServicePort, fw: &str) {
+        self.chain(fw, None);
+        let mut allowed: Vec<_> = port
+            .source_ranges
+            .iter()
+            .map(|&cidr| prefix(cidr))
+            .collect();
+        if port.admits(self.family.node_ip) {
+            allowed.extend(port.lb_ips.iter().map(|&addr| address(addr)));
+        }
+        let others = differs(self.saddr(), Expr::Set(allowed));
+        self.rule(fw, vec![others, Statement::Verdict(Verdict::Drop)], None);
+    }
+
+    /// Up to 1.35 each Service marked what must be masqueraded itself.
+    fn masquerade_internal(&self, port: &ServicePort) -> Option<Rule> {
+        if self.state.since(36) || !port.has_internal() {
+            return None;
+        }
+        let mut statements = vec![equals(self.daddr(), address(port.cluster_ip))];
+        if !self.state.since(34) {
+            let proto = port.proto.to_string();
+            statements.push(equals(payload(&proto, "dport"), number(port.port)));
+        }
+        if !self.state.masquerade_all {
+            statements.push(self.detected(self.family.detector.as_ref()?, true));
+        }
+        statements.push(self.mark());
+        Some(Rule {
+            statements,
+            ..Rule::default()
+        })
+    }
+
+    fn balance(&mut self, port: &ServicePort, chain: &str, at: &[u32], first: Option<Rule>) {
+        self.chain(chain, None);
+        if let (Some(first), Some(&at)) = (first, self.by_name.get(chain)) {
+            self.chains[at].rules.push(first);
+        }
+        let endpoints = || at.iter().map(|&at| port.endpoints[at as usize].addr);
+        let count = u32::try_from(at.len()).unwrap_or(u32::MAX);
+        let random = Expr::Numgen {
+            mode: "random".to_owned(),
+            modulus: count,
+            offset: 0,
+        };
+        let by_index = |of: &dyn Fn(SocketAddr) -> Datum| {
+            let pairs = (0u64..).zip(endpoints());
+            Expr::Map(pairs.map(|(i, addr)| (Expr::Number(i), of(addr))).collect())
+        };
+        if port.affinity.is_none() && self.state.since(36) {
+            let data = by_index(&|addr| {
+                Datum::Data(Expr::Concat(vec![address(addr.ip()), number(addr.port())]))
+            });
+            let statements = vec![
+                equals(meta("l4proto"), protocol(port.proto)),
+                Statement::Nat {
+                    kind: NatKind::Dnat,
+                    family: Some(self.ip.to_owned()),
+                    addr: Some(Expr::Lookup {
+                        key: Box::new(random),
+                        data: Box::new(data),
+                    }),
+                    port: None,
+                    flags: Vec::new(),
+                },
+            ];
+            self.rule(chain, statements, None);
+            return;
+        }
+        if port.affinity.is_some() {
+            for addr in endpoints() {
+                let (chain_of, set) = endpoint_names(port, addr);
+                let known = equals(self.saddr(), named(&set));
+                self.rule(chain, vec![known, goto(&chain_of)], None);
+            }
+        }
+        let data = by_index(&|addr| Datum::Verdict(Verdict::Goto(endpoint_names(port, addr).0)));
+        self.rule(chain, vec![Statement::Vmap { key: random, data }], None);
+    }
+
+    fn endpoint(&mut self, port: &ServicePort, addr: SocketAddr) {
+        let (chain, set) = endpoint_names(port, addr);
+        self.chain(&chain, None);
+        if !self.state.since(36) {
+            let itself = equals(self.saddr(), address(addr.ip()));
+            self.rule(&chain, vec![itself, self.mark()], None);
+        }
+        if let Some(seconds) = port.affinity {
+            let update = Statement::SetOp {
+                op: "update".to_owned(),
+                set: set.clone(),
+                elem: self.saddr(),
+                timeout: None,
+            };
+            self.rule(&chain, vec![update], None);
+            self.set_names.insert(set.clone(), self.sets.len());
+            self.sets.push(Set {
+                name: set,
+                key: vec![self.addr.to_owned()],
+                flags: vec!["dynamic".to_owned(), "timeout".to_owned()],
+                timeout: Some(u64::from(seconds)),
+                ..Set::default()
+            });
+        }
+        let statements = vec![
+            equals(meta("l4proto"), protocol(port.proto)),
+            Statement::Nat {
+                kind: NatKind::Dnat,
+                family: None,
+                addr: Some(address(addr.ip())),
+                port: Some(number(addr.port())),
+                flags: Vec::new(),
+            },
+        ];
+        self.rule(&chain, statements, None);
+    }
+}
+
+struct PortNames {
+    svc: String,
+    svl: String,
+    ext: String,
+    fw: String,
+}
+
+/// The chain and the affinity set of an endpoint.
+fn endpoint_names(port: &ServicePort, addr: SocketAddr) -> (String, String) {
+    let base = names::endpoint(
+        &port.namespace,
+        &port.service,
+        port.proto,
+        &port.port_name,
+        addr,
+    );
+    (format!("endpoint-{base}"), format!("affinity-{base}"))
+}

@@ -1,0 +1,319 @@
+//! What is there whatever the Services are: base chains and jumps from them, sets and maps, and the rules that use these.
+
+use super::super::build::{
+    differs, equals, jump, local, meta, named, payload, prefix, reject, word,
+};
+use super::super::model::{Base, Expr, Statement, Verdict};
+use super::{UNALLOCATED, Writer};
+use crate::net::{Cidr, Family};
+
+/// Base chains: name, type, hook, priority; since 1.34.
+const BASES: &[(&str, &str, &str, i32)] = &[
+    ("filter-prerouting-pre-dnat", "filter", "prerouting", -110),
+    ("filter-output-pre-dnat", "filter", "output", -110),
+    ("filter-input", "filter", "input", 0),
+    ("filter-forward", "filter", "forward", 0),
+    ("filter-output", "filter", "output", 0),
+    ("nat-prerouting", "nat", "prerouting", -100),
+    ("nat-output", "nat", "output", -100),
+    ("nat-postrouting", "nat", "postrouting", 100),
+];
+
+/// The same up to 1.33.
+const OLD_BASES: &[(&str, &str, &str, i32)] = &[
+    ("filter-prerouting", "filter", "prerouting", -110),
+    ("filter-input", "filter", "input", -110),
+    ("filter-forward", "filter", "forward", -110),
+    ("filter-output", "filter", "output", -110),
+    ("filter-output-post-dnat", "filter", "output", -90),
+    ("nat-prerouting", "nat", "prerouting", -100),
+    ("nat-output", "nat", "output", -100),
+    ("nat-postrouting", "nat", "postrouting", 100),
+];
+
+/// Jumps from base chains: to, from, whether only for new connections; since 1.34.
+const JUMPS: &[(&str, &str, bool)] = &[
+    ("nodeport-endpoints-check", "filter-input", true),
+    ("service-endpoints-check", "filter-input", true),
+    ("service-endpoints-check", "filter-forward", true),
+    ("service-endpoints-check", "filter-output", true),
+    ("firewall-check", "filter-prerouting-pre-dnat", true),
+    ("firewall-check", "filter-output-pre-dnat", true),
+    ("services", "nat-output", false),
+    ("services", "nat-prerouting", false),
+    ("masquerading", "nat-postrouting", false),
+    ("cluster-ips-check", "filter-forward", true),
+    ("cluster-ips-check", "filter-output", true),
+];
+
+/// The same up to 1.33.
+const OLD_JUMPS: &[(&str, &str, bool)] = &[
+    ("nodeport-endpoints-check", "filter-input", true),
+    ("service-endpoints-check", "filter-input", true),
+    ("service-endpoints-check", "filter-forward", true),
+    ("service-endpoints-check", "filter-output", true),
+    ("firewall-check", "filter-prerouting", true),
+    ("firewall-check", "filter-output", true),
+    ("services", "nat-output", false),
+    ("services", "nat-prerouting", false),
+    ("masquerading", "nat-postrouting", false),
+    ("cluster-ips-check", "filter-forward", true),
+    ("cluster-ips-check", "filter-output-post-dnat", true),
+];
+
+impl Writer<'_> {
+    pub(super) fn static_chains(&mut self) {
+        let bases = if self.state.since(34) {
+            BASES
+        } else {
+            OLD_BASES
+        };
+        for &(name, kind, hook, priority) in bases {
+            self.chain(
+                name,
+                Some(Base {
+                    kind: kind.to_owned(),
+                    hook: hook.to_owned(),
+                    priority,
+                    policy: "accept".to_owned(),
+                }),
+            );
+        }
+        for name in [
+            "nodeport-endpoints-check",
+            "service-endpoints-check",
+            "firewall-check",
+            "services",
+            "masquerading",
+            "cluster-ips-check",
+            "reject-chain",
+        ] {
+            self.chain(name, None);
+        }
+        let reject = self.by_name["reject-chain"];
+        self.chains[reject].comment =
+            Some("helper for @no-endpoint-services / @no-endpoint-nodeports".to_owned());
+        if !self.state.since(36) {
+            self.chain("mark-for-masquerade", None);
+        }
+        self.static_sets();
+    }
+
+    fn static_sets(&mut self) {
+        let addr = self.addr;
+        let service = [addr, "inet_proto", "inet_service"];
+        let node_port = ["inet_proto", "inet_service"];
+        if self.state.since(36) {
+            let key = [addr, addr, "inet_proto", "inet_service"];
+            self.set(
+                "hairpin-connections",
+                &key,
+                false,
+                "service hairpin connections",
+            );
+        }
+        self.set("cluster-ips", &[addr], false, "Active ClusterIPs");
+        if !self.family.node_ports.all {
+            self.set(
+                "nodeport-ips",
+                &[addr],
+                false,
+                "IPs that accept NodePort traffic",
+            );
+        }
+        for (name, key, comment) in [
+            (
+                "no-endpoint-services",
+                &service[..],
+                "vmap to drop or reject packets to services with no endpoints",
+            ),
+            (
+                "no-endpoint-nodeports",
+                &node_port,
+                "vmap to drop or reject packets to service nodeports with no endpoints",
+            ),
+            (
+                "firewall-ips",
+                &service,
+                "destinations that are subject to LoadBalancerSourceRanges",
+            ),
+            (
+                "service-ips",
+                &service,
+                "ClusterIP, ExternalIP and LoadBalancer IP traffic",
+            ),
+            ("service-nodeports", &node_port, "NodePort traffic"),
+        ] {
+            self.set(name, key, true, comment);
+        }
+    }
+
+    pub(super) fn jumps(&mut self) {
+        let rows = if self.state.since(34) {
+            JUMPS
+        } else {
+            OLD_JUMPS
+        };
+        for &(to, from, new) in rows {
+            let mut statements = Vec::new();
+            if new {
+                statements.push(Statement::Match {
+                    left: Expr::Ct {
+                        key: "state".to_owned(),
+                        dir: None,
+                    },
+                    op: "in".to_owned(),
+                    right: word("new"),
+                });
+            }
+            statements.push(jump(to));
+            self.rule(from, statements, None);
+        }
+    }
+
+    /// The rules of the static chains but `services`.
+    pub(super) fn check_rules(&mut self, service_cidrs: &[Cidr]) {
+        let by_service = |map: &str, daddr: Expr| Statement::Vmap {
+            key: Expr::Concat(vec![daddr, meta("l4proto"), payload("th", "dport")]),
+            data: named(map),
+        };
+        let daddr = self.daddr();
+        self.rule(
+            "firewall-check",
+            vec![by_service("firewall-ips", daddr.clone())],
+            None,
+        );
+        self.rule(
+            "service-endpoints-check",
+            vec![by_service("no-endpoint-services", daddr.clone())],
+            None,
+        );
+        let mut matches = self.to_node_port(false);
+        matches.push(by_node_port("no-endpoint-nodeports"));
+        self.rule("nodeport-endpoints-check", matches, None);
+        self.rule("reject-chain", vec![reject(self.family.family)], None);
+        self.rule(
+            "cluster-ips-check",
+            vec![
+                equals(daddr.clone(), named("cluster-ips")),
+                reject(self.family.family),
+            ],
+            Some("Reject traffic to invalid ports of ClusterIPs"),
+        );
+        let ours = service_cidrs
+            .iter()
+            .filter(|c| c.family() == self.family.family);
+        let ours: Vec<_> = ours.map(|&cidr| prefix(cidr)).collect();
+        if !ours.is_empty() {
+            self.rule(
+                "cluster-ips-check",
+                vec![
+                    equals(daddr, Expr::Set(ours)),
+                    Statement::Verdict(Verdict::Drop),
+                ],
+                Some(UNALLOCATED),
+            );
+        }
+        let mark = u64::from(self.state.mark);
+        let masked = Expr::Bits {
+            op: "&".to_owned(),
+            left: Box::new(meta("mark")),
+            right: Box::new(Expr::Number(mark)),
+        };
+        let masquerade = || Statement::Masquerade {
+            port: None,
+            flags: vec!["fully-random".to_owned()],
+        };
+        if !self.state.since(36) {
+            self.rule("mark-for-masquerade", vec![self.set_mark("|")], None);
+            let unmarked = equals(masked, Expr::Number(0));
+            let back = vec![unmarked, Statement::Verdict(Verdict::Return)];
+            self.rule("masquerading", back, None);
+            self.rule("masquerading", vec![self.set_mark("^")], None);
+            self.rule("masquerading", vec![masquerade()], None);
+            return;
+        }
+        let wanted = differs(masked, Expr::Number(0));
+        self.rule(
+            "masquerading",
+            vec![wanted, self.set_mark("^"), masquerade()],
+            None,
+        );
+        let translated = Statement::Match {
+            left: Expr::Ct {
+                key: "status".to_owned(),
+                dir: None,
+            },
+            op: "in".to_owned(),
+            right: word("dnat"),
+        };
+        let hairpin = equals(
+            Expr::Concat(vec![
+                self.saddr(),
+                self.daddr(),
+                meta("l4proto"),
+                payload("th", "dport"),
+            ]),
+            named("hairpin-connections"),
+        );
+        self.rule(
+            "masquerading",
+            vec![translated, hairpin, masquerade()],
+            None,
+        );
+    }
+
+    pub(super) fn service_rules(&mut self) {
+        if self.state.since(36) {
+            let to_cluster_ip = equals(self.daddr(), named("cluster-ips"));
+            let mut statements = vec![to_cluster_ip];
+            let comment = if self.state.masquerade_all {
+                Some("masquerade all clusterIP traffic")
+            } else {
+                self.family.detector.as_ref().map(|detector| {
+                    statements.push(self.detected(detector, true));
+                    "masquerade clusterIP traffic from outside cluster"
+                })
+            };
+            if comment.is_some() {
+                statements.push(self.set_mark("|"));
+                self.rule("services", statements, comment);
+            }
+        }
+        let by_service = Statement::Vmap {
+            key: Expr::Concat(vec![self.daddr(), meta("l4proto"), payload("th", "dport")]),
+            data: named("service-ips"),
+        };
+        self.rule("services", vec![by_service], None);
+        let mut matches = self.to_node_port(true);
+        matches.push(by_node_port("service-nodeports"));
+        self.rule("services", matches, None);
+    }
+
+    /// Matches packets to addresses that take NodePort traffic.
+    fn to_node_port(&self, anywhere: bool) -> Vec<Statement> {
+        if !self.family.node_ports.all {
+            return vec![equals(self.daddr(), named("nodeport-ips"))];
+        }
+        let mut matches = Vec::new();
+        if anywhere {
+            matches.push(local("daddr"));
+        }
+        let loopback = match self.family.family {
+            Family::V4 => Expr::Prefix {
+                addr: Box::new(word("127.0.0.0")),
+                len: 8,
+            },
+            Family::V6 => word("::1"),
+        };
+        matches.push(differs(self.daddr(), loopback));
+        matches
+    }
+}
+
+fn by_node_port(map: &str) -> Statement {
+    Statement::Vmap {
+        key: Expr::Concat(vec![meta("l4proto"), payload("th", "dport")]),
+        data: named(map),
+    }
+}
