@@ -3,9 +3,11 @@
 mod mutate;
 mod random;
 
+use std::fs;
+
 use serde_json::{Value, json};
 
-use crate::support::kpx_on;
+use crate::support::{kpx, kpx_on, recorded};
 
 /// Healthy nodes, by the mode they run in.
 const HEALTHY: &[&str] = &[
@@ -72,4 +74,37 @@ async fn leftovers_of_other_modes_are_told_apart_from_differences() {
             "{name}\n{ran}"
         );
     }
+}
+
+#[tokio::test]
+async fn without_a_cluster_or_a_mode_it_cannot_tell() {
+    let node = tempfile::tempdir().unwrap();
+    let from = node.path().to_str().unwrap();
+    let files = ["node/iptables-save.txt", "kube-proxy/config.conf"];
+    let copy = |file: &str| {
+        let to = node.path().join(file);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::write(to, recorded("seed-iptables", file).unwrap()).unwrap();
+    };
+    copy(files[0]);
+    let ran = kpx(&["--from", from, "diff"]).await;
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.out.starts_with("could not tell"), "{ran}");
+    assert!(
+        ran.out.contains("the mode: kube-proxy/config.conf"),
+        "{ran}"
+    );
+    assert!(ran.out.contains("`--mode MODE`"), "{ran}");
+
+    copy(files[1]);
+    let ran = kpx(&["--from", from, "diff"]).await;
+    assert_eq!(ran.code, 3, "{ran}");
+    let why = "what mode iptables should have: cluster/services.json was not collected";
+    assert!(ran.out.contains(why), "{ran}");
+    let ran = kpx(&["--from", from, "diff", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["unknown"][0]["gap"]["kind"], "not-collected");
+    // What should be there is all that is asked of it.
+    let ran = kpx(&["--from", from, "render"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
 }

@@ -5,21 +5,31 @@ use super::{Io, families, gather, mode};
 use crate::backend::Mode;
 use crate::cli::{DiffArgs, Global, ModeArg};
 use crate::diff;
-use crate::evidence::Item;
+use crate::evidence::{Gap, Item};
 use crate::node::NodeSnapshot;
 use crate::report::diff::DiffReport;
+
+const MEANT: &str = "`--mode MODE` says which one is meant";
 
 pub(super) async fn run(
     global: &Global,
     io: &Io<'_>,
     args: &DiffArgs,
 ) -> Result<DiffReport, Failure> {
-    let mode = mode_of(global, io, args.mode).await?;
+    let mode = match look_up_mode(global, io, args.mode).await? {
+        Ok(mode) => mode,
+        Err(gap) => return Ok(DiffReport::nothing(None, gap, MEANT)),
+    };
     let evidence = gather(global, io, &diff::needs(mode)).await?;
     let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
-    let found = diff::compare(&node, mode, &families(global))
-        .hint("`kpx snapshot -v` says what of the node and its cluster can be read")?;
-    Ok(DiffReport::new(mode, found))
+    Ok(match diff::compare(&node, mode, &families(global)) {
+        Ok(found) => DiffReport::new(mode, found),
+        Err(gap) => DiffReport::nothing(
+            Some(mode),
+            gap,
+            "`kpx snapshot -v` says what of the node and its cluster can be read",
+        ),
+    })
 }
 
 /// Returns the mode asked for, or else the one kube-proxy is configured for.
@@ -28,11 +38,18 @@ pub(super) async fn mode_of(
     io: &Io<'_>,
     asked: Option<ModeArg>,
 ) -> Result<Mode, Failure> {
+    look_up_mode(global, io, asked).await?.hint(MEANT)
+}
+
+/// The same, where it is no failure not to know it.
+async fn look_up_mode(
+    global: &Global,
+    io: &Io<'_>,
+    asked: Option<ModeArg>,
+) -> Result<Result<Mode, Gap>, Failure> {
     if let Some(arg) = asked {
-        return Ok(mode(arg));
+        return Ok(Ok(mode(arg)));
     }
     let evidence = gather(global, io, &[Item::ProxyConfig]).await?;
-    NodeSnapshot::new(&evidence)
-        .configured_mode()
-        .hint("`--mode MODE` says which one is meant")
+    Ok(NodeSnapshot::new(&evidence).configured_mode())
 }

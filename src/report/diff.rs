@@ -13,8 +13,8 @@ use crate::render::{Page, Report, Tone};
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffReport {
-    /// The mode compared with.
-    pub mode: Mode,
+    /// The mode compared with, where it is known.
+    pub mode: Option<Mode>,
     /// The differences, by Service.
     pub changes: Vec<Change>,
     /// How many there are of each kind.
@@ -27,6 +27,8 @@ pub struct DiffReport {
     /// What limits the comparison.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    #[serde(skip)]
+    compared: bool,
 }
 
 /// How many differences there are.
@@ -57,7 +59,7 @@ impl DiffReport {
             gap: gap.clone(),
         });
         Self {
-            mode,
+            mode: Some(mode),
             summary: Summary {
                 missing: diff.count(Action::Missing),
                 extra: diff.count(Action::Extra),
@@ -67,16 +69,40 @@ impl DiffReport {
             leftovers: diff.leftovers,
             notes: diff.notes,
             changes: diff.changes,
+            compared: true,
+        }
+    }
+
+    /// Reports that what should be there is not known, and why; `hint` says what helps.
+    pub fn nothing(mode: Option<Mode>, gap: Gap, hint: &str) -> Self {
+        let what = match mode {
+            Some(mode) => format!("what mode {mode} should have"),
+            None => "the mode".to_owned(),
+        };
+        Self {
+            mode,
+            changes: Vec::new(),
+            summary: Summary {
+                missing: 0,
+                extra: 0,
+                differs: 0,
+            },
+            leftovers: Vec::new(),
+            unknown: vec![Unknown { what, gap }],
+            notes: vec![hint.to_owned()],
+            compared: false,
         }
     }
 
     fn head(&self) -> String {
+        let Some(mode) = self.mode.filter(|_| self.compared) else {
+            return "could not tell: nothing is compared".to_owned();
+        };
         let Summary {
             missing,
             extra,
             differs,
         } = self.summary;
-        let mode = self.mode;
         match self.changes.len() {
             0 if self.unknown.is_empty() => {
                 format!("no difference: the node has what mode {mode} should have")
