@@ -319,9 +319,12 @@ impl Diff {
     fn iptables(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
         let names = Names::of(state);
         let part = node.iptables(Store::InUse, state.family).and_then(|have| {
-            let want = iptables::expect::expect(desired, state, &names)?;
             let scope = rules::Iptables::new(state, &names);
-            Ok(rules::compare(have, &want, &scope))
+            let mut comparison = rules::Comparison::new(have, &scope);
+            let want = iptables::expect::each(desired, state, &names, &mut |chain| {
+                comparison.chain("nat", &chain);
+            })?;
+            Ok(comparison.finish(&want))
         });
         self.add(&format!("{} rules", state.family), part);
     }

@@ -1,5 +1,6 @@
 //! The rules of one family against what they should be.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -32,19 +33,29 @@ pub(super) trait Scope {
 /// The iptables mode.
 pub(super) struct Iptables<'a> {
     state: &'a FamilyState,
-    owners: HashMap<&'a str, &'a str>,
+    names: &'a Names,
+    /// Service ports by their chains; a node without differences needs none.
+    owners: OnceCell<HashMap<&'a str, &'a str>>,
 }
 
 impl<'a> Iptables<'a> {
     pub(super) fn new(state: &'a FamilyState, names: &'a Names) -> Self {
+        Self {
+            state,
+            names,
+            owners: OnceCell::new(),
+        }
+    }
+
+    fn owners(&self) -> HashMap<&'a str, &'a str> {
         let mut owners = HashMap::new();
-        for (port, names) in state.ports.iter().zip(names.iter()) {
+        for (port, names) in self.state.ports.iter().zip(self.names.iter()) {
             let all = [&names.svc, &names.svl, &names.ext, &names.fw];
             for name in all.into_iter().chain(&names.seps) {
                 owners.insert(name.as_str(), port.spn.as_str());
             }
         }
-        Self { state, owners }
+        owners
     }
 }
 
@@ -71,7 +82,8 @@ impl Scope for Iptables<'_> {
     }
 
     fn owner(&self, chain: &str) -> Option<&str> {
-        self.owners.get(chain).copied()
+        let owners = self.owners.get_or_init(|| self.owners());
+        owners.get(chain).copied()
     }
 }
 
@@ -87,38 +99,81 @@ fn is_hashed(chain: &str) -> bool {
 
 /// Compares the chains that `want` names, and those kube-proxy would remove.
 pub(super) fn compare(have: &Ruleset<'_>, want: &Ruleset<'_>, scope: &impl Scope) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for table in &want.tables {
-        let there = have.table(&table.name);
-        for chain in &table.chains {
-            let mut at = At {
-                table: &table.name,
-                chain: &chain.name,
-                scope,
-                changes: &mut changes,
-            };
-            match there.and_then(|table| table.chain(&chain.name)) {
-                _ if chain.policy.is_some() => {
-                    let rules = there.and_then(|table| table.chain(&chain.name));
-                    at.jumps(rules.map_or(&[], |chain| &chain.rules), &chain.rules);
-                }
-                None => at.whole(Action::Missing, chain),
-                Some(there) => at.rules(&there.rules, &chain.rules),
-            }
-        }
-        for chain in there.iter().flat_map(|table| &table.chains) {
-            if scope.is_extra(&table.name, &chain.name) && table.chain(&chain.name).is_none() {
-                let mut at = At {
-                    table: &table.name,
-                    chain: &chain.name,
-                    scope,
-                    changes: &mut changes,
-                };
-                at.whole(Action::Extra, chain);
-            }
+    Comparison::new(have, scope).finish(want)
+}
+
+/// A comparison that is told chain by chain what should be there.
+pub(super) struct Comparison<'r, 'a, S> {
+    have: &'r Ruleset<'a>,
+    scope: &'r S,
+    /// For each table, whether the chain at a position should be there.
+    wanted: Vec<Vec<bool>>,
+    changes: Vec<Change>,
+}
+
+impl<'r, 'a, S: Scope> Comparison<'r, 'a, S> {
+    pub(super) fn new(have: &'r Ruleset<'a>, scope: &'r S) -> Self {
+        let wanted = have.tables.iter();
+        let wanted = wanted.map(|table| vec![false; table.chains.len()]);
+        Self {
+            have,
+            scope,
+            wanted: wanted.collect(),
+            changes: Vec::new(),
         }
     }
-    changes
+
+    /// Compares what is there with the chain `want` of `table`.
+    pub(super) fn chain(&mut self, table: &str, want: &Chain<'_>) {
+        let tables = self.have.tables.iter().zip(&mut self.wanted);
+        let there = tables.into_iter().find(|(there, _)| there.name == table);
+        let there = there.and_then(|(table, wanted)| {
+            let at = table.position(&want.name)?;
+            wanted[at] = true;
+            Some(&table.chains[at])
+        });
+        let mut at = At {
+            table,
+            chain: &want.name,
+            scope: self.scope,
+            changes: &mut self.changes,
+        };
+        match there {
+            _ if want.policy.is_some() => {
+                at.jumps(there.map_or(&[], |chain| &chain.rules), &want.rules);
+            }
+            None => at.whole(Action::Missing, want),
+            Some(there) => at.rules(&there.rules, &want.rules),
+        }
+    }
+
+    /// Compares the rest of what should be there, and then looks for what should not.
+    pub(super) fn finish(mut self, want: &Ruleset<'_>) -> Vec<Change> {
+        for table in &want.tables {
+            for chain in &table.chains {
+                self.chain(&table.name, chain);
+            }
+        }
+        for (table, wanted) in self.have.tables.iter().zip(&self.wanted) {
+            let others = table
+                .chains
+                .iter()
+                .zip(wanted)
+                .filter(|(_, wanted)| !**wanted);
+            for (chain, _) in others {
+                if self.scope.is_extra(&table.name, &chain.name) {
+                    let mut at = At {
+                        table: &table.name,
+                        chain: &chain.name,
+                        scope: self.scope,
+                        changes: &mut self.changes,
+                    };
+                    at.whole(Action::Extra, chain);
+                }
+            }
+        }
+        self.changes
+    }
 }
 
 /// Where rules are compared.

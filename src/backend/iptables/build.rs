@@ -165,8 +165,7 @@ pub(crate) fn one_in(count: usize) -> Match<'static> {
         clippy::cast_precision_loss,
         reason = "endpoints are far fewer than 2^52"
     )]
-    let digits = format!("{:.10}", 1.0 / count as f64);
-    let share: f64 = digits.parse().expect("it was printed from a number");
+    let share = (1e10 / count as f64).round_ties_even() / 1e10;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -195,9 +194,8 @@ impl<'a> TableBuilder<'a> {
 
     fn add(&mut self, name: Text<'a>, policy: Option<Policy>) -> usize {
         self.chains.push(Chain {
-            name,
             policy,
-            ..Chain::default()
+            ..Chain::user(name)
         });
         self.chains.len() - 1
     }
@@ -244,6 +242,19 @@ pub(crate) fn ruleset<'a>(tables: Vec<(&'static str, TableBuilder<'a>)>) -> Rule
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chances_have_the_ten_digits_that_kube_proxy_writes() {
+        for count in 1..=10_000 {
+            let digits = format!("{:.10}", 1.0 / f64::from(count));
+            let share: f64 = digits.parse().unwrap();
+            let chance = (share * f64::from(1u32 << 31)).round();
+            let Match::Random(read) = one_in(usize::try_from(count).unwrap()) else {
+                panic!("a chance");
+            };
+            assert_eq!(f64::from(read.is), chance, "{count}");
+        }
+    }
 
     #[test]
     fn chances_are_those_the_kernel_keeps() {

@@ -3,14 +3,15 @@
 //! Source: `syncProxyRules` in kube-proxy's `pkg/proxy/iptables/proxier.go`. The order of service ports, which is
 //! random in kube-proxy, is that of their names here.
 
+mod chains;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::build::{
-    TableBuilder, comment, detected, dnat, flip_mark, from, from_local, jump, jumps, marked,
-    masquerade, one_in, ports, protocol, recent, reject, rule, ruleset, set_mark, states, to,
-    to_local,
+    TableBuilder, comment, flip_mark, jump, jumps, marked, masquerade, ports, protocol, reject,
+    rule, ruleset, set_mark, states, to, to_local,
 };
-use super::model::{Match, Maybe, Rule, Ruleset, States, Target, Text};
+use super::model::{Chain, Match, Maybe, Rule, Ruleset, States, Target, Text};
 use super::names;
 use crate::desired::{DesiredState, FamilyState, ServicePort};
 use crate::evidence::Gap;
@@ -173,7 +174,27 @@ pub fn expect<'a>(
     family: &'a FamilyState,
     names: &'a Names,
 ) -> Result<Ruleset<'a>, Gap> {
-    let mut writer = Writer::new(state, family);
+    let mut own = Vec::new();
+    let mut rules = each(state, family, names, &mut |chain| own.push(chain))?;
+    let nat = rules.tables.iter_mut().find(|table| table.name == "nat");
+    if let Some(nat) = nat {
+        nat.chains.append(&mut own);
+        nat.index();
+    }
+    Ok(rules)
+}
+
+/// Hands every chain that serves one service port to `take`, each as soon as it is written, and returns the others.
+///
+/// All chains of a large cluster at once would take more time and room than looking at one after the other. Those that
+/// serve one service port are in table nat.
+pub fn each<'a>(
+    state: &'a DesiredState,
+    family: &'a FamilyState,
+    names: &'a Names,
+    take: &mut dyn FnMut(Chain<'a>),
+) -> Result<Ruleset<'a>, Gap> {
+    let mut writer = Writer::new(state, family, take);
     for (port, names) in family.ports.iter().zip(&names.ports) {
         writer.port(port, names);
     }
@@ -187,9 +208,11 @@ pub fn expect<'a>(
     ]))
 }
 
-struct Writer<'a> {
+struct Writer<'a, 't> {
     state: &'a DesiredState,
     family: &'a FamilyState,
+    /// Takes the chains of service ports.
+    take: &'t mut dyn FnMut(Chain<'a>),
     filter: TableBuilder<'a>,
     nat: TableBuilder<'a>,
     reject_internal: usize,
@@ -200,8 +223,12 @@ struct Writer<'a> {
     node_ports: usize,
 }
 
-impl<'a> Writer<'a> {
-    fn new(state: &'a DesiredState, family: &'a FamilyState) -> Self {
+impl<'a, 't> Writer<'a, 't> {
+    fn new(
+        state: &'a DesiredState,
+        family: &'a FamilyState,
+        take: &'t mut dyn FnMut(Chain<'a>),
+    ) -> Self {
         let mut filter = TableBuilder::default();
         let mut nat = TableBuilder::default();
         for (name, table) in [("filter", &mut filter), ("nat", &mut nat)] {
@@ -255,6 +282,7 @@ impl<'a> Writer<'a> {
         Self {
             state,
             family,
+            take,
             filter,
             nat,
             reject_internal,
@@ -356,139 +384,6 @@ impl<'a> Writer<'a> {
             self.nat.push(self.node_ports, rule(matches, jump(ext)));
         }
         self.nat.push(self.node_ports, rule(plain, jump(ext)));
-    }
-
-    /// Writes the chains of `port` itself.
-    fn chains(
-        &mut self,
-        port: &'a ServicePort,
-        names: &'a PortNames,
-        cluster_ip: String,
-        fw: bool,
-    ) {
-        let spn = port.spn.as_str();
-        if port.has_endpoints && port.accessible {
-            self.external(port, names);
-        }
-        if fw {
-            let at = self.nat.chain(names.fw.as_str());
-            let pass = |source: Match<'a>| {
-                let matches = vec![source, comment(format!("{spn} loadbalancer IP"))];
-                rule(matches, jump(names.ext.as_str()))
-            };
-            for range in &port.source_ranges {
-                self.nat.push(at, pass(Match::Source(Maybe::yes(*range))));
-            }
-            if port.admits(self.family.node_ip) {
-                for &vip in &port.lb_ips {
-                    self.nat.push(at, pass(from(vip)));
-                }
-            }
-            let text = format!("other traffic to {spn} will be dropped by KUBE-PROXY-FIREWALL");
-            self.nat.push(at, rule(vec![comment(text)], None));
-        }
-        let masquerade = self.masquerade_internal(port, cluster_ip);
-        if port.has_cluster_chain() {
-            let first = masquerade.as_ref().filter(|_| !port.internal_local);
-            self.balance(port, names, &names.svc, port.cluster_at(), first.cloned());
-        }
-        if port.has_local_chain() {
-            let first = masquerade.filter(|_| port.internal_local);
-            self.balance(port, names, &names.svl, port.local_at(), first);
-        }
-        for &position in port.reachable_at() {
-            let endpoint = &port.endpoints[position as usize];
-            let name = names.seps[position as usize].as_str();
-            let at = self.nat.chain(name);
-            let text = (!self.family.large).then(|| comment(spn));
-            let mut hairpin = vec![from(endpoint.addr.ip())];
-            hairpin.extend(text.clone());
-            self.nat.push(at, rule(hairpin, jump("KUBE-MARK-MASQ")));
-            let mut matches = Vec::with_capacity(4);
-            matches.push(protocol(port.proto));
-            matches.extend(text);
-            if port.affinity.is_some() {
-                matches.push(recent(name, self.family.family, None));
-            }
-            matches.push(ports(port.proto, None));
-            self.nat.push(at, rule(matches, dnat(endpoint.addr)));
-        }
-    }
-
-    fn masquerade_internal(&self, port: &'a ServicePort, text: String) -> Option<Rule<'a>> {
-        if !port.has_internal() {
-            return None;
-        }
-        let mut matches = dispatch(port, Some(port.cluster_ip), text);
-        if !self.state.masquerade_all {
-            let others = detected(self.family.detector.as_ref()?, true);
-            // Sources are printed before the destination, interfaces behind it.
-            let at = usize::from(!matches!(others, Match::Source(_)));
-            matches.insert(at, others);
-        }
-        Some(rule(matches, jump("KUBE-MARK-MASQ")))
-    }
-
-    fn external(&mut self, port: &'a ServicePort, names: &'a PortNames) {
-        let spn = &port.spn;
-        let at = self.nat.chain(names.ext.as_str());
-        let text = |words: &str| comment(format!("{words} {spn} external destinations"));
-        if port.external_local {
-            if let Some(detector) = &self.family.detector {
-                let matches = vec![detected(detector, false), text("pod traffic for")];
-                self.nat.push(at, rule(matches, jump(names.svc.as_str())));
-            }
-            let local = vec![text("masquerade LOCAL traffic for"), from_local()];
-            self.nat.push(at, rule(local, jump("KUBE-MARK-MASQ")));
-            let local = vec![text("route LOCAL traffic for"), from_local()];
-            self.nat.push(at, rule(local, jump(names.svc.as_str())));
-        } else {
-            let all = vec![text("masquerade traffic for")];
-            self.nat.push(at, rule(all, jump("KUBE-MARK-MASQ")));
-        }
-        if port.has_external() {
-            let next = if port.external_local {
-                &names.svl
-            } else {
-                &names.svc
-            };
-            self.nat.push(at, rule(Vec::new(), jump(next.as_str())));
-        }
-    }
-
-    fn balance(
-        &mut self,
-        port: &'a ServicePort,
-        names: &'a PortNames,
-        chain: &'a str,
-        positions: &[u32],
-        first: Option<Rule<'a>>,
-    ) {
-        let at = self.nat.chain(chain);
-        if let Some(first) = first {
-            self.nat.push(at, first);
-        }
-        let text = |position: u32| {
-            let endpoint = &port.endpoints[position as usize].text;
-            (!self.family.large).then(|| comment(format!("{} -> {endpoint}", port.spn)))
-        };
-        if let Some(seconds) = port.affinity {
-            for &position in positions {
-                let sep = names.seps[position as usize].as_str();
-                let mut matches: Vec<_> = text(position).into_iter().collect();
-                matches.push(recent(sep, self.family.family, Some(seconds)));
-                self.nat.push(at, rule(matches, jump(sep)));
-            }
-        }
-        for (done, &position) in positions.iter().enumerate() {
-            let left = positions.len() - done;
-            let mut matches: Vec<_> = text(position).into_iter().collect();
-            if left > 1 {
-                matches.push(one_in(left));
-            }
-            let sep = names.seps[position as usize].as_str();
-            self.nat.push(at, rule(matches, jump(sep)));
-        }
     }
 
     /// Writes the rules that lead to NodePorts.

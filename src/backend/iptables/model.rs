@@ -96,6 +96,16 @@ pub struct Chain<'a> {
     pub rules: Vec<Rule<'a>>,
 }
 
+impl<'a> Chain<'a> {
+    /// Returns an empty user chain called `name`.
+    pub fn user(name: impl Into<Text<'a>>) -> Self {
+        Self {
+            name: name.into(),
+            ..Self::default()
+        }
+    }
+}
+
 /// The policy of a built-in chain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Policy {
