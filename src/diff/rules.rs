@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use super::sequence::{self, Edit};
 use super::{Action, Change, Layer, Object};
 use crate::backend::iptables::expect::{Names, TAIL};
-use crate::backend::iptables::model::{Chain, Rule, Ruleset};
+use crate::backend::iptables::model::{Chain, Rule, Ruleset, Table};
 use crate::backend::iptables::names::{EXT, FW, SEP, SVC, SVL};
 use crate::desired::FamilyState;
 use crate::net::Family;
@@ -104,33 +104,45 @@ pub(super) fn compare(have: &Ruleset<'_>, want: &Ruleset<'_>, scope: &impl Scope
 
 /// A comparison that is told chain by chain what should be there.
 pub(super) struct Comparison<'r, 'a, S> {
-    have: &'r Ruleset<'a>,
     scope: &'r S,
-    /// For each table, whether the chain at a position should be there.
-    wanted: Vec<Vec<bool>>,
+    tables: Vec<There<'r, 'a>>,
     changes: Vec<Change>,
+}
+
+/// A table that is there.
+struct There<'r, 'a> {
+    table: &'r Table<'a>,
+    /// Where the chains are. In a large cluster a binary search would wait for memory at every step.
+    at: HashMap<&'r str, usize>,
+    /// Whether the chain at a position should be there.
+    wanted: Vec<bool>,
 }
 
 impl<'r, 'a, S: Scope> Comparison<'r, 'a, S> {
     pub(super) fn new(have: &'r Ruleset<'a>, scope: &'r S) -> Self {
-        let wanted = have.tables.iter();
-        let wanted = wanted.map(|table| vec![false; table.chains.len()]);
+        let tables = have.tables.iter().map(|table| {
+            let chains = table.chains.iter().enumerate();
+            There {
+                table,
+                at: chains.map(|(at, c)| (c.name.as_ref(), at)).collect(),
+                wanted: vec![false; table.chains.len()],
+            }
+        });
         Self {
-            have,
             scope,
-            wanted: wanted.collect(),
+            tables: tables.collect(),
             changes: Vec::new(),
         }
     }
 
     /// Compares what is there with the chain `want` of `table`.
     pub(super) fn chain(&mut self, table: &str, want: &Chain<'_>) {
-        let tables = self.have.tables.iter().zip(&mut self.wanted);
-        let there = tables.into_iter().find(|(there, _)| there.name == table);
-        let there = there.and_then(|(table, wanted)| {
-            let at = table.position(&want.name)?;
-            wanted[at] = true;
-            Some(&table.chains[at])
+        let mut tables = self.tables.iter_mut();
+        let there = tables.find(|there| there.table.name == table);
+        let there = there.and_then(|there| {
+            let &at = there.at.get(want.name.as_ref())?;
+            there.wanted[at] = true;
+            Some(&there.table.chains[at])
         });
         let mut at = At {
             table,
@@ -154,13 +166,9 @@ impl<'r, 'a, S: Scope> Comparison<'r, 'a, S> {
                 self.chain(&table.name, chain);
             }
         }
-        for (table, wanted) in self.have.tables.iter().zip(&self.wanted) {
-            let others = table
-                .chains
-                .iter()
-                .zip(wanted)
-                .filter(|(_, wanted)| !**wanted);
-            for (chain, _) in others {
+        for There { table, wanted, .. } in &self.tables {
+            let chains = table.chains.iter().zip(wanted);
+            for (chain, _) in chains.filter(|(_, wanted)| !**wanted) {
                 if self.scope.is_extra(&table.name, &chain.name) {
                     let mut at = At {
                         table: &table.name,

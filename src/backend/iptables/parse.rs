@@ -136,6 +136,10 @@ impl<'a> Reader<'a> {
             .map_err(|why| format!("rule of {name}: {why}"))?;
         rule.counters = counters.or(rule.counters);
         if self.chains.get(self.last).is_none_or(|c| c.name != name) {
+            // While the memory behind it is still the last that was taken.
+            if let Some(done) = self.chains.get_mut(self.last) {
+                done.rules.shrink_to_fit();
+            }
             // Input of iptables-restore may leave built-in chains undeclared.
             self.last = *self.by_name.entry(name).or_insert_with(|| {
                 self.chains.push(Chain {

@@ -51,6 +51,7 @@ impl<'a> Writer<'a, '_> {
             let endpoint = &port.endpoints[position as usize];
             let name = names.seps[position as usize].as_str();
             let mut chain = Chain::user(name);
+            chain.rules.reserve_exact(2);
             let text = (!self.family.large).then(|| comment(spn));
             let mut hairpin = vec![from(endpoint.addr.ip())];
             hairpin.extend(text.clone());
@@ -118,6 +119,7 @@ impl<'a> Writer<'a, '_> {
         first: Option<Rule<'a>>,
     ) {
         let mut chain = Chain::user(chain);
+        chain.rules.reserve_exact(positions.len() + 1);
         if let Some(first) = first {
             chain.rules.push(first);
         }
@@ -128,14 +130,16 @@ impl<'a> Writer<'a, '_> {
         if let Some(seconds) = port.affinity {
             for &position in positions {
                 let sep = names.seps[position as usize].as_str();
-                let mut matches: Vec<_> = text(position).into_iter().collect();
+                let mut matches = Vec::with_capacity(2);
+                matches.extend(text(position));
                 matches.push(recent(sep, self.family.family, Some(seconds)));
                 chain.rules.push(rule(matches, jump(sep)));
             }
         }
         for (done, &position) in positions.iter().enumerate() {
             let left = positions.len() - done;
-            let mut matches: Vec<_> = text(position).into_iter().collect();
+            let mut matches = Vec::with_capacity(2);
+            matches.extend(text(position));
             if left > 1 {
                 matches.push(one_in(left));
             }
