@@ -5,9 +5,11 @@ mod random;
 
 use std::fs;
 
+use kpx::backend::Mode;
+use kpx::evidence::Item;
 use serde_json::{Value, json};
 
-use crate::support::{kpx, kpx_on, recorded};
+use crate::support::{Ran, kpx, kpx_on, recorded, root};
 
 /// Healthy nodes, by the mode they run in.
 const HEALTHY: &[&str] = &[
@@ -107,4 +109,54 @@ async fn without_a_cluster_or_a_mode_it_cannot_tell() {
     // What should be there is all that is asked of it.
     let ran = kpx(&["--from", from, "render"]).await;
     assert_eq!(ran.code, 4, "{ran}");
+}
+
+/// Runs `kpx diff` on a recorded node, as if its kube-proxy were of another version.
+async fn diff_as(name: &str, mode: Mode, version: &str) -> Ran {
+    let path = root().join("testdata/nodes").join(name);
+    let mut evidence = kpx::evidence::load(&path, &kpx::diff::needs(mode)).unwrap();
+    let build = format!("kubernetes_build_info{{git_version=\"{version}\"}} 1\n");
+    evidence.insert(Item::Metrics, Ok(build));
+    let dir = tempfile::tempdir().unwrap();
+    for (item, read) in evidence.iter() {
+        if let Ok(text) = read {
+            let file = dir.path().join(item.file());
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+    }
+    kpx(&["--from", dir.path().to_str().unwrap(), "diff"]).await
+}
+
+#[tokio::test]
+async fn of_a_kube_proxy_that_is_too_old_only_what_both_have_is_compared() {
+    for (name, mode) in [("seed-iptables", Mode::Iptables), ("seed-ipvs", Mode::Ipvs)] {
+        let ran = diff_as(name, mode, "v1.24.17").await;
+        assert_eq!(ran.code, 3, "{name}\n{ran}");
+        assert!(ran.out.starts_with("no difference from mode"), "{ran}");
+        assert!(ran.out.contains("rules, except of KUBE-SEP-*"), "{ran}");
+        assert!(ran.out.contains("kube-proxy v1.24.17"), "{ran}");
+    }
+    // The tables of the mode's alpha had another layout.
+    let ran = diff_as("full-nftables", Mode::Nftables, "v1.29.3").await;
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.out.contains("lays out its tables otherwise"), "{ran}");
+}
+
+#[tokio::test]
+async fn what_another_version_writes_is_a_difference() {
+    let ran = diff_as("full-nftables", Mode::Nftables, "v1.35.2").await;
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.out.contains("mark-for-masquerade"), "{ran}");
+    // Load balancers' ipMode is since 1.29, the last rule of a chain for source ranges since 1.27.
+    let ran = diff_as("full-iptables-v1.30", Mode::Iptables, "v1.27.9").await;
+    assert!(ran.out.starts_with("1 difference"), "{ran}");
+    assert!(ran.out.contains("edge/lb-proxy:http"), "{ran}");
+    let ran = diff_as("full-iptables-v1.30", Mode::Iptables, "v1.26.1").await;
+    assert!(
+        ran.out.contains("extra    IPv4 nat chain KUBE-FW-"),
+        "{ran}"
+    );
+    let ran = diff_as("seed-iptables", Mode::Iptables, "v1.27.9").await;
+    assert_eq!(ran.code, 0, "{ran}");
 }

@@ -76,11 +76,15 @@ impl<'a> Context<'a> {
 
     /// Returns whether hints count for a Service with `annotations`.
     pub(super) fn hints_count(&self, annotations: &Labels) -> bool {
-        let value = annotations
-            .get("service.kubernetes.io/topology-aware-hints")
-            .or_else(|| annotations.get("service.kubernetes.io/topology-mode"));
-        !self.annotation
-            || value.is_some_and(|v| !matches!(v.as_str(), "" | "disabled" | "Disabled"))
+        if !self.annotation {
+            return true;
+        }
+        let old = annotations.get("service.kubernetes.io/topology-aware-hints");
+        if !self.version.at_least(1, 27) {
+            return old.is_some_and(|v| matches!(v.as_str(), "Auto" | "auto"));
+        }
+        let value = old.or_else(|| annotations.get("service.kubernetes.io/topology-mode"));
+        value.is_some_and(|v| !matches!(v.as_str(), "" | "disabled" | "Disabled"))
     }
 
     fn hint(here: &str, names: Option<&Vec<Named>>) -> Hint {

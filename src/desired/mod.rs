@@ -24,7 +24,7 @@ pub use settings::{Detector, NodePorts};
 /// The newest release whose rules are known.
 pub const NEWEST: Version = Version::new(1, 36, 0);
 /// The oldest release whose rules are known.
-pub const OLDEST: Version = Version::new(1, 28, 0);
+pub const OLDEST: Version = Version::new(1, 26, 0);
 
 /// What a node's service proxy should serve, and how.
 #[derive(Clone, Debug)]
@@ -119,8 +119,7 @@ impl DesiredState {
         let mut notes = Vec::new();
         if !version.at_least(OLDEST.major, OLDEST.minor) {
             notes.push(format!(
-                "kube-proxy {version} is older than {}.{}, the oldest release whose rules kpx knows; \
-                 its rules are compared with that release's",
+                "kube-proxy {version} is older than {}.{}, the oldest release whose rules kpx knows",
                 OLDEST.major, OLDEST.minor
             ));
         } else if version.at_least(NEWEST.major, NEWEST.minor + 1) {
@@ -164,6 +163,11 @@ impl DesiredState {
     /// Returns what `family` serves, if kube-proxy serves it.
     pub fn family(&self, family: Family) -> Option<&FamilyState> {
         self.families.iter().find(|state| state.family == family)
+    }
+
+    /// Returns whether the kube-proxy is older than those whose rules are known.
+    pub fn is_older(&self) -> bool {
+        !self.version.at_least(OLDEST.major, OLDEST.minor)
     }
 
     /// Returns whether the rules are those of the release `1.minor` or a newer one.

@@ -14,6 +14,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::backend::iptables::expect::Names;
+use crate::backend::iptables::names::SEP;
 use crate::backend::ipvs::model::DUMMY;
 use crate::backend::nftables::expect::{TABLE, family_name};
 use crate::backend::{self, Mode, iptables};
@@ -214,7 +215,18 @@ pub fn needs(mode: Mode) -> Vec<Item> {
 
 /// Compares what `node` has with what it should have in `mode`, for `families`.
 pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<Diff, Gap> {
-    let desired = node.desired(mode)?;
+    let mut diff = against(node, node.desired(mode)?, families);
+    let modes = node.modes();
+    if modes.current() == Some(mode) {
+        diff.leftovers = modes.leftovers;
+        diff.leftovers
+            .retain(|left| left.family.is_none_or(|family| families.contains(&family)));
+    }
+    Ok(diff)
+}
+
+/// Compares what `node` has with `desired`, for `families`; what other modes left behind is not looked for.
+pub fn against(node: &NodeSnapshot<'_>, desired: &DesiredState, families: &[Family]) -> Diff {
     let mut diff = Diff {
         notes: desired.notes.clone(),
         ..Diff::default()
@@ -227,15 +239,12 @@ pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     if families.contains(&Family::V4) {
         diff.sysctls(node, desired);
     }
-    let modes = node.modes();
-    if modes.current() == Some(mode) {
-        diff.leftovers = modes.leftovers;
-        diff.leftovers
-            .retain(|left| left.family.is_none_or(|family| families.contains(&family)));
+    if desired.is_older() {
+        diff.older(desired);
     }
     diff.changes.sort_by(|a, b| a.key().cmp(&b.key()));
     diff.changes.dedup();
-    Ok(diff)
+    diff
 }
 
 /// Returns the prefixes that cluster IPs come from, as far as the node's nftables tables tell: they are no part of the
@@ -383,6 +392,23 @@ impl Diff {
             Ok(nft::compare(state.family, have, &want, &Owners::of(state)))
         });
         self.add(&format!("{} table {TABLE}", state.family), part);
+    }
+
+    /// Leaves out what a kube-proxy older than those that are known may write otherwise.
+    fn older(&mut self, desired: &DesiredState) {
+        self.changes.retain(|change| match &change.object {
+            Object::Chain { chain, .. } | Object::Rule { chain, .. } => {
+                chain.starts_with(SEP) || chain == "KUBE-MARK-MASQ"
+            }
+            // 1.21 and 1.26 brought these.
+            Object::Set { name } | Object::Member { set: name, .. } => {
+                !name.ends_with("HEALTH-CHECK-NODE-PORT") && !name.ends_with("IPVS-IPS")
+            }
+            _ => true,
+        });
+        let why = format!("kube-proxy {} may write them otherwise", desired.version);
+        let what = format!("rules, except of {SEP}* and KUBE-MARK-MASQ");
+        self.unknown.push((what, Gap::NotApplicable(why)));
     }
 
     fn sysctls(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {

@@ -74,7 +74,9 @@ fn changes(evidence: &Evidence, mode: Mode) -> Vec<Change> {
     found.changes
 }
 
-const VERSIONS: &[&str] = &["v1.28.3", "v1.29.0", "v1.30.5", "v1.33.1", "v1.36.2"];
+const VERSIONS: &[&str] = &[
+    "v1.26.9", "v1.27.2", "v1.28.3", "v1.29.0", "v1.30.5", "v1.33.1", "v1.36.2",
+];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]

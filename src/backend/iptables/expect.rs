@@ -232,7 +232,11 @@ impl<'a, 't> Writer<'a, 't> {
         let mut filter = TableBuilder::default();
         let mut nat = TableBuilder::default();
         for (name, table) in [("filter", &mut filter), ("nat", &mut nat)] {
-            let rows = JUMPS.iter().filter(move |row| row.0 == name);
+            // Up to 1.26 KUBE-FIREWALL was the kubelet's alone.
+            let known = move |to| to != "KUBE-FIREWALL" || state.since(27);
+            let rows = JUMPS
+                .iter()
+                .filter(move |row| row.0 == name && known(row.2));
             jumps(
                 table,
                 &rows.map(|&(_, from, to, new, text)| (from, jump_rule(to, new, text))),
@@ -243,7 +247,7 @@ impl<'a, 't> Writer<'a, 't> {
         let forward = filter.chain("KUBE-FORWARD");
         let health = filter.chain("KUBE-NODEPORTS");
         let firewall = filter.chain("KUBE-PROXY-FIREWALL");
-        let martians = filter.chain("KUBE-FIREWALL");
+        let martians = state.since(27).then(|| filter.chain("KUBE-FIREWALL"));
         filter.chain(CANARY);
         let services = nat.chain("KUBE-SERVICES");
         let node_ports = nat.chain("KUBE-NODEPORTS");
@@ -260,7 +264,7 @@ impl<'a, 't> Writer<'a, 't> {
             filter.push(forward, rule(matches, Target::Drop));
         }
         forwarding(&mut filter, forward, mark);
-        if family.node_ports.localhost {
+        if let Some(martians) = martians.filter(|_| family.node_ports.localhost) {
             let loopback = Cidr {
                 addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
                 prefix: 8,

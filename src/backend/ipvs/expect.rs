@@ -367,7 +367,7 @@ impl<'a> Writer<'a> {
         if port.affinity.is_some() {
             flags |= Flags::PERSISTENT;
         }
-        if scheduler == "mh" {
+        if scheduler == "mh" && self.state.since(27) {
             flags |= Flags::SCHED2;
         }
         // Without endpoints of this node, traffic goes to those of others rather than nowhere.

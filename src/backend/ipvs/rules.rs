@@ -291,7 +291,9 @@ impl<'a> Writer<'a, '_> {
             let local = self.set("KUBE-EXTERNAL-IP-LOCAL", BOTH);
             filter.push(access, rule(vec![local], Target::Return));
         }
-        filter.push(access, rule(vec![health], Target::Return));
+        if self.state.since(28) {
+            filter.push(access, rule(vec![health], Target::Return));
+        }
         let bound = vec![states(States::NEW), self.set("KUBE-IPVS-IPS", ONE)];
         filter.push(access, rule(bound, reject(self.family.family)));
         filter

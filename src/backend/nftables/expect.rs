@@ -23,12 +23,19 @@ pub const UNALLOCATED: &str = "Drop traffic to unallocated ClusterIPs";
 /// Returns the table of `family`.
 ///
 /// `service_cidrs` are the prefixes that cluster IPs come from; without them traffic to other addresses of these is
-/// not expected to be dropped.
+/// not expected to be dropped. Not known are the tables of 1.29, where the mode was alpha.
 pub fn expect(
     state: &DesiredState,
     family: &FamilyState,
     service_cidrs: &[Cidr],
 ) -> Result<Table, Gap> {
+    if !state.since(30) {
+        let why = format!(
+            "kube-proxy {} lays out its tables otherwise than 1.30, the oldest release whose tables kpx knows",
+            state.version
+        );
+        return Err(Gap::NotApplicable(why));
+    }
     let mut writer = Writer::new(state, family);
     writer.jumps();
     writer.check_rules(service_cidrs);

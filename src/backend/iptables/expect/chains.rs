@@ -34,8 +34,10 @@ impl<'a> Writer<'a, '_> {
                     chain.rules.push(pass(from(vip)));
                 }
             }
-            let text = format!("other traffic to {spn} will be dropped by KUBE-PROXY-FIREWALL");
-            chain.rules.push(rule(vec![comment(text)], None));
+            if self.state.since(27) {
+                let text = format!("other traffic to {spn} will be dropped by KUBE-PROXY-FIREWALL");
+                chain.rules.push(rule(vec![comment(text)], None));
+            }
             (self.take)(chain);
         }
         let masquerade = self.masquerade_internal(port, cluster_ip);
