@@ -32,8 +32,14 @@ impl Dice {
     }
 }
 
-/// A node and its cluster with up to `services` Services, in `mode` of kube-proxy `version`; nothing is programmed.
-pub(crate) fn evidence(seed: u64, services: u64, mode: &str, version: &str) -> Evidence {
+/// Which families a cluster has.
+pub(crate) const DUAL: &[&str] = &["IPv4", "IPv6"];
+/// The same of a cluster without IPv4.
+pub(crate) const ONLY_V6: &[&str] = &["IPv6"];
+
+/// A node of a cluster that has `families`, with up to 20 Services, in `mode` of kube-proxy `version`; nothing is
+/// programmed.
+pub(crate) fn evidence(seed: u64, families: &[&str], mode: &str, version: &str) -> Evidence {
     let mut dice = Dice::new(seed);
     let mut evidence = Evidence::default();
     let mut put = |item, text: String| evidence.insert(item, Ok(text));
@@ -48,11 +54,11 @@ pub(crate) fn evidence(seed: u64, services: u64, mode: &str, version: &str) -> E
     );
     put(Item::KernelRelease, "6.1.0-13-amd64\n".to_owned());
     put(Item::Sysctl, String::new());
-    put(Item::Nodes, nodes().to_string());
-    put(Item::Addresses, addresses().to_string());
+    put(Item::Nodes, nodes(families).to_string());
+    put(Item::Addresses, addresses(families).to_string());
     let (mut all, mut slices) = (Vec::new(), Vec::new());
-    for number in 0..=dice.below(services) {
-        let (service, mut of) = service(&mut dice, number);
+    for number in 0..=dice.below(20) {
+        let (service, mut of) = service(&mut dice, number, families);
         all.push(service);
         slices.append(&mut of);
     }
@@ -93,26 +99,33 @@ fn config(dice: &mut Dice, mode: &str) -> String {
     text
 }
 
-fn nodes() -> Value {
+fn nodes(families: &[&str]) -> Value {
+    let of = |v4: &str, v6: &str| -> Vec<String> {
+        let pick = |family: &&str| if *family == "IPv6" { v6 } else { v4 };
+        families.iter().map(pick).map(str::to_owned).collect()
+    };
+    let addresses = of("10.0.2.15", "fd00:10:0:2::15").into_iter();
+    let addresses = addresses.map(|addr| json!({ "type": "InternalIP", "address": addr }));
     json!({ "items": [{
         "metadata": { "name": "node1", "labels": { "topology.kubernetes.io/zone": "zone-a" } },
-        "spec": { "podCIDRs": ["10.244.1.0/24", "fd00:10:244:1::/64"] },
-        "status": { "addresses": [
-            { "type": "InternalIP", "address": "10.0.2.15" },
-            { "type": "InternalIP", "address": "fd00:10:0:2::15" },
-        ] },
+        "spec": { "podCIDRs": of("10.244.1.0/24", "fd00:10:244:1::/64") },
+        "status": { "addresses": addresses.collect::<Vec<_>>() },
     }] })
 }
 
 /// `ip -j addr` of a node where nothing is programmed.
-pub(crate) fn addresses() -> Value {
+fn addresses(families: &[&str]) -> Value {
     let of = |addr: &str, length: u8| {
         let family = if addr.contains(':') { "inet6" } else { "inet" };
         json!({ "family": family, "local": addr, "prefixlen": length, "scope": "global" })
     };
+    let mut eth0 = vec![of("fd00:10:0:2::15", 64)];
+    if families.contains(&"IPv4") {
+        eth0.extend([of("10.0.2.15", 24), of("192.0.2.200", 24)]);
+    }
     json!([
         { "ifname": "lo", "addr_info": [of("127.0.0.1", 8), of("::1", 128)] },
-        { "ifname": "eth0", "addr_info": [of("10.0.2.15", 24), of("192.0.2.200", 24), of("fd00:10:0:2::15", 64)] },
+        { "ifname": "eth0", "addr_info": eth0 },
     ])
 }
 
@@ -131,11 +144,12 @@ fn address(v6: bool, kind: &str, number: u64) -> String {
     }
 }
 
-fn service(dice: &mut Dice, number: u64) -> (Value, Vec<Value>) {
+fn service(dice: &mut Dice, number: u64, of_cluster: &[&str]) -> (Value, Vec<Value>) {
     let families: &[&str] = match dice.below(4) {
+        _ if of_cluster == ONLY_V6 => ONLY_V6,
         0 => &["IPv6"],
         1 => &["IPv6", "IPv4"],
-        2 => &["IPv4", "IPv6"],
+        2 => DUAL,
         _ => &["IPv4"],
     };
     let ip = |family: &str, kind: &str| address(family == "IPv6", kind, number);
