@@ -98,6 +98,16 @@ fn no_text_names_a_command_that_kpx_does_not_have() {
 }
 
 #[test]
+fn what_is_left_out_is_no_check_and_says_why() {
+    let mut seen = BTreeSet::new();
+    for (id, what, why) in check::LEFT_OUT {
+        assert!(seen.insert(id), "{id} is there twice");
+        assert!(check::all().all(|check| check.id != *id), "{id} is a check");
+        assert!(!what.is_empty() && !why.is_empty(), "{id}: why?");
+    }
+}
+
+#[test]
 fn causes_are_checks_and_end_somewhere() {
     for check in check::all() {
         let mut above = vec![check.id];

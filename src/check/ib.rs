@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::facts::MODE;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
-use crate::backend::iptables::model::{Chain, Rule, Ruleset, Target};
+use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, Target};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::Store;
 
-pub(super) const CHECKS: &[Check] = &[ONE_BACKEND, CANARIES, DUPLICATES];
+pub(super) const CHECKS: &[Check] = &[ONE_BACKEND, BARE, CANARIES, DUPLICATES];
 
 const ONE_BACKEND: Check = Check {
     id: "IB01",
@@ -71,6 +71,58 @@ const CANARIES: Check = Check {
     caused_by: &[],
     run: canaries,
 };
+
+const BARE: Check = Check {
+    id: "IB04",
+    name: "lost-matches",
+    severity: Severity::Error,
+    when: When::Now,
+    title: "No rule of kube-proxy or the kubelet lost what it asks for",
+    symptom: "All traffic of the node is dropped, or none is refused any more.",
+    why: "An older iptables that saves and restores the rules leaves out matches that it cannot read. What is left of the \
+          kubelet's rule for marked packets, say, drops every packet.",
+    verify: "Neither KUBE-FIREWALL may drop, nor KUBE-FORWARD accept, without asking for anything.",
+    commands: &["iptables -S KUBE-FIREWALL", "iptables -S KUBE-FORWARD"],
+    fix: "Delete the rule, and restart the kubelet and kube-proxy: they write theirs anew.",
+    incidents: &[
+        "cloudnativelabs/kube-router#1588: a mark was lost and the rule became a bare DROP",
+    ],
+    needs: &[&[Item::Iptables4, Item::Iptables6]],
+    caused_by: &[],
+    run: bare,
+};
+
+fn bare(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Vec::new();
+    for family in Family::BOTH {
+        let rules = match facts.node.iptables(Store::InUse, family) {
+            Ok(rules) => rules,
+            Err(Gap::Absent(..)) if family == Family::V6 => continue,
+            Err(gap) => return Err(gap),
+        };
+        for (name, target) in [
+            ("KUBE-FIREWALL", Target::Drop),
+            ("KUBE-FORWARD", Target::Accept),
+        ] {
+            let chain = rules.chain("filter", name);
+            let all = chain.map_or(&[][..], |chain| &chain.rules).iter();
+            let asks = |rule: &&Rule<'_>| {
+                let mut matches = rule.matches.iter();
+                matches.any(|of| !matches!(of, Match::Comment(_)))
+            };
+            let lost = all.filter(|rule| rule.target.as_ref() == Some(&target) && !asks(rule));
+            let seen: Vec<_> = lost
+                .map(|rule| Proof::rule(family, "filter", format!("-A {name}{rule}")))
+                .collect();
+            if !seen.is_empty() {
+                let message = "a rule takes every packet: it lost what it asked for";
+                let subject = format!("{family} filter {name}");
+                findings.push(Finding::new(Severity::Error, subject, message).seen(seen));
+            }
+        }
+    }
+    Ok(findings)
+}
 
 const DUPLICATES: Check = Check {
     id: "IB08",

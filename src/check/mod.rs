@@ -14,9 +14,11 @@ mod flows;
 mod health;
 mod ib;
 pub mod ignore;
+mod inputs;
 mod kernel;
 mod km;
 mod kp;
+mod left_out;
 mod modules;
 mod moves;
 mod mx;
@@ -44,6 +46,7 @@ pub use drift::Drift;
 pub use facts::{Facts, MODE, ModeSource};
 pub use finding::{Finding, Fix, Proof};
 pub use kernel::{LEFTOVERS, OBSERVED};
+pub use left_out::LEFT_OUT;
 pub use run::{Outcome, run};
 
 /// Findings, or the reason the check could not look.
@@ -203,6 +206,7 @@ pub const CHECKS: &[&[Check]] = &[
     others::CHECKS,
     plugins::CHECKS,
     flows::CHECKS,
+    inputs::CHECKS,
 ];
 
 /// Iterates over every check.

@@ -77,6 +77,14 @@ fn checks() -> String {
             page += &entry(check);
         }
     }
+    page += ".SH NOT ASKED\n";
+    page += &prose("These ids are kept for what a look at one node cannot tell.");
+    for (id, what, why) in check::LEFT_OUT {
+        put(
+            &mut page,
+            format_args!(".TP\n.B {id}\n{}", prose(&format!("{what}: {why}."))),
+        );
+    }
     page += ".SH SEE ALSO\n.BR kpx\\-doctor (1),\n.BR kpx\\-explain (1)\n";
     page
 }

@@ -157,6 +157,32 @@ lines node/modules-load.txt /etc/modules /etc/modules-load.d/*.conf /run/modules
     /usr/lib/modules-load.d/*.conf
 lines node/modprobe.txt /etc/modprobe.d/*.conf /run/modprobe.d/*.conf /usr/lib/modprobe.d/*.conf \
     /lib/modprobe.d/*.conf
+# some FILE PATTERN SOURCE...: the lines that begin so, each behind its file's name
+some() {
+    file=$1
+    pattern=$2
+    shift 2
+    for source in "$@"; do
+        if [ -f "$source" ]; then
+            sed -n "s|^[[:space:]]*\($pattern\)|$source: \1|p" "$source" >>"$dir/$file"
+        fi
+    done
+}
+: >"$dir/node/firewalls.txt"
+some node/firewalls.txt FlushAllOnReload= /etc/firewalld/firewalld.conf
+some node/firewalls.txt 'flush ruleset' /etc/nftables.conf /etc/sysconfig/nftables.conf
+for unit in /etc/systemd/system/*.wants/firewalld.service /etc/systemd/system/*.wants/nftables.service; do
+    if [ -L "$unit" ]; then
+        echo "$unit: enabled" >>"$dir/node/firewalls.txt"
+    fi
+done
+: >"$dir/node/link-managers.txt"
+some node/link-managers.txt managed= /run/NetworkManager/devices/*
+some node/link-managers.txt ADMIN_STATE= /run/systemd/netif/links/*
+take node/dmesg.txt dmesg
+take_with ip_set node/ipset-version.txt ipset --version
+take_with nfnetlink node/nft-version.txt nft --version
+copy node/nf_conntrack-stat.txt /proc/net/stat/nf_conntrack
 take_with nf_conntrack_netlink node/conntrack.txt conntrack -L
 
 # kube-proxy: its file, seen from inside its container, and what it says of itself.
@@ -177,6 +203,18 @@ if [ -n "$config" ]; then
     copy kube-proxy/config.conf "/proc/$pid/root$config"
 else
     note kube-proxy/config.conf "no kube-proxy runs here with --config, or it is not visible"
+fi
+
+if [ -n "$pid" ] && [ -d "/proc/$pid/root/" ]; then
+    for tool in conntrack ipset iptables modprobe nft; do
+        for folder in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do
+            path=/proc/$pid/root$folder/$tool
+            # A link may lead to where only the container's own root makes sense of it.
+            if [ -e "$path" ] || [ -L "$path" ]; then
+                echo "$folder/$tool" >>"$dir/kube-proxy/tools.txt"
+            fi
+        done
+    done
 fi
 
 # ask FILE URL

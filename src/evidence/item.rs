@@ -110,6 +110,18 @@ items! {
     ModulesLoad = "node/modules-load.txt", None;
     /// Module options, aliases and blacklists: the lines of modprobe.d, each behind its file's name.
     Modprobe = "node/modprobe.txt", None;
+    /// What firewall services are set to do: what matters of their files, each line behind its file's name.
+    Firewalls = "node/firewalls.txt", None;
+    /// What network managers say of links: what matters of their files below `/run`, each line behind its file's name.
+    LinkManagers = "node/link-managers.txt", None;
+    /// Messages of the kernel since boot, `dmesg`.
+    KernelLog = "node/dmesg.txt", Root;
+    /// The version of ipset, `ipset --version`.
+    IpsetVersion = "node/ipset-version.txt", None;
+    /// The version of nft, `nft --version`.
+    NftVersion = "node/nft-version.txt", None;
+    /// Counters of connection tracking, `/proc/net/stat/nf_conntrack`.
+    ConntrackStat = "node/nf_conntrack-stat.txt", None;
     /// Tracked connections, `conntrack -L`.
     Conntrack = "node/conntrack.txt", NetAdmin;
     /// Processes of service proxies: pid, start time and command line of each.
@@ -126,6 +138,8 @@ items! {
     Configz = "kube-proxy/configz.json", None;
     /// kube-proxy's log.
     ProxyLog = "kube-proxy/kube-proxy.log", Api;
+    /// The tools that kube-proxy finds in its own file system, a path in each line.
+    ProxyTools = "kube-proxy/tools.txt", Root;
     /// Services of all namespaces.
     Services = "cluster/services.json", Api;
     /// EndpointSlices of all namespaces.

@@ -22,6 +22,7 @@ use crate::evidence::{Gap, Item};
 /// Each program with the package that brings it, by the names Debian and Fedora use.
 const PACKAGES: &[(&str, &str)] = &[
     ("conntrack", "conntrack or conntrack-tools"),
+    ("dmesg", "util-linux"),
     ("ip6tables", "iptables"),
     ("ip6tables-legacy-restore", "iptables or iptables-legacy"),
     ("ip6tables-legacy-save", "iptables or iptables-legacy"),

@@ -22,6 +22,7 @@ mod proxy;
 mod replace;
 mod rooted;
 mod routes;
+mod services;
 mod sockets;
 mod sysctl;
 
@@ -117,7 +118,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         Item::IptablesVersion => exec::run(context, item, "iptables", &["--version"]).await,
         Item::Nft => nft::json(item, context).await,
         Item::NftText => nft::text(item, context).await,
-        Item::Ipset => ipset(item, context).await,
+        Item::Ipset => ipset_with(item, context, &["save"]).await,
         Item::Ipvs => {
             context
                 .look(item, |_, context| ipvs::read(&context.options.root))
@@ -134,6 +135,21 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {
             context.look(item, sockets::table).await
         }
+        Item::Firewalls => context.look_apart(item, services::firewalls).await,
+        Item::LinkManagers => context.look_apart(item, services::link_managers).await,
+        Item::KernelLog => exec::run(context, item, "dmesg", &[]).await,
+        Item::IpsetVersion => ipset_with(item, context, &["--version"]).await,
+        Item::NftVersion => nft::version(item, context).await,
+        Item::ConntrackStat => {
+            context
+                .look(item, |item, context| {
+                    files::text(
+                        item,
+                        &context.path("proc/thread-self/net/stat/nf_conntrack"),
+                    )
+                })
+                .await
+        }
         Item::Conntrack => conntrack::read(item, context).await,
         Item::Processes => context.look(item, processes::read).await,
         Item::ProxyConfig
@@ -141,6 +157,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         | Item::Healthz
         | Item::Metrics
         | Item::Configz
+        | Item::ProxyTools
         | Item::ProxyLog => proxy::read(item, context).await,
         Item::Services
         | Item::EndpointSlices
@@ -164,10 +181,14 @@ fn ipvs_connections(item: Item, context: &Context) -> Result<String, Gap> {
     files::text(item, &net.join("ip_vs_conn"))
 }
 
-async fn ipset(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+async fn ipset_with(
+    item: Item,
+    context: &Arc<Context>,
+    args: &'static [&'static str],
+) -> Result<String, Gap> {
     if modules::would_load(context, "ip_set") {
         let why = "ip_set is not loaded, so there are no IP sets";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    exec::run(context, item, "ipset", &["save"]).await
+    exec::run(context, item, "ipset", args).await
 }

@@ -20,6 +20,15 @@ use crate::net::Family;
 /// What an `nft` says that was built without JSON.
 const NO_JSON: &str = "JSON support not compiled-in";
 
+/// Reads the version of `nft`. It opens a socket before it looks at its options, which has nfnetlink loaded.
+pub(super) async fn version(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    if modules::would_load(context, "nfnetlink") {
+        let why = "nfnetlink is not loaded, so there are no rules that nft could misread";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    exec::run(context, item, "nft", &["--version"]).await
+}
+
 /// Reads the ruleset as JSON.
 pub(super) async fn json(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     let (tables, native) = tables(item, context).await?;

@@ -1,6 +1,7 @@
 //! The node as kpx understands it: evidence, parsed on first use.
 
 pub mod conntrack;
+pub mod conntrack_stat;
 pub mod desired;
 pub mod ipvs_connections;
 pub mod links;
@@ -26,6 +27,7 @@ use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 
 use conntrack::Conntrack;
+use conntrack_stat::ConntrackStat;
 use ipvs_connections::IpvsConnections;
 use links::{Addresses, Links};
 use modules::Modules;
@@ -57,6 +59,7 @@ pub struct NodeSnapshot<'a> {
     sysctl: Section<Sysctl<'a>>,
     modules: Section<Modules<'a>>,
     conntrack: Section<Conntrack>,
+    conntrack_stat: Section<ConntrackStat>,
     processes: Section<Processes>,
     proxy_config: Section<ProxyConfig>,
     health: Section<Health>,
@@ -108,6 +111,8 @@ sections! {
     modules: Modules<'a> = |e| modules::parse(e);
     /// Returns the tracked connections.
     conntrack: Conntrack = |e| e.text(Item::Conntrack).and_then(conntrack::parse);
+    /// Returns the counters of connection tracking.
+    conntrack_stat: ConntrackStat = |e| e.text(Item::ConntrackStat).and_then(conntrack_stat::parse);
     /// Returns the processes of service proxies.
     processes: Processes = |e| e.text(Item::Processes).and_then(processes::parse);
     /// Returns the configuration kube-proxy runs with.
@@ -213,6 +218,7 @@ impl<'a> NodeSnapshot<'a> {
             sysctl: OnceCell::new(),
             modules: OnceCell::new(),
             conntrack: OnceCell::new(),
+            conntrack_stat: OnceCell::new(),
             processes: OnceCell::new(),
             proxy_config: OnceCell::new(),
             health: OnceCell::new(),

@@ -160,8 +160,8 @@ fn name_of_file(file: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Iterates over lines of `FILE: LINE`, without comments.
-fn filed(text: &str) -> impl Iterator<Item = (&str, &str)> {
+/// Iterates over lines of `FILE: LINE`, without comments; each is the file and the line.
+pub fn filed(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines()
         .filter_map(|line| line.split_once(": "))
         .map(|(file, line)| (file, line.trim()))

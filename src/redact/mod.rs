@@ -65,8 +65,14 @@ impl Redactor {
             | Item::Modules
             | Item::ModulesBuiltin
             | Item::ModulesDep
+            | Item::IpsetVersion
+            | Item::NftVersion
+            | Item::ConntrackStat
+            | Item::ProxyTools
             | Item::ProxyMode => text.to_owned(),
-            Item::ModulesLoad | Item::Modprobe => Self::without_comments(text),
+            Item::ModulesLoad | Item::Modprobe | Item::Firewalls | Item::LinkManagers => {
+                Self::without_comments(text)
+            }
             item if is_iptables(item) => self.rules(text),
             Item::NftText | Item::Ipset => self.rules(text),
             Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
@@ -79,7 +85,7 @@ impl Redactor {
             Item::ProxyConfig => self.config(text),
             Item::Metrics => self.metrics(text),
             // A log may hold anything.
-            Item::ProxyLog => return Err(Gap::NotCollected(item)),
+            Item::ProxyLog | Item::KernelLog => return Err(Gap::NotCollected(item)),
             Item::Services
             | Item::EndpointSlices
             | Item::Nodes

@@ -79,8 +79,43 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
             let running = running(context, item).await?;
             ask(context, item, running, "/configz").await
         }
+        Item::ProxyTools => tools(running(context, item).await?),
         other => Err(Gap::NotCollected(other)),
     }
+}
+
+/// Returns which of the tools that kube-proxy may run are in its own file system.
+fn tools(running: &Running) -> Result<String, Gap> {
+    const TOOLS: [&str; 5] = ["conntrack", "ipset", "iptables", "modprobe", "nft"];
+    const FOLDERS: [&str; 6] = [
+        "/usr/local/sbin",
+        "/usr/local/bin",
+        "/usr/sbin",
+        "/usr/bin",
+        "/sbin",
+        "/bin",
+    ];
+    let item = Item::ProxyTools;
+    let Some(process) = &running.table.here else {
+        let why = format!("{} here", running.table.describe());
+        return Err(Gap::Absent(item, why));
+    };
+    if process.embedded {
+        let why = "kube-proxy is a part of another program, which brings its tools";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    // A root that cannot be looked into would seem to be empty.
+    let root = process.file("/");
+    std::fs::read_dir(&root).map_err(|e| super::context::gap(item, root.display(), &e))?;
+    let mut found = String::new();
+    for tool in TOOLS {
+        let paths = FOLDERS.map(|folder| format!("{folder}/{tool}"));
+        for path in paths.iter().filter(|path| process.file(path).exists()) {
+            found.push_str(path);
+            found.push('\n');
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the name of the Node: what was asked for, what kube-proxy calls it, or the host's name.
