@@ -55,6 +55,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of 
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "trace" -d 'Show the way a packet takes through the rules, and where it ends'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "render" -d 'Print what kube-proxy would program, as text that the standard tools load'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "reconcile" -d 'Plan what removes the differences that `kpx diff` shows, and with --apply do it'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "cleanup" -d 'Plan what removes the things that a mode left behind, and with --apply do it'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "completions" -d 'Print a completion script'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "man" -d 'Print a manual page'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l only -d 'Run only these checks: ids, names or groups, separated by commas' -r
@@ -279,6 +280,34 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l ascii -d 'Print AS
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s q -l quiet -d 'Say less'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s v -l verbose -d 'Say more; twice for error reports in full'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l mode -d 'Remove what this mode left behind' -r -f -a "iptables\t'Chains of KUBE-* rules'
+ipvs\t'Virtual servers, sets and a few rules'
+nftables\t'The nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l context -d 'Use this context of the kubeconfig' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l netns -d 'Look at this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l root -d 'Where the host\'s root file system is mounted' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s o -l output -d 'How to print: human, wide, json or yaml, and what the command adds' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l force -d 'Go on although it is the mode that serves the node'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l apply -d 'Carry the plan out, instead of printing it alone'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s y -l yes -d 'Agree to the plan beforehand'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l no-api -d 'Do not ask the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l ascii -d 'Print ASCII alone'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s q -l quiet -d 'Say less'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s v -l verbose -d 'Say more; twice for error reports in full'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l kubeconfig -d 'Use this kubeconfig file' -r -F

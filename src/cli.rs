@@ -232,6 +232,13 @@ pub enum Command {
     #[command(after_help = RECONCILE_EXAMPLES, after_long_help = RECONCILE_EXAMPLES)]
     Reconcile(ReconcileArgs),
 
+    /// Plan what removes the things that a mode left behind, and with --apply do it
+    ///
+    /// Rules go first, then chains, sets, virtual servers, addresses and the link. What the mode that serves the node
+    /// writes as well stays, as does what others wrote or refer to. Refuses to remove the mode that serves the node.
+    #[command(after_help = CLEANUP_EXAMPLES, after_long_help = CLEANUP_EXAMPLES)]
+    Cleanup(CleanupArgs),
+
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -360,6 +367,27 @@ pub struct ReconcileArgs {
     /// Delete real servers at once, with their connections, instead of closing them first
     #[arg(long, env = "KPX_NO_DRAIN")]
     pub no_drain: bool,
+
+    /// Whether to change anything.
+    #[command(flatten)]
+    pub change: ApplyArgs,
+}
+
+const CLEANUP_EXAMPLES: &str = "\
+Examples:
+  kpx cleanup --mode iptables            what a move to ipvs left behind
+  kpx cleanup --mode iptables --apply    remove it, after a look at the plan";
+
+/// Arguments of `kpx cleanup`.
+#[derive(Args, Debug)]
+pub struct CleanupArgs {
+    /// Remove what this mode left behind
+    #[arg(long, value_enum, env = "KPX_MODE")]
+    pub mode: ModeArg,
+
+    /// Go on although it is the mode that serves the node
+    #[arg(long, env = "KPX_FORCE")]
+    pub force: bool,
 
     /// Whether to change anything.
     #[command(flatten)]

@@ -10,6 +10,7 @@
 )]
 
 mod kernel {
+    mod change;
     mod conntrack;
     mod faults;
     mod ipvs;

@@ -27,10 +27,9 @@ pub(super) const CHECKS: &[Check] = &[
             "iptables-save | grep -E '^:KUBE-(SVC|SVL|SEP|EXT|FW|XLB|NODEPORTS)'",
             "iptables -t filter -S | grep -E -- '-j (KUBE-SERVICES|KUBE-EXTERNAL-SERVICES|KUBE-NODEPORTS)'",
         ],
-        fix: "Nothing removes them by itself. Drain and reboot the node; or, without a reboot, delete the jumps to these \
-              chains, then flush all of them, then delete them, in one iptables-restore --noflush for each family, \
-              and leave the chains that both modes use alone. `kube-proxy --cleanup` is no way: it takes the running \
-              mode's rules with it.",
+        fix: "Nothing removes them by itself. `kpx cleanup --mode iptables` shows what to remove, and with --apply removes \
+              it; a reboot after a drain does, too. `kube-proxy --cleanup` is no way: it takes the running mode's rules \
+              with it.",
         incidents: &[
             "kubernetes/kubernetes#102314: REJECT rules of the iptables mode broke pods after the change to ipvs",
             "rancher/rancher#29719",
@@ -58,10 +57,9 @@ pub(super) const CHECKS: &[Check] = &[
             "iptables-save | grep -E '^:KUBE-(NODE-PORT|LOAD-BALANCER|IPVS)'",
             "ipset list -n | grep ^KUBE-",
         ],
-        fix: "Nothing removes them by itself. Drain and reboot the node; or, without a reboot and once no connection \
-              uses IPVS any more (`ipvsadm -Lnc`), delete the jumps to these chains, the chains, the sets, the virtual \
-              servers of Services and then the link, in this order. `ipvsadm -C` would also clear virtual servers of \
-              others.",
+        fix: "Nothing removes them by itself. Once no connection uses IPVS any more (`ipvsadm -Lnc`), `kpx cleanup --mode \
+              ipvs` shows what to remove, and with --apply removes it; a reboot after a drain does, too. `ipvsadm -C` \
+              would also clear virtual servers of others.",
         incidents: &[
             "gardener/gardener#4599",
             "kubernetes/kubernetes#109286",
@@ -147,7 +145,7 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
         return Ok(vec![
             Finding::new(Severity::Warning, "ipvs mode", message)
                 .seen(found)
-                .mend("Destroy each with `ipset destroy NAME`, once no rule uses it."),
+                .mend("`kpx cleanup --mode ipvs --apply` removes them, after a look at the plan."),
         ]);
     }
     let parts = [

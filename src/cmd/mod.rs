@@ -1,6 +1,7 @@
 //! One file per subcommand: gather, think, report.
 
 mod change;
+mod cleanup;
 mod diff;
 mod doctor;
 mod examine;
@@ -142,6 +143,10 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
             finish(global, io, &report)
         }
         Command::Diff(args) => finish(global, io, &diff::run(global, io, args).await?),
+        Command::Cleanup(args) => {
+            let report = cleanup::run(global, io, args).await?;
+            finish(global, io, &report)
+        }
         Command::Reconcile(args) => {
             let report = reconcile::run(global, io, args).await?;
             finish(global, io, &report)

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{NodeSnapshot, Store};
 use crate::backend::Mode;
-use crate::backend::iptables::model::{Match, Rule, Ruleset, Target};
+use crate::backend::iptables::model::{Match, Ruleset};
 use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::backend::software::{hashed, modes_of, set_purpose};
 use crate::evidence::{Gap, Item};
@@ -300,7 +300,7 @@ fn chains<'n>(rules: &'n Ruleset<'_>, family: Family, found: &mut Vec<Found<'n>>
             }
             // A jump from a chain that is not kube-proxy's goes with the chain it leads to.
             found.extend(chain.rules.iter().filter_map(|rule| {
-                let to = leads_to(rule)?;
+                let to = rule.leads_to()?;
                 let object = Object::Jump {
                     table: &table.name,
                     chain: &chain.name,
@@ -312,19 +312,13 @@ fn chains<'n>(rules: &'n Ruleset<'_>, family: Family, found: &mut Vec<Found<'n>>
     }
 }
 
-fn leads_to<'r>(rule: &'r Rule<'_>) -> Option<&'r str> {
-    match &rule.target {
-        Some(Target::Jump(to) | Target::Goto(to)) => Some(to),
-        _ => None,
-    }
-}
-
 /// Returns the modes whose rules nat `KUBE-SERVICES` has: both modes rewrite it whole, so the last to write shows.
 fn dispatching(rules: &Ruleset<'_>) -> Vec<Mode> {
     let chain = rules.chain("nat", "KUBE-SERVICES");
     let rules = chain.map_or(&[][..], |chain| &chain.rules);
     let iptables = rules.iter().any(|rule| {
-        leads_to(rule).is_some_and(|to| to == "KUBE-NODEPORTS" || hashed(to).is_some())
+        rule.leads_to()
+            .is_some_and(|to| to == "KUBE-NODEPORTS" || hashed(to).is_some())
     });
     let ipvs = rules.iter().any(|rule| {
         rule.matches

@@ -3,6 +3,7 @@
 //! A plan is made from what was read, shown, and made again from what is there just before it runs: its
 //! [`Fingerprint`] covers every step and its undo, so what the plan found and what it wants.
 
+mod cleanup;
 mod proxies;
 mod repair;
 
@@ -12,6 +13,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
+pub use cleanup::{Refusal, cleanup};
 pub use proxies::{OtherProxy, refuse_other, running};
 pub use repair::{Drain, repair};
 

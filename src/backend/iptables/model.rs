@@ -136,6 +136,14 @@ pub struct Rule<'a> {
 }
 
 impl Rule<'_> {
+    /// Returns the chain that the rule leads to.
+    pub fn leads_to(&self) -> Option<&str> {
+        match &self.target {
+            Some(Target::Jump(to) | Target::Goto(to)) => Some(to),
+            _ => None,
+        }
+    }
+
     /// Returns the first comment.
     pub fn comment(&self) -> Option<&str> {
         self.matches.iter().find_map(|m| match m {

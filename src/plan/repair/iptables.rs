@@ -11,7 +11,7 @@ use crate::plan::{Plan, Undo};
 
 /// What changes in one table.
 #[derive(Debug, Default)]
-pub(super) struct Edits<'r, 'a> {
+pub(in crate::plan) struct Edits<'r, 'a> {
     table: &'r str,
     /// Chains to write or delete: the name, as it is, as it should be.
     chains: Vec<(&'r str, Option<&'r Chain<'a>>, Option<&'r Chain<'a>>)>,
@@ -73,6 +73,28 @@ pub(super) fn edits<'r, 'a>(
 }
 
 impl<'r, 'a> Edits<'r, 'a> {
+    /// Returns what removes `chains` and `rules` (chain, number from 1, rule) from `table`.
+    pub(in crate::plan) fn removal(
+        table: &'r str,
+        chains: Vec<&'r Chain<'a>>,
+        rules: Vec<(&'r str, usize, &'r Rule<'a>)>,
+    ) -> Self {
+        let chains = chains
+            .into_iter()
+            .map(|old| (old.name.as_ref(), Some(old), None));
+        let rules = rules.into_iter().map(|(chain, number, rule)| Single {
+            is: Way::Delete,
+            chain,
+            number,
+            rule,
+        });
+        Self {
+            table,
+            chains: chains.collect(),
+            rules: rules.collect(),
+        }
+    }
+
     /// Rules of a built-in chain: those that are wrong go, those that are missing come in front of what others have there,
     /// as kube-proxy puts them.
     fn jumps(&mut self, old: Option<&'r Chain<'a>>, new: &'r Chain<'a>) {
@@ -107,7 +129,7 @@ impl<'r, 'a> Edits<'r, 'a> {
     }
 
     /// Adds the step to `plan`.
-    pub(super) fn push(&self, plan: &mut Plan, backend: Backend, family: Family) {
+    pub(in crate::plan) fn push(&self, plan: &mut Plan, backend: Backend, family: Family) {
         let step = |input| Action::Iptables {
             backend,
             family,

@@ -16,6 +16,8 @@ use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
 use crate::plan::{Plan, Undo};
 
+pub(super) use iptables::Edits;
+
 /// What becomes of real servers that go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Drain {
@@ -123,6 +125,13 @@ impl Plan {
         changes: &[&Change],
     ) -> Result<(), Gap> {
         let cidrs = diff::service_cidrs(node);
+        if cidrs.is_empty() {
+            self.notes.push(format!(
+                "{}: the ranges that cluster IPs come from are not known here, so the rule that drops what goes to \
+                 unallocated ones is left to kube-proxy",
+                state.family
+            ));
+        }
         let want = nft::expect(desired, state, &cidrs)?;
         let rules = node.nft()?;
         let have = rules.table(nft::family_name(state.family), nft::TABLE);

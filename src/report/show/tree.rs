@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::{Asked, Gaps, modes::Relevant, who};
-use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table, Target};
+use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::{Owner, Owners, Port, PortName};
@@ -96,7 +96,7 @@ impl Walk<'_, '_> {
     }
 
     fn serves(&self, rule: &Rule<'_>, asked: &str) -> bool {
-        let owner = leads_to(rule).map(|to| self.owners.chain(to));
+        let owner = rule.leads_to().map(|to| self.owners.chain(to));
         let port: Option<&Port> = owner.and_then(Owner::port);
         if let Some(port) = port {
             return port.name.answers(asked);
@@ -134,7 +134,7 @@ impl Walk<'_, '_> {
         probability: Option<f64>,
         depth: usize,
     ) -> Node {
-        let to = leads_to(rule);
+        let to = rule.leads_to();
         // Every Service's rules lead to this one; it is the same everywhere.
         let into = to.filter(|&to| to != "KUBE-MARK-MASQ" && depth < DEEPEST);
         let chain_to = into.and_then(|to| self.rules.chain(&self.table.name, to));
@@ -166,13 +166,6 @@ fn random(rule: &Rule<'_>) -> Option<f64> {
         Match::Random(chance) if !chance.not => Some(f64::from(chance.is) / f64::from(1u32 << 31)),
         _ => None,
     })
-}
-
-fn leads_to<'r>(rule: &'r Rule<'_>) -> Option<&'r str> {
-    match &rule.target {
-        Some(Target::Jump(to) | Target::Goto(to)) => Some(to),
-        _ => None,
-    }
 }
 
 /// Returns what a rule asks and does, without what the tree shows beside it.

@@ -1,0 +1,79 @@
+//! Sets, virtual servers, and kube-ipvs0 with its addresses.
+
+use crate::backend::Mode;
+use crate::backend::ipvs::model::{DUMMY, Key};
+use crate::backend::{ipset, ipvs};
+use crate::evidence::Gap;
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::node::objects::{Found, Object};
+use crate::plan::{Plan, Undo};
+
+impl Plan {
+    /// What rules no longer refer to: sets, then virtual servers by exact key, then addresses, then the link.
+    pub(super) fn ipvs_of(
+        &mut self,
+        node: &NodeSnapshot<'_>,
+        families: &[Family],
+    ) -> Result<(), Gap> {
+        let found = node.objects_of(Mode::Ipvs)?;
+        let ours = |of: &&Found<'_>| of.family.is_none_or(|family| families.contains(&family));
+        let found: Vec<_> = found.iter().filter(ours).collect();
+        let mut sets = ipset::change::Edits::default();
+        let mut servers = ipvs::change::Edits::default();
+        let mut addresses = Vec::new();
+        let mut link = false;
+        let (mut set_count, mut server_count, mut connections) = (0, 0, 0);
+        for of in &found {
+            match of.object {
+                Object::Set { name, .. } => {
+                    if let Some(set) = node.ipset()?.set(name) {
+                        sets.destroy(set);
+                        set_count += 1;
+                    }
+                }
+                Object::Server { proto, at } => {
+                    let key = Key::Address {
+                        proto,
+                        addr: at.ip(),
+                        port: at.port(),
+                    };
+                    let mut all = node.ipvs()?.servers.iter();
+                    if let Some(server) = all.find(|server| server.key == key) {
+                        servers.delete_server(server);
+                        server_count += 1;
+                        let reals = server.reals.iter().filter_map(|real| real.connections);
+                        connections += reals.map(|of| of.active).sum::<u32>();
+                    }
+                }
+                Object::Address(addr) => addresses.push(addr),
+                Object::Link => link = true,
+                Object::Chain { .. } | Object::Jump { .. } | Object::Table { .. } => {}
+            }
+        }
+        if connections > 0 {
+            self.notes.push(format!(
+                "{connections} connections go through these virtual servers, and break when they are deleted; \
+                 `ipvsadm -Lnc` shows them"
+            ));
+        }
+        let mut step = |title: String, (make, undo)| self.push(title, make, Undo::Do(undo));
+        if set_count > 0 {
+            step(format!("delete {set_count} sets"), sets.actions());
+        }
+        if server_count > 0 {
+            step(
+                format!("delete {server_count} virtual servers"),
+                servers.actions(),
+            );
+        }
+        if !addresses.is_empty() {
+            let title = format!("delete {} addresses of {DUMMY}", addresses.len());
+            step(title, ipvs::change::delete_addresses(&addresses));
+        }
+        if link && families.len() == Family::BOTH.len() {
+            step(format!("delete link {DUMMY}"), ipvs::change::delete_link());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! The plan that removes what a mode left behind, and nothing else.
+//!
+//! In the order of what refers to what: rules, then chains, then sets, virtual servers, addresses, the link. What the mode
+//! that serves the node writes as well stays, and so does whatever somebody else refers to.
+
+mod ipvs;
+
+use std::collections::BTreeSet;
+
+use thiserror::Error;
+
+use crate::action::{Action, Backend};
+use crate::backend::Mode;
+use crate::backend::iptables::expect::{CANARY, JUMPS};
+use crate::backend::iptables::model::{Chain, Rule, Ruleset, Table};
+use crate::backend::ipvs::rules::JUMPS as IPVS_JUMPS;
+use crate::backend::nftables::print;
+use crate::backend::software::modes_of;
+use crate::evidence::Gap;
+use crate::net::Family;
+use crate::node::objects::Object;
+use crate::node::{NodeSnapshot, Store};
+use crate::plan::repair::{Edits, backend};
+use crate::plan::{Plan, Undo};
+
+/// Chains that tell that the kubelet writes rules of its own.
+const KUBELET: &[&str] = &[
+    "KUBE-KUBELET-CANARY",
+    "KUBE-IPTABLES-HINT",
+    "KUBE-MARK-DROP",
+];
+/// The chain that the kubelet and kube-proxy's iptables mode both write.
+const FIREWALL: &str = "KUBE-FIREWALL";
+/// The setting that opens what the rule in [`FIREWALL`] closes (CVE-2020-8558).
+const LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
+
+/// Why a mode is not cleaned up.
+#[derive(Debug, Error)]
+pub enum Refusal {
+    /// It serves the node.
+    #[error("mode {mode} serves this node ({how}): without it, no Service is reached")]
+    Serves {
+        /// The mode.
+        mode: Mode,
+        /// How that is known.
+        how: &'static str,
+    },
+    /// What is there is not known.
+    #[error(transparent)]
+    Unknown(#[from] Gap),
+}
+
+/// Returns the steps that remove what `mode` left on `node`, for `families`. With `force` also where it serves the node.
+pub fn cleanup(
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    families: &[Family],
+    force: bool,
+) -> Result<Plan, Refusal> {
+    let modes = node.modes();
+    let serves = match (&modes.reported, modes.observed(), &modes.configured) {
+        (Ok(reported), _, _) => (*reported == mode).then_some("kube-proxy says so"),
+        (_, Some(observed), _) => (observed == mode).then_some("its rules lead to the Services"),
+        (_, None, Ok(configured)) => {
+            (*configured == mode).then_some("kube-proxy is configured for it")
+        }
+        (_, None, Err(gap)) => return Err(gap.clone().into()),
+    };
+    if let Some(how) = serves.filter(|_| !force) {
+        return Err(Refusal::Serves { mode, how });
+    }
+    let keep = modes.current().filter(|&current| current != mode);
+    let mut plan = Plan::default();
+    for &family in families {
+        plan.rules_of(node, mode, keep, family)?;
+    }
+    match mode {
+        Mode::Iptables => {}
+        Mode::Ipvs => plan.ipvs_of(node, families)?,
+        Mode::Nftables => plan.tables_of(node, families)?,
+    }
+    Ok(plan)
+}
+
+impl Plan {
+    /// Chains and jumps, in every back end that holds any.
+    fn rules_of(
+        &mut self,
+        node: &NodeSnapshot<'_>,
+        mode: Mode,
+        keep: Option<Mode>,
+        family: Family,
+    ) -> Result<(), Gap> {
+        if mode == Mode::Nftables {
+            return Ok(());
+        }
+        let in_use = backend(node, family);
+        let stores = [
+            // Without its program there can be no rules of the family.
+            (Store::InUse, in_use, keep),
+            (Store::Legacy, Backend::Legacy, None),
+            (Store::Nft, Backend::Nft, None),
+        ];
+        for (store, backend, keep) in stores {
+            let rules = match node.iptables(store, family) {
+                Ok(rules) => rules,
+                Err(Gap::Absent(..) | Gap::NotApplicable(_) | Gap::NotCollected(_))
+                    if store != Store::InUse || family == Family::V6 =>
+                {
+                    continue;
+                }
+                Err(gap) => return Err(gap),
+            };
+            self.clean(node, rules, &Clean { mode, keep, family }, backend);
+        }
+        Ok(())
+    }
+
+    fn clean(
+        &mut self,
+        node: &NodeSnapshot<'_>,
+        rules: &Ruleset<'_>,
+        clean: &Clean,
+        backend: Backend,
+    ) {
+        let family = clean.family;
+        let firewall = clean.firewall(rules);
+        if let Some(why) = firewall.err() {
+            self.notes.push(format!("{family}: {why}"));
+        }
+        let localnet = node.sysctl().ok().and_then(|all| all.get(LOCALNET));
+        if firewall == Ok(true) && family == Family::V4 && localnet == Some("1") {
+            let set = |value: &str| Action::Sysctl {
+                key: LOCALNET.to_owned(),
+                value: value.to_owned(),
+            };
+            let title = format!("set {LOCALNET} to 0, before the rule goes that makes 1 safe");
+            self.push(title, set("0"), Undo::Do(set("1")));
+        }
+        for table in &rules.tables {
+            let (mut chains, jumps) = clean.objects(table, firewall == Ok(true));
+            let stay = referred(table, &mut chains, &jumps);
+            for (chain, by) in stay {
+                self.notes.push(format!(
+                    "{family} table {}: chain {chain} stays: a rule of chain {by} leads to it",
+                    table.name
+                ));
+            }
+            if !chains.is_empty() || !jumps.is_empty() {
+                Edits::removal(&table.name, chains, jumps).push(self, backend, family);
+            }
+        }
+    }
+
+    /// Tables of nftables.
+    fn tables_of(&mut self, node: &NodeSnapshot<'_>, families: &[Family]) -> Result<(), Gap> {
+        let found = node.objects_of(Mode::Nftables)?;
+        for of in found
+            .iter()
+            .filter(|of| of.family.is_none_or(|f| families.contains(&f)))
+        {
+            let Object::Table { family, .. } = of.object else {
+                continue;
+            };
+            let Some(table) = node.nft()?.table(family, "kube-proxy") else {
+                continue;
+            };
+            let input = format!("delete table {family} kube-proxy\n");
+            let undo = Action::Nft {
+                input: print::table(table),
+            };
+            let title = format!("delete the nftables table {family} kube-proxy");
+            self.push(title, Action::Nft { input }, Undo::Do(undo));
+        }
+        Ok(())
+    }
+}
+
+/// What is cleaned up, and what stays.
+struct Clean {
+    mode: Mode,
+    keep: Option<Mode>,
+    family: Family,
+}
+
+/// A rule of a chain that is not kube-proxy's: the chain, its number from 1, the rule.
+type Jump<'r, 'a> = (&'r str, usize, &'r Rule<'a>);
+
+impl Clean {
+    /// Returns whether [`FIREWALL`] is kube-proxy's alone here, or why it stays; `Ok(false)` where it is not there.
+    fn firewall(&self, rules: &Ruleset<'_>) -> Result<bool, &'static str> {
+        let there = rules.chain("filter", FIREWALL).is_some();
+        if self.mode != Mode::Iptables || self.keep == Some(Mode::Iptables) || !there {
+            return Ok(false);
+        }
+        let mut chains = rules.tables.iter().flat_map(|table| &table.chains);
+        if chains.any(|chain| KUBELET.contains(&chain.name.as_ref())) {
+            return Err("chain KUBE-FIREWALL stays: the kubelet runs here, and writes it as well");
+        }
+        Ok(true)
+    }
+
+    /// Returns the chains of `table` to delete, and the jumps of others' chains to delete.
+    fn objects<'r, 'a>(
+        &self,
+        table: &'r Table<'a>,
+        firewall: bool,
+    ) -> (Vec<&'r Chain<'a>>, Vec<Jump<'r, 'a>>) {
+        let (mut chains, mut jumps) = (Vec::new(), Vec::new());
+        for chain in &table.chains {
+            if self.is_ours(&table.name, &chain.name, firewall) {
+                chains.push(chain);
+            } else if chain.policy.is_some() {
+                let all = (1..)
+                    .zip(&chain.rules)
+                    .map(|(number, rule)| (&*chain.name, number, rule));
+                let ours =
+                    all.filter(|&(from, _, rule)| self.is_jump(&table.name, from, rule, firewall));
+                jumps.extend(ours);
+            }
+        }
+        // The last first, so that each number is right when its turn comes.
+        jumps.reverse();
+        (chains, jumps)
+    }
+
+    fn is_ours(&self, table: &str, chain: &str, firewall: bool) -> bool {
+        let of = modes_of(table, chain);
+        let canary = chain == CANARY && self.mode == Mode::Iptables && self.keep != Some(self.mode);
+        of.contains(&self.mode) && !self.keep.is_some_and(|keep| of.contains(&keep))
+            || canary
+            || firewall && (table, chain) == ("filter", FIREWALL)
+    }
+
+    fn is_jump(&self, table: &str, from: &str, rule: &Rule<'_>, firewall: bool) -> bool {
+        let Some(to) = rule.leads_to() else {
+            return false;
+        };
+        let comment = rule.comment().unwrap_or_default();
+        let of = |mode: Mode| match mode {
+            Mode::Iptables => JUMPS
+                .iter()
+                .any(|row| (row.0, row.1, row.2, row.4) == (table, from, to, comment)),
+            Mode::Ipvs => IPVS_JUMPS.contains(&(table, from, to, comment)),
+            Mode::Nftables => false,
+        };
+        if to == FIREWALL {
+            return firewall && of(self.mode);
+        }
+        of(self.mode) && !self.keep.is_some_and(of)
+    }
+}
+
+/// Takes the chains out of `chains` that rules which stay lead to, and returns them with where such a rule is.
+fn referred<'r>(
+    table: &'r Table<'_>,
+    chains: &mut Vec<&'r Chain<'_>>,
+    jumps: &[Jump<'_, '_>],
+) -> Vec<(&'r str, &'r str)> {
+    let mut stay = Vec::new();
+    loop {
+        let going: BTreeSet<&str> = chains.iter().map(|chain| chain.name.as_ref()).collect();
+        let mut by = None;
+        for chain in table
+            .chains
+            .iter()
+            .filter(|chain| !going.contains(&*chain.name))
+        {
+            for (number, rule) in (1..).zip(&chain.rules) {
+                let goes = jumps
+                    .iter()
+                    .any(|&(from, at, _)| from == chain.name && at == number);
+                let to = rule.leads_to().filter(|to| !goes && going.contains(to));
+                by = by.or(to.map(|to| (to, chain.name.as_ref())));
+            }
+        }
+        let Some((to, from)) = by else {
+            return stay;
+        };
+        stay.push((to, from));
+        chains.retain(|chain| chain.name != to);
+    }
+}

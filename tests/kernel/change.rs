@@ -1,0 +1,630 @@
+//! `kpx reconcile` and `kpx cleanup`, carried out: what the node has then, what others have on it, what failures leave.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use super::netns::{Netns, run};
+
+/// A foreign chain, a rule in a chain of kube-proxy's neighbours, a set, a table: none of them kpx's to touch.
+const FOREIGN: &str = "*filter
+:CUSTOM-GUARD - [0:0]
+-I INPUT 1 -p tcp --dport 10250 -m comment --comment \"admin's own\" -j CUSTOM-GUARD
+-A FORWARD -s 198.51.100.0/24 -j DROP
+-A CUSTOM-GUARD -s 10.0.0.0/8 -j RETURN
+-A CUSTOM-GUARD -j REJECT
+COMMIT
+*nat
+:CNI-HOSTPORT-DNAT - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A CNI-HOSTPORT-DNAT -p tcp --dport 9999 -j DNAT --to-destination 10.244.1.9:99
+-I POSTROUTING 1 -s 10.244.0.0/16 ! -d 10.244.0.0/16 -m comment --comment \"cni masquerade\" -j MASQUERADE
+COMMIT
+";
+
+fn recording(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("testdata/nodes")
+        .join(name)
+}
+
+/// A namespace with the addresses that the recorded nodes have.
+pub(crate) fn node() -> Netns {
+    let netns = Netns::new();
+    let links = "link add eth0 type veth peer name far0
+link add cni0 type bridge
+addr add 10.0.2.15/24 dev eth0
+addr add fd00:10:0:2::15/64 dev eth0 nodad
+addr add 10.244.1.1/24 dev cni0
+addr add fd00:10:244:1::1/64 dev cni0 nodad
+link set eth0 up
+link set far0 up
+link set cni0 up
+route add default via 10.0.2.2
+";
+    netns.feed("ip -batch -", links);
+    netns
+}
+
+/// Runs kpx on `netns` with the cluster of the recording `name`, and with `path` in front of where programs are looked for.
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+pub(crate) fn kpx_with(netns: &Netns, name: &str, args: &[&str], path: &str) -> Output {
+    let options = netns.options();
+    Command::new(env!("CARGO_BIN_EXE_kpx"))
+        .args(["--netns", options.netns.as_deref().unwrap()])
+        .arg("--cluster-from")
+        .arg(recording(name))
+        .args(["--node", "node1"])
+        .args(args)
+        .env("PATH", format!("{path}:/usr/sbin:/sbin:/usr/bin:/bin"))
+        .output()
+        .unwrap()
+}
+
+/// Runs kpx, which must exit with `code`; returns what it printed.
+pub(crate) fn kpx(netns: &Netns, name: &str, args: &[&str], code: i32) -> String {
+    let output = kpx_with(netns, name, args, "/nonexistent");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
+    out
+}
+
+fn reconcile(netns: &Netns, name: &str) -> String {
+    kpx(netns, name, &["reconcile", "--apply", "--yes"], 0)
+}
+
+/// Restores the rules of the recording `name`, but for those that the kernel of the test lacks an object for.
+fn restore(netns: &Netns, name: &str) {
+    for (file, program) in [
+        ("iptables-save.txt", "iptables-nft-restore"),
+        ("ip6tables-save.txt", "ip6tables-nft-restore"),
+    ] {
+        if let Ok(rules) = fs::read_to_string(recording(name).join("node").join(file)) {
+            netns.feed(program, &without_counters(&rules));
+        }
+    }
+    if let Ok(rules) = fs::read_to_string(recording(name).join("node/nft.txt")) {
+        let table = |family: &str| {
+            let start = rules.find(&format!("table {family} kube-proxy {{"))?;
+            let end = start + rules[start..].find("\n}\n")? + 3;
+            Some(&rules[start..end])
+        };
+        let tables: String = ["ip", "ip6"].into_iter().filter_map(table).collect();
+        netns.feed("nft -f -", &tables);
+    }
+}
+
+/// Leaves the rules out that count by nfacct, which kube-proxy makes objects for; the rule they belong to is as good
+/// without.
+fn without_counters(rules: &str) -> String {
+    let lines = rules
+        .lines()
+        .filter(|line| !line.contains("localhost_nps_accepted_pkts"));
+    let invalid = " -m nfacct --nfacct-name  ct_state_invalid_dropped_pkts";
+    lines.map(|line| line.replace(invalid, "") + "\n").collect()
+}
+
+/// The rules, sets and tables of a namespace in a form to compare: counters left out, the order of Services too.
+pub(crate) fn state(netns: &Netns) -> Vec<String> {
+    let mut lines = Vec::new();
+    for program in ["iptables-nft-save", "ip6tables-nft-save"] {
+        let text = netns.run(program);
+        let mut table = String::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            if let Some(name) = line.strip_prefix('*') {
+                name.clone_into(&mut table);
+            }
+            let line = line.split(" [").next().unwrap();
+            // Built-in chains and empty tables are the kernel's.
+            if !line.ends_with(" ACCEPT") && line.starts_with(['-', ':']) {
+                lines.push(format!("{program} {table} {line}"));
+            }
+        }
+    }
+    for family in ["ip", "ip6"] {
+        let tables = netns.run(&format!("nft list tables {family}"));
+        if tables.contains("kube-proxy") {
+            let text = netns.run(&format!("nft -s list table {family} kube-proxy"));
+            lines.extend(text.lines().map(|line| format!("{family} {}", line.trim())));
+        }
+    }
+    let sets = netns.run("ipset save");
+    // Each set hashes with a number of its own.
+    let sets = sets
+        .lines()
+        .map(|line| line.split(" initval").next().unwrap());
+    lines.extend(sets.map(|line| format!("ipset {line}")));
+    lines.sort_unstable();
+    lines
+}
+
+/// What is not kube-proxy's, byte for byte and in order.
+fn foreign(netns: &Netns) -> Vec<String> {
+    let text = netns.run("iptables-nft-save") + &netns.run("ip6tables-nft-save");
+    let lines = text.lines();
+    let others =
+        lines.filter(|line| !line.contains("KUBE-") && !line.starts_with(['#', ':', '*', 'C']));
+    others.map(str::to_owned).collect()
+}
+
+/// Fails with the lines that one side alone has.
+pub(crate) fn assert_same(have: &[String], want: &[String], what: &str) {
+    let only = |a: &[String], b: &[String]| -> Vec<String> {
+        a.iter().filter(|line| !b.contains(line)).cloned().collect()
+    };
+    assert_eq!(
+        (only(have, want), only(want, have)),
+        (vec![], vec![]),
+        "{what}"
+    );
+    assert_eq!(have.len(), want.len(), "{what}");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn an_empty_node_gets_all_of_the_mode_and_a_second_run_changes_nothing() {
+    for name in [
+        "seed-iptables",
+        "full-iptables",
+        "full-iptables-masqall",
+        "dual-iptables",
+        "seed-nftables",
+        "full-nftables",
+        "dual-nftables",
+    ] {
+        let (recorded, netns) = (node(), node());
+        restore(&recorded, name);
+        reconcile(&netns, name);
+        let after = state(&netns);
+        // What a recorded node has of others is not kpx's to write.
+        let want: Vec<_> = state(&recorded)
+            .into_iter()
+            .filter(|line| line.contains("KUBE-") || line.starts_with("ip"))
+            // The ranges of cluster IPs are known from the rules alone, and a note says so.
+            .filter(|line| !line.contains("unallocated ClusterIPs"))
+            .collect();
+        assert_same(&after, &want, name);
+        kpx(&netns, name, &["diff"], 0);
+        let again = reconcile(&netns, name);
+        assert!(
+            again.starts_with("nothing was to be done"),
+            "{name}: {again}"
+        );
+        assert_same(&state(&netns), &after, name);
+    }
+}
+
+/// Breaks a node in many ways at once.
+const DAMAGE: &[&str] = &[
+    "iptables-nft -t nat -F KUBE-POSTROUTING",
+    "iptables-nft -t nat -D PREROUTING 1",
+    "iptables-nft -t nat -N KUBE-SVC-AAAAAAAAAAAAAAAA",
+    "iptables-nft -t nat -A KUBE-SVC-AAAAAAAAAAAAAAAA -j KUBE-MARK-MASQ",
+    "iptables-nft -t nat -I KUBE-SERVICES 1 -d 10.96.0.99/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA",
+    "iptables-nft -t filter -D KUBE-FORWARD 2",
+    "iptables-nft -t filter -D OUTPUT -m conntrack --ctstate NEW -m comment --comment portals -j KUBE-SERVICES",
+    "ip6tables-nft -t nat -F KUBE-MARK-MASQ",
+];
+
+fn damage(netns: &Netns) {
+    for line in DAMAGE {
+        // The comment has spaces, which a line split at spaces cannot say.
+        if line.contains("--comment portals") {
+            let text = "*filter\n-D OUTPUT -m conntrack --ctstate NEW -m comment --comment \
+                        \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n";
+            netns.feed("iptables-nft-restore --noflush", text);
+        } else {
+            netns.run(line);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn damage_is_mended_and_what_others_wrote_stays() {
+    let name = "full-iptables";
+    let netns = node();
+    reconcile(&netns, name);
+    netns.feed("iptables-nft-restore --noflush", FOREIGN);
+    netns.feed(
+        "ipset restore",
+        "create CUSTOM hash:ip\nadd CUSTOM 192.0.2.1\n",
+    );
+    let (whole, others) = (state(&netns), foreign(&netns));
+    assert_eq!(others.len(), 7, "{others:#?}");
+    damage(&netns);
+    kpx(&netns, name, &["diff"], 1);
+    reconcile(&netns, name);
+    assert_same(&state(&netns), &whole, "mended");
+    assert_eq!(foreign(&netns), others);
+    kpx(&netns, name, &["diff"], 0);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn damage_to_the_nftables_mode_is_mended() {
+    let name = "full-nftables";
+    let netns = node();
+    reconcile(&netns, name);
+    netns.feed("nft -f -", "table ip custom { chain x { type filter hook input priority 0; ip saddr 192.0.2.1 drop; }; }");
+    let whole = state(&netns);
+    let custom = netns.run("nft list table ip custom");
+    for line in [
+        "nft flush chain ip kube-proxy masquerading",
+        "nft flush map ip kube-proxy service-ips",
+        "nft flush map ip kube-proxy no-endpoint-services",
+        "nft add chain ip kube-proxy service-AAAAAAAA-x/y/tcp/z",
+        "nft add rule ip kube-proxy service-AAAAAAAA-x/y/tcp/z drop",
+        "nft flush set ip kube-proxy cluster-ips",
+    ] {
+        netns.run(line);
+    }
+    kpx(&netns, name, &["diff"], 1);
+    reconcile(&netns, name);
+    assert_same(&state(&netns), &whole, "mended");
+    assert_eq!(netns.run("nft list table ip custom"), custom);
+    netns.run("nft delete table ip6 kube-proxy");
+    reconcile(&netns, name);
+    assert_same(&state(&netns), &whole, "the table is back");
+}
+
+/// A folder with programs of these names, which run `script` with the real program as `$REAL`.
+fn programs(names: &[&str], script: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in names {
+        let path = dir.path().join(name);
+        fs::write(
+            &path,
+            format!("#!/bin/sh\nREAL=/usr/sbin/{name}\n{script}\n"),
+        )
+        .unwrap();
+        run(&["chmod", "+x", path.to_str().unwrap()], "");
+    }
+    dir
+}
+
+const APPLY: &[&str] = &["reconcile", "--apply", "--yes"];
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn a_step_that_fails_leaves_the_node_as_it_was() {
+    let name = "full-iptables";
+    let netns = node();
+    reconcile(&netns, name);
+    damage(&netns);
+    let broken = state(&netns);
+    // All that comes before IPv6's rules is done by then.
+    let refusing = programs(
+        &["ip6tables-nft-restore"],
+        "cat >/dev/null; echo 'ip6tables-restore: line 3 failed: No space left on device' >&2; exit 4",
+    );
+    let output = kpx_with(&netns, name, APPLY, refusing.path().to_str().unwrap());
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(4), "{out}");
+    assert!(out.starts_with("stopped at step "), "{out}");
+    assert!(out.contains("the node is as it was"), "{out}");
+    assert!(out.contains("No space left on device"), "{out}");
+    assert_same(&state(&netns), &broken, "unwound");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn a_rule_that_the_kernel_refuses_leaves_the_node_as_it_was() {
+    let name = "full-iptables";
+    let netns = node();
+    let before = state(&netns);
+    // The kernel's own no, in the middle of the table: there is no such set.
+    let spoiling = programs(
+        &["iptables-nft-restore", "iptables-restore"],
+        "sed '/^-A KUBE-MARK-MASQ/s/ -j/ -m set --match-set NOSUCH dst -j/' | $REAL \"$@\"",
+    );
+    let output = kpx_with(&netns, name, APPLY, spoiling.path().to_str().unwrap());
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(4), "{out}");
+    assert!(out.contains("NOSUCH"), "{out}");
+    assert_same(&state(&netns), &before, "unwound");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn killed_at_any_step_the_same_command_ends_in_the_same_state() {
+    let name = "full-iptables";
+    let whole = {
+        let netns = node();
+        reconcile(&netns, name);
+        state(&netns)
+    };
+    let names = [
+        "iptables-nft-restore",
+        "iptables-restore",
+        "ip6tables-restore",
+        "ip6tables-nft-restore",
+    ];
+    let mut kills = 0;
+    for step in 1..=6 {
+        for when in ["before", "after"] {
+            let netns = node();
+            let count = tempfile::NamedTempFile::new().unwrap();
+            let script = format!(
+                "echo x >> {file}\n[ $(wc -l < {file}) = {step} ] || exec $REAL \"$@\"\n\
+                 [ {when} = before ] || $REAL \"$@\"\nkill -9 $PPID",
+                file = count.path().display()
+            );
+            let dir = programs(&names, &script);
+            let output = kpx_with(&netns, name, APPLY, dir.path().to_str().unwrap());
+            kills += u32::from(output.status.code().is_none());
+            reconcile(&netns, name);
+            assert_same(&state(&netns), &whole, &format!("{when} step {step}"));
+        }
+    }
+    assert_eq!(kills, 12, "each run was killed");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn only_one_kpx_changes_a_node() {
+    let netns = node();
+    let slow = programs(
+        &["iptables-nft-restore", "iptables-restore"],
+        "sleep 3; exec $REAL \"$@\"",
+    );
+    let path = slow.path().to_str().unwrap();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| kpx_with(&netns, "seed-iptables", APPLY, path));
+        thread::sleep(Duration::from_secs(2));
+        let second = kpx_with(&netns, "seed-iptables", APPLY, "/nonexistent");
+        let err = String::from_utf8_lossy(&second.stderr);
+        assert_eq!(second.status.code(), Some(4), "{err}");
+        assert!(err.contains("another kpx is changing this node"), "{err}");
+        assert_eq!(first.join().unwrap().status.code(), Some(0));
+    });
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn without_a_terminal_nobody_agrees() {
+    let netns = node();
+    let output = kpx_with(
+        &netns,
+        "seed-iptables",
+        &["reconcile", "--apply"],
+        "/nonexistent",
+    );
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{err}");
+    assert!(err.contains("--yes agrees beforehand"), "{err}");
+    assert!(state(&netns).is_empty());
+}
+
+/// Connects from inside `netns`, and tells whether anybody answers.
+pub(crate) fn answers(netns: &Netns, to: &str) -> bool {
+    let to: SocketAddr = to.parse().unwrap();
+    netns.inside(|| {
+        let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_secs(5)) else {
+            return false;
+        };
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).is_ok() && said == "pod"
+    })
+}
+
+/// A pod's namespace on the bridge of `node`, with `addrs` as its own.
+pub(crate) fn pod(node: &Netns, name: &str, addrs: &[&str]) -> Netns {
+    let netns = Netns::new();
+    let of = |netns: &Netns| netns.options().netns.unwrap();
+    let links = format!(
+        "link add {name} type veth peer name up-{name}\nlink set up-{name} netns {}\n\
+         link set {name} master cni0\nlink set {name} up\n",
+        of(&netns)
+    );
+    node.feed("ip -batch -", &links);
+    let mut own = format!("link set up-{name} up\n");
+    for addr in addrs {
+        writeln!(own, "addr add {addr}/16 dev up-{name}").unwrap();
+    }
+    own.push_str("route add default via 10.244.1.1\n");
+    netns.feed("ip -batch -", &own);
+    netns
+}
+
+/// Answers `pod` on `ports` of all addresses of `netns`, for as long as the test runs.
+pub(crate) fn serve(netns: &Netns, ports: &[u16]) {
+    for &port in ports {
+        let listener = netns.inside(|| TcpListener::bind(("0.0.0.0", port)).unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                stream.write_all(b"pod").ok();
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn traffic_flows_through_a_node_that_was_empty() {
+    for name in ["seed-iptables", "seed-nftables"] {
+        let node = node();
+        node.run("sysctl -q -w net.ipv4.ip_forward=1");
+        let pods = pod(
+            &node,
+            "pods",
+            &["10.244.1.14", "10.244.1.16", "10.244.1.17"],
+        );
+        let client = pod(&node, "client", &["10.244.1.200"]);
+        serve(&pods, &[80]);
+        let (cluster, port) = ("10.97.54.248:80", "10.0.2.15:31082");
+        assert!(!answers(&client, cluster), "{name}: nothing is there yet");
+        assert!(!answers(&client, port), "{name}: nothing is there yet");
+        reconcile(&node, name);
+        for _ in 0..6 {
+            assert!(answers(&client, cluster), "{name}: pod to ClusterIP");
+            assert!(answers(&client, port), "{name}: pod to NodePort");
+            assert!(answers(&node, cluster), "{name}: host to ClusterIP");
+        }
+    }
+}
+
+/// Puts the sets, virtual servers and kube-ipvs0 of the recording `name` in place: before its rules, which match the sets.
+fn restore_ipvs(netns: &Netns, name: &str) {
+    let read = |file: &str| fs::read_to_string(recording(name).join("node").join(file)).unwrap();
+    netns.feed("ipset restore", &read("ipset-save.txt"));
+    netns.feed("ipvsadm --restore", &read("ipvsadm-save.txt"));
+    let links: serde_json::Value = serde_json::from_str(&read("ip-addr.json")).unwrap();
+    let mut links = links.as_array().unwrap().iter();
+    let Some(dummy) = links.find(|link| link["ifname"] == "kube-ipvs0") else {
+        return;
+    };
+    let mut batch = "link add kube-ipvs0 type dummy arp off\n".to_owned();
+    for addr in dummy["addr_info"].as_array().unwrap() {
+        let (addr, prefix) = (addr["local"].as_str().unwrap(), &addr["prefixlen"]);
+        writeln!(batch, "addr add {addr}/{prefix} dev kube-ipvs0").unwrap();
+    }
+    netns.feed("ip -batch -", &batch);
+}
+
+/// [`state`] with virtual servers and kube-ipvs0.
+fn whole_state(netns: &Netns) -> Vec<String> {
+    let mut lines = state(netns);
+    let servers = netns.run("ipvsadm -Sn");
+    let addresses = netns.run("ip -o addr show");
+    let ours = addresses.lines().filter(|line| line.contains("kube-ipvs0"));
+    let ours = ours.filter_map(|line| line.split_whitespace().nth(3));
+    lines.extend(servers.lines().map(|line| format!("ipvsadm {line}")));
+    lines.extend(ours.map(|addr| format!("kube-ipvs0 {addr}")));
+    lines.sort_unstable();
+    lines
+}
+
+const FOREIGN_SET: &str = "create CUSTOM hash:ip\nadd CUSTOM 192.0.2.1\n";
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn what_iptables_mode_left_on_a_node_in_nftables_mode_is_removed_and_nothing_else() {
+    let netns = node();
+    restore(&netns, "leftover-iptables-to-nftables");
+    netns.feed("iptables-nft-restore --noflush", FOREIGN);
+    netns.feed("ipset restore", FOREIGN_SET);
+    netns.run("sysctl -q -w net.ipv4.conf.all.route_localnet=1");
+    let others = foreign(&netns);
+    let others: Vec<_> = others.into_iter().filter(|l| !l.contains("KUBE")).collect();
+    let args = ["cleanup", "--mode", "iptables", "--apply", "--yes"];
+    kpx(&netns, "leftover-iptables-to-nftables", &args, 0);
+
+    let alone = node();
+    restore(&alone, "full-nftables");
+    alone.feed("iptables-nft-restore --noflush", FOREIGN);
+    alone.feed("ipset restore", FOREIGN_SET);
+    assert_same(&state(&netns), &state(&alone), "cleaned");
+    assert_eq!(foreign(&netns), others);
+    assert_eq!(
+        netns.run("sysctl -n net.ipv4.conf.all.route_localnet"),
+        "0\n"
+    );
+    let again = kpx(&netns, "leftover-iptables-to-nftables", &args, 0);
+    assert!(again.starts_with("nothing was to be done"), "{again}");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn the_mode_that_serves_the_node_is_not_removed() {
+    let netns = node();
+    reconcile(&netns, "full-iptables");
+    let before = state(&netns);
+    kpx(
+        &netns,
+        "full-iptables",
+        &["cleanup", "--mode", "iptables", "--apply", "--yes"],
+        4,
+    );
+    assert_same(&state(&netns), &before, "refused");
+    // Where that is what is wanted, only others' rules are left.
+    netns.feed("iptables-nft-restore --noflush", FOREIGN);
+    let others = foreign(&netns);
+    let args = [
+        "cleanup", "--mode", "iptables", "--force", "--apply", "--yes",
+    ];
+    kpx(&netns, "full-iptables", &args, 0);
+    let left: Vec<_> = state(&netns)
+        .into_iter()
+        .filter(|line| line.contains("KUBE-"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(foreign(&netns), others);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn the_kubelets_chains_stay_and_so_does_what_others_refer_to() {
+    let netns = node();
+    reconcile(&netns, "full-iptables");
+    let others = "*mangle\n:KUBE-KUBELET-CANARY - [0:0]\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n\
+                  *nat\n:CUSTOM - [0:0]\n-A CUSTOM -j KUBE-MARK-MASQ\nCOMMIT\n";
+    netns.feed("iptables-nft-restore --noflush", others);
+    let firewall = netns.run("iptables-nft -t filter -S KUBE-FIREWALL");
+    let args = [
+        "cleanup", "--mode", "iptables", "--force", "--apply", "--yes",
+    ];
+    let said = kpx(&netns, "full-iptables", &args, 0);
+    assert!(said.contains("the kubelet runs here"), "{said}");
+    assert!(said.contains("chain KUBE-MARK-MASQ stays"), "{said}");
+    assert_eq!(
+        netns.run("iptables-nft -t filter -S KUBE-FIREWALL"),
+        firewall
+    );
+    let nat = netns.run("iptables-nft -t nat -S");
+    assert!(nat.contains("-A CUSTOM -j KUBE-MARK-MASQ"), "{nat}");
+    assert!(nat.contains("-A KUBE-MARK-MASQ -j MARK"), "{nat}");
+    assert!(!nat.contains("KUBE-SERVICES"), "{nat}");
+    let mangle = netns.run("iptables-nft -t mangle -S");
+    assert!(mangle.contains("-N KUBE-KUBELET-CANARY"), "{mangle}");
+    assert!(!mangle.contains("KUBE-PROXY-CANARY"), "{mangle}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs"]
+fn vm_cleanup_turns_each_leftover_into_the_mode_alone() {
+    for (left, mode, alone) in [
+        ("seed-leftover-iptables-to-ipvs", "iptables", "seed-ipvs"),
+        ("leftover-ipvs-to-iptables", "ipvs", "full-iptables"),
+        // Where kube-proxy learnt the node's zone late, its rules are not those of another start.
+        (
+            "leftover-ipvs-to-nftables",
+            "ipvs",
+            "leftover-ipvs-to-nftables",
+        ),
+    ] {
+        let load = |name: &str, ipvs: bool| {
+            let netns = node();
+            if ipvs {
+                restore_ipvs(&netns, name);
+            }
+            restore(&netns, name);
+            netns.feed("iptables-nft-restore --noflush", FOREIGN);
+            netns.feed("ipset restore", FOREIGN_SET);
+            netns.run("ipvsadm -A -t 198.51.100.77:8443 -s wrr");
+            netns.run("ipvsadm -a -t 198.51.100.77:8443 -r 198.51.100.78:8443 -g -w 3");
+            netns.run("ip addr add 198.51.100.77/32 dev lo");
+            netns
+        };
+        let (netns, want) = (load(left, true), load(alone, alone.ends_with("ipvs")));
+        let others = netns.run("ip -o addr show dev lo");
+        kpx(
+            &netns,
+            left,
+            &["cleanup", "--mode", mode, "--apply", "--yes"],
+            0,
+        );
+        assert_same(&whole_state(&netns), &whole_state(&want), left);
+        assert_eq!(netns.run("ip -o addr show dev lo"), others, "{left}");
+    }
+}
