@@ -62,6 +62,11 @@ bench: root
 	$(SUDO) benches/trace.sh
 	$(SUDO) benches/doctor.sh
 
+# How long it takes to write what the ipvs mode needs, beside the tools that load the same text.
+.PHONY: bench-ipvs
+bench-ipvs:
+	cargo bench --locked --bench ipvs $(call RUNNER,tests/vm/run)
+
 # What needs Debian's kernel, by the same program. Emulated, everything takes ten to twenty times as long.
 .PHONY: test-vm
 test-vm:
