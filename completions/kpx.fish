@@ -54,6 +54,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "snapshot" -d 'Write everyth
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of the live state, joined to the Services it serves'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "trace" -d 'Show the way a packet takes through the rules, and where it ends'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "render" -d 'Print what kube-proxy would program, as text that the standard tools load'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "preflight" -d 'Say whether this node can run a mode, and load the kernel modules that it needs'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "reconcile" -d 'Plan what removes the differences that `kpx diff` shows, and with --apply do it'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "cleanup" -d 'Plan what removes the things that a mode left behind, and with --apply do it'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "completions" -d 'Print a completion script'
@@ -245,6 +246,34 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -l ascii -d 'Print ASCII
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s q -l quiet -d 'Say less'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s v -l verbose -d 'Say more; twice for error reports in full'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l to -d 'The mode' -r -f -a "iptables\t'Chains of KUBE-* rules'
+ipvs\t'Virtual servers, sets and a few rules'
+nftables\t'The nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l context -d 'Use this context of the kubeconfig' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l netns -d 'Look at this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l root -d 'Where the host\'s root file system is mounted' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s o -l output -d 'How to print: human, wide, json or yaml, and what the command adds' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l load -d 'Load the modules that the mode needs, and see the kernel do what it needs them for, in a network namespace made for that'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l persist -d 'Have the modules loaded at every boot, by the file /etc/modules-load.d/kpx.conf'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s y -l yes -d 'Agree to the plan beforehand'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l no-api -d 'Do not ask the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l ascii -d 'Print ASCII alone'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s q -l quiet -d 'Say less'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s v -l verbose -d 'Say more; twice for error reports in full'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l mode -d 'Bring the node to this mode (default: the one kube-proxy is configured for)' -r -f -a "iptables\t'Chains of KUBE-* rules'
 ipvs\t'Virtual servers, sets and a few rules'
 nftables\t'The nftables table kube-proxy'"

@@ -224,6 +224,15 @@ pub enum Command {
     #[command(after_help = RENDER_EXAMPLES, after_long_help = RENDER_EXAMPLES)]
     Render(RenderArgs),
 
+    /// Say whether this node can run a mode, and load the kernel modules that it needs
+    ///
+    /// Prints everything the mode needs of the node (kernel, modules, tools, settings, what kube-proxy's pod sees of the
+    /// host, rights at the API server), each with its state, and what stands in the way of a move, as `kpx doctor --for`
+    /// does. Changes nothing unless --load or --persist asks for it: then it shows its plan, asks (or is told --yes),
+    /// carries it out, and prints the commands that take it back.
+    #[command(after_help = PREFLIGHT_EXAMPLES, after_long_help = PREFLIGHT_EXAMPLES)]
+    Preflight(PreflightArgs),
+
     /// Plan what removes the differences that `kpx diff` shows, and with --apply do it
     ///
     /// Prints the steps as the commands one would type, each with its undo. With --apply it shows them, asks (or is told
@@ -339,6 +348,34 @@ pub struct DiffArgs {
     /// Compare with this mode (default: the one kube-proxy is configured for)
     #[arg(long, value_enum, env = "KPX_MODE")]
     pub mode: Option<ModeArg>,
+}
+
+const PREFLIGHT_EXAMPLES: &str = "\
+Examples:
+  kpx preflight --to ipvs                    what is there, and what is missing
+  kpx preflight --to ipvs --load             load the modules, and see them work
+  kpx preflight --to ipvs --load --persist   the same, and at every boot
+  kpx --from node1.tar.gz preflight --to nftables";
+
+/// Arguments of `kpx preflight`.
+#[derive(Args, Debug)]
+pub struct PreflightArgs {
+    /// The mode
+    #[arg(long, value_enum, value_name = "MODE", env = "KPX_TO")]
+    pub to: ModeArg,
+
+    /// Load the modules that the mode needs, and see the kernel do what it needs them for, in a network namespace made
+    /// for that
+    #[arg(long, env = "KPX_LOAD")]
+    pub load: bool,
+
+    /// Have the modules loaded at every boot, by the file /etc/modules-load.d/kpx.conf
+    #[arg(long, env = "KPX_PERSIST")]
+    pub persist: bool,
+
+    /// Agree to the plan beforehand
+    #[arg(long, short, env = "KPX_YES")]
+    pub yes: bool,
 }
 
 const RECONCILE_EXAMPLES: &str = "\

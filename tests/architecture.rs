@@ -111,7 +111,14 @@ fn only_the_edges_are_async() {
 
 #[test]
 fn only_commands_that_change_a_node_can() {
-    let may = ["change", "cleanup", "migrate", "preflight", "reconcile"];
+    let may = [
+        "change",
+        "cleanup",
+        "migrate",
+        "preflight",
+        "prove",
+        "reconcile",
+    ];
     for (path, module) in sources() {
         let text = code(&path);
         let changes = text.contains("Live") || text.contains("carry_out");

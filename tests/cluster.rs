@@ -221,6 +221,32 @@ async fn a_cluster_is_read_and_nothing_else_is_asked_for() {
 }
 
 #[tokio::test]
+async fn rights_are_asked_for_one_by_one() {
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let api = Api::start(move |asked, query| match asked {
+        _ if asked == path => {
+            let review =
+                json!({"kind": "SelfSubjectAccessReview", "spec": {}, "status": {"allowed": true}});
+            (201, review)
+        }
+        _ => well(asked, query),
+    })
+    .await;
+    let evidence = Node::with(&api.url).read(&[Item::Access]).await;
+    let list: Value = serde_json::from_str(evidence.text(Item::Access).unwrap()).unwrap();
+    let items = list["items"].as_array().unwrap();
+    assert!(items.len() > 1, "{list}");
+    assert!(items.iter().all(|item| item["status"]["allowed"] == true));
+    let asked = api.asked().into_iter().filter(|asked| asked == path);
+    assert_eq!(asked.count(), items.len());
+
+    let api = Api::start(well).await;
+    let evidence = Node::with(&api.url).read(&[Item::Access]).await;
+    let gap = evidence.text(Item::Access).unwrap_err();
+    assert!(matches!(gap, Gap::Failed(Item::Access, _)), "{gap:?}");
+}
+
+#[tokio::test]
 async fn pages_are_joined_and_unknown_fields_are_kept_as_written() {
     let api = Api::start(|path, query| match (path, query.get("continue")) {
         ("/api/v1/services", None) => (

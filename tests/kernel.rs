@@ -18,6 +18,7 @@ mod kernel {
     mod live_trace;
     mod modules;
     mod netns;
+    mod preflight;
     mod privilege;
     mod probe;
     mod proxy;

@@ -13,6 +13,7 @@ mod frame;
 mod generated;
 mod owner;
 mod parse;
+mod preflight;
 mod random;
 mod readme;
 mod reconcile;

@@ -17,7 +17,7 @@ impl Facts<'_> {
     }
 
     /// Returns kube-proxy's configuration: the file it runs with, or the ConfigMap.
-    pub(super) fn configuration(&self) -> Result<ProxyConfig, Gap> {
+    pub fn configuration(&self) -> Result<ProxyConfig, Gap> {
         match self.node.proxy_config() {
             Ok(config) => Ok(config.clone()),
             Err(gap) => self.config_map().map_err(|_| gap),

@@ -27,18 +27,35 @@ pub(super) async fn carry_out(
     if !args.apply {
         return Ok(PlanReport::new(goal, make(io).await?));
     }
-    let mut node = Live::new(&options(global))
-        .hint("only one kpx changes a node at a time, as root; `ps -C kpx` shows it")?;
+    let mut node = open(global)?;
+    carry_out_on(&mut node, global, io, args.yes, goal, make).await
+}
+
+/// Returns this node, for this process alone.
+pub(super) fn open(global: &Global) -> Result<Live, Failure> {
+    Live::new(&options(global))
+        .hint("only one kpx changes a node at a time, as root; `ps -C kpx` shows it")
+}
+
+/// Carries out on `node` the plan that `make` makes, and returns the report on it; `yes` agrees to it beforehand.
+pub(super) async fn carry_out_on(
+    node: &mut Live,
+    global: &Global,
+    io: &mut Io<'_>,
+    yes: bool,
+    goal: &str,
+    make: impl AsyncFn(&Io<'_>) -> Result<Plan, Failure>,
+) -> Result<PlanReport, Failure> {
     let plan = make(io).await?;
     let report = PlanReport::new(goal, plan.clone());
     if plan.steps.is_empty() {
         return Ok(report.carried_out(Ok(())));
     }
-    if !global.quiet || !args.yes {
+    if !global.quiet || !yes {
         render::write(&report, Format::Human, output::style(global, io), io.err)?;
         writeln!(io.err)?;
     }
-    if !args.yes {
+    if !yes {
         confirm(io, &plan)?;
     }
     let again = make(io).await?;
@@ -49,7 +66,7 @@ pub(super) async fn carry_out(
         .with_hint("run the same command again: it makes a new plan"));
     }
     let quiet = global.quiet;
-    let outcome = apply::run(&plan, &mut node, |event| {
+    let outcome = apply::run(&plan, node, |event| {
         let text = match event {
             Event::Begins(number, title) => format!("step {}: {title}", number + 1),
             Event::Undoes(number, title) => format!("taking back step {}: {title}", number + 1),

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
 
 /// How many times `--timeout` a check may take: as many as the rules of iptables may take to read.
-const LONGER: u32 = 6;
+pub(super) const LONGER: u32 = 6;
 
 /// What the doctor prints beside the formats every command has.
 const FORMATS: &[Extra<DoctorReport>] = &[

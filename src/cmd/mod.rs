@@ -9,7 +9,9 @@ mod explain;
 mod failure;
 mod man;
 mod output;
+mod preflight;
 mod probe;
+mod prove;
 mod reconcile;
 mod render;
 mod show;
@@ -145,6 +147,10 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
         Command::Diff(args) => finish(global, io, &diff::run(global, io, args).await?),
         Command::Cleanup(args) => {
             let report = cleanup::run(global, io, args).await?;
+            finish(global, io, &report)
+        }
+        Command::Preflight(args) => {
+            let report = preflight::run(global, io, args).await?;
             finish(global, io, &report)
         }
         Command::Reconcile(args) => {

@@ -108,6 +108,8 @@ done
 take_with nf_tables node/nft.json nft -j list ruleset
 take_with nf_tables node/nft.txt nft list ruleset
 take_with ip_set node/ipset-save.txt ipset save
+# It opens netlink even to tell its version.
+take_with nfnetlink node/conntrack-version.txt conntrack --version
 
 # ipvsadm loads ip_vs by itself.
 if [ -e /proc/net/ip_vs ]; then

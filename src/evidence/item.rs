@@ -64,6 +64,8 @@ items! {
     IptablesNft6 = "node/ip6tables-nft-save.txt", NetAdmin;
     /// The version and back end of iptables, `iptables --version`.
     IptablesVersion = "node/iptables-version.txt", None;
+    /// The version of conntrack, `conntrack --version`.
+    ConntrackVersion = "node/conntrack-version.txt", None;
     /// The nftables ruleset, `nft -j list ruleset`.
     Nft = "node/nft.json", NetAdmin;
     /// The nftables ruleset as text, `nft list ruleset`; read when there is no JSON.
@@ -152,6 +154,8 @@ items! {
     DaemonSets = "cluster/daemonsets.json", Api;
     /// Pods of kube-proxy, and of this node.
     Pods = "cluster/pods.json", Api;
+    /// What the API server lets kpx do: its answers to access reviews (`SelfSubjectAccessReview`).
+    Access = "cluster/access.json", Api;
 }
 
 impl Item {

@@ -39,7 +39,7 @@ use futures_util::future::join_all;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 pub use chain::{ChainReader, Listing};
-pub use change::{Live, Locked};
+pub use change::{Live, Locked, Trial};
 pub use cluster::Environment;
 use context::Context;
 pub use context::NoNamespace;
@@ -116,6 +116,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         | Item::IptablesNft4
         | Item::IptablesNft6 => context.iptables().await.text(item),
         Item::IptablesVersion => exec::run(context, item, "iptables", &["--version"]).await,
+        Item::ConntrackVersion => conntrack_version(item, context).await,
         Item::Nft => nft::json(item, context).await,
         Item::NftText => nft::text(item, context).await,
         Item::Ipset => ipset_with(item, context, &["save"]).await,
@@ -164,7 +165,8 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         | Item::Nodes
         | Item::ConfigMaps
         | Item::DaemonSets
-        | Item::Pods => {
+        | Item::Pods
+        | Item::Access => {
             let node = proxy::node_name(context).await;
             context.cluster.read(item, &node, &context.options).await
         }
@@ -179,6 +181,15 @@ fn ipvs_connections(item: Item, context: &Context) -> Result<String, Gap> {
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     files::text(item, &net.join("ip_vs_conn"))
+}
+
+/// Asks conntrack for its version. It opens netlink even for that.
+async fn conntrack_version(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    if modules::would_load(context, "nfnetlink") {
+        let why = "nfnetlink is not loaded, and asking conntrack for its version loads it";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    exec::run(context, item, "conntrack", &["--version"]).await
 }
 
 async fn ipset_with(

@@ -62,9 +62,8 @@ impl Modules<'_> {
                     .and_then(|m| in_map(m.contains(&name), Standing::BuiltIn))
             })
             .or_else(|| {
-                self.blocked
-                    .as_ref()
-                    .and_then(|m| in_map(m.contains_key(&name), Standing::Blocked))
+                let blocked = self.blocker(&name).is_some();
+                in_map(blocked, Standing::Blocked)
             })
             .or_else(|| {
                 self.available
@@ -78,6 +77,44 @@ impl Modules<'_> {
                     Standing::Unknown
                 },
             )
+    }
+}
+
+impl<'a> Modules<'a> {
+    /// Returns what keeps the module `name` from being loaded: itself or a module that it needs, and the file that forbids
+    /// that one.
+    pub fn blocker(&self, name: &str) -> Option<(String, &'a str)> {
+        let name = name.replace('-', "_");
+        let blocked = self.blocked.as_ref()?;
+        let available = self.available.as_ref().and_then(|all| all.get(&name));
+        let needs = available.map_or(&[][..], |module| module.needs.as_slice());
+        let there = |name: &String| {
+            let loaded = self.loaded.as_ref();
+            let builtin = self.builtin.as_ref();
+            loaded.is_some_and(|all| all.contains_key(name))
+                || builtin.is_some_and(|all| all.contains(name))
+        };
+        let names = std::iter::once(&name).chain(needs);
+        names
+            .filter(|name| !there(name))
+            .find_map(|name| Some((name.clone(), *blocked.get(name)?)))
+    }
+
+    /// Returns what of `names`, and of what they need, is there to be loaded and is not loaded, in the order of loading.
+    pub fn to_load(&self, names: &[String]) -> Vec<String> {
+        let mut order: Vec<String> = Vec::new();
+        for name in names {
+            let name = name.replace('-', "_");
+            let available = self.available.as_ref().and_then(|all| all.get(&name));
+            let needs = available.map_or(&[][..], |module| module.needs.as_slice());
+            // modules.dep names the nearest first.
+            for name in needs.iter().rev().chain([&name]) {
+                if !order.contains(name) && self.standing(name) == Standing::Loadable {
+                    order.push(name.clone());
+                }
+            }
+        }
+        order
     }
 }
 

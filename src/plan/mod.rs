@@ -4,6 +4,7 @@
 //! [`Fingerprint`] covers every step and its undo, so what the plan found and what it wants.
 
 mod cleanup;
+mod modules;
 mod proxies;
 mod repair;
 
@@ -14,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
 pub use cleanup::{Refusal, cleanup};
+pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, refuse_other, running};
 pub use repair::{Drain, repair};
 

@@ -4,6 +4,7 @@ pub mod diff;
 pub mod doctor;
 pub mod explain;
 pub mod plan;
+pub mod preflight;
 pub mod program;
 pub mod show;
 pub mod snapshot;

@@ -11,10 +11,10 @@ use super::ipvs::{modules, unload};
 use super::netns::{Netns, run};
 
 /// A file of modprobe.d that is gone when the test ends.
-struct Rule(PathBuf);
+pub(super) struct Rule(PathBuf);
 
 impl Rule {
-    fn new(text: &str) -> Self {
+    pub(super) fn new(text: &str) -> Self {
         let path = PathBuf::from("/etc/modprobe.d/kpx-test.conf");
         fs::create_dir_all("/etc/modprobe.d").unwrap();
         fs::write(&path, text).unwrap();

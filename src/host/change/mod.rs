@@ -9,11 +9,14 @@ mod tools;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sched::{CloneFlags, unshare};
 use thiserror::Error;
 
 use super::Options;
@@ -31,7 +34,17 @@ pub struct Live {
     context: Arc<Context>,
     /// The modules that were asked for, each with what was loaded for it, in order.
     loaded: Vec<(String, Vec<String>)>,
-    _lock: Flock<File>,
+    lock: Arc<Flock<File>>,
+}
+
+/// A network namespace to try things in. When it is dropped, it is gone with all that is in it.
+#[derive(Debug)]
+pub struct Trial {
+    /// The node, with this namespace as its own.
+    pub node: Live,
+    /// How to read it.
+    pub options: Options,
+    _namespace: File,
 }
 
 /// Another kpx is changing the node, or it cannot be told.
@@ -63,7 +76,35 @@ impl Live {
         Ok(Self {
             context: Context::new(options),
             loaded: Vec::new(),
-            _lock: lock,
+            lock: Arc::new(lock),
+        })
+    }
+
+    /// Returns a network namespace of its own, made for this, on the node that `options` describe.
+    pub fn trial(&self, options: &Options) -> io::Result<Trial> {
+        // A thread takes its namespace along to nowhere; the open file keeps it.
+        let unshared = || -> io::Result<File> {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            File::open("/proc/thread-self/ns/net")
+        };
+        let made = thread::Builder::new()
+            .name("trial".to_owned())
+            .spawn(unshared)?;
+        let namespace = made
+            .join()
+            .map_err(|_| io::Error::other("the thread that makes it stopped early"))??;
+        let options = Options {
+            netns: Some(format!("/proc/self/fd/{}", namespace.as_raw_fd())),
+            ..options.clone()
+        };
+        Ok(Trial {
+            node: Self {
+                context: Context::new(&options),
+                loaded: Vec::new(),
+                lock: Arc::clone(&self.lock),
+            },
+            options,
+            _namespace: namespace,
         })
     }
 

@@ -4,6 +4,7 @@
 //! tomorrow. Secrets are never asked for, and of ConfigMaps only those that configure kube-proxy.
 
 mod access;
+mod rights;
 mod session;
 
 use std::collections::BTreeMap;
@@ -209,6 +210,7 @@ async fn read(session: &Session, item: Item, node: &str) -> Result<String, Gap> 
             return named(session, item, path, "daemonsets.apps", DAEMON_SETS).await;
         }
         Item::Pods => return pods(session, node).await,
+        Item::Access => return rights::read(session, item, node).await,
         other => Err(Gap::NotCollected(other)),
     }
     .map(|objects| document(&objects, &[]))

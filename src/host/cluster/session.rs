@@ -134,9 +134,25 @@ impl Session {
 
     /// Returns the body of the answer to a GET of `path`.
     pub(super) async fn get(&self, path: &str) -> Result<String, Trouble> {
-        let request = http::Request::get(path)
-            .body(Vec::new())
-            .map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
+        self.request(path, http::Request::get(path).body(Vec::new()))
+            .await
+    }
+
+    /// Returns the object in the answer to a POST of `body`, which is JSON, to `path`.
+    pub(super) async fn post(&self, path: &str, body: String) -> Result<Box<RawValue>, Trouble> {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let text = self.request(path, request.body(body.into_bytes())).await?;
+        RawValue::from_string(text)
+            .map_err(|e| Trouble::Answer(format!("the answer is not JSON: {e}")))
+    }
+
+    async fn request(
+        &self,
+        path: &str,
+        request: http::Result<http::Request<Vec<u8>>>,
+    ) -> Result<String, Trouble> {
+        let request =
+            request.map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
         match timeout(self.limit, self.client.request_text(request)).await {
             Err(_) => Err(Trouble::Late),
             Ok(Ok(text)) => Ok(text),

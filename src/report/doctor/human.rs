@@ -18,15 +18,28 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     page.line(&format!("{name}: {}", page.paint(tone, &answer)));
     page.line("");
     head(report, page);
-    for group in groups(&report.findings) {
-        page.line("");
-        problem(&group, page);
-    }
+    problems(report, page);
     page.line("");
     if page.style().verbose > 0 {
         every(report, page);
     }
     tail(report, page);
+    next(report, page);
+}
+
+/// Adds what another report quotes: the problems, and what came of the checks.
+pub(super) fn rest(report: &DoctorReport, page: &mut Page) {
+    problems(report, page);
+    page.line("");
+    tail(report, page);
+}
+
+/// Adds every problem, behind an empty line each.
+fn problems(report: &DoctorReport, page: &mut Page) {
+    for group in groups(&report.findings) {
+        page.line("");
+        problem(&group, page);
+    }
 }
 
 fn answer(report: &DoctorReport) -> (Tone, String) {
@@ -306,6 +319,10 @@ fn tail(report: &DoctorReport, page: &mut Page) {
         }
     }
     ignored(report, page);
+}
+
+fn next(report: &DoctorReport, page: &mut Page) {
+    let summary = &report.summary;
     let next = match (report.findings.first(), summary.unknown) {
         (Some(worst), _) => format!("kpx explain {}", worst.id),
         (None, 1..) => "kpx doctor --kubeconfig FILE, as root".to_owned(),

@@ -283,6 +283,13 @@ impl Summary {
     }
 }
 
+impl DoctorReport {
+    /// Adds to `page` what another report quotes: the problems, and what came of the checks.
+    pub(super) fn rest(&self, page: &mut Page) {
+        human::rest(self, page);
+    }
+}
+
 impl Report for DoctorReport {
     const KIND: &'static str = "DoctorReport";
 

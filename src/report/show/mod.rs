@@ -12,7 +12,7 @@ mod nft_tree;
 mod nodeports;
 mod services;
 mod sets;
-mod sysctls;
+pub(super) mod sysctls;
 mod there;
 mod tree;
 

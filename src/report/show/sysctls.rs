@@ -13,27 +13,28 @@ use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::node::modules::Standing;
+use crate::node::sysctl::Sysctl;
 use crate::render::Page;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Row {
-    pub(super) sysctl: &'static str,
+pub(in crate::report) struct Row {
+    pub(in crate::report) sysctl: &'static str,
     /// `null` if the kernel, or the bundle, does not have it.
-    value: Option<String>,
-    wanted: String,
-    by: By,
-    modes: Vec<Mode>,
+    pub(in crate::report) value: Option<String>,
+    pub(in crate::report) wanted: String,
+    pub(in crate::report) by: By,
+    pub(in crate::report) modes: Vec<Mode>,
     /// Whether the mode in force is one of them; true if that mode is not known.
     in_force: bool,
-    as_wanted: Option<bool>,
-    purpose: &'static str,
+    pub(in crate::report) as_wanted: Option<bool>,
+    pub(in crate::report) purpose: &'static str,
 }
 
 /// Who wants the value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum By {
+pub(in crate::report) enum By {
     /// kube-proxy writes it at its start.
     KubeProxy,
     /// The pod network needs it; kube-proxy leaves it alone.
@@ -149,42 +150,13 @@ pub(super) fn rows(
     {
         gaps.add(gap.clone());
     }
-    let bridged = sysctl.get("net.bridge.bridge-nf-call-iptables").is_some()
-        || node
-            .modules()
-            .is_ok_and(|all| all.standing("br_netfilter") == Standing::Loaded);
-    let facts = Facts {
-        config,
-        kernel: kernel.ok().and_then(|release| release.parse().ok()),
-        v6: takes_v6(node, config),
-        bridge: bridged,
-    };
-    let rows = wishes(&facts).into_iter().filter_map(|wish| {
-        let v6 = wish.sysctl.contains("ipv6") || wish.sysctl.ends_with("ip6tables");
+    let mut rows = wished(node, sysctl, config, current);
+    rows.retain(|row| {
+        let v6 = row.sysctl.contains("ipv6") || row.sysctl.ends_with("ip6tables");
         let family = if v6 { Family::V6 } else { Family::V4 };
-        let of_both = wish.sysctl.starts_with("net.netfilter");
-        if !asked.wants(None, &[wish.sysctl]) || !of_both && !asked.takes(family) {
-            return None;
-        }
-        let value = sysctl.get(wish.sysctl);
-        let number = value.and_then(|value| value.parse::<u64>().ok());
-        let (wanted, as_wanted) = match wish.wanted {
-            Wanted::Is(is) => (is.to_string(), number.map(|of| of == is)),
-            Wanted::AtLeast(least) => (format!(">={least}"), number.map(|of| of >= least)),
-        };
-        Some(Row {
-            sysctl: wish.sysctl,
-            value: value.map(str::to_owned),
-            wanted,
-            by: wish.by,
-            modes: wish.modes.to_vec(),
-            in_force: current.is_none_or(|current| wish.modes.contains(&current)),
-            as_wanted,
-            purpose: wish.purpose,
-        })
+        let of_both = row.sysctl.starts_with("net.netfilter");
+        asked.wants(None, &[row.sysctl]) && (of_both || asked.takes(family))
     });
-    let mut rows: Vec<_> = rows.collect();
-    rows.sort_by(|a, b| (a.sysctl, &a.modes).cmp(&(b.sysctl, &b.modes)));
     for row in rows
         .iter()
         .filter(|row| row.in_force && row.value.is_none())
@@ -194,6 +166,49 @@ pub(super) fn rows(
             format!("{} is not in it", row.sysctl),
         ));
     }
+    rows
+}
+
+/// Returns what each mode wants of the kernel settings, beside what is set, where the mode in force is `current`.
+pub(in crate::report) fn wished(
+    node: &NodeSnapshot<'_>,
+    sysctl: &Sysctl<'_>,
+    config: Option<&ProxyConfig>,
+    current: Option<Mode>,
+) -> Vec<Row> {
+    let bridged = sysctl.get("net.bridge.bridge-nf-call-iptables").is_some()
+        || node
+            .modules()
+            .is_ok_and(|all| all.standing("br_netfilter") == Standing::Loaded);
+    let facts = Facts {
+        config,
+        kernel: node
+            .kernel_release()
+            .ok()
+            .and_then(|release| release.parse().ok()),
+        v6: takes_v6(node, config),
+        bridge: bridged,
+    };
+    let rows = wishes(&facts).into_iter().map(|wish| {
+        let value = sysctl.get(wish.sysctl);
+        let number = value.and_then(|value| value.parse::<u64>().ok());
+        let (wanted, as_wanted) = match wish.wanted {
+            Wanted::Is(is) => (is.to_string(), number.map(|of| of == is)),
+            Wanted::AtLeast(least) => (format!(">={least}"), number.map(|of| of >= least)),
+        };
+        Row {
+            sysctl: wish.sysctl,
+            value: value.map(str::to_owned),
+            wanted,
+            by: wish.by,
+            modes: wish.modes.to_vec(),
+            in_force: current.is_none_or(|current| wish.modes.contains(&current)),
+            as_wanted,
+            purpose: wish.purpose,
+        }
+    });
+    let mut rows: Vec<_> = rows.collect();
+    rows.sort_by(|a, b| (a.sysctl, &a.modes).cmp(&(b.sysctl, &b.modes)));
     rows
 }
 

@@ -1,0 +1,59 @@
+//! What the API server lets kpx do, by asking it: such a review stores nothing.
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use super::session::{Objects, Session};
+use crate::evidence::{Gap, Item};
+
+const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// What kpx does by the API: verb, group, resource, and the object of kube-system where it is one.
+///
+/// It looks with the first ones, and changes the mode of kube-proxy with the others.
+const WISHES: &[(&str, &str, &str, Option<&str>)] = &[
+    ("list", "", "services", None),
+    ("list", "discovery.k8s.io", "endpointslices", None),
+    ("get", "", "nodes", None),
+    ("get", "", "configmaps", Some("kube-proxy")),
+    ("get", "apps", "daemonsets", Some("kube-proxy")),
+    ("patch", "", "configmaps", Some("kube-proxy")),
+    ("patch", "apps", "daemonsets", Some("kube-proxy")),
+    ("delete", "", "pods", Some("")),
+];
+
+/// Asks for each wish; returns the answers as one List.
+pub(super) async fn read(session: &Session, item: Item, node: &str) -> Result<String, Gap> {
+    let reviews = WISHES.iter().map(async |&(verb, group, resource, object)| {
+        let attributes = match (resource, object) {
+            ("nodes", _) => json!({"verb": verb, "resource": resource, "name": node}),
+            (_, Some("")) => {
+                json!({"verb": verb, "resource": resource, "namespace": "kube-system"})
+            }
+            (_, Some(name)) => json!({
+                "verb": verb,
+                "group": group,
+                "resource": resource,
+                "namespace": "kube-system",
+                "name": name,
+            }),
+            (_, None) => json!({"verb": verb, "group": group, "resource": resource}),
+        };
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        });
+        session.post(PATH, review.to_string()).await
+    });
+    let mut items = Vec::new();
+    for answer in join_all(reviews).await {
+        let what = "selfsubjectaccessreviews.authorization.k8s.io";
+        items.push(answer.map_err(|trouble| trouble.gap(item, session, "create", what))?);
+    }
+    let objects = Objects {
+        items,
+        version: String::new(),
+    };
+    Ok(super::document(&objects, &[]))
+}

@@ -1,0 +1,173 @@
+//! Kernel modules: loaded now, and named for the next boot.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::{Plan, Undo};
+use crate::action::Action;
+use crate::backend::Mode;
+use crate::node::modules::Modules;
+
+/// The file that names modules for the next boot, below the host's root.
+pub const AT_BOOT: &str = "/etc/modules-load.d/kpx.conf";
+
+/// Modules that the kernel unloads although what they made is in use, with what goes then.
+const HOLDERS: &[(&str, &str)] = &[
+    (
+        "dummy",
+        "unloading it would delete every dummy link there is by then; unused it does no harm",
+    ),
+    (
+        "nf_tables",
+        "unloading it would delete every table there is by then; unused it does no harm",
+    ),
+];
+
+/// Tells whether the module `name` stays loaded once it is, for the sake of what it holds.
+pub fn stays(name: &str) -> bool {
+    HOLDERS.iter().any(|(holder, _)| *holder == name)
+}
+
+/// Plans to load what of `names`, and of what they need, is not loaded.
+pub fn load_modules(modules: &Modules<'_>, mode: Mode, names: &[String]) -> Plan {
+    let mut plan = Plan::default();
+    let why = |name: &String| HOLDERS.iter().find(|(holder, _)| holder == name);
+    let order = modules.to_load(names);
+    // What stays comes last, so that as little as can be stays when another step fails.
+    let (holders, others): (Vec<String>, _) = order.into_iter().partition(|of| why(of).is_some());
+    if !others.is_empty() {
+        let mut back = others.clone();
+        back.reverse();
+        let s = if others.len() == 1 { "" } else { "s" };
+        plan.push(
+            format!("load {} module{s} for mode {mode}", others.len()),
+            Action::LoadModules { names: others },
+            Undo::Do(Action::UnloadModules { names: back }),
+        );
+    }
+    for name in holders {
+        let why = why(&name).map_or("", |(_, why)| why);
+        plan.push(
+            format!("load the module {name}"),
+            Action::LoadModules { names: vec![name] },
+            Undo::Never(why),
+        );
+    }
+    plan
+}
+
+/// A file that kpx did not write.
+#[derive(Debug, Error)]
+#[error("{AT_BOOT} is not kpx's own: its first line does not say {MARK:?}")]
+pub struct NotOurs;
+
+/// What the first line of the file says.
+const MARK: &str = "by kpx preflight --persist";
+
+/// Adds a step to `plan` that has `names` loaded at every boot. `before` is what the file holds now.
+pub fn name_at_boot(
+    plan: &mut Plan,
+    mode: Mode,
+    names: &[String],
+    before: Option<&str>,
+) -> Result<(), NotOurs> {
+    let first = before.map(|text| text.lines().next().unwrap_or(""));
+    if first.is_some_and(|line| !line.contains(MARK)) {
+        return Err(NotOurs);
+    }
+    let mut text = format!("# For kube-proxy's mode {mode}, {MARK}\n");
+    for name in names {
+        text.push_str(name);
+        text.push('\n');
+    }
+    if before == Some(text.as_str()) {
+        return Ok(());
+    }
+    let path = PathBuf::from(AT_BOOT);
+    let undo = match before {
+        None => Action::RemoveFile { path: path.clone() },
+        Some(before) => Action::WriteFile {
+            path: path.clone(),
+            text: before.to_owned(),
+        },
+    };
+    plan.push(
+        format!("name {} modules in {AT_BOOT}", names.len()),
+        Action::WriteFile { path, text },
+        Undo::Do(undo),
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Evidence, Item};
+    use crate::node::modules;
+
+    fn evidence() -> Evidence {
+        let mut evidence = Evidence::default();
+        let mut add = |item, text: &str| evidence.insert(item, Ok(text.to_owned()));
+        add(Item::Modules, "nf_defrag_ipv4 16384 0 -\n");
+        add(Item::ModulesBuiltin, "kernel/lib/libcrc32c.ko\n");
+        add(
+            Item::ModulesDep,
+            "net/ip_vs.ko: net/nf_conntrack.ko net/nf_defrag_ipv4.ko lib/libcrc32c.ko\n\
+             net/nf_conntrack.ko: net/nf_defrag_ipv4.ko lib/libcrc32c.ko\n\
+             net/nf_defrag_ipv4.ko:\n\
+             net/ip_vs_rr.ko: net/ip_vs.ko net/nf_conntrack.ko net/nf_defrag_ipv4.ko lib/libcrc32c.ko\n\
+             net/dummy.ko:\n",
+        );
+        evidence
+    }
+
+    #[test]
+    fn what_is_not_loaded_is_loaded_in_order_and_unloaded_in_the_other() {
+        let evidence = evidence();
+        let modules = modules::parse(&evidence).unwrap();
+        let names = ["dummy", "ip_vs_rr", "ip_vs", "missing"].map(str::to_owned);
+        let plan = load_modules(&modules, Mode::Ipvs, &names);
+        let shown: Vec<_> = plan
+            .steps
+            .iter()
+            .map(|step| (step.action.to_string(), step.undo.to_string()))
+            .collect();
+        assert_eq!(
+            shown[0],
+            (
+                "modprobe -a nf_conntrack ip_vs ip_vs_rr".to_owned(),
+                "rmmod ip_vs_rr ip_vs nf_conntrack".to_owned()
+            )
+        );
+        assert_eq!(shown[1].0, "modprobe -a dummy");
+        assert!(matches!(plan.steps[1].undo, Undo::Never(_)));
+        assert_eq!(shown.len(), 2);
+    }
+
+    #[test]
+    fn the_file_is_written_once_and_put_back_as_it_was() {
+        let names = ["ip_vs".to_owned()];
+        let mut plan = Plan::default();
+        let before = "# For kube-proxy's mode nftables, by kpx preflight --persist\nnf_tables\n";
+        name_at_boot(&mut plan, Mode::Ipvs, &names, Some(before)).unwrap();
+        let Undo::Do(Action::WriteFile { text, .. }) = &plan.steps[0].undo else {
+            panic!("{:?}", plan.steps);
+        };
+        assert_eq!(text, before);
+        let Action::WriteFile { text, .. } = plan.steps[0].action.clone() else {
+            panic!("{:?}", plan.steps);
+        };
+        assert!(text.ends_with("\nip_vs\n"), "{text}");
+        name_at_boot(&mut plan, Mode::Ipvs, &names, Some(&text)).unwrap();
+        assert_eq!(plan.steps.len(), 1, "it is there already");
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_wrote_is_left_alone() {
+        let mut plan = Plan::default();
+        let names = ["ip_vs".to_owned()];
+        let refused = name_at_boot(&mut plan, Mode::Ipvs, &names, Some("wireguard\n"));
+        assert!(refused.is_err() && plan.steps.is_empty());
+    }
+}
