@@ -221,6 +221,8 @@ fn node() -> Node {
     // The bridge's address would be one for NodePorts, which the recorded node did not have.
     let node = Node::new("full-ipvs", "modprobe ip_vs; ip addr flush dev cni0");
     Recording::named("full-ipvs").restore(&node.netns);
+    // Those of IPVS are there only once it is loaded.
+    node.bash("the settings", &node.settings());
     node.bash(
         "what is restored",
         "ip -o addr show dev kube-ipvs0 | awk '{ print \"addr add \" $4 \" dev kube-ipvs0\" }' >$D/addresses",
