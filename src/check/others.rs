@@ -289,14 +289,8 @@ fn nobody(facts: &Facts<'_>) -> Verdict {
             "Cilium runs here: CN04 tells".to_owned(),
         ));
     }
-    let seen = held(facts)?;
-    if seen.is_empty() {
-        return Ok(Vec::new());
-    }
     let message = "the rules are there, and nobody keeps them up to date: no kube-proxy runs";
-    Ok(vec![
-        Finding::new(Severity::Warning, "kube-proxy", message).seen(seen),
-    ])
+    still_held(facts, message)
 }
 
 fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
@@ -306,11 +300,16 @@ fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
     if runs_here(facts)? {
         return Ok(Vec::new());
     }
+    let message = "Cilium runs here and kube-proxy does not, but its rules are still in place";
+    still_held(facts, message)
+}
+
+/// Warns with `message` of what kube-proxy wrote, if any of it is there.
+fn still_held(facts: &Facts<'_>, message: &str) -> Verdict {
     let seen = held(facts)?;
     if seen.is_empty() {
         return Ok(Vec::new());
     }
-    let message = "Cilium runs here and kube-proxy does not, but its rules are still in place";
     Ok(vec![
         Finding::new(Severity::Warning, "kube-proxy", message).seen(seen),
     ])
