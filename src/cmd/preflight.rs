@@ -19,7 +19,7 @@ use crate::apply::{self, StepError};
 use crate::backend::Mode;
 use crate::check::{self, Check, Facts, Severity};
 use crate::cli::{Global, PreflightArgs};
-use crate::evidence::Item;
+use crate::evidence::{Gap, Item};
 use crate::host::{Live, clock};
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Plan, Undo};
@@ -198,8 +198,13 @@ async fn take_back(node: &mut Live, done: PlanReport, failed: &Proof) -> PlanRep
 /// Returns the modules that are loaded, each with its place in the list of the kernel, where the newest are first.
 async fn loaded(global: &Global, io: &Io<'_>) -> Result<BTreeMap<String, usize>, Failure> {
     let evidence = gather(global, io, &[Item::Modules]).await?;
-    // A kernel without modules has loaded none.
-    let text = evidence.text(Item::Modules).unwrap_or_default();
+    let text = match evidence.text(Item::Modules) {
+        Ok(text) => text,
+        // A kernel without modules has loaded none.
+        Err(Gap::NotApplicable(_)) => "",
+        // Taken for none, what was loaded before would be unloaded with what is loaded now.
+        Err(gap) => return Err(gap.into()),
+    };
     let names = text.lines().filter_map(|line| line.split(' ').next());
     Ok((0..)
         .zip(names)
