@@ -7,13 +7,14 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::evidence::ipvs::{Destination, Service};
 use crate::net::{Family, Proto};
 
-/// One change to a node.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// One change to a node. Serialised, it is what a journal keeps; people and programs get its text.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Rules, by one `iptables-restore --noflush`.
     Iptables {
@@ -81,7 +82,8 @@ pub enum Action {
 }
 
 /// A back end of iptables.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Backend {
     /// The one that the plain names of the programs stand for.
     Plain,
@@ -106,7 +108,7 @@ impl Backend {
 }
 
 /// One command to IPVS.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct IpvsCommand {
     /// What to do.
     pub verb: IpvsVerb,
@@ -119,7 +121,8 @@ pub struct IpvsCommand {
 }
 
 /// What is done to a virtual or real server.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum IpvsVerb {
     /// `ipvsadm -A`
     AddServer,
@@ -138,7 +141,8 @@ pub enum IpvsVerb {
 }
 
 /// One command about a link or an address.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LinkCommand {
     /// Adds a dummy link without ARP, which stays down.
     AddDummy {
@@ -167,7 +171,7 @@ pub enum LinkCommand {
 }
 
 /// A tracked connection, by the way its first packet went.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Flow {
     /// The protocol.
     pub proto: Proto,
@@ -237,12 +241,6 @@ impl Display for Action {
             Self::WriteFile { path, text } => fed(f, &format!("cat > {}", path.display()), text),
             Self::RemoveFile { path } => write!(f, "rm {}", path.display()),
         }
-    }
-}
-
-impl Serialize for Action {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::evidence::{Gap, Item};
@@ -51,6 +52,13 @@ impl fmt::Display for Mode {
 impl Serialize for Mode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = <Box<str>>::deserialize(deserializer)?;
+        Self::named(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is not a mode")))
     }
 }
 

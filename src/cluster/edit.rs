@@ -4,6 +4,7 @@
 
 use std::str::FromStr as _;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 use yaml_edit::{Document, Mapping, ScalarValue, YamlNode};
@@ -11,7 +12,8 @@ use yaml_edit::{Document, Mapping, ScalarValue, YamlNode};
 use super::config::Mode;
 
 /// What to set.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Fields {
     /// `mode`.
     pub mode: Mode,

@@ -34,6 +34,7 @@ pub struct Step {
     /// What it does, in words, imperative.
     pub title: String,
     /// The change.
+    #[serde(serialize_with = "as_text")]
     pub action: Action,
     /// How to take it back.
     pub undo: Undo,
@@ -61,6 +62,11 @@ impl Serialize for Undo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
+}
+
+/// Serialises an action as what one would type.
+fn as_text<S: Serializer>(action: &Action, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(action)
 }
 
 /// A digest of a plan: of what it found and what it does.
