@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::{Query, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse as _, Response};
 use kpx::evidence::{Evidence, Gap, Item};
 use kpx::host::{Environment, Options, collect};
 use kpx::net::Family;
@@ -19,6 +16,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+
+use crate::fake_api::{self, Server, kubeconfig, reply, status};
 
 const CLUSTER: &[Item] = &[
     Item::Services,
@@ -29,52 +28,28 @@ const CLUSTER: &[Item] = &[
     Item::Pods,
 ];
 
-/// What the fake API server answers: a status and a body by path and query.
-type Answers = Arc<dyn Fn(&str, &HashMap<String, String>) -> (u16, Value) + Send + Sync>;
-
-/// A fake API server, and what it was asked.
+/// A fake API server that answers as a function says.
 struct Api {
+    server: Server,
     url: String,
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-#[derive(Clone)]
-struct Shared {
-    answers: Answers,
-    asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Api {
-    async fn start(
+    fn start(
         answers: impl Fn(&str, &HashMap<String, String>) -> (u16, Value) + Send + Sync + 'static,
     ) -> Self {
-        async fn answer(
-            State(shared): State<Shared>,
-            uri: Uri,
-            Query(query): Query<HashMap<String, String>>,
-        ) -> Response {
-            shared.asked.lock().unwrap().push(uri.to_string());
-            let (status, body) = (shared.answers)(uri.path(), &query);
-            let status = StatusCode::from_u16(status).unwrap();
-            match body {
-                Value::String(text) => (status, text).into_response(),
-                body => (status, body.to_string()).into_response(),
-            }
-        }
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let shared = Shared {
-            answers: Arc::new(answers),
-            asked: Arc::clone(&asked),
-        };
-        let router = Router::new().fallback(answer).with_state(shared);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { url, asked }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server::start(listener, move |request| {
+            let (code, body) = answers(&request.path, &request.query);
+            Box::pin(ready(reply(code, body)))
+        });
+        let url = server.url();
+        Self { server, url }
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        let asked = self.server.asked();
+        asked.into_iter().map(|request| request.uri).collect()
     }
 }
 
@@ -108,12 +83,7 @@ fn well(path: &str, query: &HashMap<String, String>) -> (u16, Value) {
 }
 
 fn list(items: &[Value]) -> Value {
-    json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": items})
-}
-
-fn status(code: u16, message: &str) -> (u16, Value) {
-    let body = json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
-    (code, body)
+    fake_api::list(7, items)
 }
 
 /// A folder that stands for a node: its root, and a kubeconfig.
@@ -169,15 +139,6 @@ impl Node {
     }
 }
 
-fn kubeconfig(url: &str, more: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
-         clusters:\n- name: c\n  cluster: {{server: \"{url}\"}}\n\
-         contexts:\n- name: here\n  context: {{cluster: c, user: u}}\n{more}\n\
-         users:\n- name: u\n  user: {{token: abc}}\n"
-    )
-}
-
 fn gap(evidence: &Evidence, item: Item) -> Gap {
     evidence.text(item).unwrap_err()
 }
@@ -193,7 +154,7 @@ fn names(evidence: &Evidence, item: Item) -> Vec<String> {
 
 #[tokio::test]
 async fn a_cluster_is_read_and_nothing_else_is_asked_for() {
-    let api = Api::start(well).await;
+    let api = Api::start(well);
     let node = Node::with(&api.url);
     let evidence = node.read(CLUSTER).await;
     assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
@@ -230,8 +191,7 @@ async fn rights_are_asked_for_one_by_one() {
             (201, review)
         }
         _ => well(asked, query),
-    })
-    .await;
+    });
     let evidence = Node::with(&api.url).read(&[Item::Access]).await;
     let list: Value = serde_json::from_str(evidence.text(Item::Access).unwrap()).unwrap();
     let items = list["items"].as_array().unwrap();
@@ -240,7 +200,7 @@ async fn rights_are_asked_for_one_by_one() {
     let asked = api.asked().into_iter().filter(|asked| asked == path);
     assert_eq!(asked.count(), items.len());
 
-    let api = Api::start(well).await;
+    let api = Api::start(well);
     let evidence = Node::with(&api.url).read(&[Item::Access]).await;
     let gap = evidence.text(Item::Access).unwrap_err();
     assert!(matches!(gap, Gap::Failed(Item::Access, _)), "{gap:?}");
@@ -248,7 +208,8 @@ async fn rights_are_asked_for_one_by_one() {
 
 #[tokio::test]
 async fn pages_are_joined_and_unknown_fields_are_kept_as_written() {
-    let api = Api::start(|path, query| match (path, query.get("continue")) {
+    let api = Api::start(|path, query| {
+        match (path, query.get("continue")) {
         ("/api/v1/services", None) => (
             200,
             r#"{"metadata":{"continue":"a/b+c=","resourceVersion":"7"},"items":[{"metadata":{"name":"a"},"z":1.50,"a":9007199254740993}]}"#.into(),
@@ -260,8 +221,8 @@ async fn pages_are_joined_and_unknown_fields_are_kept_as_written() {
         // What Go writes for an empty list.
         ("/apis/discovery.k8s.io/v1/endpointslices", _) => (200, json!({"metadata": {}, "items": null})),
         _ => well(path, query),
-    })
-    .await;
+    }
+    });
     let node = Node::with(&api.url);
     let evidence = node.read(&[Item::Services, Item::EndpointSlices]).await;
     assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
@@ -282,8 +243,7 @@ async fn a_list_that_the_server_forgot_is_read_again_as_a_whole() {
             ("/api/v1/services", Some(_), Some(_)) => status(410, "too old resource version"),
             _ => well(path, query),
         },
-    )
-    .await;
+    );
     let evidence = Node::with(&api.url).read(&[Item::Services]).await;
     assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
 }
@@ -293,8 +253,7 @@ async fn pages_without_end_are_noticed() {
     let api = Api::start(|path, query| match path {
         "/api/v1/services" => (200, json!({"metadata": {"continue": "x"}, "items": []})),
         _ => well(path, query),
-    })
-    .await;
+    });
     let evidence = Node::with(&api.url).read(&[Item::Services]).await;
     let Gap::Failed(Item::Services, why) = gap(&evidence, Item::Services) else {
         panic!("{evidence:?}");
@@ -307,8 +266,7 @@ async fn what_is_forbidden_names_verb_and_resource_for_each_item() {
     let api = Api::start(|path, query| match path {
         "/version" => well(path, query),
         _ => status(403, "not for you"),
-    })
-    .await;
+    });
     let node = Node::with(&api.url);
     let evidence = node.read(CLUSTER).await;
     for (item, what) in [
@@ -340,8 +298,7 @@ async fn a_kubelets_rights_give_its_own_node_and_pods() {
         | "/api/v1/namespaces/kube-system/pods"
         | "/api/v1/namespaces/kube-system/configmaps/kube-proxy-config" => status(403, "no"),
         _ => well(path, query),
-    })
-    .await;
+    });
     let node = Node::with(&api.url);
     let evidence = node.read(CLUSTER).await;
     assert_eq!(names(&evidence, Item::Nodes), ["node1"]);
@@ -356,9 +313,8 @@ async fn an_admins_kubeconfig_helps_where_the_kubelets_may_not() {
     let kubelet = Api::start(|path, query| match path {
         "/apis/discovery.k8s.io/v1/endpointslices" => status(403, "no"),
         _ => well(path, query),
-    })
-    .await;
-    let admin = Api::start(well).await;
+    });
+    let admin = Api::start(well);
     let node = Node::new();
     node.write("etc/kubernetes/kubelet.conf", &kubeconfig(&kubelet.url, ""));
     node.write("etc/kubernetes/admin.conf", &kubeconfig(&admin.url, ""));
@@ -370,7 +326,7 @@ async fn an_admins_kubeconfig_helps_where_the_kubelets_may_not() {
 
 #[tokio::test]
 async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() {
-    let api = Api::start(|_, _| status(401, "Unauthorized")).await;
+    let api = Api::start(|_, _| status(401, "Unauthorized"));
     let evidence = Node::with(&api.url).read(CLUSTER).await;
     for &item in CLUSTER {
         let gap = gap(&evidence, item);
@@ -379,7 +335,7 @@ async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() 
     }
     assert_eq!(api.asked(), ["/version"]);
 
-    let api = Api::start(|_, _| status(500, "etcd is away")).await;
+    let api = Api::start(|_, _| status(500, "etcd is away"));
     let evidence = Node::with(&api.url).read(&[Item::Services]).await;
     let Gap::Failed(_, why) = gap(&evidence, Item::Services) else {
         panic!("{evidence:?}");
@@ -387,7 +343,7 @@ async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() 
     let expected = format!("list services: {} answered 500: etcd is away", api.url);
     assert_eq!(why, expected);
 
-    let api = Api::start(|_, _| (200, "<html>".into())).await;
+    let api = Api::start(|_, _| (200, "<html>".into()));
     let evidence = Node::with(&api.url).read(&[Item::Services]).await;
     let why = gap(&evidence, Item::Services).to_string();
     assert!(why.contains("the answer is not a list"), "{why}");
@@ -444,7 +400,7 @@ async fn a_server_that_is_away_is_called_once_for_all_items() {
 
 #[tokio::test]
 async fn a_context_is_chosen_by_name() {
-    let (away, api) = (nowhere().await, Api::start(well).await);
+    let (away, api) = (nowhere().await, Api::start(well));
     let node = Node::new();
     let other = format!(
         "- name: there\n  context: {{cluster: d, user: u}}\n\
@@ -476,11 +432,7 @@ async fn a_context_is_chosen_by_name() {
 
 #[tokio::test]
 async fn kubeconfigs_are_looked_for_in_order() {
-    let (first, second, third) = (
-        Api::start(well).await,
-        Api::start(well).await,
-        Api::start(well).await,
-    );
+    let (first, second, third) = (Api::start(well), Api::start(well), Api::start(well));
     let node = Node::new();
     let env = node.write("env", &kubeconfig(&first.url, ""));
     node.write("home/.kube/config", &kubeconfig(&second.url, ""));
@@ -547,7 +499,7 @@ async fn a_kubeconfig_that_is_none_says_which_and_why() {
 
 #[tokio::test]
 async fn a_program_for_credentials_that_hangs_holds_nobody_up() {
-    let api = Api::start(well).await;
+    let api = Api::start(well);
     let node = Node::new();
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['2'], interactiveMode: Never}";
     let text = kubeconfig(&api.url, "").replace("token: abc", exec);
@@ -573,7 +525,7 @@ async fn a_program_for_credentials_that_hangs_holds_nobody_up() {
 async fn a_proxy_in_the_environment_is_of_no_account() {
     const INNER: &str = "KPX_TEST_PROXIED";
     if std::env::var_os(INNER).is_some() {
-        let api = Api::start(well).await;
+        let api = Api::start(well);
         let evidence = Node::with(&api.url).read(&[Item::Services]).await;
         assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
         return;
@@ -698,7 +650,7 @@ async fn a_kube_proxy_that_does_not_answer_is_told_from_none() {
 
 #[tokio::test]
 async fn the_node_has_the_name_that_kube_proxy_gives_it() {
-    let api = Api::start(well).await;
+    let api = Api::start(well);
     let away = nowhere().await;
     let node = proxied(away, away);
     node.write("kubeconfig", &kubeconfig(&api.url, ""));
@@ -733,7 +685,7 @@ async fn flags_stand_in_for_a_file() {
 
 #[tokio::test]
 async fn the_configuration_and_the_log_come_from_the_cluster_where_the_node_has_none() {
-    let api = Api::start(well).await;
+    let api = Api::start(well);
     let node = Node::with(&api.url);
     // With its server's address known, no kube-proxy of the machine that runs the test is asked.
     let away = nowhere().await;

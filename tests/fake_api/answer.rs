@@ -1,0 +1,239 @@
+//! Carries out what is asked for.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::objects::Key;
+use super::rest::Call;
+use super::selector;
+use super::server::Request;
+
+/// A status and a body.
+pub(crate) type Answered = (u16, Value);
+
+/// A failure as the API server words it.
+pub(crate) fn status(code: u16, message: &str) -> Answered {
+    let reason = match code {
+        400 => "BadRequest",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        409 => "Conflict",
+        410 => "Expired",
+        415 => "UnsupportedMediaType",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
+    };
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "code": code, "reason": reason, "message": message,
+    });
+    (code, body)
+}
+
+/// A list as the API server writes it.
+pub(crate) fn list(version: u64, items: &[Value]) -> Value {
+    json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string()}, "items": items})
+}
+
+impl Cluster {
+    /// Answers everything but a watch.
+    pub(super) fn answer(&mut self, call: &Call, request: &Request) -> Answered {
+        let resource = call.full_resource();
+        match (call.verb, resource.as_str()) {
+            ("create", "selfsubjectaccessreviews") => self.review(&request.body),
+            ("get", "pods/log") => self.log(&call.key()),
+            ("create", "pods/eviction") => self.delete(&call.key(), &Value::Null),
+            (_, _) if call.subresource.is_some() => status(404, "the server knows no such part"),
+            ("list", _) => self.read_list(call, &request.query),
+            ("get", _) => self.read(&call.key()),
+            ("create", _) => self.create(call, request.body.clone()),
+            ("update", _) => self.update(&call.key(), request.body.clone()),
+            ("patch", _) => self.patch(call, request),
+            ("delete", _) => self.delete(&call.key(), &request.body),
+            _ => status(405, "the fake server does not do that"),
+        }
+    }
+
+    fn read(&self, key: &Key) -> Answered {
+        match self.objects.get(key) {
+            Some(object) => (200, object.clone()),
+            None => missing(key),
+        }
+    }
+
+    fn read_list(&self, call: &Call, query: &HashMap<String, String>) -> Answered {
+        let all = self
+            .objects
+            .list(&call.resource, call.namespace.as_deref())
+            .filter(|object| selected(object, query));
+        let all: Vec<_> = all.cloned().collect();
+        (200, list(self.objects.version, &all))
+    }
+
+    fn create(&mut self, call: &Call, mut object: Value) -> Answered {
+        let meta = &object["metadata"];
+        let word = |key: &str| meta[key].as_str().map(str::to_owned);
+        let name = match (word("name"), word("generateName")) {
+            (Some(name), _) => name,
+            (None, Some(start)) => start + &self.objects.ending(),
+            (None, None) => return status(422, "name or generateName is required"),
+        };
+        let key = Key::new(
+            &call.resource,
+            call.namespace.as_deref().unwrap_or_default(),
+            &name,
+        );
+        if self.objects.get(&key).is_some() {
+            let (code, mut body) =
+                status(409, &format!("{} \"{name}\" already exists", call.resource));
+            body["reason"] = json!("AlreadyExists");
+            return (code, body);
+        }
+        object["apiVersion"] = json!(call.version);
+        let object = self.objects.put(key.clone(), object);
+        (201, object)
+    }
+
+    fn update(&mut self, key: &Key, object: Value) -> Answered {
+        if let Some(refusal) = self.refuse(key, &object["metadata"]) {
+            return refusal;
+        }
+        let object = self.objects.put(key.clone(), object);
+        (200, object)
+    }
+
+    fn patch(&mut self, call: &Call, request: &Request) -> Answered {
+        let (key, patch) = (call.key(), &request.body);
+        let apply = match request.content_type.as_str() {
+            "application/merge-patch+json" => false,
+            // Without lists, which it merges by their keys, the two are one.
+            "application/strategic-merge-patch+json" if !has_list(patch) => false,
+            "application/apply-patch+yaml" => true,
+            other => return status(415, &format!("the fake server knows no {other} like this")),
+        };
+        if !patch.is_object() {
+            return status(400, "the patch is no object");
+        }
+        if apply && self.objects.get(&key).is_none() {
+            return self.create(call, patch.clone());
+        }
+        if let Some(refusal) = self.refuse(&key, &patch["metadata"]) {
+            return refusal;
+        }
+        let mut object = self.objects.get(&key).unwrap().clone();
+        merge(&mut object, patch);
+        let object = self.objects.put(key.clone(), object);
+        (200, object)
+    }
+
+    fn delete(&mut self, key: &Key, options: &Value) -> Answered {
+        if let Some(refusal) = self.refuse(key, &options["preconditions"]) {
+            return refusal;
+        }
+        // The kubelet ends a pod that is on a node before the object goes.
+        let on_node = |pod: &Value| pod["spec"]["nodeName"].is_string();
+        if key.resource == "pods" && self.objects.get(key).is_some_and(on_node) {
+            self.objects.edit(key, |pod| {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-11-20T13:00:00Z");
+            });
+            return (200, self.objects.get(key).unwrap().clone());
+        }
+        let object = self.objects.remove(key).unwrap();
+        (200, object)
+    }
+
+    /// Refuses to write to what is not there, or not the one that was meant.
+    fn refuse(&self, key: &Key, meant: &Value) -> Option<Answered> {
+        let Some(object) = self.objects.get(key) else {
+            return Some(missing(key));
+        };
+        let differs = |field: &str| {
+            let meant = &meant[field];
+            meant.is_string() && meant != "" && *meant != object["metadata"][field]
+        };
+        (differs("resourceVersion") || differs("uid")).then(|| {
+            let what = format!(
+                "Operation cannot be fulfilled on {} \"{}\": the object has been modified; please apply your changes to the latest version and try again",
+                key.resource, key.name
+            );
+            status(409, &what)
+        })
+    }
+
+    fn review(&self, review: &Value) -> Answered {
+        let asked = &review["spec"]["resourceAttributes"];
+        let word = |key: &str| asked[key].as_str().unwrap_or_default();
+        let resource = match word("subresource") {
+            "" => word("resource").to_owned(),
+            sub => format!("{}/{sub}", word("resource")),
+        };
+        let mut review = review.clone();
+        review["status"] = json!({"allowed": !self.forbids(word("verb"), &resource)});
+        (201, review)
+    }
+
+    fn log(&self, key: &Key) -> Answered {
+        match self.objects.get(key) {
+            Some(_) => (200, Value::String(self.log_of(key))),
+            None => missing(key),
+        }
+    }
+}
+
+impl Call {
+    /// The key of the object that is asked for by name.
+    fn key(&self) -> Key {
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
+        Key {
+            resource: self.resource.clone(),
+            namespace: part(&self.namespace),
+            name: part(&self.name),
+        }
+    }
+}
+
+/// Whether a list or watch with `query` has `object`.
+pub(crate) fn selected(object: &Value, query: &HashMap<String, String>) -> bool {
+    let by = |key: &str, fits: fn(&Value, &str) -> bool| {
+        query.get(key).is_none_or(|selector| fits(object, selector))
+    };
+    by("labelSelector", selector::labels) && by("fieldSelector", selector::fields)
+}
+
+fn missing(key: &Key) -> Answered {
+    status(404, &format!("{} \"{}\" not found", key.resource, key.name))
+}
+
+fn has_list(value: &Value) -> bool {
+    match value {
+        Value::Array(_) => true,
+        Value::Object(all) => all.values().any(has_list),
+        _ => false,
+    }
+}
+
+/// RFC 7386.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let target = target.as_object_mut().unwrap();
+    for (key, value) in patch {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}

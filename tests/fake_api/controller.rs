@@ -1,0 +1,317 @@
+//! What a cluster does by itself: `DaemonSets` get their pods, nodes run them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::objects::Key;
+use super::selector;
+
+/// A pod on its node.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    pub(crate) key: Key,
+    pub(crate) node: String,
+    pub(crate) object: Value,
+    /// For kube-proxy, the text behind its `--config` as the ConfigMap has it now.
+    pub(crate) config: Option<String>,
+}
+
+/// What becomes of a pod.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fate {
+    Ready,
+    /// It runs, and is not ready.
+    NotReady,
+    /// Its container ended, with this status.
+    Ended(u8),
+}
+
+/// What runs the pods of all nodes. Each call is on a thread of its own, and may take its time.
+pub(crate) trait Kubelet: Send + Sync {
+    /// Starts a pod; returns what has become of it once that is known.
+    fn start(&self, pod: &Pod) -> Fate;
+
+    /// Ends a pod; its object goes afterwards.
+    fn stop(&self, pod: &Pod);
+
+    /// Returns what the pod printed. Must not ask the API server.
+    fn log(&self, pod: &Pod) -> String;
+}
+
+/// One on whose nodes nothing really runs: kube-proxy is ready at once, all else ends well at once.
+pub(crate) struct Pretend;
+
+impl Kubelet for Pretend {
+    fn start(&self, pod: &Pod) -> Fate {
+        if pod.config.is_some() {
+            Fate::Ready
+        } else {
+            Fate::Ended(0)
+        }
+    }
+
+    fn stop(&self, _: &Pod) {}
+
+    fn log(&self, pod: &Pod) -> String {
+        let modes = pod.config.iter().flat_map(|config| config.lines());
+        let mut modes = modes.filter_map(|line| line.strip_prefix("mode:"));
+        let mode = modes.next().map(|mode| mode.trim().trim_matches('"'));
+        match mode {
+            Some("") => {
+                "I1120 13:10:00.000000       1 server_linux.go:54] \"Using iptables Proxier\"\n"
+                    .to_owned()
+            }
+            Some(mode) => format!(
+                "I1120 13:10:00.000000       1 server_linux.go:54] \"Using {mode} Proxier\"\n"
+            ),
+            None => String::new(),
+        }
+    }
+}
+
+/// Something a node has to do.
+#[derive(Debug)]
+pub(super) enum Job {
+    Start(Pod),
+    Stop(Pod),
+}
+
+impl Cluster {
+    /// Brings pods to what their `DaemonSets` want, and notes what the nodes have to do for it.
+    pub(super) fn sync(&mut self) {
+        let sets: Vec<Value> = self.objects.list("daemonsets", None).cloned().collect();
+        for set in &sets {
+            self.sync_set(set);
+        }
+        self.collect_garbage(&sets);
+        for set in &sets {
+            self.tell_status(set);
+        }
+        self.find_jobs();
+    }
+
+    fn sync_set(&mut self, set: &Value) {
+        let template = &set["spec"]["template"];
+        let nodes: Vec<Value> = self.objects.list("nodes", None).cloned().collect();
+        let pods = self.pods_of(set);
+        // One at a time is replaced, and the next only once that one is ready.
+        let mut replace = set["spec"]["updateStrategy"]["type"] != "OnDelete"
+            && pods.iter().all(|pod| is_ready(pod) && !is_ending(pod));
+        for node in &nodes {
+            let name = &node["metadata"]["name"];
+            let here = pods.iter().filter(|pod| pod["spec"]["nodeName"] == *name);
+            let here: Vec<&Value> = here.collect();
+            if !selector::node(node, template) {
+                for pod in here {
+                    self.end(pod);
+                }
+            } else if here.is_empty() {
+                self.create_pod(set, name);
+            } else if let Some(old) = here.iter().find(|pod| revision(pod) != wanted(set))
+                && replace
+            {
+                replace = false;
+                self.end(old);
+            }
+        }
+    }
+
+    fn create_pod(&mut self, set: &Value, node: &Value) {
+        let name = format!(
+            "{}-{}",
+            set["metadata"]["name"].as_str().unwrap(),
+            self.objects.ending()
+        );
+        let namespace = set["metadata"]["namespace"].as_str().unwrap();
+        let mut pod = set["spec"]["template"].clone();
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["spec"]["nodeName"] = node.clone();
+        pod["metadata"]["labels"]["controller-revision-hash"] = json!(wanted(set));
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "controller": true,
+            "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
+        }]);
+        self.objects.put(Key::new("pods", namespace, &name), pod);
+    }
+
+    fn pods_of(&self, set: &Value) -> Vec<Value> {
+        let ours = |pod: &&Value| owner(pod) == Some(&set["metadata"]["uid"]);
+        self.objects
+            .list("pods", None)
+            .filter(ours)
+            .cloned()
+            .collect()
+    }
+
+    /// Ends the pods whose DaemonSet or node is gone.
+    fn collect_garbage(&mut self, sets: &[Value]) {
+        let pods: Vec<Value> = self.objects.list("pods", None).cloned().collect();
+        for pod in &pods {
+            let owned = owner(pod).is_none_or(|uid| {
+                let mut known = sets.iter().map(|set| &set["metadata"]["uid"]);
+                known.any(|known| known == uid)
+            });
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+            if self.objects.get(&Key::new("nodes", "", node)).is_none() {
+                self.objects.remove(&key(pod));
+            } else if !owned {
+                self.end(pod);
+            }
+        }
+    }
+
+    fn end(&mut self, pod: &Value) {
+        self.objects.edit(&key(pod), |pod| {
+            let meta = &mut pod["metadata"];
+            if meta["deletionTimestamp"].is_null() {
+                meta["deletionTimestamp"] = json!("2026-11-20T13:00:00Z");
+            }
+        });
+    }
+
+    fn tell_status(&mut self, set: &Value) {
+        let pods = self.pods_of(set);
+        let count = |fits: &dyn Fn(&Value) -> bool| pods.iter().filter(|pod| fits(pod)).count();
+        let nodes = self.objects.list("nodes", None);
+        let desired = nodes.filter(|node| selector::node(node, &set["spec"]["template"]));
+        let (desired, ready) = (desired.count(), count(&is_ready));
+        let status = json!({
+            "desiredNumberScheduled": desired,
+            "currentNumberScheduled": pods.len(),
+            "numberMisscheduled": 0,
+            "numberReady": ready,
+            "numberAvailable": ready,
+            "numberUnavailable": desired.saturating_sub(ready),
+            "updatedNumberScheduled": count(&|pod| revision(pod) == wanted(set)),
+            "observedGeneration": set["metadata"]["generation"],
+        });
+        self.objects
+            .edit(&Key::of(set), |set| set["status"] = status);
+    }
+
+    fn find_jobs(&mut self) {
+        let pods: Vec<Value> = self.objects.list("pods", None).cloned().collect();
+        for object in pods {
+            let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+            let known = self.objects.get(&Key::new("nodes", "", node)).is_some();
+            if !known || self.vanished.contains(node) {
+                continue;
+            }
+            let pod = self.pod(&object);
+            let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
+            if is_ending(&object) {
+                if self.ending.insert(uid) {
+                    self.jobs.push(Job::Stop(pod));
+                }
+            } else if object["status"].is_null() {
+                let conditions = json!([{"type": "Ready", "status": "False"}]);
+                self.objects.edit(&pod.key, |pod| {
+                    pod["status"] = json!({"phase": "Pending", "conditions": conditions});
+                });
+                self.jobs.push(Job::Start(pod));
+            }
+        }
+    }
+
+    pub(super) fn pod(&self, object: &Value) -> Pod {
+        Pod {
+            key: key(object),
+            node: object["spec"]["nodeName"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            config: self.config_of(object),
+            object: object.clone(),
+        }
+    }
+
+    /// Returns the text of the file that `--config` names, from the ConfigMap mounted there.
+    fn config_of(&self, pod: &Value) -> Option<String> {
+        let container = &pod["spec"]["containers"][0];
+        let words = ["command", "args"].into_iter();
+        let mut words = words.flat_map(|part| container[part].as_array().into_iter().flatten());
+        let path = words.find_map(|word| word.as_str()?.strip_prefix("--config="))?;
+        let path = Path::new(path);
+        let mounts = container["volumeMounts"].as_array()?;
+        let mount = mounts
+            .iter()
+            .find(|mount| mount["mountPath"].as_str().map(Path::new) == path.parent())?;
+        let volumes = pod["spec"]["volumes"].as_array()?;
+        let volume = volumes
+            .iter()
+            .find(|volume| volume["name"] == mount["name"])?;
+        let map = volume["configMap"]["name"].as_str()?;
+        let namespace = pod["metadata"]["namespace"].as_str()?;
+        let map = self.objects.get(&Key::new("configmaps", namespace, map))?;
+        let file = path.file_name()?.to_str()?;
+        map["data"][file].as_str().map(str::to_owned)
+    }
+
+    /// Notes what became of a pod that was started.
+    pub(super) fn started(&mut self, pod: &Pod, fate: Fate) {
+        let (phase, ready) = match fate {
+            Fate::Ready => ("Running", "True"),
+            Fate::NotReady => ("Running", "False"),
+            Fate::Ended(0) => ("Succeeded", "False"),
+            Fate::Ended(_) => ("Failed", "False"),
+        };
+        let state = match fate {
+            Fate::Ended(code) => json!({"terminated": {"exitCode": code}}),
+            _ => json!({"running": {}}),
+        };
+        let uid = &pod.object["metadata"]["uid"];
+        self.objects.edit(&pod.key, |object| {
+            if object["metadata"]["uid"] == *uid {
+                object["status"] = json!({
+                    "phase": phase,
+                    "conditions": [{"type": "Ready", "status": ready}],
+                    "containerStatuses": [{"ready": ready == "True", "restartCount": 0, "state": state}],
+                });
+            }
+        });
+    }
+
+    /// Removes a pod that was ended.
+    pub(super) fn stopped(&mut self, pod: &Pod) {
+        self.objects.remove(&pod.key);
+    }
+}
+
+fn key(pod: &Value) -> Key {
+    let word = |key: &str| pod["metadata"][key].as_str().unwrap_or_default();
+    Key::new("pods", word("namespace"), word("name"))
+}
+
+fn owner(pod: &Value) -> Option<&Value> {
+    let owner = &pod["metadata"]["ownerReferences"][0];
+    (owner["kind"] == "DaemonSet").then(|| &owner["uid"])
+}
+
+fn is_ending(pod: &Value) -> bool {
+    pod["metadata"]["deletionTimestamp"].is_string()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| {
+        all.iter()
+            .any(|c| c["type"] == "Ready" && c["status"] == "True")
+    })
+}
+
+/// The template a pod was made from, as its label tells.
+fn revision(pod: &Value) -> &str {
+    let label = &pod["metadata"]["labels"]["controller-revision-hash"];
+    label.as_str().unwrap_or_default()
+}
+
+/// The template that pods are made from now, for their label.
+fn wanted(set: &Value) -> String {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    set["spec"]["template"].to_string().hash(&mut hasher);
+    format!("{:x}", hasher.finish())
+}

@@ -1,0 +1,284 @@
+//! A cluster of the tests: an API server that keeps what is written, with the `DaemonSet` controller and kubelets behind it.
+//!
+//! ```text
+//! let api = Api::new();
+//! api.seed(&bundle, &["node1", "node2"]);                        // or `put` what there shall be
+//! kpx --kubeconfig FILE …                                        // FILE holds api.kubeconfig()
+//! api.with(|cluster| cluster.put(json!({"kind": "Service", …}))) // the world goes on; watches tell
+//! api.fault(Fault::forbidden("patch", "configmaps"))             // and goes wrong
+//! api.kubelet(MyNodes)                                           // what really runs the pods
+//! ```
+//!
+//! It speaks plain HTTP: get, list, watch, create, update, patch (merge, and apply), delete with preconditions, pod logs,
+//! evictions, and reviews of one's own rights. Writes with a stale `resourceVersion` are conflicts. A deleted pod ends
+//! first and goes then, and its DaemonSet makes another. What it does not know it refuses: it never makes up an answer.
+
+mod answer;
+mod controller;
+mod fault;
+mod objects;
+mod rest;
+mod seed;
+mod selector;
+mod server;
+mod watch;
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use axum::body::Body;
+use axum::response::Response;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+pub(crate) use answer::{list, status};
+pub(crate) use controller::{Fate, Kubelet, Pod, Pretend};
+pub(crate) use fault::{Fault, What};
+pub(crate) use objects::Key;
+pub(crate) use server::{Request, Server, reply};
+
+use controller::Job;
+use objects::Objects;
+use rest::Call;
+
+/// Everything behind the API server.
+pub(crate) struct Cluster {
+    objects: Objects,
+    faults: Vec<Fault>,
+    /// Nodes that do nothing any more.
+    vanished: BTreeSet<String>,
+    /// Pods whose node was told to end them, by their uid.
+    ending: BTreeSet<String>,
+    jobs: Vec<Job>,
+    kubelet: Arc<dyn Kubelet>,
+    away: bool,
+    /// How often all watches were cut.
+    cuts: u64,
+}
+
+impl Cluster {
+    pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Value> {
+        self.objects.get(&Key::new(resource, namespace, name))
+    }
+
+    /// Iterates over the objects of `resource` in all namespaces.
+    pub(crate) fn list<'a>(&'a self, resource: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects.list(resource, None)
+    }
+
+    /// Creates or replaces an object, which must have `kind` and a name.
+    pub(crate) fn put(&mut self, object: Value) {
+        self.objects.put(Key::of(&object), object);
+    }
+
+    /// Changes an object that is there.
+    pub(crate) fn edit(&mut self, key: &Key, change: impl FnOnce(&mut Value)) {
+        assert!(self.objects.get(key).is_some(), "{key:?} is not there");
+        self.objects.edit(key, change);
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) {
+        self.objects.remove(key);
+    }
+
+    /// From now on the node does nothing it is told to, and is not ready.
+    pub(crate) fn vanish(&mut self, node: &str) {
+        self.vanished.insert(node.to_owned());
+        self.edit(&Key::new("nodes", "", node), |node| {
+            node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+        });
+    }
+
+    /// The API server forgets what happened so far: watches from before must list again.
+    pub(crate) fn forget(&mut self) {
+        self.objects.horizon = self.objects.version;
+    }
+
+    /// Ends all watches, as a server does now and then.
+    pub(crate) fn cut_watches(&mut self) {
+        self.cuts += 1;
+    }
+
+    /// The API server is away, or there again. Who asks while it is away loses the connection.
+    pub(crate) fn set_away(&mut self, away: bool) {
+        self.away = away;
+        self.cut_watches();
+    }
+
+    fn forbids(&self, verb: &str, resource: &str) -> bool {
+        let mut faults = self.faults.iter();
+        faults.any(|fault| fault.forbids(verb, resource))
+    }
+
+    fn log_of(&self, key: &Key) -> String {
+        let pod = self.pod(self.objects.get(key).unwrap());
+        self.kubelet.log(&pod)
+    }
+}
+
+/// The cluster, and who waits for changes.
+struct World {
+    cluster: Mutex<Cluster>,
+    changes: tokio::sync::watch::Sender<()>,
+}
+
+impl World {
+    /// Does `work`, and what the cluster does by itself because of it.
+    fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut Cluster) -> T) -> T {
+        let mut cluster = self.cluster.lock().unwrap();
+        let result = work(&mut cluster);
+        cluster.sync();
+        let kubelet = Arc::clone(&cluster.kubelet);
+        for job in cluster.jobs.drain(..) {
+            let (world, kubelet) = (Arc::clone(self), Arc::clone(&kubelet));
+            thread::spawn(move || world.carry_out(job, &*kubelet));
+        }
+        drop(cluster);
+        self.changes.send_replace(());
+        result
+    }
+
+    fn carry_out(self: &Arc<Self>, job: Job, kubelet: &dyn Kubelet) {
+        match job {
+            Job::Start(pod) => {
+                let fate = kubelet.start(&pod);
+                self.with(|cluster| cluster.started(&pod, fate));
+            }
+            Job::Stop(pod) => {
+                kubelet.stop(&pod);
+                self.with(|cluster| cluster.stopped(&pod));
+            }
+        }
+    }
+
+    async fn answer(self: Arc<Self>, request: Request) -> Response {
+        if self.cluster.lock().unwrap().away {
+            return broken();
+        }
+        if request.path == "/version" {
+            return reply(
+                200,
+                json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2"}),
+            );
+        }
+        let Some(call) = Call::of(&request) else {
+            let (code, body) = status(404, "the server has no such path");
+            return reply(code, body);
+        };
+        let mut lost = false;
+        for what in self.strikes(&call) {
+            match what {
+                What::Status(code, message) => {
+                    let (code, body) = status(code, message);
+                    return reply(code, body);
+                }
+                What::Broken => return broken(),
+                What::AnswerLost => lost = true,
+                What::Slow(time) => sleep(time).await,
+                What::Meanwhile(act) => self.with(|cluster| act(cluster)),
+            }
+        }
+        if call.verb == "watch" {
+            return self.watch(call, request.query);
+        }
+        let (code, body) = self.with(|cluster| cluster.answer(&call, &request));
+        if lost { broken() } else { reply(code, body) }
+    }
+
+    /// Returns what goes wrong with `call`.
+    fn strikes(&self, call: &Call) -> Vec<What> {
+        let mut cluster = self.cluster.lock().unwrap();
+        let faults = cluster.faults.iter_mut();
+        faults
+            .filter_map(|fault| fault.strikes(call).then(|| fault.what.clone()))
+            .collect()
+    }
+}
+
+/// An answer whose connection breaks before anything of it is there.
+fn broken() -> Response {
+    let gone = Err::<Vec<u8>, _>(std::io::Error::other("the connection breaks"));
+    Response::new(Body::from_stream(stream::iter([gone])))
+}
+
+/// The API server of a cluster.
+pub(crate) struct Api {
+    server: Server,
+    world: Arc<World>,
+}
+
+impl Api {
+    /// One without objects, on this machine's loopback.
+    pub(crate) fn new() -> Self {
+        Self::at(TcpListener::bind("127.0.0.1:0").unwrap())
+    }
+
+    /// One without objects that answers at `listener`, in whose network namespace it stays.
+    pub(crate) fn at(listener: TcpListener) -> Self {
+        let world = Arc::new(World {
+            cluster: Mutex::new(Cluster {
+                objects: Objects::default(),
+                faults: Vec::new(),
+                vanished: BTreeSet::new(),
+                ending: BTreeSet::new(),
+                jobs: Vec::new(),
+                kubelet: Arc::new(Pretend),
+                away: false,
+                cuts: 0,
+            }),
+            changes: tokio::sync::watch::Sender::new(()),
+        });
+        let behind = Arc::clone(&world);
+        let server = Server::start(listener, move |request| {
+            Box::pin(Arc::clone(&behind).answer(request))
+        });
+        Self { server, world }
+    }
+
+    /// Looks at the cluster, or changes it. Must not be called by a kubelet's `log`.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Cluster) -> T) -> T {
+        self.world.with(work)
+    }
+
+    /// From now on `kubelet` runs the pods.
+    pub(crate) fn kubelet(&self, kubelet: impl Kubelet + 'static) {
+        self.world.cluster.lock().unwrap().kubelet = Arc::new(kubelet);
+    }
+
+    /// From now on `fault` strikes, beside those there are.
+    pub(crate) fn fault(&self, fault: Fault) {
+        self.world.cluster.lock().unwrap().faults.push(fault);
+    }
+
+    /// Nothing goes wrong any more.
+    pub(crate) fn heal(&self) {
+        self.world.cluster.lock().unwrap().faults.clear();
+    }
+
+    /// Returns every request so far.
+    pub(crate) fn asked(&self) -> Vec<Request> {
+        self.server.asked()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// The text of a kubeconfig that leads here.
+    pub(crate) fn kubeconfig(&self) -> String {
+        kubeconfig(&self.url(), "")
+    }
+}
+
+/// The text of a kubeconfig for the server at `url`, with `more` contexts or clusters.
+pub(crate) fn kubeconfig(url: &str, more: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
+         clusters:\n- name: c\n  cluster: {{server: \"{url}\"}}\n\
+         contexts:\n- name: here\n  context: {{cluster: c, user: u}}\n{more}\n\
+         users:\n- name: u\n  user: {{token: abc}}\n"
+    )
+}
