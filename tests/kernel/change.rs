@@ -290,6 +290,9 @@ fn programs(names: &[&str], script: &str) -> tempfile::TempDir {
 }
 
 const APPLY: &[&str] = &["reconcile", "--apply", "--yes"];
+const CLEANUP: &[&str] = &["cleanup", "--mode", "iptables", "--apply", "--yes"];
+/// A node in mode nftables that has what mode iptables left.
+const LEFT: &str = "leftover-iptables-to-nftables";
 
 #[test]
 #[ignore = "needs root and a network namespace"]
@@ -331,39 +334,84 @@ fn a_rule_that_the_kernel_refuses_leaves_the_node_as_it_was() {
     assert_same(&state(&netns), &before, "unwound");
 }
 
-#[test]
-#[ignore = "needs root and a network namespace"]
-fn killed_at_any_step_the_same_command_ends_in_the_same_state() {
-    let name = "full-iptables";
-    let whole = {
-        let netns = node();
-        reconcile(&netns, name);
-        state(&netns)
-    };
-    let names = [
-        "iptables-nft-restore",
-        "iptables-restore",
-        "ip6tables-restore",
-        "ip6tables-nft-restore",
-    ];
-    let mut kills = 0;
-    for step in 1..=6 {
+/// What writes rules in both families, whatever the host's plain names stand for.
+const RESTORES: [&str; 4] = [
+    "iptables-nft-restore",
+    "iptables-restore",
+    "ip6tables-restore",
+    "ip6tables-nft-restore",
+];
+
+/// Runs kpx on nodes that `start` makes, with `args`, and kills it before and after each of its `steps`; the same command
+/// must then end in `whole`.
+fn kill_at_each_step(
+    name: &str,
+    args: &[&str],
+    steps: u32,
+    whole: &[String],
+    start: fn() -> Netns,
+) {
+    for step in 1..=steps {
         for when in ["before", "after"] {
-            let netns = node();
+            let netns = start();
             let count = tempfile::NamedTempFile::new().unwrap();
             let script = format!(
                 "echo x >> {file}\n[ $(wc -l < {file}) = {step} ] || exec $REAL \"$@\"\n\
                  [ {when} = before ] || $REAL \"$@\"\nkill -9 $PPID",
                 file = count.path().display()
             );
-            let dir = programs(&names, &script);
-            let output = kpx_with(&netns, name, APPLY, dir.path().to_str().unwrap());
-            kills += u32::from(output.status.code().is_none());
-            reconcile(&netns, name);
-            assert_same(&state(&netns), &whole, &format!("{when} step {step}"));
+            let dir = programs(&RESTORES, &script);
+            let output = kpx_with(&netns, name, args, dir.path().to_str().unwrap());
+            assert_eq!(output.status.code(), None, "{when} step {step}: not killed");
+            kpx(&netns, name, args, 0);
+            assert_same(&state(&netns), whole, &format!("{when} step {step}"));
         }
     }
-    assert_eq!(kills, 12, "each run was killed");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn killed_at_any_step_the_same_command_ends_in_the_same_state() {
+    let netns = node();
+    reconcile(&netns, "full-iptables");
+    kill_at_each_step("full-iptables", APPLY, 6, &state(&netns), node);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn killed_at_any_step_a_cleanup_ends_in_the_same_state() {
+    let start = || {
+        let netns = node();
+        restore(&netns, LEFT);
+        netns.feed("iptables-nft-restore --noflush", FOREIGN);
+        netns
+    };
+    let netns = start();
+    kpx(&netns, LEFT, CLEANUP, 0);
+    let whole = state(&netns);
+    assert!(whole.iter().any(|line| line.contains("CUSTOM-GUARD")));
+    kill_at_each_step(LEFT, CLEANUP, 2, &whole, start);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn a_step_that_the_kernel_does_not_permit_leaves_the_node_as_it_was() {
+    let netns = node();
+    restore(&netns, LEFT);
+    let before = state(&netns);
+    let powerless = programs(
+        &["ip6tables-nft-restore", "ip6tables-restore"],
+        "exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin $REAL \"$@\"",
+    );
+    let output = kpx_with(&netns, LEFT, CLEANUP, powerless.path().to_str().unwrap());
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(4), "{out}");
+    assert!(
+        out.contains("Operation not permitted") || out.contains("Permission denied"),
+        "{out}"
+    );
+    assert!(out.contains("the node is as it was"), "{out}");
+    assert_same(&state(&netns), &before, "unwound");
 }
 
 #[test]
@@ -511,14 +559,13 @@ const FOREIGN_SET: &str = "create CUSTOM hash:ip\nadd CUSTOM 192.0.2.1\n";
 #[ignore = "needs root and a network namespace"]
 fn what_iptables_mode_left_on_a_node_in_nftables_mode_is_removed_and_nothing_else() {
     let netns = node();
-    restore(&netns, "leftover-iptables-to-nftables");
+    restore(&netns, LEFT);
     netns.feed("iptables-nft-restore --noflush", FOREIGN);
     netns.feed("ipset restore", FOREIGN_SET);
     netns.run("sysctl -q -w net.ipv4.conf.all.route_localnet=1");
     let others = foreign(&netns);
     let others: Vec<_> = others.into_iter().filter(|l| !l.contains("KUBE")).collect();
-    let args = ["cleanup", "--mode", "iptables", "--apply", "--yes"];
-    kpx(&netns, "leftover-iptables-to-nftables", &args, 0);
+    kpx(&netns, LEFT, CLEANUP, 0);
 
     let alone = node();
     restore(&alone, "full-nftables");
@@ -530,8 +577,33 @@ fn what_iptables_mode_left_on_a_node_in_nftables_mode_is_removed_and_nothing_els
         netns.run("sysctl -n net.ipv4.conf.all.route_localnet"),
         "0\n"
     );
-    let again = kpx(&netns, "leftover-iptables-to-nftables", &args, 0);
+    let again = kpx(&netns, LEFT, CLEANUP, 0);
     assert!(again.starts_with("nothing was to be done"), "{again}");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn what_iptables_mode_left_in_the_legacy_back_end_is_removed_from_there() {
+    let netns = node();
+    restore(&netns, "full-nftables");
+    let rules = fs::read_to_string(recording("full-iptables").join("node/iptables-save.txt"));
+    let rules = without_counters(&rules.unwrap());
+    netns.feed("iptables-legacy-restore", FOREIGN);
+    let before = (state(&netns), legacy(&netns));
+    netns.feed("iptables-legacy-restore --noflush", &rules);
+    assert!(legacy(&netns).len() > before.1.len() + 100);
+    kpx(&netns, "full-nftables", CLEANUP, 0);
+    assert_eq!((state(&netns), legacy(&netns)), before);
+}
+
+/// The chains and rules of the legacy back end.
+fn legacy(netns: &Netns) -> Vec<String> {
+    let text = netns.run("iptables-legacy-save");
+    let lines = text.lines().filter(|line| line.starts_with(['-', ':']));
+    let lines = lines.map(|line| line.split(" [").next().unwrap().to_owned());
+    let mut lines: Vec<_> = lines.filter(|line| !line.ends_with(" ACCEPT")).collect();
+    lines.sort_unstable();
+    lines
 }
 
 #[test]
@@ -540,12 +612,7 @@ fn the_mode_that_serves_the_node_is_not_removed() {
     let netns = node();
     reconcile(&netns, "full-iptables");
     let before = state(&netns);
-    kpx(
-        &netns,
-        "full-iptables",
-        &["cleanup", "--mode", "iptables", "--apply", "--yes"],
-        4,
-    );
+    kpx(&netns, "full-iptables", CLEANUP, 4);
     assert_same(&state(&netns), &before, "refused");
     // Where that is what is wanted, only others' rules are left.
     netns.feed("iptables-nft-restore --noflush", FOREIGN);

@@ -7,6 +7,7 @@ use super::super::context::Context;
 use super::super::exec;
 use crate::action::Backend;
 use crate::apply::StepError;
+use crate::evidence::Item;
 use crate::net::Family;
 
 /// How many seconds `iptables-restore` waits for whoever holds the xtables lock.
@@ -20,7 +21,22 @@ pub(super) async fn iptables(
     input: &str,
 ) -> Result<(), StepError> {
     let args = ["--noflush", "--wait", LOCK_WAIT];
-    run(context, backend.restore(family), &args, input).await
+    let done = run(context, backend.restore(family), &args, input).await;
+    // A distribution with a single back end has the plain name alone.
+    match done {
+        Err(StepError::Absent(_)) if is_plain(context, backend, family).await => {
+            run(context, Backend::Plain.restore(family), &args, input).await
+        }
+        done => done,
+    }
+}
+
+/// Tells whether the plain name of the program is that of `backend`.
+async fn is_plain(context: &Arc<Context>, backend: Backend, family: Family) -> bool {
+    let plain = Backend::Plain.restore(family);
+    let version = exec::run(context, Item::IptablesVersion, plain, &["--version"]).await;
+    let is_nft = version.map(|text| text.contains("nf_tables"));
+    is_nft.is_ok_and(|is_nft| is_nft == (backend == Backend::Nft))
 }
 
 /// How often, and how long apart, a set that rules matched until now is tried again: the nft back end lets go of it a

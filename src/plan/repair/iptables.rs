@@ -74,11 +74,15 @@ pub(super) fn edits<'r, 'a>(
 
 impl<'r, 'a> Edits<'r, 'a> {
     /// Returns what removes `chains` and `rules` (chain, number from 1, rule) from `table`.
+    ///
+    /// The last name comes first: iptables 1.8 keeps the chains that its input names in a sorted list which it searches
+    /// from the front, so that 22,000 chains take it half as long that way.
     pub(in crate::plan) fn removal(
         table: &'r str,
-        chains: Vec<&'r Chain<'a>>,
+        mut chains: Vec<&'r Chain<'a>>,
         rules: Vec<(&'r str, usize, &'r Rule<'a>)>,
     ) -> Self {
+        chains.sort_unstable_by(|a, b| b.name.cmp(&a.name));
         let chains = chains
             .into_iter()
             .map(|old| (old.name.as_ref(), Some(old), None));
