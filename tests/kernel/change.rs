@@ -487,7 +487,7 @@ pub(crate) fn pod(node: &Netns, name: &str, addrs: &[&str]) -> Netns {
 /// Answers `pod` on `ports` of all addresses of `netns`, for as long as the test runs.
 pub(crate) fn serve(netns: &Netns, ports: &[u16]) {
     for &port in ports {
-        let listener = netns.inside(|| TcpListener::bind(("0.0.0.0", port)).unwrap());
+        let listener = netns.inside(|| TcpListener::bind(("::", port)).unwrap());
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -511,6 +511,41 @@ fn traffic_flows_through_a_node_that_was_empty() {
         let client = pod(&node, "client", &["10.244.1.200"]);
         serve(&pods, &[80]);
         let (cluster, port) = ("10.97.54.248:80", "10.0.2.15:31082");
+        assert!(!answers(&client, cluster), "{name}: nothing is there yet");
+        assert!(!answers(&client, port), "{name}: nothing is there yet");
+        reconcile(&node, name);
+        for _ in 0..6 {
+            assert!(answers(&client, cluster), "{name}: pod to ClusterIP");
+            assert!(answers(&client, port), "{name}: pod to NodePort");
+            assert!(answers(&node, cluster), "{name}: host to ClusterIP");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn ipv6_traffic_flows_through_a_node_that_was_empty() {
+    for name in ["dual-iptables", "dual-nftables"] {
+        let node = node();
+        node.run("sysctl -q -w net.ipv6.conf.all.forwarding=1");
+        node.run("ip route add fd00:10:244::/48 dev cni0");
+        node.run("ip route add default via fd00:10:0:2::2");
+        let on_bridge = |name: &str, own: &str, addrs: &[&str]| {
+            let netns = pod(&node, name, &[own]);
+            for addr in addrs {
+                netns.run(&format!("ip addr add {addr}/48 dev up-{name} nodad"));
+            }
+            netns.run("ip route add default via fd00:10:244:1::1");
+            netns
+        };
+        let pods = on_bridge(
+            "pods",
+            "10.244.1.14",
+            &["fd00:10:244:1::a", "fd00:10:244:2::a"],
+        );
+        let client = on_bridge("client", "10.244.1.200", &["fd00:10:244:1::c8"]);
+        serve(&pods, &[8080]);
+        let (cluster, port) = ("[fd00:10:96::30a]:80", "[fd00:10:0:2::15]:31080");
         assert!(!answers(&client, cluster), "{name}: nothing is there yet");
         assert!(!answers(&client, port), "{name}: nothing is there yet");
         reconcile(&node, name);
