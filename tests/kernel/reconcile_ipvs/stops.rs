@@ -8,7 +8,8 @@ use kpx::action::Action;
 use kpx::apply::StepError;
 use kpx::plan::Undo;
 
-use super::node::{Node, Then};
+use super::node::{Node, Then, data};
+use super::traffic::copy;
 use crate::kernel::netns::{Netns, run};
 
 /// Makes every kind of difference, to a node that has none.
@@ -186,4 +187,28 @@ fn vm_what_kube_proxy_does_not_own_stays() {
             .run("ip -o addr show dev lo")
             .contains("127.0.0.9/32")
     );
+}
+
+#[test]
+#[ignore = "needs root and ip_vs"]
+fn vm_virtual_servers_of_excluded_networks_stay() {
+    let bundle = tempfile::tempdir().unwrap();
+    copy(&data("seed-ipvs"), bundle.path());
+    let file = bundle.path().join("kube-proxy/config.conf");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("ipvs:"), "{text}");
+    fs::write(&file, text + "ipvs:\n  excludeCIDRs: [192.0.2.0/28]\n").unwrap();
+    let node = Node::from(bundle.path(), false);
+    node.apply();
+    // Both look as if kube-proxy had made them for a Service that is gone.
+    for addr in ["192.0.2.9", "192.0.2.60"] {
+        node.netns
+            .run(&format!("ip addr add {addr}/32 dev kube-ipvs0"));
+        node.netns.run(&format!("ipvsadm -A -t {addr}:80 -s rr"));
+    }
+    node.apply();
+    let servers = node.state().servers;
+    let there = |addr: &str| servers.iter().any(|line| line.contains(addr));
+    assert!(there("192.0.2.9:80"), "{servers:?}");
+    assert!(!there("192.0.2.60:80"), "{servers:?}");
 }

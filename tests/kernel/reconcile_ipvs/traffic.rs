@@ -128,7 +128,7 @@ fn echo(stream: &mut TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0])
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
