@@ -27,9 +27,13 @@ mod kernel {
     mod script;
     mod show;
     mod sockets;
+    mod stand_in;
     mod tools;
     mod trace;
 }
+
+#[expect(dead_code, unused_imports, reason = "the suite uses all of it")]
+mod fake_api;
 
 #[path = "random.rs"]
 mod random;

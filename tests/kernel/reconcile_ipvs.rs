@@ -1,6 +1,6 @@
 //! `kpx reconcile --mode ipvs` on a kernel that has nothing of it, and on one that has more.
 
-mod node;
+pub(crate) mod node;
 mod stops;
 mod traffic;
 

@@ -1,0 +1,159 @@
+//! A process that does to a node what kube-proxy does, for tests that restart it in another mode.
+//!
+//! It is found as kube-proxy is: by its name and `--config`, in its network namespace. It cleans up at its start what the
+//! real one does, writes the rules of its mode by the standard tools in the real one's order, follows the cluster, and
+//! answers on the real one's two ports. What it writes is kpx's own desired state, which other tests hold against
+//! recordings. Its first sync may be made to take longer.
+//!
+//! The process is this test program again: `tests::kube_proxy_answers_and_leaves_its_rules` is what it runs.
+
+mod cleanup;
+mod daemon;
+mod servers;
+mod sync;
+mod tests;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::netns::Netns;
+
+/// In the environment of the process: the folder it works with.
+const FOLDER: &str = "KPX_STAND_IN";
+
+/// The folder of one node's kube-proxy.
+///
+/// `config.conf` is its configuration, `cluster/` the objects as a bundle has them. Where there is a file `kubeconfig`,
+/// it asks that API server instead.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn config(&self) -> PathBuf {
+        self.0.join("config.conf")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.join("kube-proxy.log")
+    }
+
+    /// How long the first sync takes longer, in milliseconds.
+    fn delay(&self) -> PathBuf {
+        self.0.join("first-sync")
+    }
+}
+
+/// A running stand-in; ended when dropped.
+pub(crate) struct KubeProxy {
+    child: process::Child,
+    folder: PathBuf,
+}
+
+impl KubeProxy {
+    /// Starts one inside `netns` that takes `first_sync` longer for its first sync.
+    #[expect(clippy::disallowed_methods, reason = "a test may start itself")]
+    pub(crate) fn start(netns: &Netns, folder: &Folder, first_sync: Duration) -> Self {
+        // The kernel calls a process as the file is called that it was started by.
+        let program = folder.0.join("kube-proxy");
+        if !program.exists() {
+            symlink(std::env::current_exe().unwrap(), &program).unwrap();
+        }
+        fs::write(folder.delay(), first_sync.as_millis().to_string()).unwrap();
+        fs::write(folder.log(), "").unwrap();
+        let child = netns.inside(|| {
+            process::Command::new(&program)
+                .arg0("kube-proxy")
+                // What is behind the dashes is for kube-proxy; the test program takes it for the name of a test.
+                .args(["--ignored", "--exact", "--nocapture", "--test-threads=1"])
+                .arg("kernel::stand_in::tests::kube_proxy_answers_and_leaves_its_rules")
+                .args(["--", "--hostname-override=node1"])
+                .arg(format!("--config={}", folder.config().display()))
+                .env(FOLDER, &folder.0)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        Self {
+            child,
+            folder: folder.0.clone(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns what it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("kube-proxy.log")).unwrap()
+    }
+
+    /// Waits until it has logged `what` as often as `times`.
+    pub(crate) fn wait_for(&mut self, what: &str, times: usize) {
+        let begin = Instant::now();
+        while self.log().matches(what).count() < times {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{ended:?}: {}", self.log());
+            assert!(begin.elapsed() < Duration::from_secs(180), "{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until it has synced both families `times` times.
+    pub(crate) fn wait_synced(&mut self, times: usize) {
+        for family in ["IPv4", "IPv6"] {
+            let line = format!("\"SyncProxyRules complete\" ipFamily=\"{family}\"");
+            self.wait_for(&line, times);
+        }
+    }
+
+    /// Ends it as a kubelet does; its rules stay.
+    pub(crate) fn stop(mut self) {
+        kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM).unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for KubeProxy {
+    fn drop(&mut self) {
+        // It may have ended by itself, or by `stop`.
+        self.child.kill().ok();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Copies the recorded cluster `name` into the folder of a node, with its configuration in `mode`.
+pub(crate) fn recorded(name: &str, mode: &str, to: &Path) -> Folder {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("testdata/nodes")
+        .join(name);
+    fs::create_dir(to.join("cluster")).unwrap();
+    for file in fs::read_dir(from.join("cluster")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join("cluster").join(file.file_name())).unwrap();
+    }
+    let config = fs::read_to_string(from.join("kube-proxy/config.conf")).unwrap();
+    let folder = Folder(to.to_owned());
+    fs::write(folder.config(), with_mode(&config, mode)).unwrap();
+    folder
+}
+
+/// The configuration `config` with another mode.
+pub(crate) fn with_mode(config: &str, mode: &str) -> String {
+    let lines = config.lines().map(|line| {
+        if line.starts_with("mode:") {
+            format!("mode: \"{mode}\"\n")
+        } else {
+            format!("{line}\n")
+        }
+    });
+    lines.collect()
+}
