@@ -1,7 +1,9 @@
-//! One change to a node, as data. [`fmt::Display`] is what one would type.
+//! One change to a node or its cluster, as data. [`fmt::Display`] is what one would type.
 //!
 //! An action is the largest piece that its tool does at once: all rules of a table, all members of all sets, all virtual
 //! servers. It is idempotent where its tool lets it be, so that a change that was cut short can be made again.
+
+mod kube;
 
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
@@ -11,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::ipvs::{Destination, Service};
 use crate::net::{Family, Proto};
+pub use kube::{Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, Resource, merge_patch};
 
-/// One change to a node. Serialised, it is what a journal keeps; people and programs get its text.
+/// One change to a node or its cluster. Serialised, it is what a journal keeps; people and programs get its text.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -78,6 +81,16 @@ pub enum Action {
     RemoveFile {
         /// Which, below the host's root.
         path: PathBuf,
+    },
+    /// Restarts a service of the host.
+    RestartUnit {
+        /// Its unit.
+        unit: String,
+    },
+    /// Changes the cluster.
+    Kube {
+        /// What to do.
+        command: KubeCommand,
     },
 }
 
@@ -189,7 +202,9 @@ impl Action {
             | Self::Nft { .. }
             | Self::Sysctl { .. }
             | Self::WriteFile { .. }
-            | Self::RemoveFile { .. } => true,
+            | Self::RemoveFile { .. }
+            | Self::RestartUnit { .. }
+            | Self::Kube { .. } => true,
             Self::Ipset { .. }
             | Self::Ipvs { .. }
             | Self::Link { .. }
@@ -240,6 +255,8 @@ impl Display for Action {
             Self::UnloadModules { names } => write!(f, "rmmod {}", names.join(" ")),
             Self::WriteFile { path, text } => fed(f, &format!("cat > {}", path.display()), text),
             Self::RemoveFile { path } => write!(f, "rm {}", path.display()),
+            Self::RestartUnit { unit } => write!(f, "systemctl restart {unit}"),
+            Self::Kube { command } => command.fmt(f),
         }
     }
 }

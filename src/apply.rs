@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::action::Action;
 use crate::plan::{Plan, Undo};
 
-/// The one way to change a node.
+/// The one way to change a node or its cluster.
 pub trait Apply {
     /// Makes one change. Making it twice is making it once: what is there already, or gone already, is no error.
     fn apply(&mut self, action: &Action) -> impl Future<Output = Result<(), StepError>>;
@@ -23,6 +23,9 @@ pub enum StepError {
     /// The tool is missing.
     #[error("{0}")]
     Absent(String),
+    /// What it changes is not what it was when the plan was made: read it again, and plan again.
+    #[error("{0}")]
+    Moved(String),
 }
 
 /// What happens while a plan runs.

@@ -2,6 +2,8 @@
 //!
 //! The result is read again and compared. A text that cannot be changed without touching more is refused, never broken.
 
+mod arguments;
+
 use std::str::FromStr as _;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,7 @@ use thiserror::Error;
 use yaml_edit::{Document, Mapping, ScalarValue, YamlNode};
 
 use super::config::Mode;
+pub use arguments::set as set_arguments;
 
 /// What to set.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -96,6 +96,14 @@ const FLAGS: &[(&str, &str, &str, Kind)] = &[
     ("proxy-mode", "", "mode", Text),
 ];
 
+/// Returns the flag that stands for a field, which is written `section.field`, or `field` at the top level.
+pub fn flag_of(path: &str) -> Option<&'static str> {
+    let (section, field) = path.split_once('.').unwrap_or(("", path));
+    let mut rows = FLAGS.iter();
+    let row = rows.find(|(_, home, name, _)| *home == section && *name == field);
+    row.map(|(flag, ..)| *flag)
+}
+
 /// The flags of a kube-proxy, by name; the last one of a name counts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Flags(Vec<(String, Option<String>)>);

@@ -343,6 +343,9 @@ pub struct NodeStatus {
     pub addresses: Vec<NodeAddress>,
     /// Versions the kubelet reports.
     pub node_info: NodeInfo,
+    /// What is the case: `Ready`, ….
+    #[serde(deserialize_with = "null_is_default")]
+    pub conditions: Vec<Condition>,
 }
 
 /// An address of a Node.
@@ -379,6 +382,9 @@ pub struct ConfigMap {
     /// Files by name.
     #[serde(deserialize_with = "null_is_default")]
     pub data: BTreeMap<String, String>,
+    /// Whether nobody can change it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub immutable: bool,
 }
 
 /// A Pod, as far as it says which version of what runs where.
@@ -448,6 +454,22 @@ pub struct PodStatus {
     /// The containers, as they are.
     #[serde(deserialize_with = "null_is_default")]
     pub container_statuses: Vec<ContainerStatus>,
+    /// What is the case: `Ready`, ….
+    #[serde(deserialize_with = "null_is_default")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Something that is the case with an object, or not.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Condition {
+    /// `Ready`, ….
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why.
+    pub message: String,
 }
 
 /// A container, as it is.
@@ -480,6 +502,8 @@ pub struct ContainerState {
 pub struct ContainerWaiting {
     /// `CrashLoopBackOff`, ….
     pub reason: Option<String>,
+    /// What else there is to say.
+    pub message: Option<String>,
 }
 
 /// How a container ended.

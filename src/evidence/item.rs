@@ -126,8 +126,10 @@ items! {
     ConntrackStat = "node/nf_conntrack-stat.txt", None;
     /// Tracked connections, `conntrack -L`.
     Conntrack = "node/conntrack.txt", NetAdmin;
-    /// Processes of service proxies: pid, start time and command line of each.
+    /// Processes of service proxies: pid, start time, command line and control group of each.
     Processes = "node/processes.json", Root;
+    /// Files of the node that say how kube-proxy is to run: its own configuration, its manifest, its arguments.
+    ProxyFiles = "node/proxy-files.json", Root;
     /// The configuration file kube-proxy runs with.
     ProxyConfig = "kube-proxy/config.conf", Root;
     /// What kube-proxy says its mode is, `/proxyMode`.

@@ -1,4 +1,6 @@
-//! Processes of service proxies, as kpx itself writes them down.
+//! Processes of service proxies, and the files they are started from, as kpx itself writes them down.
+
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -23,4 +25,22 @@ pub struct Process {
     pub started: Option<u64>,
     /// Whether it shares the network namespace that was looked at; `None` if that could not be seen.
     pub same_network: Option<bool>,
+    /// Its control group, which tells the container or the service that it belongs to; `None` if that could not be seen.
+    pub cgroup: Option<String>,
+}
+
+/// Files of the node that say how kube-proxy is to run.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct ProxyFiles {
+    /// The files, sorted by path.
+    pub files: Vec<ProxyFile>,
+}
+
+/// One such file.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ProxyFile {
+    /// Where it is, below the host's root.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
 }

@@ -39,6 +39,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iptables-restore", "iptables"),
     ("iptables-save", "iptables"),
     ("nft", "nftables"),
+    ("systemctl", "systemd"),
 ];
 
 /// A program that was found.

@@ -159,6 +159,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         | Item::Metrics
         | Item::Configz
         | Item::ProxyTools
+        | Item::ProxyFiles
         | Item::ProxyLog => proxy::read(item, context).await,
         Item::Services
         | Item::EndpointSlices

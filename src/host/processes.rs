@@ -76,6 +76,15 @@ pub(super) fn ids(item: Item, proc: &Path) -> Result<Vec<u32>, Gap> {
     Ok(ids)
 }
 
+/// Returns the control group of the process whose folder is `dir`, as the init system sees it.
+fn cgroup(dir: &Path) -> Option<String> {
+    let text = fs::read_to_string(dir.join("cgroup")).ok()?;
+    let of = |head: &str| text.lines().find_map(|line| line.split_once(head));
+    // Version 2, or what systemd has of version 1: cgroups(7).
+    let (_, path) = of(":name=systemd:").or_else(|| of("0::"))?;
+    Some(path.to_owned())
+}
+
 /// Returns the command name of the process whose folder is `dir`.
 pub(super) fn command(dir: &Path) -> Option<String> {
     let bytes = fs::read(dir.join("comm")).ok()?;
@@ -94,6 +103,7 @@ fn process(dir: &Path, pid: u32, boot: u64, network: Option<&PathBuf>) -> Option
         started: started(dir, boot),
         same_network: network
             .and_then(|ours| Some(fs::read_link(dir.join("ns/net")).ok()? == *ours)),
+        cgroup: cgroup(dir),
         name,
         args,
     })

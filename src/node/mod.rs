@@ -31,7 +31,7 @@ use conntrack_stat::ConntrackStat;
 use ipvs_connections::IpvsConnections;
 use links::{Addresses, Links};
 use modules::Modules;
-use processes::Processes;
+use processes::{Processes, ProxyFiles};
 use routes::{Routes, Rules};
 use runtime::{Health, Metrics};
 use sockets::Sockets;
@@ -61,6 +61,7 @@ pub struct NodeSnapshot<'a> {
     conntrack: Section<Conntrack>,
     conntrack_stat: Section<ConntrackStat>,
     processes: Section<Processes>,
+    proxy_files: Section<ProxyFiles>,
     proxy_config: Section<ProxyConfig>,
     health: Section<Health>,
     metrics: Section<Metrics<'a>>,
@@ -115,6 +116,8 @@ sections! {
     conntrack_stat: ConntrackStat = |e| e.text(Item::ConntrackStat).and_then(conntrack_stat::parse);
     /// Returns the processes of service proxies.
     processes: Processes = |e| e.text(Item::Processes).and_then(processes::parse);
+    /// Returns the files of the node that say how kube-proxy is to run.
+    proxy_files: ProxyFiles = |e| e.text(Item::ProxyFiles).and_then(processes::files);
     /// Returns the configuration kube-proxy runs with.
     proxy_config: ProxyConfig = |e| e.text(Item::ProxyConfig).and_then(ProxyConfig::parse);
     /// Returns kube-proxy's health.
@@ -220,6 +223,7 @@ impl<'a> NodeSnapshot<'a> {
             conntrack: OnceCell::new(),
             conntrack_stat: OnceCell::new(),
             processes: OnceCell::new(),
+            proxy_files: OnceCell::new(),
             proxy_config: OnceCell::new(),
             health: OnceCell::new(),
             metrics: OnceCell::new(),

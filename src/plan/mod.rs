@@ -7,6 +7,7 @@ mod cleanup;
 mod modules;
 mod proxies;
 mod repair;
+mod store;
 
 use std::fmt::{self, Display, Formatter};
 
@@ -18,6 +19,7 @@ pub use cleanup::{Refusal, cleanup};
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, refuse_other, running};
 pub use repair::{Drain, repair};
+pub use store::{Place, STORE_NEEDS, Store, Unwritable};
 
 /// What to do, in order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

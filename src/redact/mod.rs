@@ -84,8 +84,10 @@ impl Redactor {
             Item::Sysctl => self.sysctl(text),
             Item::ProxyConfig => self.config(text),
             Item::Metrics => self.metrics(text),
-            // A log may hold anything.
-            Item::ProxyLog | Item::KernelLog => return Err(Gap::NotCollected(item)),
+            // A log or a manifest may hold anything.
+            Item::ProxyLog | Item::KernelLog | Item::ProxyFiles => {
+                return Err(Gap::NotCollected(item));
+            }
             Item::Services
             | Item::EndpointSlices
             | Item::Nodes

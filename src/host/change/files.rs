@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::context::Context;
+use super::super::rooted;
 use crate::apply::StepError;
 
 /// Writes `value` to the setting `key` of the network namespace.
@@ -24,24 +26,34 @@ pub(super) async fn sysctl(
         .await
 }
 
-/// Writes `text` to `path` below the host's root, in one piece: readers see the old file or the new.
+/// Writes `text` to `path` below the host's root, in one piece: readers see the old file or the new. A file that was
+/// there keeps its owner and permissions, and a link that leads to it stays.
 pub(super) fn write(context: &Context, path: &Path, text: &str) -> Result<(), StepError> {
-    let path = context.path(path.strip_prefix("/").unwrap_or(path));
-    let folder = path.parent().unwrap_or(Path::new("/"));
     let written = || -> io::Result<()> {
+        let path = rooted::resolve(&context.options.root, path)?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(text.as_bytes())?;
+        if let Ok(before) = fs::metadata(&path) {
+            fchown(file.as_file(), Some(before.uid()), Some(before.gid()))?;
+            file.as_file().set_permissions(before.permissions())?;
+        }
         file.as_file().sync_all()?;
         file.persist(&path)?;
         fs::File::open(folder)?.sync_all()
     };
-    written().map_err(|e| failed("write", &path, &e))
+    written().map_err(|e| failed("write", &context.path(below(path)), &e))
+}
+
+/// Returns `path`, as seen from the host's root, relative to it.
+fn below(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
 }
 
 /// Removes `path` below the host's root.
 pub(super) fn remove(context: &Context, path: &Path) -> Result<(), StepError> {
-    let path = context.path(path.strip_prefix("/").unwrap_or(path));
+    let path = context.path(below(path));
     match fs::remove_file(&path) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(failed("remove", &path, &e)),
         _ => Ok(()),

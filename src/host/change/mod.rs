@@ -160,6 +160,8 @@ impl Apply for Live {
             Action::Sysctl { key, value } => files::sysctl(context, key, value).await,
             Action::WriteFile { path, text } => files::write(context, path, text),
             Action::RemoveFile { path } => files::remove(context, path),
+            Action::RestartUnit { unit } => tools::restart(context, unit).await,
+            Action::Kube { command } => context.cluster.change(command, &context.options).await,
             Action::Conntrack { flows } => conntrack::delete(context, flows).await,
             Action::LoadModules { names } => self.load(names).await,
             Action::UnloadModules { names } => self.unload(names).await,

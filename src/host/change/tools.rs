@@ -60,6 +60,11 @@ pub(super) async fn ipset(context: &Arc<Context>, input: &str) -> Result<(), Ste
     }
 }
 
+/// Restarts the host's service `unit`.
+pub(super) async fn restart(context: &Arc<Context>, unit: &str) -> Result<(), StepError> {
+    run(context, "systemctl", &["restart", unit], "").await
+}
+
 /// Runs `program` with `input` until it ends, however long it takes: cut short, it would leave half a change.
 pub(super) async fn run(
     context: &Arc<Context>,

@@ -4,6 +4,8 @@
 //! tomorrow. Secrets are never asked for, and of ConfigMaps only those that configure kube-proxy.
 
 mod access;
+mod change;
+mod proxy;
 mod rights;
 mod session;
 
@@ -14,6 +16,8 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 
 use super::Options;
+use crate::action::KubeCommand;
+use crate::apply::StepError;
 use crate::evidence::{Gap, Item};
 pub use access::Environment;
 use session::{Objects, Session, quote};
@@ -55,6 +59,14 @@ enum Trouble {
 }
 
 impl Refusal {
+    fn step(self) -> StepError {
+        match self {
+            Self::NotApplicable(why) => StepError::Absent(why),
+            Self::Denied(why) => StepError::Denied(why),
+            Self::Failed(why) => StepError::Refused(why),
+        }
+    }
+
     fn gap(&self, item: Item) -> Gap {
         match self {
             Self::NotApplicable(why) => Gap::NotApplicable(why.clone()),
@@ -67,28 +79,39 @@ impl Refusal {
 impl Trouble {
     /// Returns the gap for having tried to `verb` `what`.
     fn gap(self, item: Item, session: &Session, verb: &str, what: &str) -> Gap {
+        self.refusal(session, verb, what, "deploy/rbac.yaml")
+            .gap(item)
+    }
+
+    /// Returns the refusal for having tried to `verb` `what`, which the roles in `roles` allow.
+    fn refusal(self, session: &Session, verb: &str, what: &str, roles: &str) -> Refusal {
         let Session { origin, server, .. } = session;
         match self {
-            Self::Status(401, _) => session.unauthorized().gap(item),
-            Self::Status(403, message) => Gap::Denied(
-                item,
-                format!(
-                    "{verb} {what}: {message} (credentials: {origin}); deploy/rbac.yaml allows it"
-                ),
-            ),
-            Self::Status(code, message) => Gap::Failed(
-                item,
-                format!("{verb} {what}: {server} answered {code}: {message}"),
-            ),
-            Self::Late => Gap::Failed(item, format!("{verb} {what}: {server}: {}", session.late())),
+            Self::Status(401, _) => session.unauthorized(),
+            Self::Status(403, message) => Refusal::Denied(format!(
+                "{verb} {what}: {message} (credentials: {origin}); {roles} allows it"
+            )),
+            Self::Status(code, message) => Refusal::Failed(format!(
+                "{verb} {what}: {server} answered {code}: {message}"
+            )),
+            Self::Late => Refusal::Failed(format!("{verb} {what}: {server}: {}", session.late())),
             Self::Transport(why) | Self::Answer(why) => {
-                Gap::Failed(item, format!("{verb} {what}: {server}: {why}"))
+                Refusal::Failed(format!("{verb} {what}: {server}: {why}"))
             }
         }
     }
 
     fn is_forbidden(&self) -> bool {
         matches!(self, Self::Status(403, _))
+    }
+
+    /// Returns whether the same request may succeed in a while: the server is away, starting, or has too much to do.
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Status(code, _) => matches!(code, 429 | 500 | 502 | 503 | 504),
+            Self::Late | Self::Transport(_) => true,
+            Self::Answer(_) => false,
+        }
     }
 }
 
@@ -155,6 +178,24 @@ impl Cluster {
             }
         }
         Err(denied.unwrap_or_else(|| Gap::NotApplicable("no cluster is configured".to_owned())))
+    }
+
+    /// Carries `command` out, with the first credentials that may.
+    pub(super) async fn change(
+        &self,
+        command: &KubeCommand,
+        options: &Options,
+    ) -> Result<(), StepError> {
+        let sessions = self.sessions.get_or_init(|| open(options)).await;
+        let sessions = sessions.as_ref().map_err(|why| why.clone().step())?;
+        let mut denied = None;
+        for session in sessions {
+            match change::carry_out(session, command).await {
+                Err(e @ StepError::Denied(_)) => denied = denied.or(Some(e)),
+                done => return done,
+            }
+        }
+        Err(denied.unwrap_or_else(|| StepError::Absent("no cluster is configured".to_owned())))
     }
 
     async fn sessions(&self, item: Item, options: &Options) -> Result<&[Session], Gap> {

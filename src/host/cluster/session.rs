@@ -25,7 +25,8 @@ pub(super) struct Session {
     pub(super) origin: String,
     /// The API server, for people.
     pub(super) server: String,
-    limit: Duration,
+    /// How long one request may take.
+    pub(super) limit: Duration,
 }
 
 /// Makes the client. A kubeconfig may name a program that gets the credentials, and the client waits for its end: on a
@@ -140,7 +141,29 @@ impl Session {
 
     /// Returns the object in the answer to a POST of `body`, which is JSON, to `path`.
     pub(super) async fn post(&self, path: &str, body: String) -> Result<Box<RawValue>, Trouble> {
-        let request = http::Request::post(path).header("content-type", "application/json");
+        self.send("POST", path, "application/json", body).await
+    }
+
+    /// Returns the object in the answer to a JSON merge patch of the object at `path`.
+    pub(super) async fn patch(&self, path: &str, body: String) -> Result<Box<RawValue>, Trouble> {
+        let kind = "application/merge-patch+json";
+        self.send("PATCH", path, kind, body).await
+    }
+
+    /// Returns the object in the answer to a DELETE of the one at `path`, with `body` for its options.
+    pub(super) async fn delete(&self, path: &str, body: String) -> Result<Box<RawValue>, Trouble> {
+        self.send("DELETE", path, "application/json", body).await
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: String,
+    ) -> Result<Box<RawValue>, Trouble> {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header("content-type", kind);
         let text = self.request(path, request.body(body.into_bytes())).await?;
         RawValue::from_string(text)
             .map_err(|e| Trouble::Answer(format!("the answer is not JSON: {e}")))

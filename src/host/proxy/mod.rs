@@ -3,6 +3,7 @@
 mod http;
 mod log;
 mod process;
+mod store;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -80,6 +81,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
             ask(context, item, running, "/configz").await
         }
         Item::ProxyTools => tools(running(context, item).await?),
+        Item::ProxyFiles => store::read(context, running(context, item).await?),
         other => Err(Gap::NotCollected(other)),
     }
 }

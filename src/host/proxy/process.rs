@@ -15,7 +15,8 @@ pub(super) struct Process {
     pub(super) flags: Flags,
     /// Whether it is a distribution's program that adds flags of its own (k3s, kubelite).
     pub(super) embedded: bool,
-    folder: PathBuf,
+    /// Its folder in the process table.
+    pub(super) folder: PathBuf,
 }
 
 /// What the process table tells of kube-proxy.

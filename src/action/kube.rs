@@ -1,0 +1,408 @@
+//! Changes to objects of the cluster, as data.
+
+use std::fmt::{self, Display, Formatter, Write as _};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What marks an object that kpx made, and may delete: the label, and its value.
+pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "kpx");
+
+/// The label that kube-proxy's pods have.
+pub const PROXY_LABEL: (&str, &str) = ("k8s-app", "kube-proxy");
+
+/// One change to the cluster.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KubeCommand {
+    /// Sets fields of an object, as long as they have the values that were read.
+    Set {
+        /// The object.
+        object: Object,
+        /// The fields: written at once, at the version of the object that they were compared in.
+        fields: Vec<Field>,
+    },
+    /// Makes an object.
+    Create {
+        /// The object.
+        object: Object,
+        /// All of it.
+        body: Value,
+    },
+    /// Deletes an object.
+    Delete {
+        /// The object.
+        object: Object,
+        /// Which object of that name.
+        only: Only,
+    },
+    /// Waits for the pod of kube-proxy that comes after others on a node, until it is ready.
+    AwaitProxy {
+        /// The node.
+        node: String,
+        /// The unique ids of the pods before it.
+        after: Vec<String>,
+        /// How long.
+        limit: Duration,
+    },
+}
+
+/// A kind of objects.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resource {
+    /// Configuration.
+    ConfigMap,
+    /// A pod on each node.
+    DaemonSet,
+    /// A machine.
+    Node,
+    /// Containers on a node.
+    Pod,
+    /// Who is at work.
+    Lease,
+}
+
+/// An object by its name.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Object {
+    /// The kind.
+    pub resource: Resource,
+    /// The namespace; `None` for what has none.
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+}
+
+/// One field of an object: what it was when it was read, and what it is to be.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Field {
+    /// The keys that lead to it.
+    pub path: Vec<String>,
+    /// What was read; `None` where there was none.
+    pub from: Option<Value>,
+    /// What to write; `None` to remove it.
+    pub to: Option<Value>,
+}
+
+/// Which object of a name is meant.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Only {
+    /// The one with this unique id.
+    Uid(String),
+    /// One that kpx made: it has the label [`OURS`].
+    Ours,
+}
+
+impl Resource {
+    /// Returns the API group with its version, as in `apiVersion`.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::ConfigMap | Self::Node | Self::Pod => "v1",
+            Self::DaemonSet => "apps/v1",
+            Self::Lease => "coordination.k8s.io/v1",
+        }
+    }
+
+    /// Returns the kind, as in `kind`.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::DaemonSet => "DaemonSet",
+            Self::Node => "Node",
+            Self::Pod => "Pod",
+            Self::Lease => "Lease",
+        }
+    }
+
+    /// Returns the word for a collection of them, as in a path or a role.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmaps",
+            Self::DaemonSet => "daemonsets",
+            Self::Node => "nodes",
+            Self::Pod => "pods",
+            Self::Lease => "leases",
+        }
+    }
+
+    /// Returns the words with the group, as errors of the API server have them.
+    pub fn grouped(self) -> String {
+        match self.api_version().rsplit_once('/') {
+            Some((group, _)) => format!("{}.{group}", self.plural()),
+            None => self.plural().to_owned(),
+        }
+    }
+}
+
+impl Object {
+    /// Returns the object `name` of the namespace kube-system.
+    pub fn of_system(resource: Resource, name: impl Into<String>) -> Self {
+        Self {
+            resource,
+            namespace: Some("kube-system".to_owned()),
+            name: name.into(),
+        }
+    }
+
+    /// Returns the Node called `name`.
+    pub fn node(name: impl Into<String>) -> Self {
+        Self {
+            resource: Resource::Node,
+            namespace: None,
+            name: name.into(),
+        }
+    }
+}
+
+impl Display for Object {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.resource.kind())?;
+        match &self.namespace {
+            Some(namespace) => write!(f, " {namespace}/{}", self.name),
+            None => write!(f, " {}", self.name),
+        }
+    }
+}
+
+impl Field {
+    /// Returns the field at `path` that is `from`, and is to be `to`.
+    pub fn new(path: &[&str], from: Option<Value>, to: Option<Value>) -> Self {
+        Self {
+            path: path.iter().map(|&key| key.to_owned()).collect(),
+            from,
+            to,
+        }
+    }
+
+    /// Returns what takes it back.
+    #[must_use]
+    pub fn back(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            from: self.to.clone(),
+            to: self.from.clone(),
+        }
+    }
+
+    /// Returns its value in `object`.
+    pub fn of<'v>(&self, object: &'v Value) -> Option<&'v Value> {
+        let mut place = object;
+        for key in &self.path {
+            place = place.get(key)?;
+        }
+        (!place.is_null()).then_some(place)
+    }
+}
+
+impl KubeCommand {
+    /// Returns the command that sets `fields` back to what they were.
+    pub fn set_back(object: &Object, fields: &[Field]) -> Self {
+        Self::Set {
+            object: object.clone(),
+            fields: fields.iter().map(Field::back).collect(),
+        }
+    }
+}
+
+/// Returns `fields` as a JSON merge patch.
+pub fn merge_patch(fields: &[Field]) -> Value {
+    let mut patch = Value::Object(Map::new());
+    for field in fields {
+        let mut place = &mut patch;
+        for key in &field.path {
+            // Indexing an object by a key makes the entry; null becomes an object.
+            place = &mut place[key.as_str()];
+        }
+        *place = field.to.clone().unwrap_or_default();
+    }
+    patch
+}
+
+impl Display for KubeCommand {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set { object, fields } => {
+                if let Some(label) = label(object, fields) {
+                    let name = &object.name;
+                    return write!(f, "kubectl label node {name} {label} --overwrite");
+                }
+                let command = kubectl(object, "patch");
+                let command = format!("{command} --type merge --patch-file /dev/stdin");
+                super::fed(f, &command, &yaml(&merge_patch(fields)))
+            }
+            Self::Create { object, body } => {
+                let command = match &object.namespace {
+                    Some(namespace) => format!("kubectl -n {namespace} create -f -"),
+                    None => "kubectl create -f -".to_owned(),
+                };
+                super::fed(f, &command, &yaml(body))
+            }
+            Self::Delete { object, only } => {
+                f.write_str(&kubectl(object, "delete"))?;
+                match only {
+                    Only::Uid(uid) => write!(f, " --wait=false # uid {uid}"),
+                    Only::Ours => write!(f, " --wait=false # if {}={}", OURS.0, OURS.1),
+                }
+            }
+            Self::AwaitProxy { node, limit, .. } => write!(
+                f,
+                "kubectl -n kube-system wait pod -l {}={} --field-selector spec.nodeName={node} \
+                 --for condition=Ready --timeout {}s",
+                PROXY_LABEL.0,
+                PROXY_LABEL.1,
+                limit.as_secs()
+            ),
+        }
+    }
+}
+
+/// Returns the beginning of a command that does `verb` to `object`.
+fn kubectl(object: &Object, verb: &str) -> String {
+    let namespace = object.namespace.as_ref();
+    let namespace = namespace.map_or(String::new(), |name| format!(" -n {name}"));
+    let kind = object.resource.kind().to_lowercase();
+    format!("kubectl{namespace} {verb} {kind} {}", object.name)
+}
+
+/// Returns how `kubectl label` has it, where one label of a node is all that `fields` are about.
+fn label(object: &Object, fields: &[Field]) -> Option<String> {
+    let [field] = fields else { return None };
+    let [metadata, labels, name] = field.path.as_slice() else {
+        return None;
+    };
+    let is_label =
+        object.resource == Resource::Node && metadata == "metadata" && labels == "labels";
+    match &field.to {
+        _ if !is_label => None,
+        None => Some(format!("{name}-")),
+        Some(value) => Some(format!("{name}={}", value.as_str()?)),
+    }
+}
+
+/// Returns `value` as YAML, with texts of several lines as people write them.
+fn yaml(value: &Value) -> String {
+    let mut text = String::new();
+    block(&mut text, value, 0);
+    text
+}
+
+fn block(text: &mut String, value: &Value, depth: usize) {
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                write!(text, "{indent}{}:", plain_key(key)).ok();
+                entry(text, value, depth);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for item in items {
+                write!(text, "{indent}-").ok();
+                entry(text, item, depth);
+            }
+        }
+        scalar => {
+            writeln!(text, "{indent}{scalar}").ok();
+        }
+    }
+}
+
+/// Writes what follows a key or a dash.
+fn entry(text: &mut String, value: &Value, depth: usize) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            text.push('\n');
+            block(text, value, depth + 1);
+        }
+        Value::Array(items) if !items.is_empty() => {
+            text.push('\n');
+            block(text, value, depth + 1);
+        }
+        Value::String(lines) if is_literal(lines) => {
+            text.push_str(" |\n");
+            for line in lines.lines() {
+                let indent = if line.is_empty() { 0 } else { 2 * (depth + 1) };
+                writeln!(text, "{:indent$}{line}", "").ok();
+            }
+        }
+        scalar => {
+            writeln!(text, " {scalar}").ok();
+        }
+    }
+}
+
+/// Returns whether a literal block says `text`: whole lines, of which the first is not indented and none is odd.
+fn is_literal(text: &str) -> bool {
+    let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
+    text.ends_with('\n')
+        && !text.ends_with("\n\n")
+        && !text.starts_with([' ', '\n', '\t'])
+        && !text.contains(odd)
+}
+
+fn plain_key(key: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if key.starts_with(|c: char| c.is_ascii_alphabetic()) && key.chars().all(is_plain) {
+        key.to_owned()
+    } else {
+        Value::from(key).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_text_is_shown_as_it_is_written() {
+        let set = KubeCommand::Set {
+            object: Object::of_system(Resource::ConfigMap, "kube-proxy"),
+            fields: vec![
+                Field::new(
+                    &["data", "config.conf"],
+                    Some(json!("mode: \"\"\n")),
+                    Some(json!("a: 1\n\nmode: ipvs\n")),
+                ),
+                Field::new(&["metadata", "annotations", "a/b"], Some(json!("x")), None),
+            ],
+        };
+        assert_eq!(
+            set.to_string(),
+            "kubectl -n kube-system patch configmap kube-proxy --type merge --patch-file /dev/stdin <<'EOF'\n\
+             data:\n  config.conf: |\n    a: 1\n\n    mode: ipvs\nmetadata:\n  annotations:\n    a/b: null\nEOF"
+        );
+    }
+
+    #[test]
+    fn what_a_block_cannot_say_is_quoted() {
+        for text in ["a", "a\n\n", " a\n", "a\r\nb\n", ""] {
+            let said = yaml(&json!({ "k": text }));
+            assert_eq!(said, format!("k: {}\n", json!(text)));
+        }
+    }
+
+    #[test]
+    fn a_label_is_set_and_removed() {
+        let path = ["metadata", "labels", "kpx.dev/mode"];
+        let field = Field::new(&path, None, Some(json!("ipvs")));
+        let node = Object::node("n1");
+        let back = KubeCommand::set_back(&node, std::slice::from_ref(&field));
+        let set = KubeCommand::Set {
+            object: node,
+            fields: vec![field],
+        };
+        assert_eq!(
+            set.to_string(),
+            "kubectl label node n1 kpx.dev/mode=ipvs --overwrite"
+        );
+        assert_eq!(
+            back.to_string(),
+            "kubectl label node n1 kpx.dev/mode- --overwrite"
+        );
+    }
+}

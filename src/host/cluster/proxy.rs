@@ -1,0 +1,191 @@
+//! kube-proxy's pod on one node, as the API server tells of it.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep};
+
+use super::session::{Session, quote};
+use super::{Refusal, Trouble};
+use crate::action::PROXY_LABEL;
+use crate::apply::StepError;
+use crate::cluster::Pod;
+
+/// How long between two looks.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How many lines of a log an error quotes.
+const LAST_WORDS: u32 = 5;
+
+/// How often a container may fail before nobody waits for it any more.
+const FAILURES: u32 = 3;
+
+const PODS: &str = "/api/v1/namespaces/kube-system/pods";
+
+/// Waits until the pod of kube-proxy on `node` that is none of `after` is ready.
+pub(super) async fn wait(
+    session: &Session,
+    node: &str,
+    after: &[String],
+    limit: Duration,
+) -> Result<(), StepError> {
+    let end = Instant::now() + limit;
+    loop {
+        let seen = match look(session, node, after).await {
+            Ok(State::Ready) => return Ok(()),
+            Ok(State::Lost(why)) => return Err(StepError::Refused(why)),
+            Ok(State::Waits(why)) => why,
+            Err(trouble) if trouble.is_passing() => refused(session, trouble).to_string(),
+            Err(trouble) => return Err(refused(session, trouble)),
+        };
+        if Instant::now() + TICK >= end {
+            return Err(StepError::Refused(format!(
+                "kube-proxy on node {node} is not ready after {}s: {seen}",
+                limit.as_secs_f64()
+            )));
+        }
+        sleep(TICK).await;
+    }
+}
+
+/// What becomes of a pod.
+enum State {
+    Ready,
+    /// Not yet, and why.
+    Waits(String),
+    /// It will not be, and why.
+    Lost(String),
+}
+
+fn refused(session: &Session, trouble: Trouble) -> StepError {
+    let what = "pods of kube-proxy in namespace kube-system";
+    let refusal: Refusal = trouble.refusal(session, "list", what, super::change::ROLES);
+    refusal.step()
+}
+
+async fn look(session: &Session, node: &str, after: &[String]) -> Result<State, Trouble> {
+    let pods = on(session, node).await?;
+    let new = pods.iter().find(|pod| {
+        !after.contains(&pod.metadata.uid) && pod.metadata.deletion_timestamp.is_none()
+    });
+    let Some(pod) = new else {
+        return absent(session, node, &pods).await;
+    };
+    let name = &pod.metadata.name;
+    let Some(trouble) = unready(pod) else {
+        return Ok(State::Ready);
+    };
+    let crashed = |status: &crate::cluster::ContainerStatus| {
+        status.restart_count >= FAILURES && status.state.waiting.is_some()
+    };
+    let lost = pod.status.container_statuses.iter().any(crashed);
+    let words = if pod.status.container_statuses.iter().any(ran) {
+        last_words(session, name).await
+    } else {
+        String::new()
+    };
+    let why = format!("pod {name}: {trouble}{words}");
+    Ok(if lost {
+        State::Lost(format!("kube-proxy on node {node} does not start: {why}"))
+    } else {
+        State::Waits(why)
+    })
+}
+
+fn ran(status: &crate::cluster::ContainerStatus) -> bool {
+    status.restart_count > 0 || status.state.terminated.is_some()
+}
+
+/// Returns kube-proxy's pods on `node`.
+async fn on(session: &Session, node: &str) -> Result<Vec<Pod>, Trouble> {
+    let label = quote(&format!("{}={}", PROXY_LABEL.0, PROXY_LABEL.1));
+    let field = quote(&format!("spec.nodeName={node}"));
+    let query = format!("labelSelector={label}&fieldSelector={field}");
+    let found = session.list(PODS, &query).await?;
+    let pods = found.items.iter().map(|raw| parse(raw));
+    pods.collect()
+}
+
+fn parse(raw: &RawValue) -> Result<Pod, Trouble> {
+    serde_json::from_str(raw.get()).map_err(|e| Trouble::Answer(format!("a pod: {e}")))
+}
+
+/// Returns why there is no new pod.
+async fn absent(session: &Session, node: &str, old: &[Pod]) -> Result<State, Trouble> {
+    let path = format!("/api/v1/nodes/{}", quote(node));
+    let object = session.object(&path).await;
+    match object {
+        Ok(None) => {
+            let why = format!("there is no node {node} any more, so no kube-proxy comes up on it");
+            return Ok(State::Lost(why));
+        }
+        Ok(Some(raw)) => {
+            let node: crate::cluster::Node =
+                serde_json::from_str(raw.get()).map_err(|e| Trouble::Answer(e.to_string()))?;
+            let conditions = &node.status.conditions;
+            if let Some(ready) = conditions
+                .iter()
+                .find(|c| c.kind == "Ready" && c.status != "True")
+            {
+                let why = format!("the node is not ready: {}", ready.message);
+                return Ok(State::Waits(why));
+            }
+        }
+        // What may not be seen says nothing.
+        Err(Trouble::Status(403, _)) => {}
+        Err(trouble) => return Err(trouble),
+    }
+    Ok(State::Waits(match old.first() {
+        Some(pod) => format!("its old pod {} is still there", pod.metadata.name),
+        None => "no pod was made for it".to_owned(),
+    }))
+}
+
+/// Returns what keeps `pod` from being ready.
+fn unready(pod: &Pod) -> Option<String> {
+    let status = &pod.status;
+    for container in &status.container_statuses {
+        let name = &container.name;
+        let times = match container.restart_count {
+            0 => String::new(),
+            count => format!(" after {count} restarts"),
+        };
+        if let Some(waiting) = &container.state.waiting {
+            let reason = waiting.reason.as_deref().unwrap_or("no reason given");
+            let message = waiting.message.as_deref().unwrap_or_default();
+            let colon = if message.is_empty() { "" } else { ": " };
+            return Some(format!(
+                "container {name} waits{times} ({reason}{colon}{message})"
+            ));
+        }
+        if let Some(ended) = &container.state.terminated {
+            return Some(format!(
+                "container {name} ended with exit status {}{times}",
+                ended.exit_code
+            ));
+        }
+    }
+    let ready = status.conditions.iter().find(|c| c.kind == "Ready");
+    match ready {
+        Some(ready) if ready.status == "True" && !status.container_statuses.is_empty() => None,
+        Some(ready) if !ready.message.is_empty() => Some(ready.message.clone()),
+        _ => Some(format!("its phase is {}", status.phase)),
+    }
+}
+
+/// Returns the end of what the pod `name` wrote, before its last restart if it had one.
+async fn last_words(session: &Session, name: &str) -> String {
+    for previous in ["true", "false"] {
+        let path = format!(
+            "{PODS}/{}/log?tailLines={LAST_WORDS}&previous={previous}",
+            quote(name)
+        );
+        // Without them the reason is still told.
+        if let Ok(text) = session.get(&path).await
+            && !text.trim().is_empty()
+        {
+            return format!("; its last words: {}", text.trim());
+        }
+    }
+    String::new()
+}

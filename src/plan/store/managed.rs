@@ -1,0 +1,109 @@
+//! Stores that somebody else keeps, and what distributions add to their own.
+
+use std::fmt::Write as _;
+
+use super::Place;
+use crate::cluster::edit::Fields;
+use crate::cluster::{Labels, Metadata, Node};
+
+/// Labels and annotations of what a distribution or a service keeps itself, with why it is left alone and the command.
+const KEEPERS: &[(&str, &str, &str)] = &[
+    (
+        "k0s.k0sproject.io/stack",
+        "is written by k0s, which puts its own text back",
+        "set spec.network.kubeProxy.mode: MODE in the k0s configuration of the controllers, restart them, then \
+         `kubectl -n kube-system rollout restart daemonset kube-proxy`",
+    ),
+    ("kubernetes.azure.com/managedby", AKS_WHY, AKS_COMMAND),
+    (
+        "resources.gardener.cloud/managed-by",
+        "is written by Gardener, which puts its own text back",
+        "set spec.kubernetes.kubeProxy.mode of the Shoot to MODE",
+    ),
+    (
+        "addonmanager.kubernetes.io/mode",
+        "is written by the add-on manager, which puts its own text back",
+        "change the add-on's manifest on the control plane to mode MODE",
+    ),
+];
+
+const AKS_WHY: &str = "is written by AKS, which puts its own text back";
+const AKS_COMMAND: &str = "az aks update --name CLUSTER --resource-group GROUP --kube-proxy-config FILE # with \"mode\": \"MODE\"";
+
+/// Labels of Nodes whose kube-proxy is the provider's.
+const PROVIDERS: &[(&str, &str, &str)] = &[
+    (
+        "cloud.google.com/gke-nodepool",
+        "is GKE's own; the mode cannot be chosen there",
+        "gcloud container node-pools describe POOL # shows which; there is none that sets it",
+    ),
+    ("kubernetes.azure.com/cluster", AKS_WHY, AKS_COMMAND),
+];
+
+/// Labels and annotations of what a tool keeps as its sources have it.
+const SOURCES: &[(&str, &str)] = &[
+    ("argocd.argoproj.io/instance", "Argo CD"),
+    ("argocd.argoproj.io/tracking-id", "Argo CD"),
+    ("kustomize.toolkit.fluxcd.io/name", "Flux"),
+    ("helm.toolkit.fluxcd.io/name", "Flux"),
+    ("meta.helm.sh/release-name", "Helm"),
+    (
+        "eks.amazonaws.com/component",
+        "EKS, where kube-proxy is an add-on (`aws eks update-addon --addon-name kube-proxy --configuration-values` sets it there)",
+    ),
+];
+
+/// Returns who else keeps the object with `metadata`, as the place of `what`.
+pub(super) fn keeper(metadata: &Metadata, what: &str) -> Option<Place> {
+    let row = KEEPERS
+        .iter()
+        .find(|(name, ..)| value(metadata, name).is_some_and(|value| value != "EnsureExists"))?;
+    Some(elsewhere(what, row.1, row.2))
+}
+
+/// Returns the provider that keeps kube-proxy on `node`, as a place.
+pub(super) fn provider(node: &Node) -> Option<Place> {
+    let labels = &node.metadata.labels;
+    let row = PROVIDERS
+        .iter()
+        .find(|(name, ..)| labels.contains_key(*name))?;
+    Some(elsewhere("kube-proxy's configuration", row.1, row.2))
+}
+
+/// Returns what to know of the tools that keep the object with `metadata`.
+pub(super) fn sources(metadata: &Metadata, what: &str) -> Vec<String> {
+    let rows = SOURCES
+        .iter()
+        .filter(|(name, _)| value(metadata, name).is_some());
+    let mut tools: Vec<&str> = rows.map(|(_, tool)| *tool).collect();
+    tools.dedup();
+    tools
+        .iter()
+        .map(|tool| format!("{what} is also kept by {tool}: unless it is changed there, too, it will be put back"))
+        .collect()
+}
+
+/// Returns a place that kpx does not write to.
+pub(super) fn elsewhere(what: &str, why: &str, command: &str) -> Place {
+    Place::Elsewhere {
+        what: what.to_owned(),
+        why: why.to_owned(),
+        command: command.to_owned(),
+    }
+}
+
+fn value<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
+    let of = |labels: &'m Labels| labels.get(name).map(String::as_str);
+    of(&metadata.labels).or_else(|| of(&metadata.annotations))
+}
+
+/// Returns the file that adds kube-proxy's flags to the configuration of k3s or RKE2: of a flag that is given twice,
+/// the last one counts, and `+` appends to what other files say.
+pub(super) fn addition(fields: &Fields) -> String {
+    let mut text = "# Written by kpx. It adds to what the other files pass on to kube-proxy.\nkube-proxy-arg+:\n".to_owned();
+    for argument in fields.arguments() {
+        // Writing to a String cannot fail.
+        writeln!(text, "  - \"{argument}\"").ok();
+    }
+    text
+}
