@@ -3,7 +3,7 @@
 //! An action is the largest piece that its tool does at once: all rules of a table, all members of all sets, all virtual
 //! servers. It is idempotent where its tool lets it be, so that a change that was cut short can be made again.
 
-mod kube;
+mod objects;
 
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::ipvs::{Destination, Service};
 use crate::net::{Family, Proto};
-pub use kube::{Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, Resource, merge_patch};
+pub use objects::{Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, Resource, merge_patch};
 
 /// One change to a node or its cluster. Serialised, it is what a journal keeps; people and programs get its text.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "plan",
-        "action backend check desired diff evidence net node",
+        "action backend check cluster desired diff evidence net node",
     ),
     ("apply", "action plan"),
     ("redact", "backend cluster evidence net"),

@@ -23,6 +23,7 @@ mod render;
 mod repository;
 mod show;
 mod snapshot;
+mod store;
 mod support;
 mod trace;
 mod writes;

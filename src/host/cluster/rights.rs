@@ -18,8 +18,13 @@ const WISHES: &[(&str, &str, &str, Option<&str>)] = &[
     ("get", "", "configmaps", Some("kube-proxy")),
     ("get", "apps", "daemonsets", Some("kube-proxy")),
     ("patch", "", "configmaps", Some("kube-proxy")),
+    ("create", "", "configmaps", Some("")),
     ("patch", "apps", "daemonsets", Some("kube-proxy")),
+    ("create", "apps", "daemonsets", Some("")),
+    ("create", "", "pods", Some("")),
     ("delete", "", "pods", Some("")),
+    ("create", "coordination.k8s.io", "leases", Some("")),
+    ("patch", "", "nodes", None),
 ];
 
 /// Asks for each wish; returns the answers as one List.
@@ -27,9 +32,12 @@ pub(super) async fn read(session: &Session, item: Item, node: &str) -> Result<St
     let reviews = WISHES.iter().map(async |&(verb, group, resource, object)| {
         let attributes = match (resource, object) {
             ("nodes", _) => json!({"verb": verb, "resource": resource, "name": node}),
-            (_, Some("")) => {
-                json!({"verb": verb, "resource": resource, "namespace": "kube-system"})
-            }
+            (_, Some("")) => json!({
+                "verb": verb,
+                "group": group,
+                "resource": resource,
+                "namespace": "kube-system",
+            }),
             (_, Some(name)) => json!({
                 "verb": verb,
                 "group": group,

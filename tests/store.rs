@@ -1,0 +1,686 @@
+//! Where kube-proxy is configured: found in recorded clusters, and changed through a fake API server.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kpx::action::{Action, Field, KubeCommand, Object, Only, Resource};
+use kpx::apply::{self, Apply as _, StepError};
+use kpx::backend::Mode;
+use kpx::cluster::edit::Fields;
+use kpx::evidence::{Evidence, Gap, Item};
+use kpx::host::{Environment, Live, Options, collect};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+use kpx::plan::{Place, Plan, STORE_NEEDS, Store, Undo, Unwritable};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::fake_api::{Api, Fate, Fault, Key, Kubelet, Pod, Pretend, What};
+use crate::support::{recorded, recordings, root};
+
+const BOTH: &[&str] = &["node1", "node2"];
+
+fn to(mode: Mode) -> Fields {
+    Fields {
+        mode,
+        scheduler: None,
+        strict_arp: None,
+    }
+}
+
+/// kpx on a machine of its own, with credentials for a cluster.
+struct Here {
+    api: Api,
+    dir: TempDir,
+}
+
+impl Here {
+    fn new(recording: &str) -> Self {
+        let api = Api::new();
+        api.seed(&root().join("testdata/nodes").join(recording), BOTH);
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("run")).unwrap();
+        fs::create_dir(dir.path().join("proc")).unwrap();
+        fs::write(dir.path().join("kubeconfig"), api.kubeconfig()).unwrap();
+        Self { api, dir }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            netns: None,
+            root: self.dir.path().to_owned(),
+            node: Some("node1".to_owned()),
+            families: Family::BOTH.to_vec(),
+            timeout: Duration::from_millis(500),
+            kubeconfig: Some(self.dir.path().join("kubeconfig")),
+            context: None,
+            no_api: false,
+            environment: Environment::default(),
+        }
+    }
+
+    fn live(&self) -> Live {
+        Live::new(&self.options()).unwrap()
+    }
+
+    async fn store(&self) -> Store {
+        let evidence = collect(STORE_NEEDS, &self.options()).await;
+        let node = NodeSnapshot::new(&evidence);
+        let store = Store::find(&node, "node1").unwrap();
+        store.ready_within(Duration::from_secs(5))
+    }
+
+    async fn run(&self, plan: &Plan) -> Result<(), StepError> {
+        let ran = apply::run(plan, &mut self.live(), |_| ()).await;
+        ran.map_err(|stopped| stopped.error)
+    }
+
+    fn map(&self) -> Value {
+        self.api.with(|cluster| {
+            let map = cluster.get("configmaps", "kube-system", "kube-proxy");
+            map.unwrap().clone()
+        })
+    }
+
+    /// The requests of kube's own client that change something, as `VERB PATH`.
+    fn writes(&self) -> Vec<String> {
+        let asked = self.api.asked().into_iter();
+        asked
+            .filter(|request| request.method != "GET")
+            .map(|request| format!("{} {}", request.method, request.path))
+            .collect()
+    }
+}
+
+fn config_map() -> Key {
+    Key::new("configmaps", "kube-system", "kube-proxy")
+}
+
+#[tokio::test]
+async fn the_config_map_changes_in_one_line_and_back() {
+    let here = Here::new("dual-ipvs");
+    let (before, text) = (here.map(), here.api.config());
+    let store = here.store().await;
+    assert!(store.is_shared());
+    assert_eq!(
+        store
+            .diff(&to(Mode::Nftables))
+            .lines()
+            .filter(|l| l.starts_with(['-', '+']))
+            .collect::<Vec<_>>(),
+        [
+            "--- ConfigMap kube-system/kube-proxy, key config.conf",
+            "+++ ConfigMap kube-system/kube-proxy, key config.conf",
+            "-mode: \"ipvs\"",
+            "+mode: \"nftables\""
+        ]
+    );
+    let plan = store.configure(&to(Mode::Nftables)).unwrap();
+    here.run(&plan).await.unwrap();
+    assert_eq!(
+        here.api.config(),
+        text.replace("mode: \"ipvs\"", "mode: \"nftables\"")
+    );
+    let kept = &here.map()["metadata"]["annotations"]["kpx.dev/previous-config.conf"];
+    assert_eq!(kept, text.as_str());
+    // Once more changes nothing; taken back, everything is as it was.
+    here.run(&plan).await.unwrap();
+    assert_eq!(here.writes().len(), 1, "{:?}", here.writes());
+    assert!(
+        apply::undo(&plan, 1, &mut here.live(), |_| ())
+            .await
+            .is_empty()
+    );
+    let mut after = here.map();
+    after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+    if after["metadata"]["annotations"] == json!({}) {
+        after["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("annotations");
+    }
+    assert_eq!(after, before);
+    // Nothing to do is no step.
+    assert!(
+        here.store()
+            .await
+            .configure(&to(Mode::Ipvs))
+            .unwrap()
+            .steps
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn what_changed_elsewhere_in_the_object_is_kept() {
+    let here = Here::new("dual-ipvs");
+    let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
+    let other = What::Meanwhile(Arc::new(|cluster| {
+        cluster.edit(&config_map(), |map| {
+            map["data"]["other"] = json!(format!("{}+", map["data"]["other"]));
+        });
+    }));
+    here.api
+        .fault(Fault::of("patch", "configmaps", other).times(2));
+    here.run(&plan).await.unwrap();
+    assert_eq!(here.map()["data"]["other"], "\"null+\"+");
+    assert!(here.api.config().contains("mode: \"iptables\""));
+    assert_eq!(here.writes().len(), 3);
+}
+
+#[tokio::test]
+async fn a_configuration_that_moved_is_not_overwritten() {
+    let here = Here::new("dual-ipvs");
+    let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
+    let text = here.api.config();
+    let theirs = text.replace("mode: \"ipvs\"", "mode: \"nftables\"");
+    let text = theirs.clone();
+    let meanwhile = What::Meanwhile(Arc::new(move |cluster| {
+        let text = text.clone();
+        cluster.edit(&config_map(), |map| {
+            map["data"]["config.conf"] = text.into();
+        });
+    }));
+    here.api
+        .fault(Fault::of("patch", "configmaps", meanwhile).times(1));
+    let moved = here.run(&plan).await.unwrap_err();
+    let expected = "data.config.conf of ConfigMap kube-system/kube-proxy was changed by somebody else since it was read";
+    assert_eq!(moved, StepError::Moved(expected.to_owned()));
+    assert_eq!(here.api.config(), theirs);
+    // From the new content it works.
+    let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
+    here.run(&plan).await.unwrap();
+    // One that somebody removed is told, too.
+    here.api.with(|cluster| cluster.remove(&config_map()));
+    let gone = here.run(&plan).await.unwrap_err();
+    assert_eq!(
+        gone,
+        StepError::Moved("there is no ConfigMap kube-system/kube-proxy any more".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn a_conflict_without_end_stops() {
+    let here = Here::new("dual-ipvs");
+    let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
+    here.api.fault(Fault::of(
+        "patch",
+        "configmaps",
+        What::Status(409, "modified"),
+    ));
+    let error = here.run(&plan).await.unwrap_err();
+    assert!(
+        matches!(&error, StepError::Moved(why) if why.contains("all the time")),
+        "{error:?}"
+    );
+    assert!(here.api.config().contains("mode: \"ipvs\""));
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_with_the_roles_that_give_it() {
+    for (verb, resource) in [
+        ("patch", "configmaps"),
+        ("get", "configmaps"),
+        ("delete", "pods"),
+        ("list", "pods"),
+    ] {
+        let here = Here::new("dual-ipvs");
+        let store = here.store().await;
+        let configure = store.configure(&to(Mode::Iptables)).unwrap();
+        let restart = store.restart("node1").unwrap();
+        here.api.fault(Fault::forbidden(verb, resource));
+        let plan = if resource == "pods" {
+            restart
+        } else {
+            configure
+        };
+        let error = here.run(&plan).await.unwrap_err();
+        let StepError::Denied(why) = &error else {
+            panic!("{error:?}")
+        };
+        assert!(why.starts_with(&format!("{verb} {resource} ")), "{why}");
+        assert!(why.contains("not for you (credentials: "), "{why}");
+        assert!(why.ends_with("deploy/rbac-migrate.yaml allows it"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_is_waited_for_and_an_answer_that_is_lost_is_asked_for() {
+    for what in [
+        What::Broken,
+        What::AnswerLost,
+        What::Status(503, "starting"),
+        What::Status(429, "later"),
+    ] {
+        let here = Here::new("dual-ipvs");
+        let store = here.store().await;
+        let mut plan = store.configure(&to(Mode::Iptables)).unwrap();
+        plan.steps.extend(store.restart("node1").unwrap().steps);
+        let before = here.api.proxies();
+        here.api
+            .fault(Fault::of("patch", "configmaps", what.clone()).times(2));
+        here.api
+            .fault(Fault::of("get", "configmaps", what.clone()).times(2));
+        here.api
+            .fault(Fault::of("delete", "pods", what.clone()).times(2));
+        here.api.fault(Fault::of("list", "pods", what).times(2));
+        here.run(&plan).await.unwrap();
+        assert!(here.api.config().contains("mode: \"iptables\""));
+        let after = here.api.proxies();
+        assert_ne!(before[0], after[0]);
+        assert_eq!(before[1], after[1]);
+    }
+    // What does not come back is told.
+    let here = Here::new("dual-ipvs");
+    let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
+    here.api.fault(Fault::of(
+        "patch",
+        "configmaps",
+        What::Status(503, "starting"),
+    ));
+    let error = here.run(&plan).await.unwrap_err();
+    let StepError::Refused(why) = &error else {
+        panic!("{error:?}")
+    };
+    assert!(why.ends_with("answered 503: starting"), "{why}");
+}
+
+#[tokio::test]
+async fn a_node_gets_a_new_pod_with_the_new_configuration() {
+    let here = Here::new("dual-ipvs");
+    let store = here.store().await;
+    let before = here.api.proxies();
+    here.run(&store.configure(&to(Mode::Iptables)).unwrap())
+        .await
+        .unwrap();
+    let plan = store.restart("node2").unwrap();
+    assert_eq!(
+        plan.steps.iter().map(|step| step.action.to_string()).collect::<Vec<_>>(),
+        [
+            format!(
+                "kubectl -n kube-system delete pod {} --wait=false # uid {}",
+                before[1].1,
+                here.api.with(|c| c.get("pods", "kube-system", &before[1].1).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned())
+            ),
+            "kubectl -n kube-system wait pod -l k8s-app=kube-proxy --field-selector spec.nodeName=node2 \
+             --for condition=Ready --timeout 5s".to_owned(),
+        ]
+    );
+    here.run(&plan).await.unwrap();
+    let after = here.api.proxies();
+    assert_eq!(before[0], after[0]);
+    assert_ne!(before[1], after[1]);
+    // The same plan again deletes nothing: that pod is gone.
+    here.run(&plan).await.unwrap();
+    assert_eq!(here.api.proxies(), after);
+    let none = store.restart("node9").unwrap_err();
+    assert!(matches!(none, Unwritable::NoProxy(why) if why.contains("node9")));
+}
+
+/// Nodes whose kube-proxy never gets ready.
+struct Never;
+
+impl Kubelet for Never {
+    fn start(&self, _: &Pod) -> Fate {
+        Fate::NotReady
+    }
+
+    fn stop(&self, pod: &Pod) {
+        Pretend.stop(pod);
+    }
+
+    fn log(&self, _: &Pod) -> String {
+        "can't use the IPVS proxier: ipvs not supported\n".to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_get_ready_is_waited_for_only_so_long_and_quoted() {
+    let here = Here::new("dual-ipvs");
+    let store = here.store().await.ready_within(Duration::from_millis(1200));
+    here.api.kubelet(Never);
+    let error = here
+        .run(&store.restart("node1").unwrap())
+        .await
+        .unwrap_err();
+    let StepError::Refused(why) = &error else {
+        panic!("{error:?}")
+    };
+    assert!(
+        why.starts_with("kube-proxy on node node1 is not ready after 1.2s: pod kube-proxy-"),
+        "{why}"
+    );
+
+    // One that crashes is not waited for to the end, and its last words are told.
+    let here = Here::new("dual-ipvs");
+    let store = here.store().await.ready_within(Duration::from_secs(60));
+    here.api.kubelet(Never);
+    let plan = store.restart("node1").unwrap();
+    let crash = What::Meanwhile(Arc::new(|cluster| {
+        let pods: Vec<_> = cluster.list("pods").map(Key::of).collect();
+        for pod in pods {
+            cluster.edit(&pod, |pod| {
+                pod["status"]["containerStatuses"] = json!([{
+                    "name": "kube-proxy", "restartCount": 3,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+                }]);
+            });
+        }
+    }));
+    here.api.fault(Fault::of("list", "pods", crash).after(1));
+    let error = here.run(&plan).await.unwrap_err();
+    let StepError::Refused(why) = &error else {
+        panic!("{error:?}")
+    };
+    assert!(
+        why.contains("waits after 3 restarts (CrashLoopBackOff: back-off 40s)"),
+        "{why}"
+    );
+    assert!(
+        why.ends_with("its last words: can't use the IPVS proxier: ipvs not supported"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_vanishes_is_named() {
+    let here = Here::new("dual-ipvs");
+    let store = here.store().await.ready_within(Duration::from_millis(800));
+    let plan = store.restart("node1").unwrap();
+    here.api.with(|cluster| cluster.vanish("node1"));
+    let error = here.run(&plan).await.unwrap_err();
+    assert!(
+        error.to_string().contains("the node is not ready"),
+        "{error}"
+    );
+    here.api
+        .with(|cluster| cluster.remove(&Key::new("nodes", "", "node1")));
+    let error = here.run(&plan).await.unwrap_err();
+    let expected = "there is no node node1 any more, so no kube-proxy comes up on it";
+    assert_eq!(error, StepError::Refused(expected.to_owned()));
+}
+
+#[tokio::test]
+async fn kpx_deletes_what_it_made_and_nothing_else() {
+    let here = Here::new("dual-ipvs");
+    let object = Object::of_system(Resource::ConfigMap, "kube-proxy-kpx-1");
+    let body = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "kube-proxy-kpx-1", "namespace": "kube-system", "labels": {"app.kubernetes.io/managed-by": "kpx"}},
+        "data": {"config.conf": "a"},
+    });
+    let act = async |command: KubeCommand| here.live().apply(&Action::Kube { command }).await;
+    let create = KubeCommand::Create {
+        object: object.clone(),
+        body: body.clone(),
+    };
+    act(create.clone()).await.unwrap();
+    act(create.clone()).await.unwrap();
+    let mut other = body.clone();
+    other["data"]["config.conf"] = json!("b");
+    let moved = act(KubeCommand::Create {
+        object: object.clone(),
+        body: other,
+    })
+    .await;
+    assert!(matches!(moved, Err(StepError::Moved(_))), "{moved:?}");
+    let delete = KubeCommand::Delete {
+        object,
+        only: Only::Ours,
+    };
+    act(delete.clone()).await.unwrap();
+    act(delete).await.unwrap();
+    let theirs = Object::of_system(Resource::ConfigMap, "kube-proxy");
+    let refused = act(KubeCommand::Delete {
+        object: theirs,
+        only: Only::Ours,
+    })
+    .await;
+    assert!(matches!(refused, Err(StepError::Refused(_))), "{refused:?}");
+    here.map();
+}
+
+#[tokio::test]
+async fn a_label_goes_to_its_node() {
+    let here = Here::new("dual-ipvs");
+    let path = ["metadata", "labels", "kpx.dev/proxy"];
+    let command = KubeCommand::Set {
+        object: Object::node("node2"),
+        fields: vec![Field::new(&path, None, Some(json!("new")))],
+    };
+    here.live().apply(&Action::Kube { command }).await.unwrap();
+    let label = |name: &str| {
+        here.api.with(|c| {
+            c.get("nodes", "", name).unwrap()["metadata"]["labels"]["kpx.dev/proxy"].clone()
+        })
+    };
+    assert_eq!(
+        (label("node1"), label("node2")),
+        (Value::Null, json!("new"))
+    );
+}
+
+#[test]
+fn every_recorded_cluster_has_its_store() {
+    let mut count = 0;
+    for name in recordings() {
+        let mut evidence = Evidence::default();
+        for item in [Item::ConfigMaps, Item::DaemonSets, Item::Pods, Item::Nodes] {
+            let text = recorded(&name, item.file());
+            evidence.insert(item, text.ok_or(Gap::NotCollected(item)));
+        }
+        let Ok(store) = Store::find(&NodeSnapshot::new(&evidence), "node1") else {
+            continue;
+        };
+        let Place::ConfigMap { name: map, key, .. } = store.place() else {
+            panic!("{name}: {:?}", store.place());
+        };
+        assert_eq!((map.as_str(), key.as_str()), ("kube-proxy", "config.conf"));
+        for mode in Mode::ALL {
+            store.configure(&to(mode)).unwrap();
+        }
+        count += 1;
+    }
+    assert!(count > 15, "{count} clusters");
+}
+
+/// A node by the processes and files that were found there, and the objects of its cluster.
+fn node(processes: &Value, files: &Value) -> Evidence {
+    let mut evidence = Evidence::default();
+    let list = json!({"kind": "List", "items": []}).to_string();
+    for item in [Item::ConfigMaps, Item::DaemonSets, Item::Pods, Item::Nodes] {
+        evidence.insert(item, Ok(list.clone()));
+    }
+    evidence.insert(
+        Item::Processes,
+        Ok(json!({ "processes": processes }).to_string()),
+    );
+    evidence.insert(Item::ProxyFiles, Ok(json!({ "files": files }).to_string()));
+    evidence
+}
+
+fn find(evidence: &Evidence) -> Store {
+    Store::find(&NodeSnapshot::new(evidence), "node1").unwrap()
+}
+
+fn typed(plan: &Plan) -> Vec<String> {
+    let steps = plan.steps.iter();
+    let lines = steps.map(|step| match &step.undo {
+        Undo::Do(undo) => format!("{} || {undo}", step.action),
+        Undo::Never(_) => step.action.to_string(),
+    });
+    lines.collect()
+}
+
+#[test]
+fn a_service_of_the_host_is_changed_in_its_file() {
+    let evidence = node(
+        &json!([{"name": "kube-proxy", "args": ["/usr/bin/kube-proxy", "--config=/etc/kp.yaml"], "cgroup": "/system.slice/kube-proxy.service"}]),
+        &json!([{"path": "/etc/kp.yaml", "text": "kind: KubeProxyConfiguration\nmode: iptables # old\n"}]),
+    );
+    let store = find(&evidence);
+    assert!(!store.is_shared());
+    assert_eq!(
+        typed(&store.configure(&to(Mode::Ipvs)).unwrap()),
+        [
+            "cat > /etc/kp.yaml <<'EOF'\nkind: KubeProxyConfiguration\nmode: ipvs # old\nEOF || \
+          cat > /etc/kp.yaml <<'EOF'\nkind: KubeProxyConfiguration\nmode: iptables # old\nEOF"
+        ]
+    );
+    assert_eq!(
+        typed(&store.restart("node1").unwrap()),
+        ["systemctl restart kube-proxy.service"]
+    );
+}
+
+#[test]
+fn distributions_pass_flags_on() {
+    for (name, args, unit) in [
+        ("k3s-server", "/usr/local/bin/k3s server", "k3s.service"),
+        ("rke2", "/usr/local/bin/rke2 agent", "rke2-agent.service"),
+    ] {
+        let distribution = &name[..name.len().min(if name == "rke2" { 4 } else { 3 })];
+        let path = format!("/etc/rancher/{distribution}/config.yaml.d/99-kpx.yaml");
+        let processes =
+            json!([{"name": name, "args": [args], "cgroup": format!("/system.slice/{unit}")}]);
+        let store = find(&node(&processes, &json!([])));
+        let text = "# Written by kpx. It adds to what the other files pass on to kube-proxy.\nkube-proxy-arg+:\n  \
+                    - \"proxy-mode=ipvs\"\n";
+        assert_eq!(
+            typed(&store.configure(&to(Mode::Ipvs)).unwrap()),
+            [format!("cat > {path} <<'EOF'\n{text}EOF || rm {path}")]
+        );
+        assert_eq!(
+            typed(&store.restart("node1").unwrap()),
+            [format!("systemctl restart {unit}")]
+        );
+        // What it wrote before is put back, not removed.
+        let store = find(&node(&processes, &json!([{"path": path, "text": text}])));
+        assert!(store.configure(&to(Mode::Ipvs)).unwrap().steps.is_empty());
+        let plan = store.configure(&to(Mode::Iptables)).unwrap();
+        assert!(typed(&plan)[0].ends_with(&format!(" || cat > {path} <<'EOF'\n{text}EOF")));
+    }
+    let microk8s = node(
+        &json!([{"name": "kubelite", "args": ["/snap/microk8s/1/kubelite"], "cgroup": "/system.slice/snap.microk8s.daemon-kubelite.service"}]),
+        &json!([{"path": "/var/snap/microk8s/current/args/kube-proxy", "text": "--v=1\n--proxy-mode=iptables\n"}]),
+    );
+    let plan = find(&microk8s).configure(&to(Mode::Ipvs)).unwrap();
+    assert!(typed(&plan)[0].contains("--v=1\n--proxy-mode=ipvs\nEOF || "));
+}
+
+#[test]
+fn a_static_pod_is_changed_in_its_manifest() {
+    let mut evidence = node(
+        &json!([{"name": "kube-proxy", "args": ["kube-proxy", "--proxy-mode=iptables"], "cgroup": "/kubepods/pod1/2"}]),
+        &json!([{"path": "/etc/kubernetes/manifests/kube-proxy.manifest",
+                 "text": "kind: Pod\nspec:\n  containers:\n  - args:\n    - --proxy-mode=iptables\n"}]),
+    );
+    let pod = json!({"metadata": {"name": "kube-proxy-node1", "namespace": "kube-system", "uid": "1",
+        "labels": {"k8s-app": "kube-proxy"}, "annotations": {"kubernetes.io/config.mirror": "x"}},
+        "spec": {"nodeName": "node1"}});
+    evidence.insert(Item::Pods, Ok(json!({"items": [pod]}).to_string()));
+    let store = find(&evidence);
+    let plan = store.configure(&to(Mode::Ipvs)).unwrap();
+    assert!(typed(&plan)[0].contains("    - --proxy-mode=ipvs\nEOF || "));
+    let restart = store.restart("node1").unwrap();
+    assert!(restart.steps.is_empty() && restart.notes[0].contains("by itself"));
+}
+
+#[test]
+fn what_somebody_else_keeps_is_read_only_with_the_command_for_it() {
+    let set = |labels: Value, command: Value| {
+        json!({"items": [{"metadata": {"name": "kube-proxy", "labels": labels},
+            "spec": {"template": {"spec": {"containers": [{"name": "kube-proxy", "command": command}]}}}}]})
+        .to_string()
+    };
+    let file = json!(["kube-proxy", "--config=/a/b"]);
+    let mut cases = Vec::new();
+    for (labels, command, tells) in [
+        (
+            json!({"k0s.k0sproject.io/stack": "kubeproxy"}),
+            &file,
+            "spec.network.kubeProxy.mode: ipvs",
+        ),
+        (
+            json!({"kubernetes.azure.com/managedby": "aks"}),
+            &file,
+            "az aks update",
+        ),
+        (
+            json!({}),
+            &json!(["kube-proxy", "--proxy-mode=iptables"]),
+            "--proxy-mode=ipvs",
+        ),
+    ] {
+        let mut evidence = node(&json!([]), &json!([]));
+        evidence.insert(Item::DaemonSets, Ok(set(labels, command.clone())));
+        cases.push((evidence, tells));
+    }
+    let mut gke = node(&json!([]), &json!([]));
+    let gke_node = json!({"items": [{"metadata": {"name": "node1", "labels": {"cloud.google.com/gke-nodepool": "a"}}}]});
+    gke.insert(Item::Nodes, Ok(gke_node.to_string()));
+    cases.push((gke, "gcloud"));
+    cases.push((
+        node(
+            &json!([{"name": "k3s-server", "args": ["k3s", "server", "--kube-proxy-arg=proxy-mode=iptables"], "cgroup": "/k3s.service"}]),
+            &json!([]),
+        ),
+        "--kube-proxy-arg=proxy-mode=ipvs",
+    ));
+    cases.push((
+        node(
+            &json!([{"name": "kube-proxy", "args": ["kube-proxy", "--proxy-mode=iptables"], "cgroup": "/system.slice/kube-proxy.service"}]),
+            &json!([]),
+        ),
+        "systemctl edit --full kube-proxy.service",
+    ));
+    for (evidence, tells) in cases {
+        let store = find(&evidence);
+        let refused = store.configure(&to(Mode::Ipvs)).unwrap_err();
+        let Unwritable::ReadOnly { command, .. } = &refused else {
+            panic!("{refused:?}")
+        };
+        assert!(command.contains(tells), "{command}");
+        assert!(
+            refused.to_string().starts_with("read-only here: "),
+            "{refused}"
+        );
+        assert_eq!(store.diff(&to(Mode::Ipvs)), "");
+        assert!(matches!(
+            store.restart("node1"),
+            Err(Unwritable::ReadOnly { .. })
+        ));
+    }
+}
+
+#[test]
+fn a_text_too_long_for_an_annotation_is_kept_elsewhere() {
+    let mut evidence = node(&json!([]), &json!([]));
+    let folder = root().join("testdata/nodes/dual-ipvs");
+    for (item, file) in [
+        (Item::DaemonSets, "daemonsets.json"),
+        (Item::ConfigMaps, "configmaps.json"),
+    ] {
+        let text = fs::read_to_string(Path::new(&folder).join("cluster").join(file)).unwrap();
+        evidence.insert(item, Ok(text));
+    }
+    let mut maps: Value = serde_json::from_str(evidence.text(Item::ConfigMaps).unwrap()).unwrap();
+    maps["items"][0]["metadata"]["annotations"] = json!({"a": "x".repeat(261_000)});
+    evidence.insert(Item::ConfigMaps, Ok(maps.to_string()));
+    let plan = find(&evidence).configure(&to(Mode::Iptables)).unwrap();
+    assert!(
+        !plan.steps[0]
+            .action
+            .to_string()
+            .contains("kpx.dev/previous")
+    );
+    assert!(
+        plan.notes
+            .iter()
+            .any(|note| note.contains("does not fit into an annotation")),
+        "{:?}",
+        plan.notes
+    );
+}
