@@ -1,27 +1,34 @@
-//! Expressions and statements from parts, in the form `nft -j` lists: for `expect`.
+//! Expressions and statements from parts, in the form `nft -j` lists.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::model::{Expr, Statement, Verdict};
+use super::expect::family_name;
+use super::model::{Datum, Expr, NatKind, Statement, Verdict};
+use crate::desired::Detector;
 use crate::net::{Cidr, Family, Proto};
 
-pub(super) fn word(text: &str) -> Expr {
+pub(crate) fn word(text: &str) -> Expr {
     Expr::Word(text.to_owned())
 }
 
-pub(super) fn number(port: u16) -> Expr {
+pub(crate) fn number(port: u16) -> Expr {
     Expr::Number(u64::from(port))
 }
 
-pub(super) fn address(addr: IpAddr) -> Expr {
+pub(crate) fn address(addr: IpAddr) -> Expr {
     Expr::Word(addr.to_string())
 }
 
-pub(super) fn protocol(proto: Proto) -> Expr {
+/// `ADDRESS . PORT`.
+pub(crate) fn socket(addr: SocketAddr) -> Expr {
+    Expr::Concat(vec![address(addr.ip()), number(addr.port())])
+}
+
+pub(crate) fn protocol(proto: Proto) -> Expr {
     Expr::Word(proto.to_string())
 }
 
-pub(super) fn prefix(cidr: Cidr) -> Expr {
+pub(crate) fn prefix(cidr: Cidr) -> Expr {
     if cidr.is_host() {
         address(cidr.addr)
     } else {
@@ -32,22 +39,22 @@ pub(super) fn prefix(cidr: Cidr) -> Expr {
     }
 }
 
-pub(super) fn payload(protocol: &str, field: &str) -> Expr {
+pub(crate) fn payload(protocol: &str, field: &str) -> Expr {
     Expr::Payload {
         protocol: protocol.to_owned(),
         field: field.to_owned(),
     }
 }
 
-pub(super) fn meta(key: &str) -> Expr {
+pub(crate) fn meta(key: &str) -> Expr {
     Expr::Meta(key.to_owned())
 }
 
-pub(super) fn named(set: &str) -> Expr {
+pub(crate) fn named(set: &str) -> Expr {
     Expr::Named(set.to_owned())
 }
 
-pub(super) fn equals(left: Expr, right: Expr) -> Statement {
+pub(crate) fn equals(left: Expr, right: Expr) -> Statement {
     Statement::Match {
         left,
         op: "==".to_owned(),
@@ -55,7 +62,7 @@ pub(super) fn equals(left: Expr, right: Expr) -> Statement {
     }
 }
 
-pub(super) fn differs(left: Expr, right: Expr) -> Statement {
+pub(crate) fn differs(left: Expr, right: Expr) -> Statement {
     Statement::Match {
         left,
         op: "!=".to_owned(),
@@ -64,7 +71,7 @@ pub(super) fn differs(left: Expr, right: Expr) -> Statement {
 }
 
 /// `fib FIELD type local`.
-pub(super) fn local(field: &str) -> Statement {
+pub(crate) fn local(field: &str) -> Statement {
     equals(
         Expr::Fib {
             result: "type".to_owned(),
@@ -74,15 +81,128 @@ pub(super) fn local(field: &str) -> Statement {
     )
 }
 
-pub(super) fn jump(chain: &str) -> Statement {
+pub(crate) fn jump(chain: &str) -> Statement {
     Statement::Verdict(Verdict::Jump(chain.to_owned()))
 }
 
-pub(super) fn goto(chain: &str) -> Statement {
+pub(crate) fn goto(chain: &str) -> Statement {
     Statement::Verdict(Verdict::Goto(chain.to_owned()))
 }
 
-pub(super) fn reject(family: Family) -> Statement {
+/// The loopback addresses of `family`.
+pub(crate) fn loopback(family: Family) -> Expr {
+    match family {
+        Family::V4 => Expr::Prefix {
+            addr: Box::new(word("127.0.0.0")),
+            len: 8,
+        },
+        Family::V6 => word("::1"),
+    }
+}
+
+/// `ct KEY BIT`: whether a connection is `new` (its `state`) or was translated (`dnat`, in its `status`).
+pub(crate) fn connection(key: &str, bit: &str) -> Statement {
+    Statement::Match {
+        left: Expr::Ct {
+            key: key.to_owned(),
+            dir: None,
+        },
+        op: "in".to_owned(),
+        right: word(bit),
+    }
+}
+
+/// Whether a packet comes from a local pod, or `not`; of an interface by `index`, where kube-proxy does so.
+pub(crate) fn detected(family: Family, detector: &Detector, not: bool, index: bool) -> Statement {
+    let link = |key: &str, name: String| (meta(key), Expr::Word(name));
+    let (left, right) = match detector {
+        Detector::Cidr(cidr) => (payload(family_name(family), "saddr"), prefix(*cidr)),
+        Detector::Interface(name) if index => link("iif", name.clone()),
+        Detector::Interface(name) => link("iifname", name.clone()),
+        Detector::Prefix(name) => link("iifname", format!("{name}*")),
+    };
+    if not {
+        differs(left, right)
+    } else {
+        equals(left, right)
+    }
+}
+
+/// `mark set mark OP BITS`.
+pub(crate) fn set_mark(op: &str, bits: u32) -> Statement {
+    Statement::Mangle {
+        key: meta("mark"),
+        value: masked(op, bits),
+    }
+}
+
+/// `mark OP BITS`.
+pub(crate) fn masked(op: &str, bits: u32) -> Expr {
+    Expr::Bits {
+        op: op.to_owned(),
+        left: Box::new(meta("mark")),
+        right: Box::new(Expr::Number(u64::from(bits))),
+    }
+}
+
+/// `DADDR . PROTOCOL . PORT vmap @MAP`.
+pub(crate) fn by_service(family: Family, map: &str) -> Statement {
+    Statement::Vmap {
+        key: Expr::Concat(vec![
+            payload(family_name(family), "daddr"),
+            meta("l4proto"),
+            payload("th", "dport"),
+        ]),
+        data: named(map),
+    }
+}
+
+/// `PROTOCOL . PORT vmap @MAP`.
+pub(crate) fn by_node_port(map: &str) -> Statement {
+    Statement::Vmap {
+        key: Expr::Concat(vec![meta("l4proto"), payload("th", "dport")]),
+        data: named(map),
+    }
+}
+
+/// A random number below `modulus`.
+pub(crate) fn random(modulus: usize) -> Expr {
+    Expr::Numgen {
+        mode: "random".to_owned(),
+        modulus: u32::try_from(modulus).unwrap_or(u32::MAX),
+        offset: 0,
+    }
+}
+
+/// What `of` makes of each of `all`, by its position.
+pub(crate) fn by_index<T>(all: impl Iterator<Item = T>, of: impl Fn(T) -> Datum) -> Expr {
+    let pairs = (0u64..).zip(all);
+    Expr::Map(pairs.map(|(i, one)| (Expr::Number(i), of(one))).collect())
+}
+
+/// Translates to the address and port that `data` has for `key`.
+pub(crate) fn dnat_by(family: Family, key: Expr, data: Expr) -> Statement {
+    Statement::Nat {
+        kind: NatKind::Dnat,
+        family: Some(family_name(family).to_owned()),
+        addr: Some(Expr::Lookup {
+            key: Box::new(key),
+            data: Box::new(data),
+        }),
+        port: None,
+        flags: Vec::new(),
+    }
+}
+
+/// `masquerade fully-random`.
+pub(crate) fn masquerade() -> Statement {
+    Statement::Masquerade {
+        port: None,
+        flags: vec!["fully-random".to_owned()],
+    }
+}
+
+pub(crate) fn reject(family: Family) -> Statement {
     let kind = match family {
         Family::V4 => "icmp",
         Family::V6 => "icmpv6",

@@ -6,11 +6,9 @@
 mod ports;
 mod statics;
 
-use std::collections::{BTreeMap, HashSet};
-
-use super::build::{address, differs, equals, jump, meta, payload, prefix};
-use super::model::{Base, Chain, Datum, Element, Expr, Rule, Set, Statement, Table, Verdict};
-use super::print;
+use super::build::{self, address, jump, payload};
+use super::draft::Draft;
+use super::model::{Base, Datum, Expr, Set, Statement, Table, Verdict};
 use crate::desired::{DesiredState, Detector, FamilyState};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
@@ -59,17 +57,20 @@ pub fn family_name(family: Family) -> &'static str {
     }
 }
 
+/// Returns the type of `family`'s addresses in sets.
+pub(crate) const fn address_type(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4_addr",
+        Family::V6 => "ipv6_addr",
+    }
+}
+
 struct Writer<'a> {
     state: &'a DesiredState,
     family: &'a FamilyState,
     ip: &'static str,
     addr: &'static str,
-    chains: Vec<Chain>,
-    by_name: BTreeMap<String, usize>,
-    sets: Vec<Set>,
-    set_names: BTreeMap<String, usize>,
-    /// Keys of elements, by set: the first of two Services that claim a key has it.
-    seen: HashSet<(usize, String)>,
+    draft: Draft,
 }
 
 impl<'a> Writer<'a> {
@@ -78,54 +79,27 @@ impl<'a> Writer<'a> {
             state,
             family,
             ip: family_name(family.family),
-            addr: match family.family {
-                Family::V4 => "ipv4_addr",
-                Family::V6 => "ipv6_addr",
-            },
-            chains: Vec::new(),
-            by_name: BTreeMap::new(),
-            sets: Vec::new(),
-            set_names: BTreeMap::new(),
-            seen: HashSet::new(),
+            addr: address_type(family.family),
+            draft: Draft::new(family.family, TABLE, "rules for kube-proxy"),
         };
         writer.static_chains();
         writer
     }
 
     fn finish(self) -> Table {
-        Table {
-            family: self.ip.to_owned(),
-            name: TABLE.to_owned(),
-            comment: Some("rules for kube-proxy".to_owned()),
-            chains: self.chains,
-            sets: self.sets,
-        }
+        self.draft.finish()
     }
 
     fn chain(&mut self, name: &str, base: Option<Base>) {
-        if !self.by_name.contains_key(name) {
-            self.by_name.insert(name.to_owned(), self.chains.len());
-            self.chains.push(Chain {
-                name: name.to_owned(),
-                base,
-                ..Chain::default()
-            });
-        }
+        self.draft.chain(name, base);
     }
 
     fn rule(&mut self, chain: &str, statements: Vec<Statement>, comment: Option<&str>) {
-        if let Some(&at) = self.by_name.get(chain) {
-            self.chains[at].rules.push(Rule {
-                handle: None,
-                comment: comment.map(str::to_owned),
-                statements,
-            });
-        }
+        self.draft.rule(chain, statements, comment);
     }
 
     fn set(&mut self, name: &str, key: &[&str], verdicts: bool, comment: &str) {
-        self.set_names.insert(name.to_owned(), self.sets.len());
-        self.sets.push(Set {
+        self.draft.set(Set {
             name: name.to_owned(),
             comment: Some(comment.to_owned()),
             key: key.iter().map(|&part| part.to_owned()).collect(),
@@ -134,25 +108,9 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Adds an element, unless its key is there.
-    fn add(&mut self, set: &str, mut key: Vec<Expr>, to: Option<Verdict>, comment: Option<&str>) {
-        if let Some(&at) = self.set_names.get(set) {
-            let key = if key.len() == 1 {
-                key.remove(0)
-            } else {
-                Expr::Concat(key)
-            };
-            if !self.seen.insert((at, print::expr(&key))) {
-                return;
-            }
-            self.sets[at].elements.push(Element {
-                key,
-                value: to.map(Datum::Verdict),
-                comment: comment.map(str::to_owned),
-                timeout: None,
-                expires: None,
-            });
-        }
+    /// Adds an element, unless its key is there: the first of two Services that claim a key has it.
+    fn add(&mut self, set: &str, key: Vec<Expr>, to: Option<Verdict>, comment: Option<&str>) {
+        self.draft.add(set, key, to.map(Datum::Verdict), comment);
     }
 
     fn saddr(&self) -> Expr {
@@ -164,31 +122,13 @@ impl<'a> Writer<'a> {
     }
 
     fn detected(&self, detector: &Detector, not: bool) -> Statement {
-        let link = |key: &str, name: String| (meta(key), Expr::Word(name));
-        let (left, right) = match detector {
-            Detector::Cidr(cidr) => (self.saddr(), prefix(*cidr)),
-            // Up to 1.34 by index, which does not survive the link.
-            Detector::Interface(name) if !self.state.since(35) => link("iif", name.clone()),
-            Detector::Interface(name) => link("iifname", name.clone()),
-            Detector::Prefix(name) => link("iifname", format!("{name}*")),
-        };
-        if not {
-            differs(left, right)
-        } else {
-            equals(left, right)
-        }
+        // Up to 1.34 by index, which does not survive the link.
+        build::detected(self.family.family, detector, not, !self.state.since(35))
     }
 
     /// `mark set mark OP M`.
     fn set_mark(&self, op: &str) -> Statement {
-        Statement::Mangle {
-            key: meta("mark"),
-            value: Expr::Bits {
-                op: op.to_owned(),
-                left: Box::new(meta("mark")),
-                right: Box::new(Expr::Number(u64::from(self.state.mark))),
-            },
-        }
+        build::set_mark(op, self.state.mark)
     }
 
     /// Marks packets for masquerade: in a chain of its own up to 1.35.

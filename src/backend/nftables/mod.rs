@@ -1,8 +1,10 @@
 //! The nftables mode, and the tables of other software on the same hooks.
 
-mod build;
+pub(crate) mod build;
+pub(crate) mod draft;
 pub mod expect;
 pub mod model;
 pub mod names;
 pub mod parse;
 pub mod print;
+pub(crate) mod sticky;

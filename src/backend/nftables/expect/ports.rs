@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::super::build::{
-    address, differs, equals, goto, local, meta, named, number, payload, prefix, protocol,
+    address, by_index, differs, dnat_by, equals, goto, local, meta, number, payload, prefix,
+    protocol, random, socket,
 };
-use super::super::model::{Datum, Expr, NatKind, Rule, Set, Statement, Verdict};
-use super::super::names;
+use super::super::model::{Datum, Expr, Rule, Statement, Verdict};
+use super::super::{names, sticky};
 use super::Writer;
 use crate::desired::ServicePort;
 
@@ -170,86 +171,43 @@ impl Writer<'_> {
 
     fn balance(&mut self, port: &ServicePort, chain: &str, at: &[u32], first: Option<Rule>) {
         self.chain(chain, None);
-        if let (Some(first), Some(&at)) = (first, self.by_name.get(chain)) {
-            self.chains[at].rules.push(first);
+        if let Some(first) = first {
+            self.rule(chain, first.statements, None);
         }
         let endpoints = || at.iter().map(|&at| port.endpoints[at as usize].addr);
-        let count = u32::try_from(at.len()).unwrap_or(u32::MAX);
-        let random = Expr::Numgen {
-            mode: "random".to_owned(),
-            modulus: count,
-            offset: 0,
-        };
-        let by_index = |of: &dyn Fn(SocketAddr) -> Datum| {
-            let pairs = (0u64..).zip(endpoints());
-            Expr::Map(pairs.map(|(i, addr)| (Expr::Number(i), of(addr))).collect())
-        };
-        if port.affinity.is_none() && self.state.since(36) {
-            let data = by_index(&|addr| {
-                Datum::Data(Expr::Concat(vec![address(addr.ip()), number(addr.port())]))
-            });
+        if port.affinity.is_some() {
+            for rule in sticky::choice(self.family.family, port, endpoints()) {
+                self.rule(chain, rule, None);
+            }
+            return;
+        }
+        let random = random(at.len());
+        if self.state.since(36) {
             let statements = vec![
                 equals(meta("l4proto"), protocol(port.proto)),
-                Statement::Nat {
-                    kind: NatKind::Dnat,
-                    family: Some(self.ip.to_owned()),
-                    addr: Some(Expr::Lookup {
-                        key: Box::new(random),
-                        data: Box::new(data),
-                    }),
-                    port: None,
-                    flags: Vec::new(),
-                },
+                dnat_by(
+                    self.family.family,
+                    random,
+                    by_index(endpoints(), |addr| Datum::Data(socket(addr))),
+                ),
             ];
             self.rule(chain, statements, None);
             return;
         }
-        if port.affinity.is_some() {
-            for addr in endpoints() {
-                let (chain_of, set) = endpoint_names(port, addr);
-                let known = equals(self.saddr(), named(&set));
-                self.rule(chain, vec![known, goto(&chain_of)], None);
-            }
-        }
-        let data = by_index(&|addr| Datum::Verdict(Verdict::Goto(endpoint_names(port, addr).0)));
+        let data = by_index(endpoints(), |addr| {
+            Datum::Verdict(Verdict::Goto(sticky::chain_and_set(port, addr).0))
+        });
         self.rule(chain, vec![Statement::Vmap { key: random, data }], None);
     }
 
     fn endpoint(&mut self, port: &ServicePort, addr: SocketAddr) {
-        let (chain, set) = endpoint_names(port, addr);
+        let (chain, _) = sticky::chain_and_set(port, addr);
         self.chain(&chain, None);
         if !self.state.since(36) {
             let itself = equals(self.saddr(), address(addr.ip()));
             self.rule(&chain, vec![itself, self.mark()], None);
         }
-        if let Some(seconds) = port.affinity {
-            let update = Statement::SetOp {
-                op: "update".to_owned(),
-                set: set.clone(),
-                elem: self.saddr(),
-                timeout: None,
-            };
-            self.rule(&chain, vec![update], None);
-            self.set_names.insert(set.clone(), self.sets.len());
-            self.sets.push(Set {
-                name: set,
-                key: vec![self.addr.to_owned()],
-                flags: vec!["dynamic".to_owned(), "timeout".to_owned()],
-                timeout: Some(u64::from(seconds)),
-                ..Set::default()
-            });
-        }
-        let statements = vec![
-            equals(meta("l4proto"), protocol(port.proto)),
-            Statement::Nat {
-                kind: NatKind::Dnat,
-                family: None,
-                addr: Some(address(addr.ip())),
-                port: Some(number(addr.port())),
-                flags: Vec::new(),
-            },
-        ];
-        self.rule(&chain, statements, None);
+        sticky::endpoint(&mut self.draft, self.family.family, port, addr);
     }
 }
 
@@ -258,16 +216,4 @@ struct PortNames {
     svl: String,
     ext: String,
     fw: String,
-}
-
-/// The chain and the affinity set of an endpoint.
-fn endpoint_names(port: &ServicePort, addr: SocketAddr) -> (String, String) {
-    let base = names::endpoint(
-        &port.namespace,
-        &port.service,
-        port.proto,
-        &port.port_name,
-        addr,
-    );
-    (format!("endpoint-{base}"), format!("affinity-{base}"))
 }

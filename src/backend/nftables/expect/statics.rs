@@ -1,11 +1,12 @@
 //! What is there whatever the Services are: base chains and jumps from them, sets and maps, and the rules that use these.
 
 use super::super::build::{
-    differs, equals, jump, local, meta, named, payload, prefix, reject, word,
+    by_node_port, by_service, connection, differs, equals, jump, local, loopback, masked,
+    masquerade, meta, named, payload, prefix, reject,
 };
 use super::super::model::{Base, Expr, Statement, Verdict};
 use super::{UNALLOCATED, Writer};
-use crate::net::{Cidr, Family};
+use crate::net::Cidr;
 
 /// Base chains: name, type, hook, priority; since 1.34.
 const BASES: &[(&str, &str, &str, i32)] = &[
@@ -90,9 +91,8 @@ impl Writer<'_> {
         ] {
             self.chain(name, None);
         }
-        let reject = self.by_name["reject-chain"];
-        self.chains[reject].comment =
-            Some("helper for @no-endpoint-services / @no-endpoint-nodeports".to_owned());
+        let comment = "helper for @no-endpoint-services / @no-endpoint-nodeports";
+        self.draft.describe("reject-chain", comment);
         if !self.state.since(36) {
             self.chain("mark-for-masquerade", None);
         }
@@ -157,14 +157,7 @@ impl Writer<'_> {
         for &(to, from, new) in rows {
             let mut statements = Vec::new();
             if new {
-                statements.push(Statement::Match {
-                    left: Expr::Ct {
-                        key: "state".to_owned(),
-                        dir: None,
-                    },
-                    op: "in".to_owned(),
-                    right: word("new"),
-                });
+                statements.push(connection("state", "new"));
             }
             statements.push(jump(to));
             self.rule(from, statements, None);
@@ -173,19 +166,16 @@ impl Writer<'_> {
 
     /// The rules of the static chains but `services`.
     pub(super) fn check_rules(&mut self, service_cidrs: &[Cidr]) {
-        let by_service = |map: &str, daddr: Expr| Statement::Vmap {
-            key: Expr::Concat(vec![daddr, meta("l4proto"), payload("th", "dport")]),
-            data: named(map),
-        };
+        let family = self.family.family;
         let daddr = self.daddr();
         self.rule(
             "firewall-check",
-            vec![by_service("firewall-ips", daddr.clone())],
+            vec![by_service(family, "firewall-ips")],
             None,
         );
         self.rule(
             "service-endpoints-check",
-            vec![by_service("no-endpoint-services", daddr.clone())],
+            vec![by_service(family, "no-endpoint-services")],
             None,
         );
         let mut matches = self.to_node_port(false);
@@ -214,16 +204,7 @@ impl Writer<'_> {
                 Some(UNALLOCATED),
             );
         }
-        let mark = u64::from(self.state.mark);
-        let masked = Expr::Bits {
-            op: "&".to_owned(),
-            left: Box::new(meta("mark")),
-            right: Box::new(Expr::Number(mark)),
-        };
-        let masquerade = || Statement::Masquerade {
-            port: None,
-            flags: vec!["fully-random".to_owned()],
-        };
+        let masked = masked("&", self.state.mark);
         if !self.state.since(36) {
             self.rule("mark-for-masquerade", vec![self.set_mark("|")], None);
             let unmarked = equals(masked, Expr::Number(0));
@@ -239,14 +220,7 @@ impl Writer<'_> {
             vec![wanted, self.set_mark("^"), masquerade()],
             None,
         );
-        let translated = Statement::Match {
-            left: Expr::Ct {
-                key: "status".to_owned(),
-                dir: None,
-            },
-            op: "in".to_owned(),
-            right: word("dnat"),
-        };
+        let translated = connection("status", "dnat");
         let hairpin = equals(
             Expr::Concat(vec![
                 self.saddr(),
@@ -280,10 +254,7 @@ impl Writer<'_> {
                 self.rule("services", statements, comment);
             }
         }
-        let by_service = Statement::Vmap {
-            key: Expr::Concat(vec![self.daddr(), meta("l4proto"), payload("th", "dport")]),
-            data: named("service-ips"),
-        };
+        let by_service = by_service(self.family.family, "service-ips");
         self.rule("services", vec![by_service], None);
         let mut matches = self.to_node_port(true);
         matches.push(by_node_port("service-nodeports"));
@@ -299,21 +270,7 @@ impl Writer<'_> {
         if anywhere {
             matches.push(local("daddr"));
         }
-        let loopback = match self.family.family {
-            Family::V4 => Expr::Prefix {
-                addr: Box::new(word("127.0.0.0")),
-                len: 8,
-            },
-            Family::V6 => word("::1"),
-        };
-        matches.push(differs(self.daddr(), loopback));
+        matches.push(differs(self.daddr(), loopback(self.family.family)));
         matches
-    }
-}
-
-fn by_node_port(map: &str) -> Statement {
-    Statement::Vmap {
-        key: Expr::Concat(vec![meta("l4proto"), payload("th", "dport")]),
-        data: named(map),
     }
 }
