@@ -57,6 +57,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "render" -d 'Print what kube
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "preflight" -d 'Say whether this node can run a mode, and load the kernel modules that it needs'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "reconcile" -d 'Plan what removes the differences that `kpx diff` shows, and with --apply do it'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "cleanup" -d 'Plan what removes the things that a mode left behind, and with --apply do it'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "bridge" -d 'Serve Services by a table of kpx\'s own while kube-proxy changes its mode'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "completions" -d 'Print a completion script'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "man" -d 'Print a manual page'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l only -d 'Run only these checks: ids, names or groups, separated by commas' -r
@@ -337,6 +338,33 @@ complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l ascii -d 'Print ASCI
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s q -l quiet -d 'Say less'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s v -l verbose -d 'Say more; twice for error reports in full'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l mode -d 'Serve NodePorts, and masquerade, as this mode does (default: the one kube-proxy is configured for)' -r -f -a "iptables\t'Chains of KUBE-* rules'
+ipvs\t'Virtual servers, sets and a few rules'
+nftables\t'The nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l context -d 'Use this context of the kubeconfig' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l netns -d 'Look at this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l root -d 'Where the host\'s root file system is mounted' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s o -l output -d 'How to print: human, wide, json or yaml, and what the command adds' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l apply -d 'Carry the plan out, instead of printing it alone'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s y -l yes -d 'Agree to the plan beforehand'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l no-api -d 'Do not ask the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l ascii -d 'Print ASCII alone'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s q -l quiet -d 'Say less'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s v -l verbose -d 'Say more; twice for error reports in full'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l kubeconfig -d 'Use this kubeconfig file' -r -F

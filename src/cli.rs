@@ -248,6 +248,16 @@ pub enum Command {
     #[command(after_help = CLEANUP_EXAMPLES, after_long_help = CLEANUP_EXAMPLES)]
     Cleanup(CleanupArgs),
 
+    /// Serve Services by a table of kpx's own while kube-proxy changes its mode
+    ///
+    /// kube-proxy removes the rules of the mode it leaves before it writes those of the mode it enters. The bridge is an
+    /// nftables table, kpx-bridge, that stands in between: connections that begin take it, before any rule of
+    /// kube-proxy's; those that have begun are not touched. It may go once kube-proxy has written its own rules: connections that began
+    /// by the bridge live on by these. To remove it by hand: nft delete table ip kpx-bridge; nft delete table ip6
+    /// kpx-bridge.
+    #[command(after_help = BRIDGE_EXAMPLES, after_long_help = BRIDGE_EXAMPLES)]
+    Bridge(BridgeArgs),
+
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -429,6 +439,39 @@ pub struct CleanupArgs {
     /// Whether to change anything.
     #[command(flatten)]
     pub change: ApplyArgs,
+}
+
+const BRIDGE_EXAMPLES: &str = "\
+Examples:
+  kpx bridge show                        what would be loaded
+  kpx bridge up --apply                  load it, after a look at the plan
+  kpx bridge down --apply                remove it";
+
+/// Arguments of `kpx bridge`.
+#[derive(Args, Debug)]
+pub struct BridgeArgs {
+    /// What to do
+    #[arg(value_enum)]
+    pub act: BridgeAct,
+
+    /// Serve NodePorts, and masquerade, as this mode does (default: the one kube-proxy is configured for)
+    #[arg(long, value_enum, env = "KPX_MODE")]
+    pub mode: Option<ModeArg>,
+
+    /// Whether to change anything.
+    #[command(flatten)]
+    pub change: ApplyArgs,
+}
+
+/// What is done about the bridge.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum BridgeAct {
+    /// Print it, for nft -f
+    Show,
+    /// Plan what loads it, in the place of one that stands, and with --apply do it
+    Up,
+    /// Plan what removes it, and with --apply do it
+    Down,
 }
 
 /// Arguments of every command that can change a node.

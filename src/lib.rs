@@ -14,6 +14,7 @@
 pub mod action;
 pub mod apply;
 pub mod backend;
+pub mod bridge;
 pub mod check;
 pub mod cli;
 pub mod cluster;

@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("desired", "cluster evidence net"),
     ("backend", "action cluster desired evidence net"),
     ("node", "backend cluster desired evidence net"),
+    ("bridge", "backend desired evidence net node"),
     ("owner", "backend cluster evidence net node"),
     ("diff", "backend desired evidence net node owner"),
     (
@@ -27,7 +28,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "plan",
-        "action backend check cluster desired diff evidence net node",
+        "action backend bridge check cluster desired diff evidence net node",
     ),
     ("apply", "action plan"),
     ("redact", "backend cluster evidence net"),
@@ -40,7 +41,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("cli", "net"),
     (
         "cmd",
-        "action apply backend check cli cluster desired diff evidence host net node owner plan redact render report trace",
+        "action apply backend bridge check cli cluster desired diff evidence host net node owner plan redact render report trace",
     ),
     ("lib", "cmd"),
     ("main", ""),
@@ -112,6 +113,7 @@ fn only_the_edges_are_async() {
 #[test]
 fn only_commands_that_change_a_node_can() {
     let may = [
+        "bridge",
         "change",
         "cleanup",
         "migrate",

@@ -10,6 +10,7 @@
 )]
 
 mod kernel {
+    mod bridge;
     mod change;
     mod conntrack;
     mod faults;

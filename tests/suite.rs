@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should stop")]
 
 mod architecture;
+mod bridge;
 mod bundle;
 mod cluster;
 mod converge;

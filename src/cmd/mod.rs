@@ -1,5 +1,6 @@
 //! One file per subcommand: gather, think, report.
 
+mod bridge;
 mod change;
 mod cleanup;
 mod diff;
@@ -30,7 +31,7 @@ use color_eyre::config::{HookBuilder, Theme};
 use futures_util::FutureExt as _;
 
 use crate::backend::Mode;
-use crate::cli::{Cli, Command, FamilyArg, Global, ModeArg};
+use crate::cli::{BridgeAct, BridgeArgs, Cli, Command, FamilyArg, Global, ModeArg};
 use crate::evidence::{self, Evidence, Item};
 use crate::host;
 use crate::net::Family;
@@ -149,6 +150,7 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
             let report = cleanup::run(global, io, args).await?;
             finish(global, io, &report)
         }
+        Command::Bridge(args) => bridge_command(global, io, args).await,
         Command::Preflight(args) => {
             let report = preflight::run(global, io, args).await?;
             finish(global, io, &report)
@@ -177,6 +179,24 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
         Command::Man { page } => {
             io.out.write_all(man::page(page.as_deref())?.as_bytes())?;
             Ok(CLEAN)
+        }
+    }
+}
+
+async fn bridge_command(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &BridgeArgs,
+) -> Result<u8, Failure> {
+    match args.act {
+        BridgeAct::Show => finish(global, io, &bridge::show(global, io, args).await?),
+        BridgeAct::Up => {
+            let report = bridge::up(global, io, args).await?;
+            finish(global, io, &report)
+        }
+        BridgeAct::Down => {
+            let report = bridge::down(global, io, args).await?;
+            finish(global, io, &report)
         }
     }
 }

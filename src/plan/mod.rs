@@ -3,6 +3,7 @@
 //! A plan is made from what was read, shown, and made again from what is there just before it runs: its
 //! [`Fingerprint`] covers every step and its undo, so what the plan found and what it wants.
 
+mod bridge;
 mod cleanup;
 mod modules;
 mod proxies;
@@ -15,6 +16,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
+pub use bridge::{bridge_down, bridge_up};
 pub use cleanup::{Refusal, cleanup};
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, refuse_other, running};

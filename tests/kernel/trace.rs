@@ -4,12 +4,12 @@
 //! Packets go from a pod, from a pod that is a backend itself, from the node and from outside to everything a Service
 //! offers, and to some addresses that none does. kpx looks at the same namespace with its own live readers.
 
-mod established;
-mod judge;
+pub(crate) mod established;
+pub(crate) mod judge;
 mod mutate;
-mod network;
+pub(crate) mod network;
 pub(crate) mod recording;
-mod send;
+pub(crate) mod send;
 
 use judge::Judge;
 use kpx::net::Proto;

@@ -1,0 +1,191 @@
+//! The bit of the packet mark that says: masquerade.
+
+use thiserror::Error;
+
+use super::TABLE;
+use crate::backend::Mode;
+use crate::backend::iptables::model::{Connmark, Match, Ruleset, Target};
+use crate::backend::nftables::model::{Datum, Expr, Statement, Table};
+use crate::desired::DesiredState;
+use crate::evidence::Gap;
+use crate::net::{Family, Mark};
+use crate::node::{NodeSnapshot, Store};
+
+/// Bits to try, in this order: those first that no CNI plugin or VPN is known to use. Bit 13 is that of the portmap
+/// plugin, bits 8 to 11 and from 16 on are used by Cilium, Calico, Weave and Tailscale; 14 and 15 are kube-proxy's and
+/// the kubelet's.
+const BITS: &[u32] = &[12, 6, 5, 4, 3, 2, 1, 0, 7, 13, 8, 9, 10, 11];
+
+/// What kube-proxy and the kubelet mark with unless configured otherwise; they may begin to.
+const RESERVED: u32 = 0x4000 | 0x8000;
+
+/// The bits that the bridge marks packets with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Marks {
+    /// The bit that has the bridge masquerade.
+    pub masquerade: u32,
+    /// All bits that are set: kube-proxy's among them, where its rules let only marked packets be forwarded.
+    pub set: u32,
+}
+
+/// Every bit that could be taken is used by others.
+#[derive(Clone, Copy, Debug, Error)]
+#[error("no bit of the packet mark is free for the bridge: rules on this node use {0:#x}")]
+pub struct NoBit(u32);
+
+impl Marks {
+    /// Returns bits of which rules on `node` that are not the bridge's use none but kube-proxy's own.
+    pub fn free(node: &NodeSnapshot<'_>, state: &DesiredState) -> Result<Result<Self, NoBit>, Gap> {
+        let used = used(node)? | RESERVED | state.mark;
+        let bit = BITS.iter().map(|bit| 1 << bit).find(|bit| used & bit == 0);
+        let Some(masquerade) = bit else {
+            return Ok(Err(NoBit(used)));
+        };
+        // KUBE-FORWARD accepts what is marked, whatever the policy of FORWARD is.
+        let forwarded = match state.mode {
+            Mode::Iptables | Mode::Ipvs => state.mark,
+            Mode::Nftables => 0,
+        };
+        Ok(Ok(Self {
+            masquerade,
+            set: masquerade | forwarded,
+        }))
+    }
+}
+
+/// Returns the bits of packet and connection marks that rules on `node` look at or set.
+fn used(node: &NodeSnapshot<'_>) -> Result<u32, Gap> {
+    let mut bits = 0;
+    for family in Family::BOTH {
+        for store in [Store::InUse, Store::Legacy, Store::Nft] {
+            bits |= known(node.iptables(store, family))?.map_or(0, of_iptables);
+        }
+    }
+    if let Some(rules) = known(node.nft())? {
+        let others = rules.tables.iter().filter(|table| table.name != TABLE);
+        bits |= others.map(of_nftables).fold(0, |all, bits| all | bits);
+    }
+    if let Some(rules) = known(node.rules())? {
+        let marks = rules.all.iter().filter_map(|rule| rule.mark);
+        bits |= marks.map(of_mark).fold(0, |all, bits| all | bits);
+    }
+    Ok(bits)
+}
+
+/// What is not there uses nothing; what could not be looked at might. A live node is always asked for all of it; what a
+/// bundle left out is no more than it shows.
+fn known<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
+    match read {
+        Ok(of) => Ok(Some(of)),
+        Err(Gap::Absent(..) | Gap::NotApplicable(_) | Gap::NotCollected(_)) => Ok(None),
+        Err(gap) => Err(gap),
+    }
+}
+
+/// Where all bits count, only those that are 1 say something: the others are everybody's.
+const fn of_mark(mark: Mark) -> u32 {
+    if mark.mask == u32::MAX {
+        mark.value
+    } else {
+        mark.mask
+    }
+}
+
+const fn of_mask(mask: u32) -> u32 {
+    if mask == u32::MAX { 0 } else { mask }
+}
+
+fn of_iptables(rules: &Ruleset<'_>) -> u32 {
+    let chains = rules.tables.iter().flat_map(|table| &table.chains);
+    chains.flat_map(|chain| &chain.rules).fold(0, |all, rule| {
+        let matched = rule.matches.iter().map(|of| match of {
+            Match::Mark(mark) | Match::Connmark(mark) => of_mark(mark.is),
+            _ => 0,
+        });
+        let set = match &rule.target {
+            Some(Target::Mark(mark) | Target::Connmark(Connmark::Set(mark))) => of_mark(*mark),
+            Some(Target::Tproxy(to)) => of_mark(to.mark),
+            Some(Target::Connmark(
+                Connmark::Save { packet, connection } | Connmark::Restore { packet, connection },
+            )) => of_mask(*packet) | of_mask(*connection),
+            _ => 0,
+        };
+        matched.fold(all | set, |all, bits| all | bits)
+    })
+}
+
+fn of_nftables(table: &Table) -> u32 {
+    let rules = table.chains.iter().flat_map(|chain| &chain.rules);
+    let rules = rules.flat_map(|rule| &rule.statements).map(of_statement);
+    let sets = table.sets.iter().filter(|set| {
+        let mut types = set.key.iter().chain(set.data.iter().flatten());
+        types.any(|kind| kind == "mark")
+    });
+    let elements = sets
+        .flat_map(|set| &set.elements)
+        .map(|element| numbers(&element.key) | element.value.as_ref().map_or(0, of_datum));
+    rules.chain(elements).fold(0, |all, bits| all | bits)
+}
+
+fn of_statement(statement: &Statement) -> u32 {
+    let exprs = match statement {
+        Statement::Match { left, right, .. } => [left, right],
+        Statement::Vmap { key, data } => [key, data],
+        Statement::Mangle { key, value } => [key, value],
+        _ => return 0,
+    };
+    if exprs.iter().any(|expr| is_of_mark(expr)) {
+        exprs
+            .into_iter()
+            .map(numbers)
+            .fold(0, |all, bits| all | bits)
+    } else {
+        0
+    }
+}
+
+fn is_of_mark(expr: &Expr) -> bool {
+    match expr {
+        Expr::Meta(key) | Expr::Ct { key, .. } => key == "mark",
+        Expr::Bits { left, right, .. } => is_of_mark(left) || is_of_mark(right),
+        Expr::Lookup { key, .. } => is_of_mark(key),
+        Expr::Concat(parts) => parts.iter().any(is_of_mark),
+        _ => false,
+    }
+}
+
+/// Returns the bits of every number in `expr`; those of a mask that keeps most bits are the ones it clears.
+fn numbers(expr: &Expr) -> u32 {
+    match expr {
+        Expr::Number(number) => of_number(*number),
+        Expr::Word(word) => word
+            .strip_prefix("0x")
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            .map_or(0, of_number),
+        Expr::Bits { left, right, .. } | Expr::Range(left, right) => numbers(left) | numbers(right),
+        Expr::Lookup { data, .. } => numbers(data),
+        Expr::Concat(parts) | Expr::Set(parts) => {
+            parts.iter().map(numbers).fold(0, |all, bits| all | bits)
+        }
+        Expr::Map(pairs) => pairs
+            .iter()
+            .fold(0, |all, (key, value)| all | numbers(key) | of_datum(value)),
+        _ => 0,
+    }
+}
+
+fn of_number(number: u64) -> u32 {
+    let bits = u32::try_from(number).unwrap_or(u32::MAX);
+    if bits.count_ones() > u32::BITS / 2 {
+        !bits
+    } else {
+        bits
+    }
+}
+
+fn of_datum(datum: &Datum) -> u32 {
+    match datum {
+        Datum::Data(expr) => numbers(expr),
+        Datum::Verdict(_) => 0,
+    }
+}

@@ -1,0 +1,99 @@
+//! `kpx bridge`
+
+use super::change::carry_out;
+use super::failure::{Failure, Hint as _};
+use super::{Io, families, gather};
+use crate::backend::Mode;
+use crate::bridge::{self, Unbuildable};
+use crate::cli::{BridgeArgs, Global};
+use crate::evidence::Item;
+use crate::node::{self, NodeSnapshot};
+use crate::plan::{self, Plan};
+use crate::report::plan::PlanReport;
+use crate::report::program::{ProgramReport, Text};
+
+/// What stands, and what others mark packets with.
+const RULES: &[Item] = &[
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+    Item::Nft,
+    Item::NftText,
+    Item::Rules,
+    Item::Processes,
+];
+
+/// Returns everything that a bridge is built from.
+fn needs() -> Vec<Item> {
+    [node::desired::NEEDS, RULES].concat()
+}
+
+/// Prints the tables.
+pub(super) async fn show(
+    global: &Global,
+    io: &Io<'_>,
+    args: &BridgeArgs,
+) -> Result<ProgramReport, Failure> {
+    let mode = super::diff::mode_of(global, io, args.mode).await?;
+    let evidence = gather(global, io, &needs()).await?;
+    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    let (text, notes) = build(&node, mode, global).hint(UNKNOWN)?;
+    Ok(ProgramReport {
+        mode,
+        parts: vec![Text {
+            part: "bridge",
+            family: None,
+            tool: "nft -f -",
+            text,
+        }],
+        notes,
+        bare: false,
+    })
+}
+
+const UNKNOWN: &str = "`kpx snapshot -v` says what of the node and its cluster can be read";
+
+fn build(
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    global: &Global,
+) -> Result<(String, Vec<String>), Unbuildable> {
+    let state = node.desired(mode)?;
+    let marks = bridge::marks(node, state)?;
+    let tables = bridge::tables(state, &families(global), marks)?;
+    Ok((bridge::text(&tables), state.notes.clone()))
+}
+
+/// Sets the bridge up, or replaces the one that stands.
+pub(super) async fn up(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &BridgeArgs,
+) -> Result<PlanReport, Failure> {
+    let mode = super::diff::mode_of(global, io, args.mode).await?;
+    let goal = "serve new connections by the bridge";
+    let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
+        let evidence = gather(global, io, &needs()).await?;
+        let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+        plan::refuse_other(&node)?;
+        plan::bridge_up(&node, mode, &families(global)).hint(UNKNOWN)
+    };
+    carry_out(global, io, &args.change, goal, make).await
+}
+
+/// Takes the bridge down.
+pub(super) async fn down(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &BridgeArgs,
+) -> Result<PlanReport, Failure> {
+    let goal = "leave new connections to kube-proxy's rules";
+    let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
+        let evidence = gather(global, io, &[Item::Nft, Item::NftText]).await?;
+        plan::bridge_down(&NodeSnapshot::new(&evidence), &families(global)).hint(UNKNOWN)
+    };
+    carry_out(global, io, &args.change, goal, make).await
+}

@@ -1,0 +1,98 @@
+//! The plans that set the bridge up and take it down.
+
+use std::fmt::Write as _;
+
+use crate::action::Action;
+use crate::backend::Mode;
+use crate::backend::nftables::expect::family_name;
+use crate::backend::nftables::model::Table;
+use crate::bridge::{self, TABLE, Unbuildable};
+use crate::evidence::Gap;
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::plan::{Plan, Undo};
+
+/// Returns the step that has `node` bridged, for `families`, with what it serves in `mode`: all tables at once, in the
+/// place of those that stand.
+///
+/// # Errors
+///
+/// Where anything is not known that the bridge has to serve or must not disturb.
+pub fn bridge_up(
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    families: &[Family],
+) -> Result<Plan, Unbuildable> {
+    let state = node.desired(mode)?;
+    // Without its Node, it is not known which endpoints are meant for it.
+    node.nodes()?;
+    let marks = bridge::marks(node, state)?;
+    let tables = bridge::tables(state, families, marks)?;
+    let ports: usize = state.families.iter().map(|of| of.ports.len()).sum();
+    let mut plan = Plan::default();
+    let standing = standing(node, families)?;
+    let mut undo = bridge::text(&standing);
+    for table in &tables {
+        if !standing.iter().any(|of| of.family == table.family) {
+            delete(&mut undo, &table.family);
+        }
+    }
+    let verb = if standing.is_empty() {
+        "load"
+    } else {
+        "replace"
+    };
+    plan.push(
+        format!("{verb} the bridge for {ports} ports of Services, as mode {mode} serves them"),
+        Action::Nft {
+            input: bridge::text(&tables),
+        },
+        Undo::Do(Action::Nft { input: undo }),
+    );
+    plan.notes.extend(state.notes.iter().cloned());
+    Ok(plan)
+}
+
+/// Returns the step that has no bridge on `node`, of `families`; none where there is none.
+pub fn bridge_down(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Plan, Gap> {
+    let standing = standing(node, families)?;
+    let mut plan = Plan::default();
+    if !standing.is_empty() {
+        let mut input = String::new();
+        for table in &standing {
+            delete(&mut input, &table.family);
+        }
+        plan.push(
+            "remove the bridge",
+            Action::Nft { input },
+            Undo::Do(Action::Nft {
+                input: bridge::text(&standing),
+            }),
+        );
+    }
+    Ok(plan)
+}
+
+fn delete(text: &mut String, family: &str) {
+    writeln!(text, "delete table {family} {TABLE}").expect("writing to a String does not fail");
+}
+
+/// Returns the bridge's tables that stand, without what a rule fills in by itself.
+fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, Gap> {
+    let rules = match node.nft() {
+        Ok(rules) => rules,
+        Err(Gap::Absent(..) | Gap::NotApplicable(_)) => return Ok(Vec::new()),
+        Err(gap) => return Err(gap),
+    };
+    let tables = families
+        .iter()
+        .filter_map(|&of| rules.table(family_name(of), TABLE));
+    Ok(tables
+        .cloned()
+        .map(|mut table| {
+            let filled = table.sets.iter_mut().filter(|set| set.timeout.is_some());
+            filled.for_each(|set| set.elements.clear());
+            table
+        })
+        .collect())
+}

@@ -1,0 +1,95 @@
+//! `kpx bridge` on recorded nodes: what would be loaded, and when that cannot be told.
+
+use std::path::Path;
+
+use kpx::backend::Mode;
+use kpx::bridge::{self, Unbuildable};
+use kpx::diff;
+use kpx::evidence::{self, Evidence, Gap, Item};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+
+use crate::support::{kpx_on, root};
+
+fn recorded(name: &str) -> Evidence {
+    let path = root().join("testdata/nodes").join(name);
+    evidence::load(Path::new(&path), &diff::needs(Mode::Nftables)).unwrap()
+}
+
+/// Returns the bit that the bridge of `evidence` has for itself.
+fn bit(evidence: &Evidence) -> Result<u32, Unbuildable> {
+    let node = NodeSnapshot::new(evidence);
+    let state = node.desired(Mode::Iptables).unwrap();
+    bridge::marks(&node, state).map(|marks| marks.masquerade)
+}
+
+fn rules(table: &str, rule: &str) -> Result<String, Gap> {
+    Ok(format!("*{table}\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n"))
+}
+
+#[tokio::test]
+async fn the_bridge_of_the_tutorial() {
+    insta::assert_snapshot!(kpx_on("seed-iptables", &["bridge", "show"]).await);
+}
+
+#[tokio::test]
+async fn a_bundle_is_not_changed() {
+    let ran = kpx_on("seed-iptables", &["bridge", "up", "--apply", "--yes"]).await;
+    assert_eq!(ran.code, 2, "{ran}");
+}
+
+#[test]
+fn the_bit_is_one_that_no_rule_uses() {
+    let mut evidence = recorded("seed-iptables");
+    assert_eq!(bit(&evidence).unwrap(), 0x1000);
+    for (item, text) in [
+        (
+            Item::IptablesLegacy4,
+            rules(
+                "mangle",
+                "-A FORWARD -m mark --mark 0x1000/0x1000 -j ACCEPT",
+            ),
+        ),
+        (
+            Item::Iptables6,
+            rules("mangle", "-A FORWARD -j CONNMARK --set-xmark 0x40/0x60"),
+        ),
+        (
+            Item::NftText,
+            Ok(
+                "table inet vpn {\n\tchain c {\n\t\tmeta mark set meta mark & 0xffffffef\n\t}\n}\n"
+                    .to_owned(),
+            ),
+        ),
+        (
+            Item::Rules,
+            Ok(
+                r#"[{"priority":9,"src":"all","fwmark":"0x8","fwmask":"0xc","table":"100"}]"#
+                    .to_owned(),
+            ),
+        ),
+    ] {
+        evidence.insert(item, text);
+    }
+    evidence.insert(Item::Nft, Err(Gap::NotCollected(Item::Nft)));
+    assert_eq!(bit(&evidence).unwrap(), 0x2);
+    let all = rules("mangle", "-A FORWARD -j MARK --set-xmark 0x0/0xfffff");
+    evidence.insert(Item::Iptables6, all);
+    assert!(matches!(bit(&evidence), Err(Unbuildable::NoBit(_))));
+    let denied = Gap::Denied(Item::Iptables6, "run kpx as root".to_owned());
+    evidence.insert(Item::Iptables6, Err(denied));
+    assert!(matches!(bit(&evidence), Err(Unbuildable::Unknown(_))));
+}
+
+#[test]
+fn nothing_is_changed_where_nothing_differs() {
+    let evidence = recorded("full-iptables");
+    let node = NodeSnapshot::new(&evidence);
+    let state = node.desired(Mode::Iptables).unwrap();
+    let marks = bridge::marks(&node, state).unwrap();
+    let tables = bridge::tables(state, &Family::BOTH, marks).unwrap();
+    assert_eq!(tables.len(), 2);
+    for table in &tables {
+        assert_eq!(bridge::change(table, table), "");
+    }
+}

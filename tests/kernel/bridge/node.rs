@@ -1,0 +1,27 @@
+//! The bridge of a recorded node.
+
+use std::path::Path;
+
+use kpx::backend::Mode;
+use kpx::bridge;
+use kpx::diff;
+use kpx::evidence::{self, Evidence};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+
+/// What was recorded as `name` of a node in `mode`.
+pub(crate) fn recorded(name: &str, mode: Mode) -> Evidence {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("testdata/nodes")
+        .join(name);
+    evidence::load(&path, &diff::needs(mode)).unwrap()
+}
+
+/// The text of the bridge for what was recorded as `name`.
+pub(crate) fn bridge(name: &str, mode: Mode) -> String {
+    let evidence = recorded(name, mode);
+    let node = NodeSnapshot::new(&evidence);
+    let state = node.desired(mode).unwrap();
+    let marks = bridge::marks(&node, state).unwrap();
+    bridge::text(&bridge::tables(state, &Family::BOTH, marks).unwrap())
+}
