@@ -23,8 +23,8 @@ fn bit(evidence: &Evidence) -> Result<u32, Unbuildable> {
     bridge::marks(&node, state).map(|marks| marks.masquerade)
 }
 
-fn rules(table: &str, rule: &str) -> Result<String, Gap> {
-    Ok(format!("*{table}\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n"))
+fn mangle(rule: &str) -> String {
+    format!("*mangle\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n")
 }
 
 #[tokio::test]
@@ -45,36 +45,29 @@ fn the_bit_is_one_that_no_rule_uses() {
     for (item, text) in [
         (
             Item::IptablesLegacy4,
-            rules(
-                "mangle",
-                "-A FORWARD -m mark --mark 0x1000/0x1000 -j ACCEPT",
-            ),
+            mangle("-A FORWARD -m mark --mark 0x1000/0x1000 -j ACCEPT"),
         ),
         (
             Item::Iptables6,
-            rules("mangle", "-A FORWARD -j CONNMARK --set-xmark 0x40/0x60"),
+            mangle("-A FORWARD -j CONNMARK --set-xmark 0x40/0x60"),
         ),
         (
             Item::NftText,
-            Ok(
-                "table inet vpn {\n\tchain c {\n\t\tmeta mark set meta mark & 0xffffffef\n\t}\n}\n"
-                    .to_owned(),
-            ),
+            "table inet vpn {\n\tchain c {\n\t\tmeta mark set meta mark & 0xffffffef\n\t}\n}\n"
+                .to_owned(),
         ),
         (
             Item::Rules,
-            Ok(
-                r#"[{"priority":9,"src":"all","fwmark":"0x8","fwmask":"0xc","table":"100"}]"#
-                    .to_owned(),
-            ),
+            r#"[{"priority":9,"src":"all","fwmark":"0x8","fwmask":"0xc","table":"100"}]"#
+                .to_owned(),
         ),
     ] {
-        evidence.insert(item, text);
+        evidence.insert(item, Ok(text));
     }
     evidence.insert(Item::Nft, Err(Gap::NotCollected(Item::Nft)));
     assert_eq!(bit(&evidence).unwrap(), 0x2);
-    let all = rules("mangle", "-A FORWARD -j MARK --set-xmark 0x0/0xfffff");
-    evidence.insert(Item::Iptables6, all);
+    let all = mangle("-A FORWARD -j MARK --set-xmark 0x0/0xfffff");
+    evidence.insert(Item::Iptables6, Ok(all));
     assert!(matches!(bit(&evidence), Err(Unbuildable::NoBit(_))));
     let denied = Gap::Denied(Item::Iptables6, "run kpx as root".to_owned());
     evidence.insert(Item::Iptables6, Err(denied));
