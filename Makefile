@@ -42,7 +42,7 @@ test-fast: toolchain
 # What is no Rust.
 .PHONY: test-files
 test-files:
-	shellcheck .ci/run src/cmd/snapshot.sh tests/vm/guest tests/vm/init tests/vm/run
+	shellcheck .ci/run src/cmd/snapshot.sh tests/vm/all tests/vm/guest tests/vm/init tests/vm/run
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
@@ -70,15 +70,11 @@ bench-ipvs:
 
 # What needs Debian's kernel, by the same program. Emulated, everything takes ten to twenty times as long. Tests of these
 # names start from a kernel that has loaded nothing yet: each name boots a machine of its own, all others share one.
-VM_TESTS = $(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1
-VM_BLANK = faults::ipvs::vm_a_module kernel::ipvs::vm_ modules::vm_ preflight::vm_looking preflight::vm_the \
-	preflight::vm_what preflight::vm_when reconcile_ipvs::
+VM_BLANK = reconcile_ipvs:: faults::ipvs::vm_a_module kernel::ipvs::vm_ modules::vm_ preflight::vm_looking \
+	preflight::vm_the preflight::vm_what preflight::vm_when
 .PHONY: test-vm
 test-vm:
-	shellcheck tests/vm/run tests/vm/init tests/vm/guest .ci/run
-	for name in $(VM_BLANK); do $(VM_TESTS) $$name && $(PASSED) target/vm/last/output || exit 1; done
-	$(VM_TESTS) ::vm_ --skip vm_the_kernel_agrees $(VM_BLANK:%=--skip %)
-	@$(PASSED) target/vm/last/output
+	tests/vm/all $(VM_BLANK)
 
 # Real packets judge a trace through IPVS: all of them. Some are part of `test-vm`; emulated, this takes many minutes.
 .PHONY: test-vm-packets
