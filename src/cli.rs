@@ -258,6 +258,17 @@ pub enum Command {
     #[command(after_help = BRIDGE_EXAMPLES, after_long_help = BRIDGE_EXAMPLES)]
     Bridge(BridgeArgs),
 
+    /// Move this node to another mode without losing a connection, and take it back
+    ///
+    /// Looks for what stands in the way, writes a backup, loads modules, builds the new mode's rules beside those that
+    /// serve, changes kube-proxy's configuration, restarts it, waits until it serves in the new mode and Services answer,
+    /// and removes what the old mode left. Every step is in a journal before it is done: after a crash, resume or
+    /// rollback go on from there. What is not well in time is taken back by itself.
+    ///
+    /// With -o json every event is a line of JSON, and the report is the last one.
+    #[command(after_help = MIGRATE_EXAMPLES, after_long_help = MIGRATE_EXAMPLES)]
+    Migrate(MigrateArgs),
+
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -519,6 +530,130 @@ impl std::fmt::Display for LayerArg {
         let value = self.to_possible_value();
         f.write_str(value.as_ref().map_or("", PossibleValue::get_name))
     }
+}
+
+const MIGRATE_EXAMPLES: &str = "\
+Examples:
+  kpx migrate --to nftables --dry-run    what would be done, and what it costs
+  kpx migrate --to nftables              do it, after a look at the plan
+  kpx migrate --to ipvs --scheduler lc --strict-arp --yes
+  kpx migrate status                     where a migration stands
+  kpx migrate rollback                   back to the mode it came from";
+
+const PREPARE_EXAMPLES: &str = "\
+Examples:
+  kpx migrate prepare --to nftables      build all, and leave the rest to others
+  kpx migrate finish                     once they restarted kube-proxy";
+
+const FINISH_EXAMPLES: &str = "\
+Examples:
+  kpx migrate finish                     once kube-proxy runs in the new mode
+  kpx migrate finish --confirm-timeout 20m";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  kpx migrate status                     where a migration stands
+  kpx migrate status -o json             the same for programs";
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  kpx migrate resume                     go on where it was left
+  kpx migrate resume --accept-loss       and break what does not end in time";
+
+const ROLLBACK_EXAMPLES: &str = "\
+Examples:
+  kpx migrate rollback                   back to the mode it came from";
+
+/// Arguments of `kpx migrate`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct MigrateArgs {
+    /// A part of it.
+    #[command(subcommand)]
+    pub part: Option<MigratePart>,
+
+    /// All of it.
+    #[command(flatten)]
+    pub journey: JourneyArgs,
+}
+
+/// A part of `kpx migrate`.
+#[derive(Debug, Subcommand)]
+pub enum MigratePart {
+    /// Do all that comes before the change of kube-proxy's configuration, and leave that to others
+    ///
+    /// Whoever does it changes the configuration and restarts kube-proxy; `kpx migrate finish` goes on then.
+    #[command(after_help = PREPARE_EXAMPLES, after_long_help = PREPARE_EXAMPLES)]
+    Prepare(JourneyArgs),
+
+    /// Wait until kube-proxy serves in the new mode, and remove what the old one left: what comes after prepare
+    #[command(after_help = FINISH_EXAMPLES, after_long_help = FINISH_EXAMPLES)]
+    Finish(GoOnArgs),
+
+    /// Say where the newest migration of this node stands
+    #[command(after_help = STATUS_EXAMPLES, after_long_help = STATUS_EXAMPLES)]
+    Status,
+
+    /// Go on with a migration that stopped on the way
+    #[command(after_help = RESUME_EXAMPLES, after_long_help = RESUME_EXAMPLES)]
+    Resume(GoOnArgs),
+
+    /// Take a migration back: one that stopped on the way, or the newest that was done
+    #[command(after_help = ROLLBACK_EXAMPLES, after_long_help = ROLLBACK_EXAMPLES)]
+    Rollback(GoOnArgs),
+}
+
+/// Arguments that begin a migration.
+#[derive(Args, Debug)]
+pub struct JourneyArgs {
+    /// The mode
+    #[arg(long, value_enum, value_name = "MODE", required = true, env = "KPX_TO")]
+    pub to: Option<ModeArg>,
+
+    /// Say what would be done, and what it costs, and do nothing
+    #[arg(long, env = "KPX_DRY_RUN")]
+    pub dry_run: bool,
+
+    /// Move this node alone
+    #[arg(long, env = "KPX_THIS_NODE")]
+    pub this_node: bool,
+
+    /// Set the scheduler of virtual servers, too
+    #[arg(long, value_name = "NAME", env = "KPX_SCHEDULER")]
+    pub scheduler: Option<String>,
+
+    /// Set strictARP, too
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        env = "KPX_STRICT_ARP")]
+    pub strict_arp: Option<bool>,
+
+    /// Go on although these checks find something in the way: ids, names or groups, separated by commas
+    #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_SKIP")]
+    pub skip: Vec<String>,
+
+    /// How long to wait, and for what.
+    #[command(flatten)]
+    pub go_on: GoOnArgs,
+}
+
+/// Arguments of everything that goes on with a migration.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct GoOnArgs {
+    /// Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration, env = "KPX_CONFIRM_TIMEOUT")]
+    pub confirm_timeout: Duration,
+
+    /// Wait this long for connections to end that go with the virtual servers
+    #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = duration, env = "KPX_DRAIN_TIMEOUT")]
+    pub drain_timeout: Duration,
+
+    /// Go on with connections that have not ended by then: they break
+    #[arg(long, env = "KPX_ACCEPT_LOSS")]
+    pub accept_loss: bool,
+
+    /// Agree to the plan beforehand
+    #[arg(long, short, env = "KPX_YES")]
+    pub yes: bool,
 }
 
 const RENDER_EXAMPLES: &str = "\

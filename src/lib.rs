@@ -23,6 +23,7 @@ pub mod desired;
 pub mod diff;
 pub mod evidence;
 pub mod host;
+pub mod migrate;
 pub mod net;
 pub mod node;
 pub mod owner;

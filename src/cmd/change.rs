@@ -56,7 +56,9 @@ pub(super) async fn carry_out_on(
         writeln!(io.err)?;
     }
     if !yes {
-        confirm(io, &plan)?;
+        let count = plan.steps.len();
+        let s = if count == 1 { "" } else { "s" };
+        confirm(io, &format!("{count} step{s}"))?;
     }
     let again = make(io).await?;
     if again.fingerprint() != plan.fingerprint() {
@@ -80,17 +82,15 @@ pub(super) async fn carry_out_on(
     Ok(report.carried_out(outcome))
 }
 
-/// Asks on the terminal whether `plan` is to be carried out.
-fn confirm(io: &mut Io<'_>, plan: &Plan) -> Result<(), Failure> {
+/// Asks on the terminal whether `what` is to be carried out.
+pub(super) fn confirm(io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
     if !io.interactive {
         return Err(Failure::from(color_eyre::eyre::eyre!(
             "nobody is there to agree to the plan: standard input is no terminal"
         ))
         .with_hint("--yes agrees beforehand"));
     }
-    let count = plan.steps.len();
-    let s = if count == 1 { "" } else { "s" };
-    write!(io.err, "Carry out {count} step{s}? [y/N] ")?;
+    write!(io.err, "Carry out {what}? [y/N] ")?;
     io.err.flush()?;
     let mut answer = String::new();
     io.input.read_line(&mut answer)?;

@@ -175,7 +175,7 @@ fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
 }
 
 /// Returns the checks that `words` name, each once, in the doctor's order.
-fn named(words: &[String]) -> Result<Vec<&'static Check>, Failure> {
+pub(super) fn named(words: &[String]) -> Result<Vec<&'static Check>, Failure> {
     let mut ids = Vec::new();
     for word in words {
         let found = check::named(word.trim());

@@ -80,6 +80,12 @@ impl<T, E: Into<Failure>> Hint<T> for Result<T, E> {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#}", self.report)
+    }
+}
+
 impl Failure {
     /// Tells the user, and returns the exit status.
     pub(super) fn tell(&self, err: &mut dyn Write, verbosity: Verbosity) -> u8 {

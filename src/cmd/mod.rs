@@ -9,6 +9,7 @@ mod examine;
 mod explain;
 mod failure;
 mod man;
+mod migrate;
 mod output;
 mod preflight;
 mod probe;
@@ -151,6 +152,7 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
             finish(global, io, &report)
         }
         Command::Bridge(args) => bridge_command(global, io, args).await,
+        Command::Migrate(args) => migrate::run(global, io, args).await,
         Command::Preflight(args) => {
             let report = preflight::run(global, io, args).await?;
             finish(global, io, &report)
@@ -203,20 +205,24 @@ async fn bridge_command(
 
 /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
 async fn gather(global: &Global, io: &Io<'_>, items: &[Item]) -> Result<Evidence, Failure> {
+    read(global, items, &progress(global, io, items)).await
+}
+
+/// Reads `items` like [`gather`], and says to `progress` what is read.
+async fn read(global: &Global, items: &[Item], progress: &Progress) -> Result<Evidence, Failure> {
     let load = |path, items: &[Item]| {
         evidence::load(path, items).hint("`kpx snapshot -o PATH` writes a bundle")
     };
-    let progress = progress(global, io, items);
     if let Some(path) = &global.from {
         return load(path, items);
     }
     let Some(path) = &global.cluster_from else {
-        return collect(global, items, &progress).await;
+        return collect(global, items, progress).await;
     };
     let (cluster, node): (Vec<Item>, Vec<Item>) =
         items.iter().partition(|item| item.is_of_cluster());
     let cluster = load(path, &cluster)?;
-    let mut evidence = collect(global, &node, &progress).await?;
+    let mut evidence = collect(global, &node, progress).await?;
     evidence.extend(cluster);
     Ok(evidence)
 }

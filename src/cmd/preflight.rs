@@ -76,7 +76,7 @@ pub(super) async fn run(
 }
 
 /// Reads the node, and runs `checks` over it.
-async fn look(
+pub(super) async fn look(
     global: &Global,
     io: &Io<'_>,
     to: Mode,
@@ -121,20 +121,7 @@ async fn plan_for(
     report: &PreflightReport,
 ) -> Result<Plan, Failure> {
     let to = report.to;
-    let missing: Vec<_> = report
-        .needs
-        .iter()
-        .filter(|need| need.area == Area::Module && need.status == Status::Fails)
-        .map(|need| format!("{} is {} ({})", need.name, need.state, need.note))
-        .collect();
-    if !missing.is_empty() {
-        let all = missing.join(", ");
-        return Err(
-            Failure::from(eyre!("mode {to} cannot have what it needs: {all}")).with_hint(format!(
-                "`kpx preflight --to {to}` says more; nothing was changed"
-            )),
-        );
-    }
+    refuse_without(report)?;
     let evidence = gather(global, io, NEEDS).await?;
     let node = NodeSnapshot::new(&evidence);
     let mut plan = match (args.load, node.modules()) {
@@ -155,6 +142,22 @@ async fn plan_for(
         }
     }
     Ok(plan)
+}
+
+/// Refuses a node that lacks a module and cannot load it.
+pub(super) fn refuse_without(report: &PreflightReport) -> Result<(), Failure> {
+    let to = report.to;
+    let modules = report.needs.iter().filter(|need| need.area == Area::Module);
+    let missing = modules.filter(|need| need.status == Status::Fails);
+    let missing: Vec<_> = missing
+        .map(|need| format!("{} is {} ({})", need.name, need.state, need.note))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let all = missing.join(", ");
+    let hint = format!("`kpx preflight --to {to}` says more; nothing was changed");
+    Err(Failure::from(eyre!("mode {to} cannot have what it needs: {all}")).with_hint(hint))
 }
 
 /// Returns what the file of `--persist` holds, if there is one.

@@ -40,7 +40,7 @@ pub(super) async fn run(
     }
     let options = options(global);
     let target = SocketAddr::new(found.addr, found.port);
-    let probed = host::probe(&options, target, proto).await?;
+    let probed = host::probe(&options, target, proto, &[]).await?;
     let tables = [Item::Conntrack, Item::IpvsConnections];
     let evidence = host::collect(&tables, &options).await;
     let node = NodeSnapshot::new(&evidence);

@@ -11,6 +11,7 @@ mod exec;
 mod files;
 mod iptables;
 mod ipvs;
+mod journals;
 mod links;
 mod modules;
 mod netlink;
@@ -43,6 +44,7 @@ pub use change::{Live, Locked, Trial};
 pub use cluster::Environment;
 use context::Context;
 pub use context::NoNamespace;
+pub use journals::{Journal, Journals};
 pub use probe::{Met, Probed, probe};
 pub use replace::replace;
 

@@ -1,4 +1,4 @@
-//! One real connection, for `kpx trace --probe`: the only thing here that sends traffic.
+//! One real connection, for `kpx trace --probe` and the gates of a migration: the only thing here that sends traffic.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -37,15 +37,20 @@ pub enum Met {
     Unreachable(String),
 }
 
-/// Opens one TCP connection to `target`, or sends it one empty UDP datagram, and closes it again.
-pub async fn probe(options: &Options, target: SocketAddr, proto: Proto) -> Result<Probed, Gap> {
+/// Opens one TCP connection to `target`, or sends it one UDP datagram that holds `question`, and closes it again.
+pub async fn probe(
+    options: &Options,
+    target: SocketAddr,
+    proto: Proto,
+    question: &'static [u8],
+) -> Result<Probed, Gap> {
     // An answer that does not come must not count as a reader that is late.
     let limit = options.timeout * 9 / 10;
     let context = Context::new(options);
     let work = async move |_| {
         let failed = |e: io::Error| Gap::Failed(Item::Conntrack, format!("cannot probe: {e}"));
         match proto {
-            Proto::Udp => datagram(target, limit.min(ANSWER)).await,
+            Proto::Udp => datagram(target, question, limit.min(ANSWER)).await,
             _ => connection(target, limit).await,
         }
         .map_err(failed)
@@ -79,11 +84,11 @@ async fn connection(target: SocketAddr, limit: Duration) -> io::Result<Probed> {
     }
 }
 
-async fn datagram(target: SocketAddr, limit: Duration) -> io::Result<Probed> {
+async fn datagram(target: SocketAddr, question: &[u8], limit: Duration) -> io::Result<Probed> {
     let socket = UdpSocket::bind(any(target)).await?;
     let sent = async {
         socket.connect(target).await?;
-        socket.send(&[]).await
+        socket.send(question).await
     };
     if let Err(e) = sent.await {
         return Ok(Probed {

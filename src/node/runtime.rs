@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 
 /// `/healthz` of kube-proxy.
@@ -90,6 +90,31 @@ impl<'a> Metrics<'a> {
     pub fn git_version(&self) -> Option<&'a str> {
         self.of("kubernetes_build_info")
             .find_map(|sample| sample.label("git_version"))
+    }
+
+    /// Returns when the process started, in whole seconds since the epoch.
+    pub fn process_start(&self) -> Option<i64> {
+        let start = self.of("process_start_time_seconds").next()?;
+        Some(Time::from_epoch(start.value)?.seconds)
+    }
+
+    /// Returns how long a sync of all rules took on average, in seconds, by the slowest family.
+    pub fn full_sync(&self) -> Option<f64> {
+        let average = |name: &str| {
+            let values = |end: &str| self.by_family(&format!("{name}_{end}")).collect::<Vec<_>>();
+            let (sums, counts) = (values("sum"), values("count"));
+            let of = |family| counts.iter().find(|(other, _)| *other == family);
+            let each = sums.iter().filter_map(|(family, sum)| {
+                let (_, count) = of(*family)?;
+                (*count > 0.0).then_some(sum / count)
+            });
+            each.fold(None, |most: Option<f64>, one| {
+                Some(most.map_or(one, |most| most.max(one)))
+            })
+        };
+        // Releases without partial syncs have one figure for all.
+        average("kubeproxy_sync_full_proxy_rules_duration_seconds")
+            .or_else(|| average("kubeproxy_sync_proxy_rules_duration_seconds"))
     }
 
     /// Iterates over `name`'s values by family; before 1.33 there is one value for both, told as `None`.

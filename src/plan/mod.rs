@@ -17,9 +17,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
 pub use bridge::{bridge_down, bridge_up};
-pub use cleanup::{Refusal, cleanup};
+pub use cleanup::{CLEANUP_NEEDS, Refusal, cleanup};
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
-pub use proxies::{OtherProxy, refuse_other, running};
+pub use proxies::{OtherProxy, kube_proxy, refuse_other, running};
 pub use repair::{Drain, repair};
 pub use store::{Place, STORE_NEEDS, Store, Unwritable};
 

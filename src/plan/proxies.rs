@@ -60,17 +60,24 @@ pub fn refuse_other(node: &NodeSnapshot<'_>) -> Result<(), OtherProxy> {
     }
 }
 
+/// Returns the kube-proxy that works on this node's network, or the program that it is a part of; `None` if none runs.
+pub fn kube_proxy<'n>(node: &'n NodeSnapshot<'_>) -> Result<Option<&'n Process>, Gap> {
+    let processes = node.processes()?.processes.iter();
+    let here = processes.filter(|process| is_here(process));
+    let mut ours = here.filter(|process| KUBE_PROXY.contains(&process.name.as_str()));
+    Ok(ours.next())
+}
+
 /// Returns what a running kube-proxy, or none, means for a plan that programs `mode`.
 pub fn running(node: &NodeSnapshot<'_>, mode: Mode) -> String {
-    let processes = match node.processes() {
-        Ok(processes) => processes,
+    let found = match kube_proxy(node) {
+        Ok(found) => found,
         Err(Gap::Absent(_, why)) => {
             return format!("whether kube-proxy runs cannot be told: {why}");
         }
         Err(gap) => return format!("whether kube-proxy runs cannot be told: {gap}"),
     };
-    let mut here = processes.processes.iter().filter(|p| is_here(p));
-    let Some(process) = here.find(|p| KUBE_PROXY.contains(&p.name.as_str())) else {
+    let Some(process) = found else {
         return format!(
             "no kube-proxy runs here: what mode {mode} has after this stays as it is, whatever becomes of the Services"
         );

@@ -58,9 +58,22 @@ impl Format {
 #[serde(rename_all = "camelCase")]
 struct Envelope<'a, R> {
     api_version: &'static str,
-    kind: &'static str,
+    kind: &'a str,
     #[serde(flatten)]
     report: &'a R,
+}
+
+/// Writes `value`, which is a `kind` of thing, to `out` as one line of JSON.
+pub fn write_line<T: Serialize>(kind: &str, value: &T, out: &mut dyn Write) -> io::Result<()> {
+    let envelope = Envelope {
+        api_version: "kpx/v1",
+        kind,
+        report: value,
+    };
+    let mut line = serde_json::to_vec(&envelope)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
 }
 
 /// Writes `report` to `out`.

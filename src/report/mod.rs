@@ -3,6 +3,7 @@
 pub mod diff;
 pub mod doctor;
 pub mod explain;
+pub mod migrate;
 pub mod plan;
 pub mod preflight;
 pub mod program;

@@ -151,7 +151,7 @@ impl Report for PlanReport {
 }
 
 /// Adds a command of many lines, cut short unless more is asked for.
-fn block(page: &mut Page, indent: &str, label: &str, text: &str) {
+pub(super) fn block(page: &mut Page, indent: &str, label: &str, text: &str) {
     let all = page.style().wide || page.style().verbose > 0;
     let count = text.lines().count();
     let shown = if all || count <= LINES + 1 {

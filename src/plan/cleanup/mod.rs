@@ -16,7 +16,7 @@ use crate::backend::iptables::model::{Chain, Rule, Ruleset, Table};
 use crate::backend::ipvs::rules::JUMPS as IPVS_JUMPS;
 use crate::backend::nftables::print;
 use crate::backend::software::modes_of;
-use crate::evidence::Gap;
+use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::objects::Object;
 use crate::node::{NodeSnapshot, Store};
@@ -33,6 +33,30 @@ const KUBELET: &[&str] = &[
 const FIREWALL: &str = "KUBE-FIREWALL";
 /// The setting that opens what the rule in [`FIREWALL`] closes (CVE-2020-8558).
 const LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
+
+/// What [`cleanup`] looks at: everything that a mode leaves behind, and what tells it from others'.
+pub const CLEANUP_NEEDS: &[Item] = &[
+    Item::Addresses,
+    Item::Ipset,
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+    Item::Ipvs,
+    Item::IpvsSave,
+    Item::IpvsTimeout,
+    Item::Links,
+    Item::Modules,
+    Item::Nft,
+    Item::NftText,
+    Item::Processes,
+    Item::ProxyConfig,
+    Item::ProxyMode,
+    Item::Services,
+    Item::Sysctl,
+];
 
 /// Why a mode is not cleaned up.
 #[derive(Debug, Error)]

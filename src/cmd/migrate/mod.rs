@@ -1,0 +1,192 @@
+//! `kpx migrate`
+
+mod begin;
+mod prospect;
+mod site;
+mod tell;
+
+use std::path::PathBuf;
+
+use color_eyre::eyre::{WrapErr as _, eyre};
+
+use super::change::open;
+use super::failure::Failure;
+use super::{Io, finish};
+use crate::cli::{Global, GoOnArgs, MigrateArgs, MigratePart};
+use crate::host::Journals;
+use crate::migrate::engine::{Ended, Engine, Event, Limits};
+use crate::migrate::journal::{self, JournalError, State};
+use crate::migrate::journey::{Leg, Stage};
+use crate::report::migrate::{JourneyStatus, MigrateReport, Outcome, StatusReport};
+use site::Here;
+use tell::Teller;
+
+pub(super) async fn run(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &MigrateArgs,
+) -> Result<u8, Failure> {
+    let report = match &args.part {
+        None => Box::pin(begin::run(global, io, &args.journey, false)).await?,
+        Some(MigratePart::Prepare(args)) => Box::pin(begin::run(global, io, args, true)).await?,
+        Some(MigratePart::Status) => return finish(global, io, &status(global)?),
+        Some(MigratePart::Finish(args)) => Box::pin(go_on(global, io, args, Way::Finish)).await?,
+        Some(MigratePart::Resume(args)) => Box::pin(go_on(global, io, args, Way::Resume)).await?,
+        Some(MigratePart::Rollback(args)) => {
+            Box::pin(go_on(global, io, args, Way::Rollback)).await?
+        }
+    };
+    tell::report(global, io, &report)
+}
+
+/// How to go on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Way {
+    Finish,
+    Resume,
+    Rollback,
+}
+
+fn journals(global: &Global) -> Journals {
+    let root = global.root.clone().unwrap_or_else(|| PathBuf::from("/"));
+    Journals::below(&root)
+}
+
+fn here(global: &Global) -> Result<(), Failure> {
+    if global.from.is_some() {
+        let what =
+            "this changes the node that kpx runs on, and --from reads another: take one of them";
+        return Err(Failure::usage(what));
+    }
+    Ok(())
+}
+
+/// Returns the newest journey that was begun.
+fn newest(journals: &Journals) -> Result<Option<State>, Failure> {
+    let all = journals
+        .all()
+        .wrap_err("cannot look for migrations that were begun before")?;
+    for id in all.iter().rev() {
+        let text = journals
+            .read(id)
+            .wrap_err_with(|| format!("cannot read the journal of {id}"))?;
+        match journal::read(&text) {
+            Ok(state) => return Ok(Some(state)),
+            // It was killed before anything was begun.
+            Err(JournalError::Empty) => {}
+            Err(error) => {
+                let folder = journals.folder(id);
+                return Err(Failure::from(eyre!(error).wrap_err(format!("cannot go on with {id}")))
+                    .with_hint(format!(
+                        "what there was before is in {}; once the node is as it should be, move that folder away",
+                        folder.display()
+                    )));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn status(global: &Global) -> Result<StatusReport, Failure> {
+    let state = newest(&journals(global))?;
+    Ok(StatusReport {
+        next: state.as_ref().and_then(next).map(str::to_owned),
+        journey: state.as_ref().map(JourneyStatus::from),
+    })
+}
+
+/// Returns the command that goes on with `state`.
+fn next(state: &State) -> Option<&'static str> {
+    if state.ended {
+        return None;
+    }
+    let waits = state.journey.elsewhere && state.next().is_some_and(Stage::is_configuration);
+    Some(if waits {
+        "kpx migrate finish"
+    } else {
+        "kpx migrate resume"
+    })
+}
+
+async fn go_on(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &GoOnArgs,
+    way: Way,
+) -> Result<MigrateReport, Failure> {
+    here(global)?;
+    // Held first, so that whoever has it is not disturbed while it is written.
+    let live = open(global)?;
+    let journals = journals(global);
+    let state = newest(&journals)?;
+    let none = "no migration was begun on this node";
+    let Some(mut state) = state.filter(|state| !state.ended || way == Way::Rollback) else {
+        return Err(Failure::from(eyre!("{none} that is not over"))
+            .with_hint("`kpx migrate --to MODE` begins one"));
+    };
+    if state.ended && state.leg == Leg::Back {
+        return Err(Failure::from(eyre!(
+            "the newest migration was rolled back already"
+        )));
+    }
+    let journal = journals
+        .open(&state.journey.id)
+        .wrap_err("cannot open the journal")?;
+    let folder = journals.folder(&state.journey.id);
+    let site = Here::new(global, live, journal, folder, state.journey.clone());
+    let limits = Limits {
+        configured: way != Way::Resume,
+        ..limits(args)
+    };
+    Box::pin(travel(global, io, site, limits, &mut state, way)).await
+}
+
+/// Goes through the rest of a journey, and reports how it ended.
+async fn travel(
+    global: &Global,
+    io: &mut Io<'_>,
+    mut site: Here<'_>,
+    limits: Limits,
+    state: &mut State,
+    way: Way,
+) -> Result<MigrateReport, Failure> {
+    let mut teller = Teller::new(global, io);
+    let mut tell = |event: Event<'_>| teller.tell(event);
+    let mut engine = Engine {
+        site: &mut site,
+        limits,
+        tell: &mut tell,
+    };
+    let asked = way == Way::Rollback;
+    if asked {
+        let turned = engine.turn(state, "it was asked for").await;
+        turned.map_err(|why| eyre!(why))?;
+    }
+    let ended = engine.run(state).await;
+    Ok(outcome(state, ended, asked))
+}
+
+fn limits(args: &GoOnArgs) -> Limits {
+    Limits {
+        confirm: args.confirm_timeout,
+        drain: args.drain_timeout,
+        accept_loss: args.accept_loss,
+        configured: false,
+    }
+}
+
+/// Reports how a journey ended; `asked` tells whether it was to be taken back.
+fn outcome(state: &State, ended: Ended, asked: bool) -> MigrateReport {
+    let (outcome, why) = match ended {
+        Ended::Migrated => (Outcome::Migrated, None),
+        Ended::RolledBack(_) if asked => (Outcome::RolledBack, None),
+        Ended::RolledBack(why) => (Outcome::Reverted, Some(why)),
+        Ended::Prepared => (Outcome::Prepared, None),
+        Ended::Stopped(why) => (Outcome::Stopped, Some(why)),
+    };
+    let mut report = MigrateReport::new(&state.journey, outcome);
+    report.why = why;
+    report.next = next(state).map(str::to_owned);
+    report.notes.clone_from(&state.notes);
+    report
+}

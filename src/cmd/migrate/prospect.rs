@@ -1,0 +1,239 @@
+//! What a migration would do to this node, and what stands in its way.
+
+use color_eyre::eyre::eyre;
+
+use super::site::probe;
+use crate::backend::Mode;
+use crate::check;
+use crate::cli::{Global, JourneyArgs};
+use crate::cluster::edit::Fields;
+use crate::cmd::doctor::named;
+use crate::cmd::failure::{Failure, Hint as _};
+use crate::cmd::{Io, gather, mode, preflight};
+use crate::diff;
+use crate::evidence::{Evidence, Item};
+use crate::host::clock;
+use crate::migrate::gates::{self, Expected, Seen};
+use crate::migrate::journal::State;
+use crate::migrate::journey::{Journey, Stage, Strategy};
+use crate::migrate::{drain, loss, probes, stage};
+use crate::node::NodeSnapshot;
+use crate::plan::{self, Plan, Store};
+use crate::report::migrate::{Prospect, StagePlan};
+use crate::report::preflight::{PreflightReport, Status};
+
+const READ: &str = "`kpx snapshot -v` says what of the node and its cluster can be read";
+
+/// What a migration would do.
+pub(super) struct Outlook {
+    pub(super) journey: Journey,
+    pub(super) prospect: Prospect,
+    pub(super) notes: Vec<String>,
+}
+
+/// Returns the mode that kube-proxy says it runs in.
+pub(super) async fn present(global: &Global, io: &Io<'_>) -> Result<Mode, Failure> {
+    let evidence = gather(global, io, &[Item::ProxyMode]).await?;
+    let told = NodeSnapshot::new(&evidence).reported_mode();
+    told.hint("only a kube-proxy that runs, and says its mode at its metrics address, can be seen to change it")
+}
+
+/// Looks at the node, and plans the way from mode `from`.
+pub(super) async fn look(
+    global: &Global,
+    io: &Io<'_>,
+    args: &JourneyArgs,
+    from: Mode,
+    elsewhere: bool,
+) -> Result<Outlook, Failure> {
+    let to = to(args)?;
+    let skipped = named(&args.skip)?;
+    let mut checks = check::asked(Some(to));
+    checks.retain(|check| skipped.iter().all(|skipped| skipped.id != check.id));
+    let report = preflight::look(global, io, to, &checks).await?;
+    preflight::refuse_without(&report)?;
+    let evidence = gather(global, io, &needs(from, to)).await?;
+    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    plan::refuse_other(&node)
+        .hint("a migration changes kube-proxy's mode, and it is not kube-proxy that serves here")?;
+    refuse_unseen(&node, from)?;
+    let mut journey = journey(&node, args, from, elsewhere, &report)?;
+    let state = State::new(journey.clone());
+    let wanted = stage::configured(&evidence, &state).hint(READ)?;
+    let wanted = NodeSnapshot::new(&wanted).called(global.node.as_deref());
+    let desired = wanted.desired(to).hint(READ)?;
+    journey.node = Some(desired.node.clone());
+    if global.from.is_none() {
+        for target in probes::targets(desired) {
+            if probe(global, &target).await.is_ok() {
+                journey.probes.push(target);
+            }
+        }
+    }
+    let store = node.name().and_then(|name| Store::find(&node, &name));
+    let (place, diff) = match &store {
+        Ok(store) => (store.place().to_string(), store.diff(&journey.there)),
+        Err(gap) => (gap.to_string(), String::new()),
+    };
+    let prospect = Prospect {
+        store: place,
+        diff,
+        stages: stages(&state, &evidence, global)?,
+        loss: loss::expect(&node, desired, &journey),
+        assessment: report.assessment,
+    };
+    let mut notes = notes(from, to);
+    if store.is_ok_and(|store| store.is_shared()) && !elsewhere {
+        notes.push(
+            "the configuration is that of all nodes: from its change on, each other node goes to the new mode whenever its \
+             kube-proxy happens to restart"
+                .to_owned(),
+        );
+    }
+    Ok(Outlook {
+        journey,
+        prospect,
+        notes,
+    })
+}
+
+/// Returns the mode that is asked for.
+pub(super) fn to(args: &JourneyArgs) -> Result<Mode, Failure> {
+    let to = args.to.map(mode);
+    to.ok_or_else(|| Failure::usage("--to MODE says which mode"))
+}
+
+fn needs(from: Mode, to: Mode) -> Vec<Item> {
+    let mut items = [
+        &diff::needs(from)[..],
+        &diff::needs(to),
+        gates::PROXY_NEEDS,
+        plan::STORE_NEEDS,
+        drain::NEEDS,
+        &[Item::Modules, Item::ModulesBuiltin, Item::ModulesDep],
+    ]
+    .concat();
+    items.sort();
+    items.dedup();
+    items
+}
+
+/// Refuses a node whose kube-proxy could not be seen to do well afterwards.
+fn refuse_unseen(node: &NodeSnapshot<'_>, from: Mode) -> Result<(), Failure> {
+    let fields = Fields {
+        mode: from,
+        scheduler: None,
+        strict_arp: None,
+    };
+    let expected = Expected {
+        fields: &fields,
+        before: None,
+        cleaned: None,
+    };
+    let gates = gates::of_proxy(node, expected, &mut Seen::default());
+    let unknown = gates
+        .iter()
+        .find(|gate| gate.status == gates::Status::Unknown);
+    match unknown {
+        None => Ok(()),
+        Some(gate) => Err(Failure::from(eyre!(
+            "whether kube-proxy does well could not be told afterwards: {}",
+            gate.reason
+        ))
+        .with_hint("it must run, and have its metrics where its configuration says")),
+    }
+}
+
+fn journey(
+    node: &NodeSnapshot<'_>,
+    args: &JourneyArgs,
+    from: Mode,
+    elsewhere: bool,
+    report: &PreflightReport,
+) -> Result<Journey, Failure> {
+    let to = to(args)?;
+    if to != Mode::Ipvs && (args.scheduler.is_some() || args.strict_arp.is_some()) {
+        return Err(Failure::usage(
+            "--scheduler and --strict-arp are settings of mode ipvs",
+        ));
+    }
+    let config = node.proxy_config().hint(READ)?;
+    let began = clock::now();
+    let time: String = began
+        .to_string()
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .collect();
+    Ok(Journey {
+        id: format!("{time}-{from}-{to}"),
+        began,
+        node: None,
+        from,
+        there: Fields {
+            mode: to,
+            scheduler: args.scheduler.clone(),
+            strict_arp: args.strict_arp,
+        },
+        back: Fields {
+            mode: from,
+            scheduler: args
+                .scheduler
+                .as_ref()
+                .map(|_| config.ipvs.scheduler.clone()),
+            strict_arp: args.strict_arp.map(|_| config.ipvs.strict_arp),
+        },
+        strategy: Strategy::InPlace,
+        modules: report.modules(Status::Loadable),
+        elsewhere,
+        probes: Vec::new(),
+    })
+}
+
+/// Returns what each stage would do, as far as that can be known before the ones in front of it are done.
+fn stages(state: &State, evidence: &Evidence, global: &Global) -> Result<Vec<StagePlan>, Failure> {
+    let mut all = Vec::new();
+    for stage in state.stages() {
+        let known = matches!(
+            stage,
+            Stage::Prepare | Stage::Build | Stage::Configure | Stage::Restart
+        );
+        let plan = if state.journey.elsewhere && stage.is_configuration() {
+            Plan {
+                notes: vec!["this is for others to do".to_owned()],
+                ..Plan::default()
+            }
+        } else if known {
+            stage::plan(state, stage, evidence, global.node.as_deref()).map_err(unplanned)?
+        } else {
+            Plan::default()
+        };
+        all.push(StagePlan::new(stage, plan));
+    }
+    Ok(all)
+}
+
+fn unplanned(error: stage::Unplanned) -> Failure {
+    match &error {
+        stage::Unplanned::Store(_) => Failure::from(error).with_hint(
+            "`kpx migrate prepare` and `kpx migrate finish` do what comes before and after the change of the configuration",
+        ),
+        _ => Failure::from(error).with_hint(READ),
+    }
+}
+
+fn notes(from: Mode, to: Mode) -> Vec<String> {
+    let mut notes = Vec::new();
+    if to == Mode::Ipvs {
+        notes.push(
+            "mode ipvs is deprecated since Kubernetes 1.35, is to be off by default from 1.40, and to be gone from 1.43 \
+             (KEP-5495); what replaces it is `kpx migrate --to nftables`"
+                .to_owned(),
+        );
+    }
+    if from == Mode::Ipvs {
+        notes.push(
+            "kernel modules and settings of mode ipvs stay: they do nothing without virtual servers".to_owned(),
+        );
+    }
+    notes
+}

@@ -1,0 +1,131 @@
+//! This node, as a journey sees it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::action::Action;
+use crate::apply::{Apply, StepError};
+use crate::cli::Global;
+use crate::cmd::{options, read};
+use crate::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest, Time};
+use crate::host::{self, Journal, Live, Met, clock};
+use crate::migrate::engine::Site;
+use crate::migrate::journal::Entry;
+use crate::migrate::journey::Journey;
+use crate::migrate::probes::Target;
+use crate::render::Progress;
+
+/// The backup, in the folder of the journey.
+const BACKUP: &str = "before.tar.gz";
+
+/// kube-proxy's configuration as it was, beside it.
+const CONFIG: &str = "before.conf";
+
+/// This node.
+pub(super) struct Here<'g> {
+    global: &'g Global,
+    live: Live,
+    journal: Journal,
+    folder: PathBuf,
+    journey: Journey,
+}
+
+impl<'g> Here<'g> {
+    pub(super) fn new(
+        global: &'g Global,
+        live: Live,
+        journal: Journal,
+        folder: PathBuf,
+        journey: Journey,
+    ) -> Self {
+        Self {
+            global,
+            live,
+            journal,
+            folder,
+            journey,
+        }
+    }
+}
+
+impl Apply for Here<'_> {
+    async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
+        self.live.apply(action).await
+    }
+}
+
+impl Site for Here<'_> {
+    async fn read(&mut self, items: &[Item]) -> Evidence {
+        read(self.global, items, &Progress::silent())
+            .await
+            .unwrap_or_else(|why| {
+                let mut nothing = Evidence::default();
+                for &item in items {
+                    nothing.insert(item, Err(Gap::Failed(item, why.to_string())));
+                }
+                nothing
+            })
+    }
+
+    fn name(&self) -> Option<String> {
+        self.global.node.clone()
+    }
+
+    async fn probe(&mut self, target: &Target) -> Result<(), String> {
+        probe(self.global, target).await
+    }
+
+    async fn record(&mut self, entry: &Entry) -> Result<(), String> {
+        let line = serde_json::to_string(entry).map_err(|e| e.to_string())?;
+        self.journal.add(&line).map_err(|e| e.to_string())
+    }
+
+    async fn backup(&mut self) -> Result<(), String> {
+        let path = self.folder.join(BACKUP);
+        if path.exists() {
+            return Ok(());
+        }
+        let evidence = self.read(ITEMS).await;
+        let time = clock::now().to_string();
+        let manifest = Manifest::of(&evidence, time, self.journey.node.clone());
+        if let Ok(text) = evidence.text(Item::ProxyConfig) {
+            let path = self.folder.join(CONFIG);
+            host::replace(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        evidence::save(&evidence, &manifest, &path).map_err(|e| chain(&e))
+    }
+
+    async fn bridge(&mut self, _: bool) -> Result<(), String> {
+        Err("this kpx has no bridge".to_owned())
+    }
+
+    fn now(&self) -> Time {
+        clock::now()
+    }
+
+    async fn pause(&mut self, duration: Duration) {
+        clock::pause(duration).await;
+    }
+}
+
+/// Connects to `target` from this node; returns what it met instead of an answer.
+pub(super) async fn probe(global: &Global, target: &Target) -> Result<(), String> {
+    let probed = host::probe(&options(global), target.at, target.proto, target.question()).await;
+    match probed.map_err(|gap| gap.to_string())?.met {
+        Met::Answered => Ok(()),
+        Met::Refused => Err("refused".to_owned()),
+        Met::Silence => Err("no answer".to_owned()),
+        Met::Unreachable(why) => Err(why),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

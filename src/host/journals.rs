@@ -1,0 +1,129 @@
+//! Folders of journeys, and their journals.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where journeys are kept, below the host's root.
+const FOLDER: &str = "var/lib/kpx/migrate";
+
+/// The journal of a journey, in its folder.
+const JOURNAL: &str = "journal.jsonl";
+
+/// The journeys of a node.
+#[derive(Clone, Debug)]
+pub struct Journals {
+    folder: PathBuf,
+}
+
+/// A journal that lines are added to.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+}
+
+impl Journals {
+    /// Returns the journeys of the host whose root is at `root`.
+    pub fn below(root: &Path) -> Self {
+        Self {
+            folder: root.join(FOLDER),
+        }
+    }
+
+    /// Returns the folder of the journey `id`.
+    pub fn folder(&self, id: &str) -> PathBuf {
+        self.folder.join(id)
+    }
+
+    /// Returns the names of all journeys, the oldest first.
+    pub fn all(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
+        let names: Vec<_> = names.collect::<io::Result<_>>()?;
+        let mut names: Vec<_> = names.into_iter().flatten().collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Returns the text of the journal of `id`; nothing where none was begun.
+    pub fn read(&self, id: &str) -> io::Result<String> {
+        match fs::read_to_string(self.folder(id).join(JOURNAL)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        }
+    }
+
+    /// Makes the folder of the journey `id`, and its empty journal. Only the owner may look into it.
+    pub fn create(&self, id: &str) -> io::Result<Journal> {
+        let folder = self.folder(id);
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.folder)?;
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let path = folder.join(JOURNAL);
+        let mut options = OpenOptions::new();
+        let file = options
+            .create_new(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)?;
+        file.sync_all()?;
+        // The new names, too, are to outlive a crash.
+        for folder in folder.ancestors().take(1 + FOLDER.split('/').count()) {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(Journal { file })
+    }
+
+    /// Opens the journal of `id` to go on with it, without the line that a crash may have torn.
+    pub fn open(&self, id: &str) -> io::Result<Journal> {
+        let path = self.folder(id).join(JOURNAL);
+        let text = fs::read(&path)?;
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        let file = OpenOptions::new().append(true).open(path)?;
+        if whole < text.len() {
+            file.set_len(u64::try_from(whole).map_err(io::Error::other)?)?;
+            file.sync_all()?;
+        }
+        Ok(Journal { file })
+    }
+}
+
+impl Journal {
+    /// Adds `line`. When it returns, the line is on the disk.
+    pub fn add(&mut self, line: &str) -> io::Result<()> {
+        self.file.write_all(format!("{line}\n").as_bytes())?;
+        self.file.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_read_again_and_a_torn_line_is_cut() {
+        let root = tempfile::tempdir().unwrap();
+        let journals = Journals::below(root.path());
+        assert_eq!(journals.all().unwrap(), Vec::<String>::new());
+        let mut journal = journals.create("b").unwrap();
+        journals.create("a").unwrap();
+        assert_eq!(journals.all().unwrap(), ["a", "b"]);
+        journal.add("{}").unwrap();
+        journal.file.write_all(b"{\"torn").unwrap();
+        let mut journal = journals.open("b").unwrap();
+        journal.add("[]").unwrap();
+        assert_eq!(journals.read("b").unwrap(), "{}\n[]\n");
+        assert_eq!(journals.read("c").unwrap(), "");
+        assert_eq!(
+            journals.create("b").unwrap_err().kind(),
+            ErrorKind::AlreadyExists
+        );
+    }
+}

@@ -1,0 +1,385 @@
+//! Goes through the stages of a journey, and turns back where it cannot go on.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::drain::{self, Gauge};
+use super::gates::{self, Expected, Gate, Seen, Status};
+use super::journal::{self, Entry, State};
+use super::journey::{Leg, Stage};
+use super::probes::Target;
+use super::stage::{self, Unplanned};
+use crate::action::Action;
+use crate::apply::{self, Apply, StepError};
+use crate::evidence::{Evidence, Item, Time};
+use crate::node::NodeSnapshot;
+use crate::plan::Plan;
+
+/// The node and its cluster, to be read and changed, and the place where the journal is.
+pub trait Site: Apply {
+    /// Reads `items`. What cannot be read is a gap.
+    fn read(&mut self, items: &[Item]) -> impl Future<Output = Evidence>;
+    /// Returns the name of the Node, where it was given.
+    fn name(&self) -> Option<String>;
+    /// Connects to `target`; returns what it met instead of an answer.
+    fn probe(&mut self, target: &Target) -> impl Future<Output = Result<(), String>>;
+    /// Writes `entry` to the journal: when it returns, it is on the disk.
+    fn record(&mut self, entry: &Entry) -> impl Future<Output = Result<(), String>>;
+    /// Writes all there is into the folder of the journey. What is there already stays.
+    fn backup(&mut self) -> impl Future<Output = Result<(), String>>;
+    /// Puts the bridge up, or takes it down.
+    fn bridge(&mut self, up: bool) -> impl Future<Output = Result<(), String>>;
+    /// Returns the present time.
+    fn now(&self) -> Time;
+    /// Waits.
+    fn pause(&mut self, duration: Duration) -> impl Future<Output = ()>;
+}
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For the gates, before it turns back.
+    pub confirm: Duration,
+    /// For connections to end.
+    pub drain: Duration,
+    /// Whether to go on with connections that have not ended.
+    pub accept_loss: bool,
+    /// Whether what somebody else does to the configuration is done.
+    pub configured: bool,
+}
+
+/// What happens on the way.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'e> {
+    /// A stage begins: on which way, and what it does.
+    Begins(Leg, Stage, &'e Plan),
+    /// A step of a plan begins, or is taken back.
+    Step(apply::Event<'e>),
+    /// A stage is done.
+    Done(Leg, Stage),
+    /// The gates were looked at.
+    Gates(&'e [Gate]),
+    /// The connections were counted.
+    Drain(&'e Gauge),
+    /// The way turns back, and why.
+    Turns(&'e str),
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Ended {
+    /// The node runs in the new mode.
+    Migrated,
+    /// It runs in the old mode, as before; and why.
+    RolledBack(String),
+    /// Everything is built; the configuration is for somebody else to change.
+    Prepared,
+    /// It is where it is, and why; the journal tells how to go on.
+    Stopped(String),
+}
+
+/// Why a stage was not done.
+#[derive(Debug, Error)]
+enum Trouble {
+    #[error("the journal cannot be written, so nothing more was done: {0}")]
+    Journal(String),
+    #[error("cannot {}: {error}", .stage.title())]
+    Unplanned { stage: Stage, error: Unplanned },
+    #[error("cannot {}: {error}{}", .stage.title(), stay(.left))]
+    Step {
+        stage: Stage,
+        error: StepError,
+        left: Vec<(usize, String)>,
+    },
+    #[error("cannot {}: {why}", .stage.title())]
+    Failed { stage: Stage, why: String },
+    #[error("after {} s it is not so that all is well: {what}", .waited.as_secs())]
+    Gates { waited: Duration, what: String },
+    #[error(
+        "after {} s {} connections through virtual servers are open still: {}", .waited.as_secs(), .gauge.count,
+        .gauge.holders()
+    )]
+    Drain { waited: Duration, gauge: Gauge },
+}
+
+fn stay(left: &[(usize, String)]) -> String {
+    let left = left
+        .iter()
+        .map(|(step, why)| format!("; step {} stays: {why}", step + 1));
+    left.collect()
+}
+
+fn failed(stage: Stage, done: Result<(), String>) -> Result<Vec<String>, Trouble> {
+    done.map(|()| Vec::new())
+        .map_err(|why| Trouble::Failed { stage, why })
+}
+
+/// How often the node is looked at while something is waited for.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Goes through the rest of a journey.
+pub struct Engine<'e, S> {
+    /// Where.
+    pub site: &'e mut S,
+    /// How long to wait for what.
+    pub limits: Limits,
+    /// Is told what happens.
+    pub tell: &'e mut dyn FnMut(Event<'_>),
+}
+
+impl<S: Site> Engine<'_, S> {
+    /// Goes on from `so_far` to the end, there or back.
+    pub async fn run(&mut self, so_far: &mut State) -> Ended {
+        while let Some(stage) = so_far.next() {
+            if so_far.journey.elsewhere && stage.is_configuration() && !self.limits.configured {
+                return Ended::Prepared;
+            }
+            let Err(trouble) = self.stage(so_far, stage).await else {
+                continue;
+            };
+            let why = trouble.to_string();
+            let at = self.site.now();
+            if matches!(trouble, Trouble::Journal(_)) {
+                return Ended::Stopped(why);
+            }
+            let entry = if turns(so_far, stage) {
+                (self.tell)(Event::Turns(&why));
+                Entry::Turned {
+                    at,
+                    why: why.clone(),
+                }
+            } else {
+                Entry::Stopped {
+                    at,
+                    why: why.clone(),
+                }
+            };
+            let stops = matches!(entry, Entry::Stopped { .. });
+            if let Err(trouble) = self.record(so_far, entry).await {
+                return Ended::Stopped(trouble.to_string());
+            }
+            if stops {
+                return Ended::Stopped(why);
+            }
+        }
+        let (at, leg) = (self.site.now(), so_far.leg);
+        if !so_far.ended
+            && let Err(trouble) = self.record(so_far, Entry::Ended { at, leg }).await
+        {
+            return Ended::Stopped(trouble.to_string());
+        }
+        match leg {
+            Leg::There => Ended::Migrated,
+            Leg::Back => Ended::RolledBack(so_far.why.clone().unwrap_or_default()),
+        }
+    }
+
+    /// Turns back, unless it did already.
+    pub async fn turn(&mut self, so_far: &mut State, why: &str) -> Result<(), String> {
+        if so_far.leg == Leg::Back {
+            return Ok(());
+        }
+        let (at, why) = (self.site.now(), why.to_owned());
+        let turned = self.record(so_far, Entry::Turned { at, why }).await;
+        turned.map_err(|trouble| trouble.to_string())
+    }
+
+    async fn record(&mut self, so_far: &mut State, entry: Entry) -> Result<(), Trouble> {
+        self.site.record(&entry).await.map_err(Trouble::Journal)?;
+        if so_far.follow(entry) {
+            Ok(())
+        } else {
+            Err(Trouble::Journal(
+                "the entry cannot follow the ones before it".to_owned(),
+            ))
+        }
+    }
+
+    async fn stage(&mut self, so_far: &mut State, stage: Stage) -> Result<(), Trouble> {
+        let mine = !(so_far.journey.elsewhere && stage.is_configuration());
+        let evidence = if mine {
+            let mut items = stage::needs(so_far, stage);
+            if matches!(stage, Stage::Build | Stage::Configure) {
+                items.extend(gates::PROXY_NEEDS);
+            }
+            items.sort();
+            items.dedup();
+            self.site.read(&items).await
+        } else {
+            Evidence::default()
+        };
+        let name = self.site.name();
+        let node = NodeSnapshot::new(&evidence).called(name.as_deref());
+        let plan = if mine {
+            stage::plan(so_far, stage, &evidence, name.as_deref())
+        } else {
+            Ok(Plan::default())
+        };
+        let plan = plan.map_err(|error| Trouble::Unplanned { stage, error })?;
+        let known = matches!(stage, Stage::Build | Stage::Configure) && so_far.leg == Leg::There;
+        let entry = Entry::Stage {
+            at: self.site.now(),
+            leg: so_far.leg,
+            stage,
+            steps: journal::recorded(&plan),
+            proxy: known.then(|| gates::proxy(&node)),
+        };
+        self.record(so_far, entry).await?;
+        (self.tell)(Event::Begins(so_far.leg, stage, &plan));
+        let notes = match stage {
+            Stage::Backup => failed(stage, self.site.backup().await)?,
+            Stage::BridgeUp => failed(stage, self.site.bridge(true).await)?,
+            Stage::BridgeDown => failed(stage, self.site.bridge(false).await)?,
+            Stage::Drain => self.drain(so_far).await?,
+            Stage::Verify | Stage::Recheck => self.wait(so_far, stage).await?,
+            _ if so_far.leg == Leg::There => self.do_steps(stage, &plan).await?,
+            _ => self.undo_steps(stage, &plan).await?,
+        };
+        let entry = Entry::Done {
+            at: self.site.now(),
+            leg: so_far.leg,
+            stage,
+            notes,
+        };
+        self.record(so_far, entry).await?;
+        (self.tell)(Event::Done(so_far.leg, stage));
+        Ok(())
+    }
+
+    async fn do_steps(&mut self, stage: Stage, plan: &Plan) -> Result<Vec<String>, Trouble> {
+        let tell = &mut self.tell;
+        let ran = apply::run(plan, self.site, |event| tell(Event::Step(event))).await;
+        ran.map_err(|stopped| Trouble::Step {
+            stage,
+            error: stopped.error,
+            left: stopped.left,
+        })?;
+        Ok(Vec::new())
+    }
+
+    /// Carries out a plan of the way back: what is done of it stays so, for it only leads nearer to the old mode.
+    async fn undo_steps(&mut self, stage: Stage, plan: &Plan) -> Result<Vec<String>, Trouble> {
+        let mut notes = Vec::new();
+        for (number, step) in plan.steps.iter().enumerate() {
+            (self.tell)(Event::Step(apply::Event::Begins(number, &step.title)));
+            let Err(error) = self.site.apply(&step.action).await else {
+                continue;
+            };
+            // Whoever uses a module by now is not to lose it.
+            if !matches!(step.action, Action::UnloadModules { .. }) {
+                let left = Vec::new();
+                return Err(Trouble::Step { stage, error, left });
+            }
+            notes.push(error.to_string());
+        }
+        Ok(notes)
+    }
+
+    /// Waits until there are no connections that the removal of virtual servers would break.
+    async fn drain(&mut self, so_far: &State) -> Result<Vec<String>, Trouble> {
+        let stage = Stage::Drain;
+        let cluster = crate::node::desired::NEEDS;
+        let named = self.site.read(cluster).await;
+        let name = self.site.name();
+        let named = NodeSnapshot::new(&named).called(name.as_deref());
+        let desired = named.desired(so_far.journey.source(so_far.leg)).ok();
+        let mut waited = Duration::ZERO;
+        loop {
+            let evidence = self.site.read(drain::NEEDS).await;
+            let gauge = Gauge::read(&NodeSnapshot::new(&evidence), desired);
+            let gauge = gauge.map_err(|gap| Trouble::Failed {
+                stage,
+                why: gap.to_string(),
+            })?;
+            (self.tell)(Event::Drain(&gauge));
+            if gauge.count == 0 {
+                return Ok(Vec::new());
+            }
+            if self.limits.accept_loss && waited >= self.limits.drain {
+                let lost = format!("{} connections are lost: {}", gauge.count, gauge.holders());
+                return Ok(vec![lost]);
+            }
+            if waited >= self.limits.drain {
+                return Err(Trouble::Drain { waited, gauge });
+            }
+            self.site.pause(PAUSE).await;
+            waited += PAUSE;
+        }
+    }
+
+    /// Waits until every gate is passed.
+    async fn wait(&mut self, so_far: &State, stage: Stage) -> Result<Vec<String>, Trouble> {
+        let (leg, fields) = (so_far.leg, so_far.journey.fields(so_far.leg).clone());
+        let expected = Expected {
+            fields: &fields,
+            before: so_far.proxy.filter(|_| leg == Leg::There),
+            cleaned: (stage == Stage::Recheck).then(|| so_far.journey.source(leg)),
+        };
+        let mut seen = Seen::default();
+        let mut waited = Duration::ZERO;
+        let began = self.site.now();
+        loop {
+            let gates = self.look(so_far, expected, &mut seen).await;
+            (self.tell)(Event::Gates(&gates));
+            let open: Vec<_> = gates
+                .iter()
+                .filter(|gate| gate.status != Status::Passed)
+                .collect();
+            if open.is_empty() {
+                return Ok(Vec::new());
+            }
+            // Looks take their time, too.
+            if waited.max(self.site.now().since(began)) >= self.limits.confirm {
+                let what = open
+                    .iter()
+                    .map(|gate| format!("{}: {}", gate.name, gate.reason));
+                let what = what.collect::<Vec<_>>().join("; ");
+                return Err(Trouble::Gates {
+                    waited: self.limits.confirm,
+                    what,
+                });
+            }
+            self.site.pause(PAUSE).await;
+            waited += PAUSE;
+        }
+    }
+
+    /// Looks at the gates: first at those that cost little, and at the others once these are passed.
+    async fn look(&mut self, so_far: &State, expected: Expected<'_>, seen: &mut Seen) -> Vec<Gate> {
+        let name = self.site.name();
+        let evidence = self.site.read(gates::PROXY_NEEDS).await;
+        let node = NodeSnapshot::new(&evidence).called(name.as_deref());
+        let mut all = gates::of_proxy(&node, expected, seen);
+        if all.iter().any(|gate| gate.status != Status::Passed) {
+            return all;
+        }
+        let evidence = self.site.read(&gates::state_needs(expected)).await;
+        let node = NodeSnapshot::new(&evidence).called(name.as_deref());
+        all.extend(gates::of_state(&node, expected, seen));
+        if all.iter().any(|gate| gate.status != Status::Passed) {
+            return all;
+        }
+        let mut silent = Vec::new();
+        for target in &so_far.journey.probes {
+            if let Err(met) = self.site.probe(target).await {
+                silent.push(format!("{target}: {met}"));
+            }
+        }
+        all.push(gates::of_probes(&silent));
+        all
+    }
+}
+
+/// Whether trouble in `stage` leads back. Where the node already serves in the new mode and is only not rid of the old one,
+/// it stays there; and what somebody else changed, they change back.
+fn turns(so_far: &State, stage: Stage) -> bool {
+    let verified = so_far.stages()[..so_far.done].contains(&Stage::Verify);
+    let cleaning = verified
+        && matches!(
+            stage,
+            Stage::Unlink | Stage::Drain | Stage::Clean | Stage::BridgeDown
+        );
+    let elsewhere = so_far.journey.elsewhere && so_far.was_configured();
+    so_far.leg == Leg::There && !cleaning && !elsewhere
+}

@@ -1,0 +1,311 @@
+//! The journal of a journey: what was about to be done, and what was done, a line of JSON each.
+//!
+//! A line is on the disk before what it announces begins. So whatever moment kpx is killed at, the journal tells what may
+//! have been done, and how to go on from there or back.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::journey::{self, Journey, Leg, Stage, Strategy};
+use crate::action::Action;
+use crate::evidence::Time;
+use crate::plan::{Plan, Step, Undo};
+
+/// A line of the journal.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "entry", rename_all = "kebab-case")]
+pub enum Entry {
+    /// The first one: what was agreed to.
+    Began {
+        /// kpx's version.
+        kpx: String,
+        /// What was agreed to.
+        journey: Box<Journey>,
+    },
+    /// A stage begins.
+    Stage {
+        /// When.
+        at: Time,
+        /// On which way.
+        leg: Leg,
+        /// Which.
+        stage: Stage,
+        /// What it does.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        steps: Vec<Recorded>,
+        /// The kube-proxy that runs, where it is to be restarted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        proxy: Option<Proxy>,
+    },
+    /// A stage is done.
+    Done {
+        /// When.
+        at: Time,
+        /// On which way.
+        leg: Leg,
+        /// Which.
+        stage: Stage,
+        /// What is not as it should be, and no reason to stop.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<String>,
+    },
+    /// From here on the way leads back.
+    Turned {
+        /// When.
+        at: Time,
+        /// Why.
+        why: String,
+    },
+    /// kpx gave up, and left the node where it was.
+    Stopped {
+        /// When.
+        at: Time,
+        /// Why.
+        why: String,
+    },
+    /// The last one.
+    Ended {
+        /// When.
+        at: Time,
+        /// On which way.
+        leg: Leg,
+    },
+}
+
+/// A step as the journal keeps it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Recorded {
+    /// What it does, in words.
+    pub title: String,
+    /// The change.
+    pub action: Action,
+    /// What takes it back, where that can be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<Action>,
+}
+
+/// A running kube-proxy, told from others by what is known of it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Proxy {
+    /// Its process id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// When it started, in seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<i64>,
+}
+
+impl Proxy {
+    /// Returns whether `self` is another process than `before`; `None` where that cannot be told.
+    pub fn differs(self, before: Self) -> Option<bool> {
+        // The start is reckoned from the time of the boot, which moves with the clock.
+        let started = match (self.started, before.started) {
+            (Some(one), Some(other)) => Some(one.abs_diff(other) > 1),
+            _ => None,
+        };
+        match (self.pid, before.pid) {
+            (Some(one), Some(other)) => Some(one != other || started == Some(true)),
+            _ => started,
+        }
+    }
+}
+
+/// Why a journal cannot be gone on with.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum JournalError {
+    /// It holds nothing.
+    #[error("the journal is empty: nothing was begun")]
+    Empty,
+    /// A line is none of a journal.
+    #[error("line {0} of the journal is broken: {1}")]
+    Broken(usize, String),
+    /// Its lines do not follow from each other.
+    #[error("line {0} of the journal cannot follow the ones before it")]
+    Order(usize),
+}
+
+/// Where a journey stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// What was agreed to.
+    pub journey: Journey,
+    /// Which way it goes.
+    pub leg: Leg,
+    /// How many stages of that way are done.
+    pub done: usize,
+    /// Whether the stage after them was begun.
+    pub begun: bool,
+    /// What was begun on the way there, in order.
+    begun_there: Vec<(Stage, Vec<Recorded>)>,
+    /// The kube-proxy that ran before the restart.
+    pub proxy: Option<Proxy>,
+    /// Why it turned back, or stopped last.
+    pub why: Option<String>,
+    /// Whether it is over.
+    pub ended: bool,
+    /// What is not as it should be, and no reason to stop.
+    pub notes: Vec<String>,
+    /// Whether the last line was torn, and left out.
+    pub torn: bool,
+}
+
+/// Reads a journal.
+///
+/// Its last line may be torn: a kpx that was killed while it wrote it had not begun what it announces.
+pub fn read(text: &str) -> Result<State, JournalError> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+    let mut state: Option<State> = None;
+    for (number, line) in (1..).zip(whole.lines()) {
+        let entry: Entry =
+            serde_json::from_str(line).map_err(|e| JournalError::Broken(number, e.to_string()))?;
+        match (&mut state, entry) {
+            (None, Entry::Began { journey, .. }) => state = Some(State::new(*journey)),
+            (Some(_), Entry::Began { .. }) | (None, _) => return Err(JournalError::Order(number)),
+            (Some(state), entry) => {
+                if !state.follow(entry) {
+                    return Err(JournalError::Order(number));
+                }
+            }
+        }
+    }
+    let mut state = state.ok_or(JournalError::Empty)?;
+    state.torn = whole.len() < text.len();
+    Ok(state)
+}
+
+impl State {
+    /// Returns where `journey` stands when it begins.
+    pub fn new(journey: Journey) -> Self {
+        Self {
+            journey,
+            leg: Leg::There,
+            done: 0,
+            begun: false,
+            begun_there: Vec::new(),
+            proxy: None,
+            why: None,
+            ended: false,
+            notes: Vec::new(),
+            torn: false,
+        }
+    }
+
+    /// Returns all stages of the way it goes.
+    pub fn stages(&self) -> Vec<Stage> {
+        let Journey { from, strategy, .. } = self.journey;
+        let to = self.journey.to();
+        match self.leg {
+            Leg::There => journey::there(from, to, strategy),
+            Leg::Back => {
+                let bridged = strategy == Strategy::Bridge && self.began(Stage::BridgeUp);
+                journey::back(from, to, self.was_configured(), bridged)
+            }
+        }
+    }
+
+    /// Returns the stage to go through next; `None` at the end of the way.
+    pub fn next(&self) -> Option<Stage> {
+        self.stages().get(self.done).copied()
+    }
+
+    /// Returns whether the configuration may have been changed.
+    pub fn was_configured(&self) -> bool {
+        let last = Stage::Build;
+        // Whoever else changes it may do so as soon as everything is built.
+        self.began(Stage::Configure) || self.journey.elsewhere && self.began(last)
+    }
+
+    /// Returns whether `stage` was begun on the way there.
+    pub fn began(&self, stage: Stage) -> bool {
+        self.begun_there.iter().any(|(of, _)| *of == stage)
+    }
+
+    /// Iterates over what `stage` recorded on the way there, the newest first.
+    pub fn recorded(&self, stage: Stage) -> impl Iterator<Item = &Recorded> {
+        let of = self.begun_there.iter().filter(move |(of, _)| *of == stage);
+        let steps = of.flat_map(|(_, steps)| steps);
+        steps.collect::<Vec<_>>().into_iter().rev()
+    }
+
+    /// Takes `entry` in; returns whether it can follow the ones before it.
+    pub fn follow(&mut self, entry: Entry) -> bool {
+        // What is over can be taken back, and nothing else.
+        let taken_back = matches!(entry, Entry::Turned { .. }) && self.leg == Leg::There;
+        if self.ended && !taken_back {
+            return false;
+        }
+        self.ended = false;
+        match entry {
+            Entry::Began { .. } => return false,
+            Entry::Stage {
+                leg,
+                stage,
+                steps,
+                proxy,
+                ..
+            } => {
+                if leg != self.leg || self.next() != Some(stage) {
+                    return false;
+                }
+                self.begun = true;
+                // The first is the one that ran before anything was changed.
+                self.proxy = self.proxy.or(proxy);
+                if leg == Leg::There {
+                    self.begun_there.push((stage, steps));
+                }
+            }
+            Entry::Done {
+                leg, stage, notes, ..
+            } => {
+                if leg != self.leg || self.next() != Some(stage) {
+                    return false;
+                }
+                self.begun = false;
+                self.done += 1;
+                self.notes.extend(notes);
+            }
+            Entry::Turned { why, .. } => {
+                if self.leg == Leg::Back {
+                    return false;
+                }
+                self.leg = Leg::Back;
+                self.done = 0;
+                self.begun = false;
+                self.why = Some(why);
+            }
+            Entry::Stopped { why, .. } => {
+                if self.leg == Leg::There {
+                    self.why = Some(why);
+                }
+            }
+            Entry::Ended { leg, .. } => {
+                if leg != self.leg || self.next().is_some() {
+                    return false;
+                }
+                self.ended = true;
+            }
+        }
+        true
+    }
+}
+
+/// Returns the steps of `plan` as the journal keeps them.
+pub fn recorded(plan: &Plan) -> Vec<Recorded> {
+    let steps = plan.steps.iter();
+    steps
+        .map(
+            |Step {
+                 title,
+                 action,
+                 undo,
+             }| Recorded {
+                title: title.clone(),
+                action: action.clone(),
+                undo: match undo {
+                    Undo::Do(action) => Some(action.clone()),
+                    Undo::Never(_) => None,
+                },
+            },
+        )
+        .collect()
+}

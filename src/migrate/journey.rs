@@ -1,0 +1,247 @@
+//! What was agreed to, and the stages in their order.
+
+use std::fmt::{self, Display, Formatter};
+
+use serde::{Deserialize, Serialize};
+
+use super::probes::Target;
+use crate::backend::Mode;
+use crate::cluster::edit::Fields;
+use crate::evidence::Time;
+
+/// A move of one node, as it was agreed to.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Journey {
+    /// Its name: the folder it is kept in.
+    pub id: String,
+    /// When it began.
+    pub began: Time,
+    /// The node, where its name is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The mode kube-proxy said it ran in.
+    pub from: Mode,
+    /// What is set in the configuration.
+    pub there: Fields,
+    /// What is set in it on the way back.
+    pub back: Fields,
+    /// What becomes of connections meanwhile.
+    pub strategy: Strategy,
+    /// Modules to load first, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<String>,
+    /// Whether the configuration is changed, and kube-proxy restarted, by somebody else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
+    /// What answered before, and so has to afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<Target>,
+}
+
+impl Journey {
+    /// Returns the mode it goes to.
+    pub const fn to(&self) -> Mode {
+        self.there.mode
+    }
+
+    /// Returns the mode that `leg` leads to.
+    pub const fn target(&self, leg: Leg) -> Mode {
+        match leg {
+            Leg::There => self.there.mode,
+            Leg::Back => self.from,
+        }
+    }
+
+    /// Returns the mode that `leg` leads away from, whose things it removes.
+    pub const fn source(&self, leg: Leg) -> Mode {
+        match leg {
+            Leg::There => self.from,
+            Leg::Back => self.there.mode,
+        }
+    }
+
+    /// Returns what `leg` sets in the configuration.
+    pub const fn fields(&self, leg: Leg) -> &Fields {
+        match leg {
+            Leg::There => &self.there,
+            Leg::Back => &self.back,
+        }
+    }
+}
+
+/// What becomes of connections while kube-proxy changes its mode.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// The modes' own rules take over from each other.
+    InPlace,
+    /// A table of kpx's own takes new connections meanwhile.
+    Bridge,
+}
+
+impl Display for Strategy {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InPlace => "in-place",
+            Self::Bridge => "bridge",
+        })
+    }
+}
+
+/// The way there, or back.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leg {
+    /// To the new mode.
+    There,
+    /// To the old mode.
+    Back,
+}
+
+/// A part of the journey.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// Writes everything there is into a folder.
+    Backup,
+    /// Loads modules and sets kernel settings.
+    Prepare,
+    /// Has a table of kpx's own take new connections.
+    BridgeUp,
+    /// Writes what the mode needs beside what serves, as far as the running kube-proxy leaves it alone.
+    Build,
+    /// Waits for connections that the removal of virtual servers would break.
+    Drain,
+    /// Changes kube-proxy's configuration.
+    Configure,
+    /// Starts kube-proxy again.
+    Restart,
+    /// Waits until kube-proxy serves in the mode.
+    Verify,
+    /// Removes the rules of the mode that is left, and keeps what established connections need.
+    Unlink,
+    /// Removes everything of the mode that is left.
+    Clean,
+    /// Sets kernel settings back, and unloads modules.
+    Unprepare,
+    /// Makes sure that all is well, and nothing left.
+    Recheck,
+    /// Removes the table of kpx's own.
+    BridgeDown,
+}
+
+impl Stage {
+    /// Returns what it does, imperative.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Backup => "write a backup",
+            Self::Prepare => "prepare the kernel",
+            Self::BridgeUp => "put the bridge up",
+            Self::Build => "build the mode's rules beside those that serve",
+            Self::Drain => "wait for connections through virtual servers to end",
+            Self::Configure => "change kube-proxy's configuration",
+            Self::Restart => "restart kube-proxy",
+            Self::Verify => "wait until kube-proxy serves in the mode",
+            Self::Unlink => "remove the rules of the mode that is left",
+            Self::Clean => "remove what the mode that is left leaves behind",
+            Self::Unprepare => "set the kernel back",
+            Self::Recheck => "make sure that all is well",
+            Self::BridgeDown => "take the bridge down",
+        }
+    }
+
+    /// Returns whether it belongs to whoever changes the configuration.
+    pub const fn is_configuration(self) -> bool {
+        matches!(self, Self::Configure | Self::Restart)
+    }
+}
+
+/// Returns the stages of the way there, in order.
+pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
+    let bridge = strategy == Strategy::Bridge;
+    // A kube-proxy that starts in mode nftables deletes virtual servers at once; in mode iptables it lets them be.
+    let drain_first = bridge && from == Mode::Ipvs;
+    let drain_last = !bridge && (from, to) == (Mode::Ipvs, Mode::Iptables);
+    let stages = [
+        (Stage::Backup, true),
+        (Stage::Prepare, true),
+        (Stage::BridgeUp, bridge),
+        (Stage::Drain, drain_first),
+        (Stage::Build, true),
+        (Stage::Configure, true),
+        (Stage::Restart, true),
+        (Stage::Verify, true),
+        (Stage::Unlink, drain_last),
+        (Stage::Drain, drain_last),
+        (Stage::Clean, true),
+        (Stage::Recheck, true),
+        (Stage::BridgeDown, bridge),
+    ];
+    chosen(&stages)
+}
+
+/// Returns the stages of the way back, in order; `configured` tells whether the configuration may have been changed, and
+/// `bridged` whether the bridge may be up.
+pub fn back(from: Mode, to: Mode, configured: bool, bridged: bool) -> Vec<Stage> {
+    let drain = configured && (to, from) == (Mode::Ipvs, Mode::Iptables);
+    let stages = [
+        // First of all, or any restart would lead to the new mode again.
+        (Stage::Configure, configured),
+        (Stage::Build, configured),
+        (Stage::Restart, configured),
+        (Stage::Verify, configured),
+        (Stage::Unlink, drain),
+        (Stage::Drain, drain),
+        (Stage::Clean, true),
+        (Stage::Unprepare, true),
+        (Stage::Recheck, true),
+        (Stage::BridgeDown, bridged),
+    ];
+    chosen(&stages)
+}
+
+fn chosen(stages: &[(Stage, bool)]) -> Vec<Stage> {
+    let chosen = stages.iter().filter(|(_, is)| *is);
+    chosen.map(|(stage, _)| *stage).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(stages: &[Stage], stage: Stage) -> usize {
+        stages.iter().position(|of| *of == stage).unwrap()
+    }
+
+    #[test]
+    fn what_carries_connections_goes_only_after_they_are_drained() {
+        for to in Mode::ALL {
+            for strategy in [Strategy::InPlace, Strategy::Bridge] {
+                let stages = there(Mode::Ipvs, to, strategy);
+                let flush = if to == Mode::Nftables {
+                    Stage::Restart
+                } else {
+                    Stage::Clean
+                };
+                if strategy == Strategy::Bridge || to == Mode::Iptables {
+                    assert!(
+                        at(&stages, Stage::Drain) < at(&stages, flush),
+                        "{to} {stages:?}"
+                    );
+                }
+            }
+        }
+        let stages = back(Mode::Iptables, Mode::Ipvs, true, false);
+        assert!(at(&stages, Stage::Drain) < at(&stages, Stage::Clean));
+    }
+
+    #[test]
+    fn on_the_way_back_the_configuration_is_first_and_the_bridge_last() {
+        let stages = back(Mode::Iptables, Mode::Nftables, true, true);
+        assert_eq!(stages.first(), Some(&Stage::Configure));
+        assert_eq!(stages.last(), Some(&Stage::BridgeDown));
+        let stages = back(Mode::Iptables, Mode::Nftables, false, false);
+        assert_eq!(stages, [Stage::Clean, Stage::Unprepare, Stage::Recheck]);
+    }
+}

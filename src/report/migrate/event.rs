@@ -1,0 +1,117 @@
+//! What happens on the way, for programs a line each.
+
+use serde::Serialize;
+
+use crate::apply;
+use crate::migrate::drain::Gauge;
+use crate::migrate::engine::Event;
+use crate::migrate::gates::{Gate, Status};
+use crate::migrate::journey::{Leg, Stage};
+
+/// One event.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub enum MigrateEvent<'e> {
+    /// A stage begins.
+    Begins {
+        /// On which way.
+        leg: Leg,
+        /// Which.
+        stage: Stage,
+        /// What it does.
+        title: &'static str,
+        /// How many steps it has.
+        steps: usize,
+    },
+    /// A step begins.
+    Step {
+        /// Its number from 1.
+        step: usize,
+        /// What it does.
+        title: &'e str,
+    },
+    /// A step is taken back.
+    Undo {
+        /// Its number from 1.
+        step: usize,
+        /// What it did.
+        title: &'e str,
+    },
+    /// A stage is done.
+    Done {
+        /// On which way.
+        leg: Leg,
+        /// Which.
+        stage: Stage,
+    },
+    /// The gates were looked at.
+    Gates {
+        /// How they stand.
+        gates: &'e [Gate],
+    },
+    /// Connections were counted.
+    Drain {
+        /// What was counted.
+        connections: &'e Gauge,
+    },
+    /// The way turns back.
+    Turns {
+        /// Why.
+        why: &'e str,
+    },
+}
+
+impl<'e> From<Event<'e>> for MigrateEvent<'e> {
+    fn from(event: Event<'e>) -> Self {
+        match event {
+            Event::Begins(leg, stage, plan) => Self::Begins {
+                leg,
+                stage,
+                title: stage.title(),
+                steps: plan.steps.len(),
+            },
+            Event::Step(apply::Event::Begins(number, title)) => Self::Step {
+                step: number + 1,
+                title,
+            },
+            Event::Step(apply::Event::Undoes(number, title)) => Self::Undo {
+                step: number + 1,
+                title,
+            },
+            Event::Done(leg, stage) => Self::Done { leg, stage },
+            Event::Gates(gates) => Self::Gates { gates },
+            Event::Drain(connections) => Self::Drain { connections },
+            Event::Turns(why) => Self::Turns { why },
+        }
+    }
+}
+
+impl MigrateEvent<'_> {
+    /// Returns the event in words, for people; `None` for what says nothing to them.
+    pub fn in_words(&self) -> Option<String> {
+        Some(match self {
+            Self::Begins { leg, title, .. } => match leg {
+                Leg::There => (*title).to_owned(),
+                Leg::Back => format!("on the way back: {title}"),
+            },
+            Self::Step { title, .. } => format!("  {title}"),
+            Self::Undo { title, .. } => format!("  taking back: {title}"),
+            Self::Done { .. } => return None,
+            Self::Gates { gates } => {
+                let open = gates.iter().filter(|gate| gate.status != Status::Passed);
+                let open = open.map(|gate| format!("{}: {}", gate.name, gate.reason));
+                let open: Vec<_> = open.collect();
+                if open.is_empty() {
+                    "  all is well".to_owned()
+                } else {
+                    format!("  waiting: {}", open.join("; "))
+                }
+            }
+            Self::Drain { connections } => match connections.count {
+                0 => "  no connections are open".to_owned(),
+                count => format!("  {count} connections are open: {}", connections.holders()),
+            },
+            Self::Turns { why } => format!("{why}: back to the old mode"),
+        })
+    }
+}

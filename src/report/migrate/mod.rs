@@ -1,0 +1,292 @@
+//! What `kpx migrate` is about to do, and what became of it.
+
+mod event;
+mod status;
+
+use serde::Serialize;
+
+use super::doctor::DoctorReport;
+use super::plan::block;
+use super::{CLEAN, FAILED, FOUND};
+use crate::backend::Mode;
+use crate::check::Severity;
+use crate::migrate::journey::{Journey, Stage, Strategy};
+use crate::migrate::loss::{Established, Loss, New};
+use crate::plan::{Plan, Step};
+use crate::render::{Page, Report, Tone};
+
+pub use event::MigrateEvent;
+pub use status::{JourneyStatus, StatusReport};
+
+/// The outcome of `kpx migrate`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrateReport {
+    /// The journey's name, once it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The node, where its name is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The mode it leaves.
+    pub from: Mode,
+    /// The mode it goes to.
+    pub to: Mode,
+    /// What becomes of connections meanwhile.
+    pub strategy: Strategy,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why it is not the new mode that came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The command to go on with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// What is planned, before anything is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Prospect>,
+    /// What to know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// What came of a journey.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Nothing was done yet.
+    Planned,
+    /// Nothing was to be done: kube-proxy runs in the mode.
+    Already,
+    /// The node runs in the new mode.
+    Migrated,
+    /// The node runs in the old mode, as it was asked to.
+    RolledBack,
+    /// The node runs in the old mode, for it could not be brought to the new one.
+    Reverted,
+    /// All is built, and the configuration is for others to change.
+    Prepared,
+    /// It stopped on the way.
+    Stopped,
+}
+
+/// What is planned.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prospect {
+    /// Where the configuration is kept, or why that is not known.
+    pub store: String,
+    /// What changes in it.
+    pub diff: String,
+    /// The stages, in order.
+    pub stages: Vec<StagePlan>,
+    /// What is expected to be lost.
+    pub loss: Loss,
+    /// What stands in the way, and what to heed.
+    pub assessment: DoctorReport,
+}
+
+/// What a stage is planned to do.
+#[derive(Debug, Serialize)]
+pub struct StagePlan {
+    /// Which.
+    pub stage: Stage,
+    /// What it does, in words.
+    pub title: &'static str,
+    /// Its steps, as far as they are known beforehand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    /// What to know of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl StagePlan {
+    /// Returns what `stage` does by `plan`.
+    pub fn new(stage: Stage, plan: Plan) -> Self {
+        Self {
+            stage,
+            title: stage.title(),
+            steps: plan.steps,
+            notes: plan.notes,
+        }
+    }
+}
+
+impl Prospect {
+    /// Returns the ids of checks that found what stands in the way.
+    pub fn blockers(&self) -> Vec<&'static str> {
+        let findings = self.assessment.findings.iter();
+        let errors = findings.filter(|of| of.severity == Severity::Error);
+        let mut ids: Vec<_> = errors.map(|of| of.id).collect();
+        ids.dedup();
+        ids
+    }
+}
+
+impl MigrateReport {
+    /// Reports what came of `journey`.
+    pub fn new(journey: &Journey, outcome: Outcome) -> Self {
+        Self {
+            id: Some(journey.id.clone()),
+            node: journey.node.clone(),
+            from: journey.from,
+            to: journey.to(),
+            strategy: journey.strategy,
+            outcome,
+            why: None,
+            next: None,
+            plan: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Reports that kube-proxy runs in mode `to` already.
+    pub fn already(to: Mode) -> Self {
+        Self {
+            id: None,
+            node: None,
+            from: to,
+            to,
+            strategy: Strategy::InPlace,
+            outcome: Outcome::Already,
+            why: None,
+            next: None,
+            plan: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn head(&self) -> (Tone, String) {
+        let (from, to) = (self.from, self.to);
+        match self.outcome {
+            Outcome::Planned => (
+                Tone::Strong,
+                format!("from mode {from} to mode {to}, {}", self.strategy),
+            ),
+            Outcome::Already => (Tone::Good, format!("kube-proxy runs in mode {to} already")),
+            Outcome::Migrated => (
+                Tone::Good,
+                format!("migrated from mode {from} to mode {to}"),
+            ),
+            Outcome::RolledBack => (
+                Tone::Good,
+                format!("rolled back from mode {to} to mode {from}"),
+            ),
+            Outcome::Reverted => (
+                Tone::Bad,
+                format!("rolled back to mode {from}, for it did not get to mode {to}"),
+            ),
+            Outcome::Prepared => (
+                Tone::Good,
+                format!("prepared for mode {to}; it serves in mode {from} still"),
+            ),
+            Outcome::Stopped => (
+                Tone::Bad,
+                format!("stopped on the way from mode {from} to mode {to}"),
+            ),
+        }
+    }
+}
+
+impl Report for MigrateReport {
+    const KIND: &'static str = "MigrateReport";
+
+    fn page(&self, page: &mut Page) {
+        let name = self.node.as_deref().unwrap_or("this node");
+        let (tone, head) = self.head();
+        // Where something was done, the last line says what came of it.
+        if self.outcome == Outcome::Planned {
+            page.line(&format!("{name}: {}", page.paint(tone, &head)));
+        }
+        if let Some(plan) = &self.plan {
+            plan.page(page);
+        }
+        for note in &self.notes {
+            page.para("note: ", note);
+        }
+        if let Some(why) = &self.why {
+            page.para("because ", why);
+        }
+        if self.outcome != Outcome::Planned {
+            page.line(&format!("{name}: {}", page.paint(tone, &head)));
+        }
+        if let Some(next) = &self.next {
+            page.line(&format!("next: {next}"));
+        }
+    }
+
+    fn exit(&self) -> u8 {
+        let blocked = self
+            .plan
+            .as_ref()
+            .is_some_and(|plan| !plan.blockers().is_empty());
+        match self.outcome {
+            Outcome::Planned if blocked => FOUND,
+            Outcome::Planned
+            | Outcome::Already
+            | Outcome::Migrated
+            | Outcome::RolledBack
+            | Outcome::Prepared => CLEAN,
+            Outcome::Reverted | Outcome::Stopped => FAILED,
+        }
+    }
+}
+
+impl Prospect {
+    fn page(&self, page: &mut Page) {
+        self.assessment.rest(page);
+        page.line("");
+        page.line(&format!("configuration: {}", self.store));
+        block(page, "     ", "", self.diff.trim_end());
+        for (number, stage) in (1..).zip(&self.stages) {
+            page.line("");
+            let title = page.paint(Tone::Strong, stage.title);
+            page.line(&format!("{number:>3}. {title}"));
+            for step in &stage.steps {
+                page.line(&format!("     - {}", step.title));
+                block(page, "       ", "", &step.action.to_string());
+                block(page, "       ", "undo: ", &step.undo.to_string());
+            }
+            for note in &stage.notes {
+                page.para("     note: ", note);
+            }
+        }
+        page.line("");
+        page.para("expected loss: ", &in_words(&self.loss));
+    }
+}
+
+/// Returns what is expected to be lost, in words.
+fn in_words(loss: &Loss) -> String {
+    let new = match loss.new {
+        New::Kept => "no new connections",
+        New::HostsAtRisk => {
+            "no new connections of pods and clients outside, but perhaps some that processes of this host make, from when \
+             kube-ipvs0 has the addresses until kube-proxy's first sync"
+        }
+    };
+    let established = match &loss.established {
+        Established::None => "no established connections".to_owned(),
+        Established::AfterDrain(gauge) => format!(
+            "of {} established connections those that do not end in time ({}), and only if that is accepted",
+            gauge.count,
+            gauge.holders()
+        ),
+        Established::All(gauge) => {
+            format!(
+                "all {} established connections ({})",
+                gauge.count,
+                gauge.holders()
+            )
+        }
+        Established::Unknown(gap) => {
+            format!("of established connections an unknown number ({gap})")
+        }
+    };
+    let unfollowed = match loss.unfollowed_seconds {
+        0 => String::new(),
+        seconds => format!("; for about {seconds} s what changes in the cluster is not followed"),
+    };
+    format!("{new}; {established}{unfollowed}")
+}

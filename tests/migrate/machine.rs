@@ -1,0 +1,383 @@
+//! A node with a kube-proxy: it remembers what was done to it, and its kube-proxy does at its start what the real one does.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use kpx::action::Action;
+use kpx::backend::Mode;
+use kpx::diff::{self, Layer};
+use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+use kpx::plan::{self, Drain, Plan};
+use serde_json::{Value, json};
+
+use super::rules::{Rules, Tables};
+use crate::fake::Node;
+use crate::support::root;
+
+/// Where the fake kube-proxy has its configuration.
+pub(super) const CONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
+
+/// The service it is.
+const UNIT: &str = "kube-proxy.service";
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    evidence: Evidence,
+    pub(super) kernel: Kernel,
+    pub(super) files: BTreeMap<PathBuf, String>,
+    pub(super) proxy: Proxy,
+}
+
+/// What the kernel holds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Kernel {
+    rules: [Rules; 2],
+    tables: Tables,
+    node: Node,
+    sysctls: BTreeMap<String, String>,
+}
+
+/// The running kube-proxy.
+#[derive(Clone, Debug)]
+pub(super) struct Proxy {
+    pub(super) mode: Mode,
+    pid: u32,
+    /// How many looks it takes until it has synced.
+    pub(super) busy: u32,
+    /// How many looks it takes from its start.
+    pub(super) slow: u32,
+    /// Whether it starts at all in these modes.
+    pub(super) broken: Vec<Mode>,
+}
+
+impl Kernel {
+    /// Returns all there is as lines, in one order: kube-proxy writes Services in any.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut all = Evidence::default();
+        self.node.tell(&mut all);
+        let told = [Item::Ipset, Item::IpvsSave].map(|item| all.text(item).unwrap().to_owned());
+        let settings = self
+            .sysctls
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}"));
+        let rules = ["", "6 "]
+            .iter()
+            .zip(&self.rules)
+            .map(|(family, rules)| rules.save().replace('\n', &format!("\n{family}")));
+        let texts: Vec<_> = rules.chain(told).chain([self.tables.list()]).collect();
+        let lines = texts
+            .iter()
+            .flat_map(|text| text.lines())
+            .map(str::to_owned);
+        let addresses = self.node.links.iter().flat_map(|link| {
+            let all = link["addr_info"].as_array().into_iter().flatten();
+            all.map(move |of| format!("{} {}", link["ifname"], of["local"]))
+        });
+        let mut lines: Vec<_> = lines.chain(settings).chain(addresses).collect();
+        lines.sort();
+        lines
+    }
+}
+
+/// Returns the lines that only one of the two has.
+pub(super) fn differences(one: &Kernel, other: &Kernel) -> Vec<String> {
+    let (one, other) = (one.lines(), other.lines());
+    let gone = one
+        .iter()
+        .filter(|line| !other.contains(line))
+        .map(|line| format!("- {line}"));
+    let new = other
+        .iter()
+        .filter(|line| !one.contains(line))
+        .map(|line| format!("+ {line}"));
+    gone.chain(new).collect()
+}
+
+impl Machine {
+    /// Returns the recorded node `name`, as healthy as kube-proxy leaves it.
+    pub(super) fn new(name: &str, mode: Mode) -> Self {
+        let bundle = root().join("testdata/nodes").join(name);
+        let mut evidence = load(&bundle, ITEMS).unwrap();
+        // Told hundreds of times, and read by nobody.
+        for item in [Item::ProxyLog, Item::Conntrack, Item::Sockets, Item::Routes] {
+            evidence.insert(item, Err(Gap::NotCollected(item)));
+        }
+        let metrics = evidence.text(Item::Metrics).unwrap().lines();
+        let metrics = metrics.filter(|line| line.starts_with("kube") && !line.contains("_bucket"));
+        let metrics = metrics.collect::<Vec<_>>().join("\n");
+        evidence.insert(Item::Metrics, Ok(metrics));
+        let text = |item| evidence.text(item).unwrap_or_default();
+        let mut ipvs = Evidence::default();
+        ipvs.insert(Item::Ipset, Ok(text(Item::Ipset).to_owned()));
+        ipvs.insert(Item::IpvsSave, Ok(text(Item::IpvsSave).to_owned()));
+        ipvs.insert(Item::Addresses, Ok(text(Item::Addresses).to_owned()));
+        let settings = text(Item::Sysctl)
+            .lines()
+            .filter_map(|line| line.split_once(" = "));
+        let kernel = Kernel {
+            rules: [
+                Rules::parse(text(Item::Iptables4)),
+                Rules::parse(text(Item::Iptables6)),
+            ],
+            tables: Tables::default(),
+            node: Node::new(&ipvs),
+            sysctls: settings
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+        };
+        let config = text(Item::ProxyConfig).to_owned();
+        let mut machine = Self {
+            kernel,
+            files: BTreeMap::from([(PathBuf::from(CONFIG), config)]),
+            proxy: Proxy {
+                mode: Mode::Nftables,
+                pid: 100,
+                busy: 0,
+                slow: 0,
+                broken: Vec::new(),
+            },
+            evidence,
+        };
+        // Beside mode nftables, nothing of the others is shared.
+        machine.clean(Mode::Iptables);
+        machine.clean(Mode::Ipvs);
+        for (key, value) in [
+            ("net.ipv4.vs.conn_reuse_mode", "1"),
+            ("net.ipv4.vs.conntrack", "0"),
+            ("net.ipv4.vs.expire_nodest_conn", "0"),
+            ("net.ipv4.vs.expire_quiescent_template", "0"),
+        ] {
+            machine
+                .kernel
+                .sysctls
+                .insert(key.to_owned(), value.to_owned());
+        }
+        machine.configure(mode);
+        machine.start();
+        machine.proxy.busy = 0;
+        machine.sync();
+        machine
+    }
+
+    /// Returns the mode that the configuration asks for.
+    pub(super) fn configured(&self) -> Mode {
+        let config =
+            kpx::cluster::config::ProxyConfig::parse(&self.files[Path::new(CONFIG)]).unwrap();
+        config.mode_asked().unwrap()
+    }
+
+    fn configure(&mut self, mode: Mode) {
+        let fields = kpx::cluster::edit::Fields {
+            mode,
+            scheduler: None,
+            strict_arp: None,
+        };
+        let text = self.files.get_mut(Path::new(CONFIG)).unwrap();
+        *text = kpx::cluster::edit::set(text, &fields).unwrap();
+    }
+
+    /// Returns what there is to be read.
+    pub(super) fn tell(&self) -> Evidence {
+        let mut all = self.evidence.clone();
+        let mut add = |item, text: String| all.insert(item, Ok(text));
+        add(Item::Iptables4, self.kernel.rules[0].save());
+        add(Item::Iptables6, self.kernel.rules[1].save());
+        add(Item::NftText, self.kernel.tables.list());
+        add(Item::ProxyConfig, self.files[Path::new(CONFIG)].clone());
+        let settings = self
+            .kernel
+            .sysctls
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}"));
+        add(Item::Sysctl, settings.collect::<Vec<_>>().join("\n"));
+        add(Item::Processes, self.processes().to_string());
+        let files: Vec<_> = self
+            .files
+            .iter()
+            .map(|(path, text)| json!({"path": path, "text": text}))
+            .collect();
+        add(Item::ProxyFiles, json!({"files": files}).to_string());
+        add(Item::Metrics, self.metrics());
+        add(Item::IpvsConnections, String::new());
+        let links: Vec<Value> = self.kernel.node.links.iter().map(link).collect();
+        add(Item::Links, Value::from(links).to_string());
+        self.kernel.node.tell(&mut all);
+        if self.is_up() {
+            all.insert(Item::ProxyMode, Ok(self.proxy.mode.name().to_owned()));
+        } else {
+            let gone = |item| Err(Gap::Absent(item, "nothing answers".to_owned()));
+            all.insert(Item::ProxyMode, gone(Item::ProxyMode));
+            all.insert(Item::Metrics, gone(Item::Metrics));
+        }
+        all.insert(Item::Nft, Err(Gap::NotCollected(Item::Nft)));
+        all.insert(Item::Ipvs, Err(Gap::NotCollected(Item::Ipvs)));
+        all
+    }
+
+    fn is_up(&self) -> bool {
+        !self.proxy.broken.contains(&self.proxy.mode)
+    }
+
+    fn processes(&self) -> Value {
+        json!({"processes": [{
+            "pid": self.proxy.pid,
+            "name": "kube-proxy",
+            "args": ["/usr/bin/kube-proxy", format!("--config={CONFIG}")],
+            "started": 1_795_180_000 + u64::from(self.proxy.pid),
+            "sameNetwork": true,
+            "cgroup": format!("/system.slice/{UNIT}"),
+        }]})
+    }
+
+    fn metrics(&self) -> String {
+        let recorded = self.evidence.text(Item::Metrics).unwrap();
+        let mine = [
+            "kubeproxy_sync_proxy_rules_last_",
+            "process_start_time_seconds ",
+        ];
+        let others = recorded
+            .lines()
+            .filter(|line| !mine.iter().any(|name| line.starts_with(name)));
+        let mut text = others.collect::<Vec<_>>().join("\n") + "\n";
+        for family in Family::BOTH {
+            let name = "kubeproxy_sync_proxy_rules_last";
+            writeln!(
+                text,
+                "{name}_queued_timestamp_seconds{{ip_family=\"{family}\"}} 1.7951802e9"
+            )
+            .unwrap();
+            if self.proxy.busy == 0 {
+                writeln!(
+                    text,
+                    "{name}_timestamp_seconds{{ip_family=\"{family}\"}} 1.7951803e9"
+                )
+                .unwrap();
+            }
+        }
+        text
+    }
+
+    /// A look at the node takes time, in which kube-proxy gets on.
+    pub(super) fn pass(&mut self) {
+        if self.proxy.busy > 0 {
+            self.proxy.busy -= 1;
+            if self.proxy.busy == 0 {
+                self.sync();
+            }
+        }
+    }
+
+    /// Makes one change.
+    pub(super) fn apply(&mut self, action: &Action) -> Result<(), String> {
+        match action {
+            Action::Iptables { family, input, .. } => {
+                let at = usize::from(*family == Family::V6);
+                return self.kernel.rules[at].restore(input);
+            }
+            Action::Nft { input } => return self.kernel.tables.load(input),
+            Action::Sysctl { key, value } => {
+                self.kernel.sysctls.insert(key.clone(), value.clone());
+            }
+            Action::WriteFile { path, text } => {
+                self.files.insert(path.clone(), text.clone());
+            }
+            Action::RestartUnit { unit } => {
+                assert_eq!(unit, UNIT);
+                self.start();
+            }
+            Action::LoadModules { .. } | Action::UnloadModules { .. } => {}
+            other => self.kernel.node.apply(other),
+        }
+        Ok(())
+    }
+
+    /// Ends the running kube-proxy and starts another one: it removes what its real self removes, and syncs after a while.
+    fn start(&mut self) {
+        self.proxy.pid += 1;
+        self.proxy.mode = self.configured();
+        self.proxy.busy = self.proxy.slow + 1;
+        if !self.is_up() {
+            return;
+        }
+        match self.proxy.mode {
+            Mode::Nftables => {
+                self.clean(Mode::Iptables);
+                self.clean(Mode::Ipvs);
+            }
+            Mode::Iptables | Mode::Ipvs => self.clean(Mode::Nftables),
+        }
+    }
+
+    /// Writes what the cluster asks for.
+    fn sync(&mut self) {
+        const LAYERS: &[Layer] = &[
+            Layer::Ipset,
+            Layer::Iptables,
+            Layer::Ipvs,
+            Layer::Link,
+            Layer::Nftables,
+            Layer::Sysctl,
+        ];
+        if !self.is_up() {
+            return;
+        }
+        let mode = self.proxy.mode;
+        let evidence = self.tell();
+        let node = NodeSnapshot::new(&evidence);
+        let found = diff::compare(&node, mode, &Family::BOTH).unwrap();
+        let plan = plan::repair(&node, mode, &Family::BOTH, &found, LAYERS, Drain::First).unwrap();
+        self.carry_out(&plan);
+    }
+
+    fn clean(&mut self, mode: Mode) {
+        let mut evidence = self.tell();
+        // Shared chains go, too, unless the mode that runs has them.
+        evidence.insert(Item::ProxyMode, Ok(self.proxy.mode.name().to_owned()));
+        let node = NodeSnapshot::new(&evidence);
+        let plan = plan::cleanup(&node, mode, &Family::BOTH, true).unwrap();
+        self.carry_out(&plan);
+    }
+
+    fn carry_out(&mut self, plan: &Plan) {
+        for step in &plan.steps {
+            let done = self.apply(&step.action);
+            assert_eq!(done, Ok(()), "{}", step.title);
+        }
+    }
+
+    /// Returns what differs from what `mode` should have, and what other modes left.
+    pub(super) fn faults(&self, mode: Mode) -> Vec<String> {
+        let evidence = self.tell();
+        let node = NodeSnapshot::new(&evidence);
+        let found = diff::compare(&node, mode, &Family::BOTH).unwrap();
+        let mut faults: Vec<_> = found
+            .changes
+            .iter()
+            .map(|change| change.object.to_string())
+            .collect();
+        faults.extend(
+            found
+                .unknown
+                .iter()
+                .map(|(what, gap)| format!("{what}: {gap}")),
+        );
+        let leftovers = node.modes().leftovers;
+        faults.extend(leftovers.iter().map(|left| format!("{left:?}")));
+        faults
+    }
+}
+
+/// Returns a link as `ip -j -d link` tells it, from what `ip -j addr` does.
+fn link(of: &Value) -> Value {
+    let mut link = of.clone();
+    link.as_object_mut().unwrap().remove("addr_info");
+    if link["ifname"] == "kube-ipvs0" {
+        link["linkinfo"] = json!({"info_kind": "dummy"});
+        link["flags"] = json!(["BROADCAST", "NOARP"]);
+    }
+    link
+}
