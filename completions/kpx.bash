@@ -616,7 +616,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate)
-            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --skip --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
+            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --strategy --skip --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -632,6 +632,10 @@ _kpx() {
                     ;;
                 --strict-arp)
                     COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    return 0
+                    ;;
+                --strategy)
+                    COMPREPLY=($(compgen -W "bridge in-place" -- "${cur}"))
                     return 0
                     ;;
                 --skip)
@@ -772,7 +776,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__prepare)
-            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --skip --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --strategy --skip --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -788,6 +792,10 @@ _kpx() {
                     ;;
                 --strict-arp)
                     COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    return 0
+                    ;;
+                --strategy)
+                    COMPREPLY=($(compgen -W "bridge in-place" -- "${cur}"))
                     return 0
                     ;;
                 --skip)

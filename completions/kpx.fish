@@ -372,6 +372,8 @@ nftables\t'The nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l scheduler -d 'Set the scheduler of virtual servers, too' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l strict-arp -d 'Set strictARP, too' -r -f -a "true\t''
 false\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l strategy -d 'What becomes of connections meanwhile [default: bridge where nftables is entered or ipvs is left, else in-place]' -r -f -a "bridge\t'A table of kpx\'s own takes new connections; those that ipvs forwards are waited for before the change'
+in-place\t'The modes\' own rules take over from each other'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l skip -d 'Go on although these checks find something in the way: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers' -r
@@ -412,6 +414,8 @@ nftables\t'The nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l scheduler -d 'Set the scheduler of virtual servers, too' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l strict-arp -d 'Set strictARP, too' -r -f -a "true\t''
 false\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l strategy -d 'What becomes of connections meanwhile [default: bridge where nftables is entered or ipvs is left, else in-place]' -r -f -a "bridge\t'A table of kpx\'s own takes new connections; those that ipvs forwards are waited for before the change'
+in-place\t'The modes\' own rules take over from each other'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l skip -d 'Go on although these checks find something in the way: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers' -r

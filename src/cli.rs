@@ -627,6 +627,10 @@ pub struct JourneyArgs {
         env = "KPX_STRICT_ARP")]
     pub strict_arp: Option<bool>,
 
+    /// What becomes of connections meanwhile [default: bridge where nftables is entered or ipvs is left, else in-place]
+    #[arg(long, value_enum, env = "KPX_STRATEGY")]
+    pub strategy: Option<StrategyArg>,
+
     /// Go on although these checks find something in the way: ids, names or groups, separated by commas
     #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_SKIP")]
     pub skip: Vec<String>,
@@ -634,6 +638,15 @@ pub struct JourneyArgs {
     /// How long to wait, and for what.
     #[command(flatten)]
     pub go_on: GoOnArgs,
+}
+
+/// What becomes of connections while kube-proxy changes its mode.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum StrategyArg {
+    /// A table of kpx's own takes new connections; those that ipvs forwards are waited for before the change
+    Bridge,
+    /// The modes' own rules take over from each other
+    InPlace,
 }
 
 /// Arguments of everything that goes on with a migration.

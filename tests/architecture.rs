@@ -33,7 +33,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("apply", "action plan"),
     (
         "migrate",
-        "action apply backend check cluster desired diff evidence net node plan",
+        "action apply backend bridge check cluster desired diff evidence net node plan",
     ),
     ("redact", "backend cluster evidence net"),
     ("render", ""),

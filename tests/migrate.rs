@@ -112,10 +112,6 @@ impl Site for Place {
         Ok(())
     }
 
-    async fn bridge(&mut self, _: bool) -> Result<(), String> {
-        Ok(())
-    }
-
     fn now(&self) -> Time {
         Time {
             seconds: self.clock,
@@ -135,7 +131,7 @@ fn fields(mode: Mode) -> Fields {
     }
 }
 
-fn journey(from: Mode, to: Mode) -> Journey {
+fn journey(from: Mode, to: Mode, strategy: Strategy) -> Journey {
     Journey {
         id: "test".to_owned(),
         began: Time { seconds: 0 },
@@ -143,7 +139,7 @@ fn journey(from: Mode, to: Mode) -> Journey {
         from,
         there: fields(to),
         back: fields(from),
-        strategy: Strategy::InPlace,
+        strategy,
         modules: Vec::new(),
         elsewhere: false,
         probes: Vec::new(),
@@ -163,18 +159,18 @@ const SMALL: &str = "seed-iptables";
 #[test]
 fn every_direction_ends_whole_in_the_new_mode() {
     for (from, to) in directions() {
-        let machine = Machine::new(RECORDED, from);
-        assert_eq!(machine.faults(from), Vec::<String>::new(), "{from}");
-        let mut place = Place::new(machine, &journey(from, to));
-        place.machine.proxy.slow = 3;
-        let ended = place.go_on(false);
-        assert_eq!(ended, Some(Ended::Migrated), "{from} to {to}");
-        assert_eq!(place.machine.proxy.mode, to);
-        assert_eq!(
-            place.machine.faults(to),
-            Vec::<String>::new(),
-            "{from} to {to}"
-        );
+        for strategy in [Strategy::InPlace, Strategy::Bridge] {
+            let machine = Machine::new(RECORDED, from);
+            assert_eq!(machine.faults(from), Vec::<String>::new(), "{from}");
+            let mut place = Place::new(machine, &journey(from, to, strategy));
+            place.machine.proxy.slow = 3;
+            let ended = place.go_on(false);
+            assert_eq!(ended, Some(Ended::Migrated), "{from} to {to} {strategy}");
+            assert_eq!(place.machine.proxy.mode, to);
+            let faults = place.machine.faults(to);
+            assert_eq!(faults, Vec::<String>::new(), "{from} to {to} {strategy}");
+            assert!(!place.machine.has_bridge(), "{from} to {to} {strategy}");
+        }
     }
 }
 
@@ -193,7 +189,10 @@ fn killed_anywhere_it_ends_whole_in_the_new_mode_or_the_old() {
         let config = machine.files.clone();
         let mut points = 0;
         for life in 0.. {
-            let mut place = Place::new(machine.clone(), &journey(from, to));
+            let mut place = Place::new(
+                machine.clone(),
+                &journey(from, to, Strategy::usual(from, to)),
+            );
             place.life = Some(life);
             let killed = place.go_on(false).is_none();
             points = life;

@@ -12,23 +12,9 @@ use crate::plan::{self, Plan};
 use crate::report::plan::PlanReport;
 use crate::report::program::{ProgramReport, Text};
 
-/// What stands, and what others mark packets with.
-const RULES: &[Item] = &[
-    Item::Iptables4,
-    Item::Iptables6,
-    Item::IptablesLegacy4,
-    Item::IptablesLegacy6,
-    Item::IptablesNft4,
-    Item::IptablesNft6,
-    Item::Nft,
-    Item::NftText,
-    Item::Rules,
-    Item::Processes,
-];
-
 /// Returns everything that a bridge is built from.
 fn needs() -> Vec<Item> {
-    [node::desired::NEEDS, RULES].concat()
+    [node::desired::NEEDS, plan::BRIDGE_RULES].concat()
 }
 
 /// Prints the tables.

@@ -28,8 +28,6 @@ pub trait Site: Apply {
     fn record(&mut self, entry: &Entry) -> impl Future<Output = Result<(), String>>;
     /// Writes all there is into the folder of the journey. What is there already stays.
     fn backup(&mut self) -> impl Future<Output = Result<(), String>>;
-    /// Puts the bridge up, or takes it down.
-    fn bridge(&mut self, up: bool) -> impl Future<Output = Result<(), String>>;
     /// Returns the present time.
     fn now(&self) -> Time;
     /// Waits.
@@ -229,8 +227,6 @@ impl<S: Site> Engine<'_, S> {
         (self.tell)(Event::Begins(so_far.leg, stage, &plan));
         let notes = match stage {
             Stage::Backup => failed(stage, self.site.backup().await)?,
-            Stage::BridgeUp => failed(stage, self.site.bridge(true).await)?,
-            Stage::BridgeDown => failed(stage, self.site.bridge(false).await)?,
             Stage::Drain => self.drain(so_far).await?,
             Stage::Verify | Stage::Recheck => self.wait(so_far, stage).await?,
             _ if so_far.leg == Leg::There => self.do_steps(stage, &plan).await?,

@@ -80,6 +80,18 @@ pub enum Strategy {
     Bridge,
 }
 
+impl Strategy {
+    /// Returns the one for a move between these modes where none is asked for. Connections of mode ipvs have to be waited
+    /// for, and new ones need another way meanwhile; and the first sync of mode nftables may take minutes.
+    pub fn usual(from: Mode, to: Mode) -> Self {
+        if to == Mode::Nftables || from == Mode::Ipvs {
+            Self::Bridge
+        } else {
+            Self::InPlace
+        }
+    }
+}
+
 impl Display for Strategy {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -7,6 +7,7 @@ use super::journey::{Leg, Stage};
 use crate::action::{Action, IpvsVerb};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
+use crate::bridge::Unbuildable;
 use crate::cluster::edit;
 use crate::desired::DesiredState;
 use crate::diff::{self, Diff, Layer};
@@ -27,6 +28,9 @@ pub enum Unplanned {
     /// The configuration cannot be changed.
     #[error(transparent)]
     Config(#[from] edit::EditError),
+    /// The bridge cannot be built.
+    #[error(transparent)]
+    Bridge(#[from] Unbuildable),
     /// Where the configuration is kept is not known, or cannot be written.
     #[error(transparent)]
     Store(#[from] plan::Unwritable),
@@ -46,13 +50,11 @@ pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
             [plan::STORE_NEEDS, super::gates::PROXY_NEEDS].concat()
         }
         Stage::Unlink | Stage::Clean => plan::CLEANUP_NEEDS.to_vec(),
-        Stage::Backup
-        | Stage::BridgeUp
-        | Stage::BridgeDown
-        | Stage::Drain
-        | Stage::Verify
-        | Stage::Recheck
-        | Stage::Unprepare => Vec::new(),
+        Stage::BridgeUp => [crate::node::desired::NEEDS, plan::BRIDGE_RULES].concat(),
+        Stage::BridgeDown => vec![Item::Nft, Item::NftText],
+        Stage::Backup | Stage::Drain | Stage::Verify | Stage::Recheck | Stage::Unprepare => {
+            Vec::new()
+        }
     }
 }
 
@@ -92,12 +94,10 @@ pub fn plan(
             Ok(plan)
         }
         Stage::Unprepare => Ok(unprepare(so_far)),
-        Stage::Backup
-        | Stage::BridgeUp
-        | Stage::BridgeDown
-        | Stage::Drain
-        | Stage::Verify
-        | Stage::Recheck => Ok(Plan::default()),
+        // It serves as the mode does that clients have come by so far.
+        Stage::BridgeUp => Ok(plan::bridge_up(&node, journey.from, &Family::BOTH)?),
+        Stage::BridgeDown => Ok(plan::bridge_down(&node, &Family::BOTH)?),
+        Stage::Backup | Stage::Drain | Stage::Verify | Stage::Recheck => Ok(Plan::default()),
     }
 }
 

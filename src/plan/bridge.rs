@@ -7,10 +7,24 @@ use crate::backend::Mode;
 use crate::backend::nftables::expect::family_name;
 use crate::backend::nftables::model::Table;
 use crate::bridge::{self, TABLE, Unbuildable};
-use crate::evidence::Gap;
+use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::plan::{Plan, Undo};
+
+/// What [`bridge_up`] looks at beside what the desired state is built from: what stands, and what others mark packets with.
+pub const BRIDGE_RULES: &[Item] = &[
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+    Item::Nft,
+    Item::NftText,
+    Item::Rules,
+    Item::Processes,
+];
 
 /// Returns the step that has `node` bridged, for `families`, with what it serves in `mode`: all tables at once, in the
 /// place of those that stand.

@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
-pub use bridge::{bridge_down, bridge_up};
+pub use bridge::{BRIDGE_RULES, bridge_down, bridge_up};
 pub use cleanup::{CLEANUP_NEEDS, Refusal, cleanup};
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, kube_proxy, refuse_other, running};

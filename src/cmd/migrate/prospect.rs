@@ -5,7 +5,7 @@ use color_eyre::eyre::eyre;
 use super::site::probe;
 use crate::backend::Mode;
 use crate::check;
-use crate::cli::{Global, JourneyArgs};
+use crate::cli::{Global, JourneyArgs, StrategyArg};
 use crate::cluster::edit::Fields;
 use crate::cmd::doctor::named;
 use crate::cmd::failure::{Failure, Hint as _};
@@ -110,6 +110,7 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
         gates::PROXY_NEEDS,
         plan::STORE_NEEDS,
         drain::NEEDS,
+        plan::BRIDGE_RULES,
         &[Item::Modules, Item::ModulesBuiltin, Item::ModulesDep],
     ]
     .concat();
@@ -182,7 +183,11 @@ fn journey(
                 .map(|_| config.ipvs.scheduler.clone()),
             strict_arp: args.strict_arp.map(|_| config.ipvs.strict_arp),
         },
-        strategy: Strategy::InPlace,
+        strategy: match args.strategy {
+            Some(StrategyArg::Bridge) => Strategy::Bridge,
+            Some(StrategyArg::InPlace) => Strategy::InPlace,
+            None => Strategy::usual(from, to),
+        },
         modules: report.modules(Status::Loadable),
         elsewhere,
         probes: Vec::new(),
@@ -195,7 +200,7 @@ fn stages(state: &State, evidence: &Evidence, global: &Global) -> Result<Vec<Sta
     for stage in state.stages() {
         let known = matches!(
             stage,
-            Stage::Prepare | Stage::Build | Stage::Configure | Stage::Restart
+            Stage::Prepare | Stage::BridgeUp | Stage::Build | Stage::Configure | Stage::Restart
         );
         let plan = if state.journey.elsewhere && stage.is_configuration() {
             Plan {
@@ -214,6 +219,9 @@ fn stages(state: &State, evidence: &Evidence, global: &Global) -> Result<Vec<Sta
 
 fn unplanned(error: stage::Unplanned) -> Failure {
     match &error {
+        stage::Unplanned::Bridge(_) => Failure::from(error).with_hint(
+            "--strategy in-place does without: then what changes in the cluster is not followed for a while",
+        ),
         stage::Unplanned::Store(_) => Failure::from(error).with_hint(
             "`kpx migrate prepare` and `kpx migrate finish` do what comes before and after the change of the configuration",
         ),

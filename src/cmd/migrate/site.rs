@@ -95,10 +95,6 @@ impl Site for Here<'_> {
         evidence::save(&evidence, &manifest, &path).map_err(|e| chain(&e))
     }
 
-    async fn bridge(&mut self, _: bool) -> Result<(), String> {
-        Err("this kpx has no bridge".to_owned())
-    }
-
     fn now(&self) -> Time {
         clock::now()
     }
