@@ -15,6 +15,7 @@ use kpx::migrate::engine::{Ended, Engine, Event, Limits, Site};
 use kpx::migrate::journal::{self, Entry};
 use kpx::migrate::journey::{Journey, Strategy};
 use kpx::migrate::probes::Target;
+use kpx::net::Proto;
 
 use machine::{Machine, differences};
 
@@ -26,6 +27,11 @@ struct Place {
     /// After how many changes and entries it is killed.
     life: Option<usize>,
     clock: i64,
+    limits: Limits,
+    /// Whether Services answer in these modes.
+    silent: Vec<Mode>,
+    /// Changes whose text holds this are refused.
+    refused: Option<&'static str>,
 }
 
 impl Place {
@@ -39,6 +45,14 @@ impl Place {
             journal: line(&began),
             life: None,
             clock: 0,
+            limits: Limits {
+                confirm: Duration::from_secs(30),
+                drain: Duration::from_secs(60),
+                accept_loss: false,
+                configured: false,
+            },
+            silent: Vec::new(),
+            refused: None,
         }
     }
 
@@ -55,14 +69,10 @@ impl Place {
     fn go_on(&mut self, rollback: bool) -> Option<Ended> {
         let mut state = journal::read(&self.journal).unwrap();
         let mut tell = |_: Event<'_>| {};
+        let limits = self.limits;
         let mut engine = Engine {
             site: self,
-            limits: Limits {
-                confirm: Duration::from_secs(30),
-                drain: Duration::from_secs(60),
-                accept_loss: false,
-                configured: true,
-            },
+            limits,
             tell: &mut tell,
         };
         async {
@@ -82,6 +92,10 @@ fn line(entry: &Entry) -> String {
 impl Apply for Place {
     async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
         self.live().await;
+        let text = action.to_string();
+        if self.refused.is_some_and(|refused| text.contains(refused)) {
+            return Err(StepError::Refused("because".to_owned()));
+        }
         self.machine.apply(action).map_err(StepError::Refused)
     }
 }
@@ -97,6 +111,9 @@ impl Site for Place {
     }
 
     async fn probe(&mut self, _: &Target) -> Result<(), String> {
+        if self.silent.contains(&self.machine.proxy.mode) {
+            return Err("no answer".to_owned());
+        }
         Ok(())
     }
 
@@ -142,7 +159,11 @@ fn journey(from: Mode, to: Mode, strategy: Strategy) -> Journey {
         strategy,
         modules: Vec::new(),
         elsewhere: false,
-        probes: Vec::new(),
+        probes: vec![Target {
+            name: "default/kubernetes:https".to_owned(),
+            at: "10.96.0.1:443".parse().unwrap(),
+            proto: Proto::Tcp,
+        }],
     }
 }
 
@@ -235,4 +256,188 @@ fn killed_anywhere_it_ends_whole_in_the_new_mode_or_the_old() {
             "{from} to {to}: killed at {points} points only"
         );
     }
+}
+
+/// A node in mode `from` that is to go to mode `to`.
+fn bound(from: Mode, to: Mode) -> Place {
+    let strategy = Strategy::usual(from, to);
+    Place::new(Machine::new(SMALL, from), &journey(from, to, strategy))
+}
+
+#[track_caller]
+fn is_back(place: &Place, before: &Machine, mode: Mode) {
+    assert_eq!(place.machine.proxy.mode, mode);
+    assert_eq!(place.machine.files, before.files);
+    assert_eq!(place.machine.faults(mode), Vec::<String>::new());
+    let differences = differences(&before.kernel, &place.machine.kernel);
+    assert_eq!(differences, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_not_well_in_time_is_taken_back() {
+    for (from, to) in directions() {
+        let mut place = bound(from, to);
+        let before = place.machine.clone();
+        place.machine.proxy.broken = vec![to];
+        let Some(Ended::RolledBack(why)) = place.go_on(false) else {
+            panic!("{from} to {to}");
+        };
+        assert!(why.contains("after 30 s"), "{why}");
+        place.machine.proxy.broken.clear();
+        is_back(&place, &before, from);
+
+        let mut place = bound(from, to);
+        place.silent = vec![to];
+        let Some(Ended::RolledBack(why)) = place.go_on(false) else {
+            panic!("{from} to {to}");
+        };
+        assert!(
+            why.contains("default/kubernetes:https (tcp 10.96.0.1:443): no answer"),
+            "{why}"
+        );
+        is_back(&place, &before, from);
+    }
+}
+
+#[test]
+fn a_step_that_is_refused_is_the_end_of_the_way_there() {
+    for refused in ["ipset restore", "ipvsadm", "ip addr add", "cat > /etc"] {
+        let mut place = bound(Mode::Iptables, Mode::Ipvs);
+        let before = place.machine.clone();
+        place.refused = Some(refused);
+        let ended = place.go_on(false);
+        if refused == "ipvsadm" {
+            // What may have been done in part cannot be taken back by the tool that refuses.
+            assert!(matches!(ended, Some(Ended::Stopped(_))), "{ended:?}");
+            place.refused = None;
+            assert!(matches!(place.go_on(false), Some(Ended::RolledBack(_))));
+        } else {
+            let Some(Ended::RolledBack(why)) = ended else {
+                panic!("{refused}: {ended:?}");
+            };
+            assert!(why.ends_with(": because"), "{why}");
+        }
+        place.refused = None;
+        is_back(&place, &before, Mode::Iptables);
+    }
+}
+
+#[test]
+fn connections_of_virtual_servers_are_waited_for() {
+    const OPEN: &str = "TCP 0A600001 1000 0A600001 01BB 0AF40101 01BB ESTABLISHED 900\n";
+    for to in [Mode::Iptables, Mode::Nftables] {
+        // Before the change they stop it.
+        let mut place = bound(Mode::Ipvs, to);
+        let before = place.machine.clone();
+        place.machine.connections = OPEN.to_owned();
+        let Some(Ended::RolledBack(why)) = place.go_on(false) else {
+            panic!("{to}");
+        };
+        assert!(why.contains("after 60 s 1 connections"), "{why}");
+        is_back(&place, &before, Mode::Ipvs);
+        // Accepted, they are lost.
+        let mut place = bound(Mode::Ipvs, to);
+        place.machine.connections = OPEN.to_owned();
+        place.limits.accept_loss = true;
+        assert_eq!(place.go_on(false), Some(Ended::Migrated));
+    }
+    // After it, what they need stays until they end.
+    let journey = journey(Mode::Ipvs, Mode::Iptables, Strategy::InPlace);
+    let mut place = Place::new(Machine::new(SMALL, Mode::Ipvs), &journey);
+    place.machine.connections = OPEN.to_owned();
+    let Some(Ended::Stopped(why)) = place.go_on(false) else {
+        panic!();
+    };
+    assert!(why.contains("1 connections"), "{why}");
+    assert_eq!(place.machine.proxy.mode, Mode::Iptables);
+    let left = place.machine.faults(Mode::Iptables).join(" ");
+    assert!(
+        left.contains("VirtualServers") && !left.contains("Chains"),
+        "{left}"
+    );
+    place.machine.connections.clear();
+    assert_eq!(place.go_on(false), Some(Ended::Migrated));
+    assert_eq!(place.machine.faults(Mode::Iptables), Vec::<String>::new());
+}
+
+#[test]
+fn somebody_else_may_change_the_configuration() {
+    for (from, to) in directions() {
+        let mut journey = journey(from, to, Strategy::usual(from, to));
+        journey.elsewhere = true;
+        let machine = Machine::new(SMALL, from);
+        let before = machine.clone();
+        let mut place = Place::new(machine, &journey);
+        assert_eq!(place.go_on(false), Some(Ended::Prepared));
+        assert_eq!(place.machine.files, before.files);
+        // Nobody did it yet.
+        place.limits.configured = true;
+        let mut early = place.clone();
+        assert!(
+            matches!(early.go_on(false), Some(Ended::Stopped(_))),
+            "{from} to {to}"
+        );
+        assert_eq!(early.machine.proxy.mode, from);
+        // It is never done, or it is.
+        let mut never = place.clone();
+        assert!(
+            matches!(never.go_on(true), Some(Ended::RolledBack(_))),
+            "{from} to {to}"
+        );
+        is_back(&never, &before, from);
+        place.machine.restart_as(to);
+        assert_eq!(place.go_on(false), Some(Ended::Migrated), "{from} to {to}");
+        assert_eq!(place.machine.faults(to), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_is_done_can_be_taken_back_and_that_too_may_be_cut_short() {
+    for (from, to) in [(Mode::Iptables, Mode::Ipvs), (Mode::Ipvs, Mode::Nftables)] {
+        let mut place = bound(from, to);
+        let before = place.machine.clone();
+        assert_eq!(place.go_on(false), Some(Ended::Migrated));
+        for life in 0.. {
+            let mut back = place.clone();
+            back.life = Some(life);
+            let killed = back.go_on(true).is_none();
+            let begun = back.journal.contains("\"turned\"");
+            back.life = None;
+            // Once it has turned back, resume goes on in that way.
+            let ended = back.go_on(!begun);
+            assert!(
+                matches!(ended, Some(Ended::RolledBack(_))),
+                "{life}: {ended:?}"
+            );
+            is_back(&back, &before, from);
+            if !killed {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_torn_line_was_not_begun_and_a_broken_one_is_told() {
+    let mut place = bound(Mode::Iptables, Mode::Nftables);
+    place.life = Some(9);
+    assert_eq!(place.go_on(false), None);
+    let whole = place.journal.clone();
+    let state = journal::read(&whole).unwrap();
+    place.journal.push_str("{\"entry\":\"sta");
+    let torn = journal::read(&place.journal).unwrap();
+    assert!(torn.torn && !state.torn);
+    assert_eq!((torn.done, torn.begun), (state.done, state.begun));
+    place.journal.push('\n');
+    let broken = journal::read(&place.journal).unwrap_err().to_string();
+    assert!(
+        broken.starts_with(&format!(
+            "line {} of the journal is broken",
+            whole.lines().count() + 1
+        )),
+        "{broken}"
+    );
+    let twice = format!("{whole}{whole}");
+    assert!(journal::read(&twice).is_err());
+    assert!(journal::read("").is_err());
 }

@@ -30,6 +30,8 @@ pub(super) struct Machine {
     pub(super) kernel: Kernel,
     pub(super) files: BTreeMap<PathBuf, String>,
     pub(super) proxy: Proxy,
+    /// What IPVS forwards, as its table says.
+    pub(super) connections: String,
 }
 
 /// What the kernel holds.
@@ -141,6 +143,7 @@ impl Machine {
                 slow: 0,
                 broken: Vec::new(),
             },
+            connections: String::new(),
             evidence,
         };
         // Beside mode nftables, nothing of the others is shared.
@@ -176,6 +179,12 @@ impl Machine {
         config.mode_asked().unwrap()
     }
 
+    /// Does what somebody else would: changes the configuration, and restarts kube-proxy.
+    pub(super) fn restart_as(&mut self, mode: Mode) {
+        self.configure(mode);
+        self.start();
+    }
+
     fn configure(&mut self, mode: Mode) {
         let fields = kpx::cluster::edit::Fields {
             mode,
@@ -208,7 +217,7 @@ impl Machine {
             .collect();
         add(Item::ProxyFiles, json!({"files": files}).to_string());
         add(Item::Metrics, self.metrics());
-        add(Item::IpvsConnections, String::new());
+        add(Item::IpvsConnections, self.connections.clone());
         let links: Vec<Value> = self.kernel.node.links.iter().map(link).collect();
         add(Item::Links, Value::from(links).to_string());
         self.kernel.node.tell(&mut all);

@@ -78,7 +78,7 @@ pub(super) async fn look(
     let prospect = Prospect {
         store: place,
         diff,
-        stages: stages(&state, &evidence, global)?,
+        stages: stages(&state, &evidence, global, args.dry_run)?,
         loss: loss::expect(&node, desired, &journey),
         assessment: report.assessment,
     };
@@ -195,7 +195,12 @@ fn journey(
 }
 
 /// Returns what each stage would do, as far as that can be known before the ones in front of it are done.
-fn stages(state: &State, evidence: &Evidence, global: &Global) -> Result<Vec<StagePlan>, Failure> {
+fn stages(
+    state: &State,
+    evidence: &Evidence,
+    global: &Global,
+    dry_run: bool,
+) -> Result<Vec<StagePlan>, Failure> {
     let mut all = Vec::new();
     for stage in state.stages() {
         let known = matches!(
@@ -208,7 +213,15 @@ fn stages(state: &State, evidence: &Evidence, global: &Global) -> Result<Vec<Sta
                 ..Plan::default()
             }
         } else if known {
-            stage::plan(state, stage, evidence, global.node.as_deref()).map_err(unplanned)?
+            match stage::plan(state, stage, evidence, global.node.as_deref()) {
+                Ok(plan) => plan,
+                // A look is worth more with a hole in it than not at all.
+                Err(error) if dry_run => {
+                    all.push(StagePlan::unknown(stage, &error));
+                    continue;
+                }
+                Err(error) => return Err(unplanned(error)),
+            }
         } else {
             Plan::default()
         };

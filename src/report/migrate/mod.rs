@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::doctor::DoctorReport;
 use super::plan::block;
-use super::{CLEAN, FAILED, FOUND};
+use super::{CLEAN, FAILED, FOUND, UNKNOWN};
 use crate::backend::Mode;
 use crate::check::Severity;
 use crate::migrate::journey::{Journey, Stage, Strategy};
@@ -99,9 +99,20 @@ pub struct StagePlan {
     /// What to know of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Why its steps are not known, where they should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
 }
 
 impl StagePlan {
+    /// Returns that what `stage` does is not known.
+    pub fn unknown(stage: Stage, why: &dyn std::error::Error) -> Self {
+        Self {
+            unknown: Some(why.to_string()),
+            ..Self::new(stage, Plan::default())
+        }
+    }
+
     /// Returns what `stage` does by `plan`.
     pub fn new(stage: Stage, plan: Plan) -> Self {
         Self {
@@ -109,11 +120,16 @@ impl StagePlan {
             title: stage.title(),
             steps: plan.steps,
             notes: plan.notes,
+            unknown: None,
         }
     }
 }
 
 impl Prospect {
+    fn is_unknown(&self) -> bool {
+        self.stages.iter().any(|stage| stage.unknown.is_some())
+    }
+
     /// Returns the ids of checks that found what stands in the way.
     pub fn blockers(&self) -> Vec<&'static str> {
         let findings = self.assessment.findings.iter();
@@ -217,12 +233,14 @@ impl Report for MigrateReport {
     }
 
     fn exit(&self) -> u8 {
+        let unknown = self.plan.as_ref().is_some_and(Prospect::is_unknown);
         let blocked = self
             .plan
             .as_ref()
             .is_some_and(|plan| !plan.blockers().is_empty());
         match self.outcome {
             Outcome::Planned if blocked => FOUND,
+            Outcome::Planned if unknown => UNKNOWN,
             Outcome::Planned
             | Outcome::Already
             | Outcome::Migrated
@@ -250,6 +268,9 @@ impl Prospect {
             }
             for note in &stage.notes {
                 page.para("     note: ", note);
+            }
+            if let Some(why) = &stage.unknown {
+                page.para("     not known: ", why);
             }
         }
         page.line("");
