@@ -63,7 +63,18 @@ async fn a_bundle_cannot_be_changed() {
 
 #[tokio::test]
 async fn what_cannot_be_compared_is_not_changed() {
-    let ran = kpx_on("fallback-no-ipvs-modules", &["reconcile"]).await;
+    let ran = kpx_on("leftover-iptables-to-ipvs", &["reconcile"]).await;
     assert_eq!(ran.code, 4, "{ran}");
     assert!(ran.err.contains("cannot tell what"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_node_without_ip_vs_has_no_virtual_servers() {
+    let args = ["reconcile", "--mode", "ipvs", "--only", "ipvs"];
+    let ran = kpx_on("seed-iptables", &args).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(
+        ran.out.contains("ipvsadm -A -t 10.96.0.1:443 -s rr"),
+        "{ran}"
+    );
 }

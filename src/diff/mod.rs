@@ -200,6 +200,7 @@ pub fn needs(mode: Mode) -> Vec<Item> {
         Item::IpvsSave,
         Item::IpvsTimeout,
         Item::Links,
+        Item::Modules,
         Item::Healthz,
     ];
     // nft takes ten times as long as iptables-save to list the rules of a large iptables mode, and kube-proxy removes

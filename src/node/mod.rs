@@ -154,8 +154,20 @@ impl<'a> NodeSnapshot<'a> {
     pub fn ipvs_or_none(&self) -> Result<&ipvs::model::Table, Gap> {
         match self.ipvs() {
             Err(Gap::Absent(Item::Ipvs, _)) => Ok(&NO_TABLE),
+            // By hand, nobody saves a table that the kernel does not have.
+            Err(Gap::NotCollected(_)) if self.lacks_ip_vs() => Ok(&NO_TABLE),
             read => read,
         }
+    }
+
+    /// Tells whether what was read shows that the kernel has no IPVS now: no module that is loaded, and none of its
+    /// settings.
+    fn lacks_ip_vs(&self) -> bool {
+        let loaded = self.modules().ok().and_then(|all| all.loaded.as_ref());
+        let settings = self.sysctl().ok();
+        loaded.is_some_and(|all| !all.contains_key("ip_vs"))
+            && settings
+                .is_some_and(|all| !all.iter().any(|(key, _)| key.starts_with("net.ipv4.vs.")))
     }
 
     /// Returns the IP sets, of which there are none while `ip_set` is not loaded.
