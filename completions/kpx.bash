@@ -142,7 +142,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__bridge)
-            opts="-y -o -q -v -h --mode --apply --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help show up down"
+            opts="-y -o -q -v -h --mode --detach --apply --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help show up down follow guard"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -359,6 +359,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l color -d 'When to use
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l detach -d 'guard: in the background, as a transient unit of systemd where that runs'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l apply -d 'Carry the plan out, instead of printing it alone'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s y -l yes -d 'Agree to the plan beforehand'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l no-api -d 'Do not ask the Kubernetes API'

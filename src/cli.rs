@@ -456,6 +456,7 @@ const BRIDGE_EXAMPLES: &str = "\
 Examples:
   kpx bridge show                        what would be loaded
   kpx bridge up --apply                  load it, after a look at the plan
+  kpx bridge follow                      keep it up to date meanwhile
   kpx bridge down --apply                remove it";
 
 /// Arguments of `kpx bridge`.
@@ -468,6 +469,10 @@ pub struct BridgeArgs {
     /// Serve NodePorts, and masquerade, as this mode does (default: the one kube-proxy is configured for)
     #[arg(long, value_enum, env = "KPX_MODE")]
     pub mode: Option<ModeArg>,
+
+    /// guard: in the background, as a transient unit of systemd where that runs
+    #[arg(long, env = "KPX_DETACH")]
+    pub detach: bool,
 
     /// Whether to change anything.
     #[command(flatten)]
@@ -483,6 +488,11 @@ pub enum BridgeAct {
     Up,
     /// Plan what removes it, and with --apply do it
     Down,
+    /// Keep one that stands up to date with Services and their endpoints, until Ctrl-C
+    Follow,
+    /// Remove one that stands as soon as kube-proxy has written all of its own rules, and no other kpx needs it; follow
+    /// the cluster until then
+    Guard,
 }
 
 /// Arguments of every command that can change a node.

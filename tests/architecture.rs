@@ -121,6 +121,8 @@ fn only_commands_that_change_a_node_can() {
         "bridge",
         "change",
         "cleanup",
+        "follow",
+        "guard",
         "migrate",
         "preflight",
         "prove",

@@ -1,5 +1,8 @@
 //! `kpx bridge`
 
+pub(super) mod follow;
+pub(super) mod guard;
+
 use super::change::carry_out;
 use super::failure::{Failure, Hint as _};
 use super::{Io, families, gather};

@@ -200,6 +200,13 @@ async fn bridge_command(
             let report = bridge::down(global, io, args).await?;
             finish(global, io, &report)
         }
+        BridgeAct::Follow => bridge::follow::run(global, io, args).await,
+        BridgeAct::Guard if args.detach => {
+            let mode = diff::mode_of(global, io, args.mode).await?;
+            bridge::guard::start(global, mode).await?;
+            Ok(CLEAN)
+        }
+        BridgeAct::Guard => bridge::guard::run(global, io, args).await,
     }
 }
 

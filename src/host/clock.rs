@@ -23,3 +23,18 @@ pub fn now() -> Time {
 pub async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
+
+/// Waits until somebody asks this process to end: by Ctrl-C, or by SIGTERM.
+pub async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        // Without a handler, the signal ends the process by itself.
+        Err(_) => std::future::pending().await,
+    }
+}

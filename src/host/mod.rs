@@ -40,8 +40,8 @@ use futures_util::future::join_all;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 pub use chain::{ChainReader, Listing};
-pub use change::{Live, Locked, Trial};
-pub use cluster::Environment;
+pub use change::{Guard, Live, Locked, Trial, start_guard};
+pub use cluster::{Environment, Watch};
 use context::Context;
 pub use context::NoNamespace;
 pub use journals::{Journal, Journals};
@@ -94,6 +94,11 @@ pub async fn collect_watched(items: &[Item], options: &Options, done: impl Fn(It
         evidence.insert(item, read);
     }
     evidence
+}
+
+/// Returns the family and name of every table of nftables.
+pub async fn nft_tables(options: &Options) -> Result<Vec<(&'static str, String)>, Gap> {
+    nft::names(&Context::new(options)).await
 }
 
 /// Returns the name of this node's Node object, as well as it can be told without the API.

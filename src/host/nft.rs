@@ -83,6 +83,17 @@ async fn list(
     exec::run_with(context, item, "nft", args).await
 }
 
+/// Returns the family and name of every table.
+pub(super) async fn names(context: &Arc<Context>) -> Result<Vec<(&'static str, String)>, Gap> {
+    let item = Item::Nft;
+    if modules::would_load(context, "nf_tables") {
+        return Ok(Vec::new());
+    }
+    let dump = async move |_: Arc<Context>| nf_tables::tables(item);
+    let tables = context.inside(item, dump).await?;
+    Ok(tables.into_iter().map(|of| (of.family, of.name)).collect())
+}
+
 /// Returns all tables, and those of them that are not iptables-nft's.
 async fn tables(item: Item, context: &Arc<Context>) -> Result<(Vec<Table>, Vec<Table>), Gap> {
     if modules::would_load(context, "nf_tables") {

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use super::{NodeSnapshot, Store};
 use crate::backend::Mode;
 use crate::backend::iptables::model::Match;
-use crate::cluster::{Node, config};
-use crate::desired::{DesiredState, Facts, LinkAddress, Objects};
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::version::Version;
+use crate::cluster::{EndpointSlice, Node, Service};
+use crate::desired::{DesiredState, Facts, LinkAddress, NEWEST, Objects};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
@@ -25,6 +27,40 @@ pub const NEEDS: &[Item] = &[
     Item::DaemonSets,
     Item::Pods,
 ];
+
+/// Everything but Services and their endpoints that a desired state depends on.
+#[derive(Clone, Debug)]
+pub struct Basis {
+    config: ProxyConfig,
+    node: Option<Node>,
+    mode: Mode,
+    name: String,
+    version: Version,
+    facts: Facts,
+    notes: Vec<String>,
+}
+
+impl Basis {
+    /// Returns what kube-proxy should have programmed for `services` and their endpoints in `slices`.
+    pub fn desired(&self, services: &[Service], slices: &[EndpointSlice]) -> DesiredState {
+        let objects = Objects {
+            services,
+            slices,
+            node: self.node.as_ref(),
+        };
+        let facts = self.facts.clone();
+        let mut desired = DesiredState::build(
+            objects,
+            &self.config,
+            self.mode,
+            &self.name,
+            self.version,
+            facts,
+        );
+        desired.notes.extend(self.notes.iter().cloned());
+        desired
+    }
+}
 
 impl NodeSnapshot<'_> {
     /// Returns the mode kube-proxy is configured for.
@@ -102,48 +138,48 @@ impl NodeSnapshot<'_> {
     }
 
     fn build(&self, mode: Mode, zone: bool) -> Result<DesiredState, Gap> {
+        let mut basis = self.basis(mode)?;
+        if !zone && let Some(node) = &mut basis.node {
+            node.metadata.labels.remove("topology.kubernetes.io/zone");
+        }
+        Ok(basis.desired(self.services()?, self.slices()?))
+    }
+
+    /// Returns everything but Services and their endpoints that what kube-proxy should program in `mode` depends on.
+    pub fn basis(&self, mode: Mode) -> Result<Basis, Gap> {
         let config = self.proxy_config()?;
         let name = self.name()?;
-        let nodes = self.nodes().map_or(&[][..], Vec::as_slice);
-        let node = nodes.iter().find(|node| node.metadata.name == name);
-        let without = node.filter(|_| !zone).map(|node| {
-            let mut node = node.clone();
-            node.metadata.labels.remove("topology.kubernetes.io/zone");
-            node
-        });
-        let node = without.as_ref().or(node);
-        let version = self.proxy_version(Some(&name));
-        let mut desired = DesiredState::build(
-            Objects {
-                services: self.services()?,
-                slices: self.slices()?,
-                node,
-            },
-            config,
-            mode,
-            &name,
-            version
-                .as_ref()
-                .map_or(crate::desired::NEWEST, |v| v.version),
-            self.facts(mode, config),
-        );
-        if let Err(gap) = version {
-            desired.notes.push(format!(
-                "kube-proxy's version is not known ({gap}); the rules of {} are expected",
-                crate::desired::NEWEST
-            ));
-        }
+        let all = self.nodes().map_or(&[][..], Vec::as_slice);
+        let node = all.iter().find(|node| node.metadata.name == name);
+        let mut notes = Vec::new();
+        let version = match self.proxy_version(Some(&name)) {
+            Ok(known) => known.version,
+            Err(gap) => {
+                notes.push(format!(
+                    "kube-proxy's version is not known ({gap}); the rules of {NEWEST} are expected"
+                ));
+                NEWEST
+            }
+        };
         if node.is_none() {
             let zone = "its zone and addresses are not known";
-            desired.notes.push(match self.nodes() {
+            notes.push(match self.nodes() {
                 Ok(_) => format!("there is no Node {name}; {zone}"),
                 Err(gap) => format!("the Node {name} is not known ({gap}); {zone}"),
             });
         }
-        Ok(desired)
+        Ok(Basis {
+            facts: self.facts(mode, config),
+            config: config.clone(),
+            node: node.cloned(),
+            mode,
+            name,
+            version,
+            notes,
+        })
     }
 
-    fn facts(&self, mode: Mode, config: &config::ProxyConfig) -> Facts {
+    fn facts(&self, mode: Mode, config: &ProxyConfig) -> Facts {
         let addresses = self.addresses().map(|addresses| {
             let all = addresses.all.iter().map(|at| LinkAddress {
                 link: at.link.clone(),

@@ -127,6 +127,17 @@ impl<'a> Metrics<'a> {
         self.by_family("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
     }
 
+    /// Returns whether the rules of each of `families` were written since the process started; `None` where it does not
+    /// say when that was.
+    pub fn has_synced(&self, families: &[Family]) -> Option<bool> {
+        let start = self.of("process_start_time_seconds").next()?.value;
+        let mut families = families.iter();
+        Some(families.all(|family| {
+            let mut syncs = self.last_sync();
+            syncs.any(|(of, at)| of.is_none_or(|of| of == *family) && at > start)
+        }))
+    }
+
     /// Iterates over when a sync was last asked for, in seconds since the epoch; 0 means never.
     pub fn last_queued(&self) -> impl Iterator<Item = (Option<Family>, f64)> {
         self.by_family("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")

@@ -3,6 +3,8 @@
 //! The judge of `trace` says where the recorded rules of a mode lead; then the bridge is loaded, and packets must go to
 //! the same places.
 
+mod follow;
+mod guard;
 mod node;
 
 use std::collections::BTreeSet;

@@ -2,6 +2,7 @@
 
 mod conntrack;
 mod files;
+mod guard;
 mod link;
 mod modules;
 mod tools;
@@ -24,6 +25,7 @@ use super::context::Context;
 use super::ipvs;
 use crate::action::Action;
 use crate::apply::{Apply, StepError};
+pub use guard::{Guard, start as start_guard};
 
 /// What keeps a second kpx away: held while there is a [`Live`], and given back by the kernel however kpx ends.
 const LOCK: &str = "run/kpx.lock";
@@ -58,26 +60,39 @@ pub enum Locked {
     Failed(PathBuf, #[source] io::Error),
 }
 
+/// Takes the lock at `path`, unless another process has it.
+fn lock(path: PathBuf) -> Result<Flock<File>, Locked> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|e| Locked::Failed(path.clone(), e))?;
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+    lock.map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => Locked::Held(path),
+        errno => Locked::Failed(path, errno.into()),
+    })
+}
+
 impl Live {
     /// Returns the node that `options` describe, for this process alone.
     pub fn new(options: &Options) -> Result<Self, Locked> {
-        let path = options.root.join(LOCK);
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(|e| Locked::Failed(path.clone(), e))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
-        let lock = lock.map_err(|(_, errno)| match errno {
-            Errno::EWOULDBLOCK => Locked::Held(path.clone()),
-            errno => Locked::Failed(path.clone(), errno.into()),
-        })?;
         Ok(Self {
             context: Context::new(options),
             loaded: Vec::new(),
-            lock: Arc::new(lock),
+            lock: Arc::new(lock(options.root.join(LOCK))?),
         })
+    }
+
+    /// Returns the same node, to be changed beside this: the lock is given back with the last of them.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self {
+            context: Arc::clone(&self.context),
+            loaded: Vec::new(),
+            lock: Arc::clone(&self.lock),
+        }
     }
 
     /// Returns a network namespace of its own, made for this, on the node that `options` describe.

@@ -8,6 +8,7 @@ mod change;
 mod proxy;
 mod rights;
 mod session;
+mod watch;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,8 @@ use crate::action::KubeCommand;
 use crate::apply::StepError;
 use crate::evidence::{Gap, Item};
 pub use access::Environment;
+pub use watch::Watch;
+
 use session::{Objects, Session, quote};
 
 /// ConfigMaps of kube-system that may hold kube-proxy's configuration: kubeadm's, and what others call it.
@@ -98,6 +101,15 @@ impl Trouble {
             Self::Transport(why) | Self::Answer(why) => {
                 Refusal::Failed(format!("{verb} {what}: {server}: {why}"))
             }
+        }
+    }
+
+    /// Returns why, for people who know what was asked.
+    fn words(self) -> String {
+        match self {
+            Self::Status(code, message) => format!("answered {code}: {message}"),
+            Self::Late => "no answer in time".to_owned(),
+            Self::Transport(why) | Self::Answer(why) => why,
         }
     }
 

@@ -5,8 +5,12 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use kube::core::WatchEvent;
 use kube::{Client, Config};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -179,12 +183,25 @@ impl Session {
         match timeout(self.limit, self.client.request_text(request)).await {
             Err(_) => Err(Trouble::Late),
             Ok(Ok(text)) => Ok(text),
-            Ok(Err(kube::Error::Api(status))) => Err(Trouble::Status(status.code, status.message)),
-            Ok(Err(e @ kube::Error::FromUtf8(_))) => Err(Trouble::Answer(root_cause(&e))),
-            Ok(Err(e)) => Err(Trouble::Transport(match e.source() {
-                Some(inner) => root_cause(inner),
-                None => e.to_string(),
-            })),
+            Ok(Err(e)) => Err(trouble(e)),
+        }
+    }
+
+    /// Returns the changes that a watch at `path` tells, until it ends.
+    pub(super) async fn watch<T>(
+        &self,
+        path: &str,
+    ) -> Result<BoxStream<'static, Result<WatchEvent<T>, Trouble>>, Trouble>
+    where
+        T: Clone + DeserializeOwned + Send + 'static,
+    {
+        let request = http::Request::get(path).body(Vec::new());
+        let request =
+            request.map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
+        match timeout(self.limit, self.client.request_events(request)).await {
+            Err(_) => Err(Trouble::Late),
+            Ok(Err(e)) => Err(trouble(e)),
+            Ok(Ok(events)) => Ok(events.map(|event| event.map_err(trouble)).boxed()),
         }
     }
 
@@ -236,6 +253,20 @@ impl Session {
                 None => return Ok(all),
             }
         }
+    }
+}
+
+/// Returns what `error` of the client means.
+fn trouble(error: kube::Error) -> Trouble {
+    match error {
+        kube::Error::Api(status) => Trouble::Status(status.code, status.message),
+        e @ (kube::Error::FromUtf8(_) | kube::Error::SerdeError(_)) => {
+            Trouble::Answer(root_cause(&e))
+        }
+        e => Trouble::Transport(match e.source() {
+            Some(inner) => root_cause(inner),
+            None => e.to_string(),
+        }),
     }
 }
 

@@ -1,0 +1,190 @@
+//! Keeping the bridge up to date with the cluster.
+
+use std::pin::pin;
+
+use color_eyre::eyre::{Report, WrapErr as _, eyre};
+use futures_util::future::{Either, select};
+
+use super::{UNKNOWN, needs};
+use crate::action::Action;
+use crate::apply::Apply as _;
+use crate::backend::Mode;
+use crate::backend::nftables::model::Table;
+use crate::bridge::{self, Marks, TABLE, Unbuildable};
+use crate::cli::{BridgeArgs, Global};
+use crate::cmd::change::open;
+use crate::cmd::failure::{Failure, Hint as _};
+use crate::cmd::{Io, families, gather, options};
+use crate::evidence::{Gap, Item};
+use crate::host::{self, Live, Watch, clock};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::node::desired::Basis;
+use crate::report::{CLEAN, FAILED};
+
+/// Follows until it is asked to end, or the bridge is removed.
+pub(in crate::cmd) async fn run(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &BridgeArgs,
+) -> Result<u8, Failure> {
+    if global.from.is_some() || global.cluster_from.is_some() {
+        let why =
+            "a bundle does not change: `bridge follow` takes neither --from nor --cluster-from";
+        return Err(Failure::usage(why));
+    }
+    let mode = crate::cmd::diff::mode_of(global, io, args.mode).await?;
+    let node = open(global)?;
+    if !stands(global).await? {
+        let failure = Failure::from(eyre!("there is no bridge to follow the cluster with"));
+        return Err(failure.with_hint("`kpx bridge up --apply` loads one"));
+    }
+    let mut follower = Follower::start(node, global, io, mode).await?;
+    let quiet = global.quiet;
+    let mut tell = |text: String| {
+        if !quiet {
+            // Nobody may be reading any more; the bridge goes on.
+            writeln!(io.err, "kpx: {text}").ok();
+        }
+    };
+    tell("following the cluster; Ctrl-C ends that, and leaves the bridge as it is".to_owned());
+    let until_removed = pin!(follower.follow(&mut tell));
+    match select(until_removed, pin!(clock::interrupted())).await {
+        Either::Left(((), _)) => Ok(FAILED),
+        Either::Right(((), _)) => Ok(CLEAN),
+    }
+}
+
+/// Returns whether the bridge stands, for every family that is asked for.
+pub(super) async fn stands(global: &Global) -> Result<bool, Gap> {
+    let tables = host::nft_tables(&options(global)).await?;
+    Ok(tables.iter().any(|(_, name)| name == TABLE))
+}
+
+/// What the bridge is built from: the node as it was read once, and the cluster as it is now.
+pub(super) struct Picture {
+    watch: Watch,
+    basis: Basis,
+    families: Vec<Family>,
+    marks: Marks,
+}
+
+impl Picture {
+    /// Reads the node, and begins to watch the cluster.
+    pub(super) async fn take(global: &Global, io: &Io<'_>, mode: Mode) -> Result<Self, Failure> {
+        let mut items = needs();
+        items.retain(|item| !matches!(item, Item::Services | Item::EndpointSlices));
+        let evidence = gather(global, io, &items).await?;
+        let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+        let read = || -> Result<_, Unbuildable> {
+            node.nodes()?;
+            let basis = node.basis(mode)?;
+            let marks = bridge::marks(&node, &basis.desired(&[], &[]))?;
+            Ok((basis, marks))
+        };
+        let (basis, marks) = read().hint(UNKNOWN)?;
+        let watch = Watch::start(&options(global)).await;
+        Ok(Self {
+            watch: watch.hint("deploy/rbac.yaml lists what must be allowed")?,
+            basis,
+            families: families(global),
+            marks,
+        })
+    }
+
+    /// Waits for a change of the cluster.
+    pub(super) async fn change(&mut self) -> Result<(), Gap> {
+        self.watch.next().await
+    }
+
+    /// Returns the tables that should stand now.
+    pub(super) fn tables(&self) -> Result<Vec<Table>, Gap> {
+        let (services, slices) = (self.watch.services(), self.watch.slices());
+        let state = self.basis.desired(&services, &slices);
+        bridge::tables(&state, &self.families, self.marks)
+    }
+}
+
+/// Follows the cluster with the bridge: beside other work, by `select(work, follower.follow(…))`.
+///
+/// A change that has begun is carried out wholly, whenever that is dropped. When the follower is, what stands is the
+/// bridge of the last change that was told.
+pub(in crate::cmd) struct Follower {
+    global: Global,
+    node: Live,
+    picture: Picture,
+    standing: Vec<Table>,
+    /// Whether the tables are known to be `standing`.
+    sure: bool,
+}
+
+impl Follower {
+    /// Loads the bridge that `node` should have in `mode` now, in the place of the one that stands.
+    pub(in crate::cmd) async fn start(
+        node: Live,
+        global: &Global,
+        io: &Io<'_>,
+        mode: Mode,
+    ) -> Result<Self, Failure> {
+        let picture = Picture::take(global, io, mode).await?;
+        let mut follower = Self {
+            global: global.clone(),
+            node,
+            picture,
+            standing: Vec::new(),
+            sure: false,
+        };
+        follower.load().await?;
+        Ok(follower)
+    }
+
+    /// Follows, and tells of it, until the bridge is removed by somebody else.
+    pub(in crate::cmd) async fn follow(&mut self, tell: &mut dyn FnMut(String)) {
+        loop {
+            if let Err(gap) = self.picture.change().await {
+                tell(format!("{gap}; trying again"));
+                continue;
+            }
+            match stands(&self.global).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tell("the bridge was removed; the cluster is not followed any more".to_owned());
+                    return;
+                }
+                Err(gap) => tell(format!("whether the bridge stands is not known: {gap}")),
+            }
+            match self.load().await {
+                Ok(0) => {}
+                Ok(lines) => tell(format!("the cluster changed: {lines} lines for nft")),
+                Err(error) => tell(format!("{error:#}; trying again with the next change")),
+            }
+        }
+    }
+
+    /// Brings the tables to what they should be; returns how many lines that took.
+    async fn load(&mut self) -> Result<usize, Report> {
+        let want = self.picture.tables()?;
+        let text = if self.sure {
+            let pairs = self.standing.iter().zip(&want);
+            pairs
+                .map(|(have, want)| bridge::change(have, want))
+                .collect()
+        } else {
+            bridge::text(&want)
+        };
+        let lines = text.lines().count();
+        if lines > 0 {
+            // Until it is known to have been done: whoever waits for this may stop to.
+            let incremental = std::mem::replace(&mut self.sure, false);
+            let mut done = self.node.apply(&Action::Nft { input: text }).await;
+            if done.is_err() && incremental {
+                let input = bridge::text(&want);
+                done = self.node.apply(&Action::Nft { input }).await;
+            }
+            done.wrap_err("the bridge stands as it was")?;
+        }
+        self.standing = want;
+        self.sure = true;
+        Ok(lines)
+    }
+}
