@@ -62,6 +62,7 @@ bench: root
 	$(SUDO) benches/trace.sh
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
+	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
 
 # How long it takes to write what the ipvs mode needs, beside the tools that load the same text.
 .PHONY: bench-ipvs

@@ -252,9 +252,10 @@ pub enum Command {
     ///
     /// kube-proxy removes the rules of the mode it leaves before it writes those of the mode it enters. The bridge is an
     /// nftables table, kpx-bridge, that stands in between: connections that begin take it, before any rule of
-    /// kube-proxy's; those that have begun are not touched. It may go once kube-proxy has written its own rules: connections that began
-    /// by the bridge live on by these. To remove it by hand: nft delete table ip kpx-bridge; nft delete table ip6
-    /// kpx-bridge.
+    /// kube-proxy's; those that have begun are not touched. It may go once kube-proxy has written its own rules:
+    /// connections that began by the bridge live on by these. Where mode ipvs is left, what the node's own processes
+    /// opened to a cluster IP while kube-ipvs0 held it does not outlive that link: nobody sends from an address that is
+    /// gone. To remove the bridge by hand: nft delete table ip kpx-bridge; nft delete table ip6 kpx-bridge.
     #[command(after_help = BRIDGE_EXAMPLES, after_long_help = BRIDGE_EXAMPLES)]
     Bridge(BridgeArgs),
 

@@ -5,6 +5,7 @@
 
 mod follow;
 mod guard;
+mod ipvs;
 mod node;
 
 use std::collections::BTreeSet;
