@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use kpx::action::Action;
 use kpx::backend::Mode;
 use kpx::bridge::{self, Unbuildable};
 use kpx::diff;
 use kpx::evidence::{self, Evidence, Gap, Item};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
+use kpx::plan::{self, Undo};
 
 use crate::support::{kpx_on, root};
 
@@ -85,4 +87,40 @@ fn nothing_is_changed_where_nothing_differs() {
     for table in &tables {
         assert_eq!(bridge::change(table, table), "");
     }
+}
+
+#[test]
+fn one_that_stands_is_taken_down_and_can_be_put_back() {
+    let mut evidence = recorded("full-iptables");
+    let built = |evidence: &Evidence| {
+        let node = NodeSnapshot::new(evidence);
+        let state = node.desired(Mode::Iptables).unwrap();
+        let marks = bridge::marks(&node, state).unwrap();
+        bridge::text(&bridge::tables(state, &Family::BOTH, marks).unwrap())
+    };
+    let down = |evidence: &Evidence| {
+        plan::bridge_down(&NodeSnapshot::new(evidence), &Family::BOTH).unwrap()
+    };
+    assert_eq!(down(&evidence).steps, []);
+    let text = built(&evidence);
+    let verbs = ["add table", "delete table"];
+    let lines = text.lines();
+    let lines = lines.filter(|line| !verbs.iter().any(|verb| line.starts_with(verb)));
+    let listed: Vec<_> = lines.collect();
+    evidence.insert(Item::Nft, Err(Gap::NotCollected(Item::Nft)));
+    evidence.insert(Item::NftText, Ok(listed.join("\n")));
+    let steps = down(&evidence).steps;
+    let [step] = steps.as_slice() else {
+        panic!("{steps:?}");
+    };
+    let input = "delete table ip kpx-bridge\ndelete table ip6 kpx-bridge\n".to_owned();
+    assert_eq!(step.action, Action::Nft { input });
+    assert_eq!(
+        step.undo,
+        Undo::Do(Action::Nft {
+            input: text.clone()
+        })
+    );
+    // The bit it uses is its own.
+    assert_eq!(built(&evidence), text);
 }
