@@ -31,6 +31,7 @@ mod kernel {
     mod stand_in;
     mod tools;
     mod trace;
+    mod traffic;
 }
 
 #[expect(dead_code, unused_imports, reason = "the suite uses all of it")]

@@ -50,6 +50,18 @@ impl Netns {
         })
     }
 
+    /// Starts a thread inside that goes on.
+    pub(crate) fn start_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> thread::JoinHandle<T> {
+        let file = File::open(Path::new("/run/netns").join(&self.0)).unwrap();
+        thread::spawn(|| {
+            nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        })
+    }
+
     /// Starts a program inside that goes on.
     #[expect(
         clippy::disallowed_methods,

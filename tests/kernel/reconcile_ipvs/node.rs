@@ -133,18 +133,7 @@ impl Node {
 
     /// Everything that the ipvs mode writes, by the standard tools, in one order.
     pub(crate) fn state(&self) -> State {
-        let sysctls: String = SYSCTLS
-            .iter()
-            .map(|key| self.netns.run(&format!("sysctl -e {key}")))
-            .collect();
-        let links: Vec<Value> = serde_json::from_str(&self.netns.run("ip -j addr")).unwrap();
-        State {
-            rules: ["iptables-save", "ip6tables-save"].map(|tool| rules(&self.netns.run(tool))),
-            sets: sets(&self.netns.run("ipset save")),
-            servers: lines(&self.netns.run("ipvsadm -Sn")),
-            addresses: addresses(&links),
-            sysctls: lines(&sysctls),
-        }
+        State::of(&self.netns)
     }
 
     /// The same of the recording.
@@ -182,6 +171,24 @@ pub(crate) struct State {
     pub(crate) servers: BTreeSet<String>,
     pub(crate) addresses: BTreeSet<String>,
     pub(crate) sysctls: BTreeSet<String>,
+}
+
+impl State {
+    /// What is in `netns`.
+    pub(crate) fn of(netns: &Netns) -> Self {
+        let sysctls: String = SYSCTLS
+            .iter()
+            .map(|key| netns.run(&format!("sysctl -e {key}")))
+            .collect();
+        let links: Vec<Value> = serde_json::from_str(&netns.run("ip -j addr")).unwrap();
+        Self {
+            rules: ["iptables-save", "ip6tables-save"].map(|tool| rules(&netns.run(tool))),
+            sets: sets(&netns.run("ipset save")),
+            servers: lines(&netns.run("ipvsadm -Sn")),
+            addresses: addresses(&links),
+            sysctls: lines(&sysctls),
+        }
+    }
 }
 
 fn lines(text: &str) -> BTreeSet<String> {

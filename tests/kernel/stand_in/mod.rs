@@ -54,6 +54,33 @@ impl Folder {
 pub(crate) struct KubeProxy {
     child: process::Child,
     folder: PathBuf,
+    _group: Option<Group>,
+}
+
+/// A control group as a kubelet makes for its pods; removed when dropped, after its process.
+struct Group(PathBuf);
+
+impl Group {
+    /// Puts a process into one, in the hierarchy that says what it belongs to; `None` on a machine without.
+    fn of(pid: u32) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mounts: Vec<Vec<&str>> = mounts
+            .lines()
+            .map(|line| line.split(' ').collect())
+            .collect();
+        let named = mounts.iter().find(|m| m[3].contains("name=systemd"));
+        let mount = named.or_else(|| mounts.iter().find(|m| m[2] == "cgroup2"))?;
+        let group = Path::new(mount[1]).join(format!("kubepods-kpx-test-{pid}"));
+        fs::create_dir(&group).unwrap();
+        fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
+        Some(Self(group))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        fs::remove_dir(&self.0).unwrap();
+    }
 }
 
 impl KubeProxy {
@@ -81,9 +108,11 @@ impl KubeProxy {
                 .spawn()
                 .unwrap()
         });
+        let group = Group::of(child.id());
         Self {
             child,
             folder: folder.0.clone(),
+            _group: group,
         }
     }
 

@@ -77,7 +77,7 @@ pub(super) fn family(desired: &DesiredState, family: Family, first: bool) {
                 }
                 ensure_jumps(family, &rules);
             }
-            restore(family, &rules);
+            restore(family, &rules, &stale(family, &rules));
         }
         Mode::Ipvs => ipvs(family, &text),
         Mode::Nftables => {
@@ -155,16 +155,19 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Writes the own chains anew, and deletes those of Services that are gone.
-fn restore(family: Family, rules: &str) {
-    let command = iptables(family);
-    let saved = run(&format!("{command}-save -t nat"));
+/// The chains of Services and endpoints that `rules` have no more.
+fn stale(family: Family, rules: &str) -> Vec<String> {
+    let saved = run(&format!("{}-save -t nat", iptables(family)));
     let chains = |text| Table::all(text).into_iter().flat_map(|table| table.chains);
     let wanted: BTreeSet<&str> = chains(rules).collect();
     let stale = chains(&saved).filter(|chain| {
         HASHED.iter().any(|start| chain.starts_with(start)) && !wanted.contains(chain)
     });
-    let stale: Vec<&str> = stale.collect();
+    stale.map(str::to_owned).collect()
+}
+
+/// Writes the own chains anew, and deletes those that are `stale`.
+fn restore(family: Family, rules: &str, stale: &[String]) {
     let (mut text, mut nat) = (String::new(), false);
     for line in rules.lines().filter(|line| !line.starts_with("-I ")) {
         if line == "COMMIT" && nat {
@@ -177,7 +180,7 @@ fn restore(family: Family, rules: &str) {
             text.extend(flushed.map(|chain| format!(":{chain} - [0:0]\n")));
         }
     }
-    let command = format!("{command}-restore -w 5 --noflush --counters");
+    let command = format!("{}-restore -w 5 --noflush --counters", iptables(family));
     feed(&command, &text);
 }
 
@@ -213,7 +216,8 @@ fn ipvs(family: Family, text: &dyn Fn(Part) -> String) {
     feed("ipvsadm --restore", &drained(&wanted, &have));
 
     sync_members(family, &sets, &members);
-    restore(family, &rules);
+    // What the iptables mode left behind stays.
+    restore(family, &rules, &[]);
     let superfluous = bound
         .iter()
         .filter(|addr| !addresses.contains(addr.as_str()));

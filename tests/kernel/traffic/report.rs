@@ -1,0 +1,140 @@
+//! What became of connections.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::client::Kind;
+
+/// One thing that went wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// When it began, from the beginning of the traffic on.
+    pub(crate) at: Duration,
+    pub(crate) reason: String,
+}
+
+/// What one client did at one target in one way.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// `pod`, `host` or `outside`.
+    pub(crate) from: &'static str,
+    /// `ClusterIP`, `NodePort` or `external`.
+    pub(crate) to: &'static str,
+    pub(crate) target: SocketAddr,
+    pub(crate) kind: Kind,
+    /// Connections, or exchanges on the one that stays.
+    pub(crate) attempts: usize,
+    /// Those that failed; of a connection that stays, its end, and each vain attempt at another.
+    pub(crate) failures: Vec<Failure>,
+    /// The longest that succeeded.
+    pub(crate) slowest: Duration,
+}
+
+impl Line {
+    pub(super) fn new(
+        from: &'static str,
+        to: &'static str,
+        target: SocketAddr,
+        kind: Kind,
+    ) -> Self {
+        Self {
+            from,
+            to,
+            target,
+            kind,
+            attempts: 0,
+            failures: Vec::new(),
+            slowest: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn note(&mut self, at: Duration, took: Duration, ended: io::Result<()>) {
+        self.attempts += 1;
+        match ended {
+            Ok(()) => self.slowest = self.slowest.max(took),
+            Err(error) => self.failures.push(Failure {
+                at,
+                reason: error.kind().to_string(),
+            }),
+        }
+    }
+
+    /// Whether it is about what begins, and not about what is there.
+    pub(crate) fn is_new(&self) -> bool {
+        self.kind.is_new()
+    }
+
+    /// From the first failure's beginning to the last one's.
+    pub(crate) fn outage(&self) -> Duration {
+        match (self.failures.first(), self.failures.last()) {
+            (Some(first), Some(last)) => last.at.saturating_sub(first.at),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = format!("{:?}", self.kind);
+        write!(
+            f,
+            "{:7} {kind:7} to {:9} {:26} {:5} done, slowest {:4} ms",
+            self.from,
+            self.to,
+            self.target,
+            self.attempts,
+            self.slowest.as_millis()
+        )?;
+        if let (Some(first), Some(last)) = (self.failures.first(), self.failures.last()) {
+            let mut reasons = BTreeMap::<_, usize>::new();
+            for failure in &self.failures {
+                *reasons.entry(&failure.reason).or_default() += 1;
+            }
+            let (first, last) = (first.at.as_secs_f32(), last.at.as_secs_f32());
+            write!(f, "; failed from {first:.2} s to {last:.2} s: {reasons:?}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What became of all connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) lines: Vec<Line>,
+}
+
+impl Report {
+    /// Iterates over what fits.
+    pub(crate) fn of(&self, fits: impl Fn(&Line) -> bool) -> impl Iterator<Item = &Line> {
+        self.lines.iter().filter(move |line| fits(line))
+    }
+
+    /// How often something failed where it fits.
+    pub(crate) fn failed(&self, fits: impl Fn(&Line) -> bool) -> usize {
+        self.of(fits).map(|line| line.failures.len()).sum()
+    }
+
+    /// Stops the test if anything failed, or hardly anything was tried.
+    pub(crate) fn unharmed(&self) {
+        self.busy();
+        assert_eq!(self.failed(|_| true), 0, "{self}");
+    }
+
+    /// Stops the test if some client hardly tried anything.
+    pub(crate) fn busy(&self) {
+        assert!(self.lines.iter().all(|line| line.attempts >= 10), "{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.lines {
+            writeln!(f, "{line}")?;
+        }
+        let total: usize = self.lines.iter().map(|line| line.attempts).sum();
+        write!(f, "{total} in all, {} failed", self.failed(|_| true))
+    }
+}
