@@ -31,13 +31,13 @@ const FOLDER: &str = "KPX_STAND_IN";
 
 /// The folder of one node's kube-proxy.
 ///
-/// `config.conf` is its configuration, `cluster/` the objects as a bundle has them. Where there is a file `kubeconfig`,
-/// it asks that API server instead.
+/// It is a bundle's: `kube-proxy/config.conf` is its configuration, and in `cluster/` are the objects. Where there is a file
+/// `kubeconfig`, it asks that API server instead.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     pub(crate) fn config(&self) -> PathBuf {
-        self.0.join("config.conf")
+        self.0.join("kube-proxy/config.conf")
     }
 
     fn log(&self) -> PathBuf {
@@ -88,7 +88,7 @@ impl KubeProxy {
     #[expect(clippy::disallowed_methods, reason = "a test may start itself")]
     pub(crate) fn start(netns: &Netns, folder: &Folder, first_sync: Duration) -> Self {
         // The kernel calls a process as the file is called that it was started by.
-        let program = folder.0.join("kube-proxy");
+        let program = folder.0.join("bin/kube-proxy");
         if !program.exists() {
             symlink(std::env::current_exe().unwrap(), &program).unwrap();
         }
@@ -164,7 +164,9 @@ pub(crate) fn recorded(name: &str, mode: &str, to: &Path) -> Folder {
     let from = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("testdata/nodes")
         .join(name);
-    fs::create_dir(to.join("cluster")).unwrap();
+    for part in ["bin", "cluster", "kube-proxy"] {
+        fs::create_dir(to.join(part)).unwrap();
+    }
     for file in fs::read_dir(from.join("cluster")).unwrap() {
         let file = file.unwrap();
         fs::copy(file.path(), to.join("cluster").join(file.file_name())).unwrap();
