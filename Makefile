@@ -70,8 +70,10 @@ bench-ipvs:
 	cargo bench --locked --bench ipvs $(call RUNNER,tests/vm/run)
 
 # What needs Debian's kernel, by the same program. Emulated, everything takes ten to twenty times as long. Tests of these
-# names start from a kernel that has loaded nothing yet: each name boots a machine of its own, all others share one.
-VM_BLANK = reconcile_ipvs:: faults::ipvs::vm_a_module kernel::ipvs::vm_ modules::vm_ preflight::vm_looking \
+# names start from a kernel that has loaded nothing yet, or take minutes: each name boots a machine of its own, all others
+# share one.
+VM_BLANK = traffic::tests::vm_ traffic::bridged::vm_ migration::vm_into \
+	reconcile_ipvs:: faults::ipvs::vm_a_module kernel::ipvs::vm_ modules::vm_ preflight::vm_looking \
 	preflight::vm_the preflight::vm_what preflight::vm_when
 .PHONY: test-vm
 test-vm:

@@ -17,6 +17,7 @@ mod kernel {
     mod ipvs;
     mod links;
     mod live_trace;
+    mod migration;
     mod modules;
     mod netns;
     mod preflight;

@@ -196,7 +196,7 @@ fn lines(text: &str) -> BTreeSet<String> {
 }
 
 /// Rules chain by chain in their order, without counters, policies and comments.
-fn rules(text: &str) -> Vec<String> {
+pub(crate) fn rules(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| {
         let line = line.split_once("] -A ").map_or(line, |(_, rule)| rule);
         let line = line.strip_prefix("-A ").unwrap_or(line);

@@ -23,6 +23,9 @@ use super::{Folder, cleanup, sync};
 /// How often the cluster is looked at: kube-proxy is told at once.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The same where it takes several requests.
+const ASK: Duration = Duration::from_secs(1);
+
 /// What kube-proxy reads of the node.
 const NODE: &[Item] = &[
     Item::KernelRelease,
@@ -143,7 +146,10 @@ impl Proxy {
         const PERIOD: Duration = Duration::from_secs(30);
         let begin = Instant::now();
         loop {
-            thread::sleep(LOOK);
+            thread::sleep(match self.cluster {
+                Cluster::Bundle(_) => LOOK,
+                Cluster::Server(_) => ASK,
+            });
             let cluster = self.cluster.read();
             let same = CLUSTER
                 .iter()

@@ -10,8 +10,6 @@ use tokio::sync::oneshot;
 
 use crate::kernel::netns::Netns;
 
-const PORT: u16 = 8080;
-
 /// The length of a name: an address and blanks.
 pub(super) const NAME: usize = 40;
 
@@ -22,20 +20,26 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    pub(super) fn start(netns: &Netns, addresses: &[&str]) -> Self {
+    /// Listens at each of `addresses`, which the namespace must have, on each of `ports`.
+    pub(super) fn start(netns: &Netns, addresses: &[&str], ports: &[u16]) -> Self {
         let (end, ended) = oneshot::channel();
         let addresses = addresses.iter().map(|text| text.parse().unwrap());
-        let addresses: Vec<IpAddr> = addresses.collect();
+        let places = addresses.flat_map(|address: IpAddr| {
+            let places = ports
+                .iter()
+                .map(move |port| SocketAddr::new(address, *port));
+            places.collect::<Vec<_>>()
+        });
+        let places: Vec<SocketAddr> = places.collect();
         // Everything listens before this returns.
         let (ready, listens) = std::sync::mpsc::channel();
         let thread = netns.start_thread(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().unwrap().block_on(async {
-                for address in addresses {
-                    let at = SocketAddr::new(address, PORT);
+                for at in places {
                     let tcp = TcpListener::bind(at).await.unwrap();
                     let udp = UdpSocket::bind(at).await.unwrap();
-                    let name = format!("{address:<NAME$}");
+                    let name = format!("{:<NAME$}", at.ip().to_string());
                     tokio::spawn(serve_tcp(tcp, name.clone()));
                     tokio::spawn(serve_udp(udp, name));
                 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{sleep, timeout};
 
+use super::Ends;
 use super::backend::NAME;
 use super::report::Line;
 
@@ -63,18 +64,18 @@ impl Pace {
     };
 }
 
-/// Works at all `lines` until `stop`; counts those that were `served` once.
+/// Works at all `lines` until they are to end; counts those that were `served` once.
 pub(super) fn run(
     lines: Vec<Line>,
     pace: Pace,
     begin: Instant,
-    stop: &AtomicBool,
+    ends: &Ends,
     served: &AtomicUsize,
 ) -> Vec<Line> {
     let client = Client {
         pace,
         begin,
-        stop,
+        ends,
         served,
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -85,16 +86,21 @@ pub(super) fn run(
 struct Client<'a> {
     pace: Pace,
     begin: Instant,
-    stop: &'a AtomicBool,
+    ends: &'a Ends,
     served: &'a AtomicUsize,
 }
 
 impl Client<'_> {
+    fn is_over(&self, kind: Kind) -> bool {
+        let long = !kind.is_new() && self.ends.long.load(Ordering::Relaxed);
+        long || self.ends.all.load(Ordering::Relaxed)
+    }
+
     async fn work(&self, mut line: Line) -> Line {
         let mut tcp = None;
         let mut udp = None;
         let mut served = false;
-        while !self.stop.load(Ordering::Relaxed) {
+        while !self.is_over(line.kind) {
             let start = Instant::now();
             let attempt = async {
                 match line.kind {

@@ -13,7 +13,7 @@
 //! Clients are a pod of the node, the node itself, and one outside; each goes to the `ClusterIP`, the `NodePort` and the
 //! load balancer's address of one Service, by TCP and UDP, IPv4 and IPv6: with new connections as fast as its pace lets it,
 //! with one TCP connection that stays, and with one UDP socket that stays. Two backends are pods of the node, a third is
-//! one of another node.
+//! one of another node. The recorded cluster's other Services answer, too.
 
 mod backend;
 mod bridged;
@@ -22,6 +22,7 @@ mod network;
 mod report;
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub(crate) struct World {
     pub(crate) folder: Folder,
     /// Of each pod, while it lives.
     backends: [Option<Backend>; 3],
+    /// Of the recorded cluster's pods.
+    _others: [Backend; 2],
     _scratch: tempfile::TempDir,
 }
 
@@ -72,12 +75,24 @@ impl World {
                 "node1" => &network.pods,
                 _ => &network.outside,
             };
-            Some(Backend::start(netns, &[v4, v6]))
+            Some(Backend::start(netns, &[v4, v6], &[8080]))
+        });
+        // Neighbours are found only at the link they ask; another node's pods are routed to.
+        let nodes = [
+            (&network.pods, "node1", "up0"),
+            (&network.outside, "node2", "lo"),
+        ];
+        let others = nodes.map(|(netns, node, link)| {
+            let addresses = pods_of(&folder.0, node);
+            let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+            network::add_pods(netns, link, &addresses);
+            Backend::start(netns, &addresses, &[53, 80, 8080, 8443])
         });
         let world = Self {
             network,
             folder,
             backends: [a, b, c],
+            _others: others,
             _scratch: scratch,
         };
         append(&world.folder.0, "services.json", [service()].into());
@@ -123,6 +138,17 @@ impl World {
     pub(crate) fn kill(&mut self, pod: usize) {
         self.backends[pod] = None;
     }
+}
+
+/// Addresses of the pods that run on `node` in the cluster at `folder`.
+fn pods_of(folder: &Path, node: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(folder.join("cluster/endpointslices.json")).unwrap();
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let slices = list["items"].as_array().unwrap().iter();
+    let endpoints = slices.flat_map(|slice| slice["endpoints"].as_array().unwrap());
+    let here = endpoints.filter(|endpoint| endpoint["nodeName"] == node);
+    here.map(|endpoint| endpoint["addresses"][0].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn service() -> Value {
@@ -176,17 +202,24 @@ fn append(folder: &Path, file: &str, objects: Vec<Value>) {
     fs::rename(part, file).unwrap();
 }
 
+/// What is to end.
+#[derive(Debug, Default)]
+struct Ends {
+    all: AtomicBool,
+    long: AtomicBool,
+}
+
 /// Clients at work.
 pub(crate) struct Traffic {
     begin: Instant,
-    stop: Arc<AtomicBool>,
+    ends: Arc<Ends>,
     threads: Vec<JoinHandle<Vec<Line>>>,
 }
 
 impl Traffic {
     /// Starts all clients, and waits until each has been served once.
     pub(crate) fn start(world: &World, pace: Pace) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        let ends = Arc::new(Ends::default());
         let begin = Instant::now();
         let network = &world.network;
         let places = [
@@ -199,8 +232,8 @@ impl Traffic {
         let threads = places.map(|(from, netns)| {
             let lines = lines(from);
             count += lines.len();
-            let (stop, served) = (Arc::clone(&stop), Arc::clone(&served));
-            netns.start_thread(move || client::run(lines, pace, begin, &stop, &served))
+            let (ends, served) = (Arc::clone(&ends), Arc::clone(&served));
+            netns.start_thread(move || client::run(lines, pace, begin, &ends, &served))
         });
         while served.load(Ordering::Relaxed) < count {
             let served = served.load(Ordering::Relaxed);
@@ -212,7 +245,7 @@ impl Traffic {
         }
         Self {
             begin,
-            stop,
+            ends,
             threads: threads.into(),
         }
     }
@@ -222,11 +255,17 @@ impl Traffic {
         self.begin.elapsed()
     }
 
+    /// Ends the connections that stay, as a client does that needs its one no more.
+    pub(crate) fn end_long(&self) {
+        self.ends.long.store(true, Ordering::Relaxed);
+    }
+
     /// Ends all clients; returns what became of their connections.
     pub(crate) fn stop(self) -> Report {
-        self.stop.store(true, Ordering::Relaxed);
+        self.ends.all.store(true, Ordering::Relaxed);
         let threads = self.threads.into_iter();
         Report {
+            about: String::new(),
             lines: threads.flat_map(|thread| thread.join().unwrap()).collect(),
         }
     }

@@ -9,7 +9,7 @@ pub(crate) struct Network {
     pub(super) pods: Netns,
     /// One that is a client.
     pub(super) client: Netns,
-    pub(super) outside: Netns,
+    pub(crate) outside: Netns,
 }
 
 impl Network {
@@ -39,6 +39,15 @@ impl Network {
             outside,
         }
     }
+}
+
+/// Gives the pods of a namespace their addresses; routes to them lead there already.
+pub(super) fn add_pods(netns: &Netns, link: &str, addresses: &[&str]) {
+    let lines = addresses.iter().map(|address| {
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        format!("addr add {address} dev {link}{nodad}\n")
+    });
+    netns.feed("ip -batch -", &lines.collect::<Vec<_>>().concat());
 }
 
 const SETTINGS: &str = "\

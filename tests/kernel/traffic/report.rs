@@ -103,10 +103,17 @@ impl fmt::Display for Line {
 /// What became of all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
+    pub(super) about: String,
     pub(crate) lines: Vec<Line>,
 }
 
 impl Report {
+    /// Says what was done meanwhile, for whoever reads it.
+    pub(crate) fn about(mut self, about: String) -> Self {
+        self.about = about;
+        self
+    }
+
     /// Iterates over what fits.
     pub(crate) fn of(&self, fits: impl Fn(&Line) -> bool) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(move |line| fits(line))
@@ -131,6 +138,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.about)?;
         for line in &self.lines {
             writeln!(f, "{line}")?;
         }
