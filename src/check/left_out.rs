@@ -38,11 +38,6 @@ pub const LEFT_OUT: &[(&str, &str, &str)] = &[
         "it takes another node's state beside this one's",
     ),
     (
-        "MX06",
-        "a move that kpx began and did not end",
-        "it is told where moves are begun",
-    ),
-    (
         "SY07",
         "strictARP beside Antrea's Egress",
         "it takes Antrea's own objects",

@@ -1,5 +1,6 @@
 //! MX: mixed modes and leftovers.
 
+use super::ask::if_recorded;
 use super::facts::MODE;
 use super::kernel::LEFTOVERS;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
@@ -85,6 +86,26 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[MODE, &[Item::Nft]],
         caused_by: &[],
         run: nft_leftovers,
+    },
+    Check {
+        id: "MX06",
+        name: "unfinished-migration",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "No migration that kpx began waits to be ended",
+        symptom: "Rules of two modes stand beside each other, or kube-proxy is configured for a mode that it does not run in.",
+        why: "Its program was ended on the way, or stopped there: what it built stays, and nobody keeps it up to date. If \
+              the configuration was changed by then, any restart of kube-proxy leads to the new mode, with nobody to see \
+              how it does.",
+        verify: "The journal's last line says `ended` once a migration is over.",
+        commands: &[
+            "tail -n 1 \"$(ls -d /var/lib/kpx/migrate/*/journal.jsonl | tail -n 1)\" | cut -c 1-200",
+        ],
+        fix: "Look where it stands with `kpx migrate status`; `kpx migrate resume` goes on, and `kpx migrate rollback` goes back.",
+        incidents: &["every tool that changes a node in steps may be killed between two of them"],
+        needs: &[&[Item::Migration]],
+        caused_by: &[],
+        run: unfinished,
     },
     Check {
         id: "MX08",
@@ -237,6 +258,33 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
         }
     }
     Ok(findings)
+}
+
+fn unfinished(facts: &Facts<'_>) -> Verdict {
+    let migration = match facts.node.migration() {
+        Err(Gap::Absent(..)) => return Ok(Vec::new()),
+        read => if_recorded(read)?,
+    };
+    if migration.ended {
+        return Ok(Vec::new());
+    }
+    let (from, to) = (migration.from, migration.to);
+    let at = match &migration.stage {
+        Some(stage) => format!("the last that was begun of it is {stage}"),
+        None => "nothing of it was begun".to_owned(),
+    };
+    let message = format!("it goes from mode {from} to mode {to}, and is not over: {at}");
+    let subject = format!("the migration of {}", migration.began);
+    let seen = Proof::Object {
+        what: "migration",
+        name: migration.id.clone(),
+    };
+    let fix = "Go on with it, or take it back with `kpx migrate rollback`.";
+    Ok(vec![
+        Finding::new(Severity::Warning, subject, message)
+            .seen([seen])
+            .mend_by(fix, "kpx migrate resume".to_owned()),
+    ])
 }
 
 fn own(mode: Mode) -> Gap {

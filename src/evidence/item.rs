@@ -130,6 +130,8 @@ items! {
     Processes = "node/processes.json", Root;
     /// Files of the node that say how kube-proxy is to run: its own configuration, its manifest, its arguments.
     ProxyFiles = "node/proxy-files.json", Root;
+    /// The journal of the newest migration that kpx began here, without its steps.
+    Migration = "node/migration.jsonl", Root;
     /// The configuration file kube-proxy runs with.
     ProxyConfig = "kube-proxy/config.conf", Root;
     /// What kube-proxy says its mode is, `/proxyMode`.

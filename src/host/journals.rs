@@ -5,6 +5,11 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
+use super::context::{Context, gap};
+use crate::evidence::{Gap, Item};
+
 /// Where journeys are kept, below the host's root.
 const FOLDER: &str = "var/lib/kpx/migrate";
 
@@ -100,6 +105,31 @@ impl Journal {
     pub fn add(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(format!("{line}\n").as_bytes())?;
         self.file.sync_all()
+    }
+}
+
+/// Reads the journal of the newest journey that was begun, without its steps, which are long and not for everybody.
+pub(super) fn newest(item: Item, context: &Context) -> Result<String, Gap> {
+    let journals = Journals::below(&context.options.root);
+    let folder = journals.folder.display();
+    let all = journals.all().map_err(|e| gap(item, &folder, &e))?;
+    for id in all.iter().rev() {
+        let text = journals.read(id).map_err(|e| gap(item, &folder, &e))?;
+        if text.contains('\n') {
+            return Ok(text.lines().map(brief).collect());
+        }
+    }
+    Err(Gap::Absent(item, "no migration was begun here".to_owned()))
+}
+
+/// Returns a line without its steps; one that cannot be read stays as it is.
+fn brief(line: &str) -> String {
+    match serde_json::from_str(line) {
+        Ok(Value::Object(mut entry)) => {
+            entry.remove("steps");
+            Value::Object(entry).to_string() + "\n"
+        }
+        _ => format!("{line}\n"),
     }
 }
 

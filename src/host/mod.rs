@@ -160,6 +160,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         }
         Item::Conntrack => conntrack::read(item, context).await,
         Item::Processes => context.look(item, processes::read).await,
+        Item::Migration => context.look_apart(item, journals::newest).await,
         Item::ProxyConfig
         | Item::ProxyMode
         | Item::Healthz

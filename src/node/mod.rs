@@ -5,6 +5,7 @@ pub mod conntrack_stat;
 pub mod desired;
 pub mod ipvs_connections;
 pub mod links;
+pub mod migration;
 pub mod mode;
 pub mod modules;
 pub mod objects;
@@ -30,6 +31,7 @@ use conntrack::Conntrack;
 use conntrack_stat::ConntrackStat;
 use ipvs_connections::IpvsConnections;
 use links::{Addresses, Links};
+use migration::Migration;
 use modules::Modules;
 use processes::{Processes, ProxyFiles};
 use routes::{Routes, Rules};
@@ -62,6 +64,7 @@ pub struct NodeSnapshot<'a> {
     conntrack_stat: Section<ConntrackStat>,
     processes: Section<Processes>,
     proxy_files: Section<ProxyFiles>,
+    migration: Section<Migration>,
     proxy_config: Section<ProxyConfig>,
     health: Section<Health>,
     metrics: Section<Metrics<'a>>,
@@ -118,6 +121,8 @@ sections! {
     processes: Processes = |e| e.text(Item::Processes).and_then(processes::parse);
     /// Returns the files of the node that say how kube-proxy is to run.
     proxy_files: ProxyFiles = |e| e.text(Item::ProxyFiles).and_then(processes::files);
+    /// Returns the newest migration that kpx began here.
+    migration: Migration = |e| e.text(Item::Migration).and_then(migration::parse);
     /// Returns the configuration kube-proxy runs with.
     proxy_config: ProxyConfig = |e| e.text(Item::ProxyConfig).and_then(ProxyConfig::parse);
     /// Returns kube-proxy's health.
@@ -236,6 +241,7 @@ impl<'a> NodeSnapshot<'a> {
             conntrack_stat: OnceCell::new(),
             processes: OnceCell::new(),
             proxy_files: OnceCell::new(),
+            migration: OnceCell::new(),
             proxy_config: OnceCell::new(),
             health: OnceCell::new(),
             metrics: OnceCell::new(),

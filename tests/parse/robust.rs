@@ -38,6 +38,7 @@ fn parse(item: Item, text: &str) -> bool {
         | Item::Modprobe => node.modules().is_ok(),
         Item::Conntrack => node.conntrack().is_ok(),
         Item::Processes => node.processes().is_ok(),
+        Item::Migration => node.migration().is_ok(),
         Item::ProxyConfig => node.proxy_config().is_ok(),
         Item::Healthz => node.health().is_ok(),
         Item::Metrics => node.metrics().is_ok(),

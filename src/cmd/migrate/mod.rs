@@ -162,7 +162,7 @@ async fn travel(
         let turned = engine.turn(state, "it was asked for").await;
         turned.map_err(|why| eyre!(why))?;
     }
-    let ended = engine.run(state).await;
+    let ended = Box::pin(engine.run(state)).await;
     Ok(outcome(state, ended, asked))
 }
 
