@@ -129,6 +129,15 @@ impl Site for Place {
         Ok(())
     }
 
+    async fn follow(&mut self, _: Mode) -> Result<(), String> {
+        // Whoever follows loads the bridge first.
+        if !self.machine.has_bridge() {
+            let input = "table ip kpx-bridge {\n}\n".to_owned();
+            self.machine.apply(&Action::Nft { input })?;
+        }
+        Ok(())
+    }
+
     fn now(&self) -> Time {
         Time {
             seconds: self.clock,

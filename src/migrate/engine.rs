@@ -12,6 +12,7 @@ use super::probes::Target;
 use super::stage::{self, Unplanned};
 use crate::action::Action;
 use crate::apply::{self, Apply, StepError};
+use crate::backend::Mode;
 use crate::evidence::{Evidence, Item, Time};
 use crate::node::NodeSnapshot;
 use crate::plan::Plan;
@@ -28,6 +29,8 @@ pub trait Site: Apply {
     fn record(&mut self, entry: &Entry) -> impl Future<Output = Result<(), String>>;
     /// Writes all there is into the folder of the journey. What is there already stays.
     fn backup(&mut self) -> impl Future<Output = Result<(), String>>;
+    /// Has the bridge, which serves as `mode` does, follow the cluster until it is taken down, and be guarded.
+    fn follow(&mut self, mode: Mode) -> impl Future<Output = Result<(), String>>;
     /// Returns the present time.
     fn now(&self) -> Time;
     /// Waits.
@@ -129,6 +132,12 @@ pub struct Engine<'e, S> {
 impl<S: Site> Engine<'_, S> {
     /// Goes on from `so_far` to the end, there or back.
     pub async fn run(&mut self, so_far: &mut State) -> Ended {
+        // Whoever kept the bridge up to date is gone, and perhaps the bridge is, too.
+        if so_far.is_bridged()
+            && let Err(why) = self.site.follow(so_far.journey.from).await
+        {
+            return Ended::Stopped(why);
+        }
         while let Some(stage) = so_far.next() {
             if so_far.journey.elsewhere && stage.is_configuration() && !self.limits.configured {
                 return Ended::Prepared;
@@ -229,6 +238,10 @@ impl<S: Site> Engine<'_, S> {
             Stage::Backup => failed(stage, self.site.backup().await)?,
             Stage::Drain => self.drain(so_far).await?,
             Stage::Verify | Stage::Recheck => self.wait(so_far, stage).await?,
+            Stage::BridgeUp => {
+                self.do_steps(stage, &plan).await?;
+                failed(stage, self.site.follow(so_far.journey.from).await)?
+            }
             _ if so_far.leg == Leg::There => self.do_steps(stage, &plan).await?,
             _ => self.undo_steps(stage, &plan).await?,
         };

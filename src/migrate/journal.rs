@@ -220,6 +220,14 @@ impl State {
         self.begun_there.iter().any(|(of, _)| *of == stage)
     }
 
+    /// Returns whether the bridge has to stand: it is up, and kube-proxy is yet to be restarted, or to be seen to serve.
+    pub fn is_bridged(&self) -> bool {
+        let stages = self.stages();
+        let rest = stages.get(self.done..).unwrap_or_default();
+        let up = self.leg == Leg::Back || stages[..self.done].contains(&Stage::BridgeUp);
+        up && !self.ended && rest.contains(&Stage::BridgeDown) && rest.contains(&Stage::Verify)
+    }
+
     /// Iterates over what `stage` recorded on the way there, the newest first.
     pub fn recorded(&self, stage: Stage) -> impl Iterator<Item = &Recorded> {
         let of = self.begun_there.iter().filter(move |(of, _)| *of == stage);

@@ -14,12 +14,13 @@ use crate::bridge::{self, Marks, TABLE, Unbuildable};
 use crate::cli::{BridgeArgs, Global};
 use crate::cmd::change::open;
 use crate::cmd::failure::{Failure, Hint as _};
-use crate::cmd::{Io, families, gather, options};
+use crate::cmd::{Io, families, options, read};
 use crate::evidence::{Gap, Item};
 use crate::host::{self, Live, Watch, clock};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::node::desired::Basis;
+use crate::render::Progress;
 use crate::report::{CLEAN, FAILED};
 
 /// Follows until it is asked to end, or the bridge is removed.
@@ -39,7 +40,7 @@ pub(in crate::cmd) async fn run(
         let failure = Failure::from(eyre!("there is no bridge to follow the cluster with"));
         return Err(failure.with_hint("`kpx bridge up --apply` loads one"));
     }
-    let mut follower = Follower::start(node, global, io, mode).await?;
+    let mut follower = Follower::start(node, global, mode).await?;
     let quiet = global.quiet;
     let mut tell = |text: String| {
         if !quiet {
@@ -71,18 +72,18 @@ pub(super) struct Picture {
 
 impl Picture {
     /// Reads the node, and begins to watch the cluster.
-    pub(super) async fn take(global: &Global, io: &Io<'_>, mode: Mode) -> Result<Self, Failure> {
+    pub(super) async fn take(global: &Global, mode: Mode) -> Result<Self, Failure> {
         let mut items = needs();
         items.retain(|item| !matches!(item, Item::Services | Item::EndpointSlices));
-        let evidence = gather(global, io, &items).await?;
+        let evidence = read(global, &items, &Progress::silent()).await?;
         let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
-        let read = || -> Result<_, Unbuildable> {
+        let known = || -> Result<_, Unbuildable> {
             node.nodes()?;
             let basis = node.basis(mode)?;
             let marks = bridge::marks(&node, &basis.desired(&[], &[]))?;
             Ok((basis, marks))
         };
-        let (basis, marks) = read().hint(UNKNOWN)?;
+        let (basis, marks) = known().hint(UNKNOWN)?;
         let watch = Watch::start(&options(global)).await;
         Ok(Self {
             watch: watch.hint("deploy/rbac.yaml lists what must be allowed")?,
@@ -123,10 +124,9 @@ impl Follower {
     pub(in crate::cmd) async fn start(
         node: Live,
         global: &Global,
-        io: &Io<'_>,
         mode: Mode,
     ) -> Result<Self, Failure> {
-        let picture = Picture::take(global, io, mode).await?;
+        let picture = Picture::take(global, mode).await?;
         let mut follower = Self {
             global: global.clone(),
             node,

@@ -111,7 +111,7 @@ pub(in crate::cmd) async fn run(
             said = waits;
         }
         if picture.is_none() && !global.no_api && global.cluster_from.is_none() {
-            picture = Picture::take(global, io, mode).await.ok();
+            picture = Picture::take(global, mode).await.ok();
         }
         stale |= pause(picture.as_mut()).await;
     }

@@ -1,11 +1,17 @@
 //! This node, as a journey sees it.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
+
+use futures_util::future::{Either, select};
 
 use crate::action::Action;
 use crate::apply::{Apply, StepError};
+use crate::backend::Mode;
 use crate::cli::Global;
+use crate::cmd::bridge::follow::Follower;
+use crate::cmd::bridge::guard;
 use crate::cmd::{options, read};
 use crate::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest, Time};
 use crate::host::{self, Journal, Live, Met, clock};
@@ -28,6 +34,7 @@ pub(super) struct Here<'g> {
     journal: Journal,
     folder: PathBuf,
     journey: Journey,
+    follower: Option<Follower>,
 }
 
 impl<'g> Here<'g> {
@@ -44,19 +51,36 @@ impl<'g> Here<'g> {
             journal,
             folder,
             journey,
+            follower: None,
         }
+    }
+}
+
+/// Does `work`; what the bridge has to follow meanwhile, it follows.
+async fn beside<T>(follower: Option<&mut Follower>, work: impl Future<Output = T>) -> T {
+    let Some(follower) = follower else {
+        return work.await;
+    };
+    let mut silent = |_: String| {};
+    let work = pin!(work);
+    match select(work, pin!(follower.follow(&mut silent))).await {
+        Either::Left((done, _)) => done,
+        // The bridge is gone, which is not said here: gates and probes tell how the node does.
+        Either::Right(((), work)) => work.await,
     }
 }
 
 impl Apply for Here<'_> {
     async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
-        self.live.apply(action).await
+        beside(self.follower.as_mut(), self.live.apply(action)).await
     }
 }
 
 impl Site for Here<'_> {
     async fn read(&mut self, items: &[Item]) -> Evidence {
-        read(self.global, items, &Progress::silent())
+        let progress = Progress::silent();
+        let evidence = read(self.global, items, &progress);
+        beside(self.follower.as_mut(), evidence)
             .await
             .unwrap_or_else(|why| {
                 let mut nothing = Evidence::default();
@@ -95,12 +119,26 @@ impl Site for Here<'_> {
         evidence::save(&evidence, &manifest, &path).map_err(|e| chain(&e))
     }
 
+    async fn follow(&mut self, mode: Mode) -> Result<(), String> {
+        if self.global.no_api || self.global.cluster_from.is_some() {
+            // What is not watched does not change.
+            return guard::start(self.global, mode)
+                .await
+                .map_err(|e| e.to_string());
+        }
+        let follower = Follower::start(self.live.beside(), self.global, mode).await;
+        self.follower = Some(follower.map_err(|e| e.to_string())?);
+        guard::start(self.global, mode)
+            .await
+            .map_err(|e| e.to_string())
+    }
+
     fn now(&self) -> Time {
         clock::now()
     }
 
     async fn pause(&mut self, duration: Duration) {
-        clock::pause(duration).await;
+        beside(self.follower.as_mut(), clock::pause(duration)).await;
     }
 }
 
