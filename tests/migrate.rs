@@ -138,6 +138,10 @@ impl Site for Place {
         Ok(())
     }
 
+    fn heard(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn now(&self) -> Time {
         Time {
             seconds: self.clock,

@@ -31,6 +31,8 @@ pub trait Site: Apply {
     fn backup(&mut self) -> impl Future<Output = Result<(), String>>;
     /// Has the bridge, which serves as `mode` does, follow the cluster until it is taken down, and be guarded.
     fn follow(&mut self, mode: Mode) -> impl Future<Output = Result<(), String>>;
+    /// Returns what was to be said of that since it was asked last.
+    fn heard(&mut self) -> Vec<String>;
     /// Returns the present time.
     fn now(&self) -> Time;
     /// Waits.
@@ -63,6 +65,8 @@ pub enum Event<'e> {
     Gates(&'e [Gate]),
     /// The connections were counted.
     Drain(&'e Gauge),
+    /// The bridge followed the cluster, or could not.
+    Bridge(&'e str),
     /// The way turns back, and why.
     Turns(&'e str),
 }
@@ -312,7 +316,7 @@ impl<S: Site> Engine<'_, S> {
             if waited >= self.limits.drain {
                 return Err(Trouble::Drain { waited, gauge });
             }
-            self.site.pause(PAUSE).await;
+            self.pause().await;
             waited += PAUSE;
         }
     }
@@ -349,8 +353,16 @@ impl<S: Site> Engine<'_, S> {
                     what,
                 });
             }
-            self.site.pause(PAUSE).await;
+            self.pause().await;
             waited += PAUSE;
+        }
+    }
+
+    /// Waits a while, and tells what became of the bridge meanwhile.
+    async fn pause(&mut self) {
+        self.site.pause(PAUSE).await;
+        for text in self.site.heard() {
+            (self.tell)(Event::Bridge(&text));
         }
     }
 

@@ -15,7 +15,7 @@ use crate::backend::Mode;
 use crate::bridge;
 use crate::cli::{BridgeArgs, Global};
 use crate::cmd::failure::{Failure, Hint as _};
-use crate::cmd::{Io, families, gather, options};
+use crate::cmd::{Io, families, gather, migrate, options};
 use crate::diff::{self, Layer};
 use crate::evidence::{Gap, Item};
 use crate::host::{self, Guard, Live, Locked, clock};
@@ -135,6 +135,10 @@ async fn pause(picture: Option<&mut Picture>) -> bool {
 
 /// Says why the mode behind the bridge is not complete, if it is not.
 async fn complete(global: &Global, io: &Io<'_>) -> Result<Result<(), Report>, Failure> {
+    if migrate::is_prepared(global)? {
+        let why = "a migration is prepared, and kube-proxy is yet to be restarted by somebody else";
+        return Ok(Err(eyre!(why)));
+    }
     let signs = gather(global, io, SIGNS).await?;
     let mode = match settled(&NodeSnapshot::new(&signs)) {
         Ok(mode) => mode,

@@ -87,6 +87,17 @@ fn newest(journals: &Journals) -> Result<Option<State>, Failure> {
     Ok(None)
 }
 
+/// Returns whether a journey waits until somebody else has changed the configuration and restarted kube-proxy.
+pub(super) fn is_prepared(global: &Global) -> Result<bool, Failure> {
+    let state = newest(&journals(global))?;
+    Ok(state.is_some_and(|state| waits(&state)))
+}
+
+fn waits(state: &State) -> bool {
+    let next = state.next();
+    !state.ended && state.journey.elsewhere && next.is_some_and(Stage::is_configuration)
+}
+
 fn status(global: &Global) -> Result<StatusReport, Failure> {
     let state = newest(&journals(global))?;
     Ok(StatusReport {
@@ -100,8 +111,7 @@ fn next(state: &State) -> Option<&'static str> {
     if state.ended {
         return None;
     }
-    let waits = state.journey.elsewhere && state.next().is_some_and(Stage::is_configuration);
-    Some(if waits {
+    Some(if waits(state) {
         "kpx migrate finish"
     } else {
         "kpx migrate resume"

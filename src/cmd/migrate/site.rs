@@ -1,7 +1,9 @@
 //! This node, as a journey sees it.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -34,8 +36,13 @@ pub(super) struct Here<'g> {
     journal: Journal,
     folder: PathBuf,
     journey: Journey,
-    follower: Option<Follower>,
+    follower: Option<Follows>,
+    /// What the follower had to say that nobody was told yet.
+    said: Rc<RefCell<Vec<String>>>,
 }
+
+/// A follower at work: what it has begun goes on whenever it is waited for again.
+type Follows = Pin<Box<dyn Future<Output = ()>>>;
 
 impl<'g> Here<'g> {
     pub(super) fn new(
@@ -52,27 +59,28 @@ impl<'g> Here<'g> {
             folder,
             journey,
             follower: None,
+            said: Rc::default(),
         }
     }
 }
 
 /// Does `work`; what the bridge has to follow meanwhile, it follows.
-async fn beside<T>(follower: Option<&mut Follower>, work: impl Future<Output = T>) -> T {
-    let Some(follower) = follower else {
+async fn beside<T>(follower: &mut Option<Follows>, work: impl Future<Output = T>) -> T {
+    let Some(follows) = follower else {
         return work.await;
     };
-    let mut silent = |_: String| {};
-    let work = pin!(work);
-    match select(work, pin!(follower.follow(&mut silent))).await {
+    match select(pin!(work), follows).await {
         Either::Left((done, _)) => done,
-        // The bridge is gone, which is not said here: gates and probes tell how the node does.
-        Either::Right(((), work)) => work.await,
+        Either::Right(((), work)) => {
+            *follower = None;
+            work.await
+        }
     }
 }
 
 impl Apply for Here<'_> {
     async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
-        beside(self.follower.as_mut(), self.live.apply(action)).await
+        beside(&mut self.follower, self.live.apply(action)).await
     }
 }
 
@@ -80,7 +88,7 @@ impl Site for Here<'_> {
     async fn read(&mut self, items: &[Item]) -> Evidence {
         let progress = Progress::silent();
         let evidence = read(self.global, items, &progress);
-        beside(self.follower.as_mut(), evidence)
+        beside(&mut self.follower, evidence)
             .await
             .unwrap_or_else(|why| {
                 let mut nothing = Evidence::default();
@@ -127,10 +135,19 @@ impl Site for Here<'_> {
                 .map_err(|e| e.to_string());
         }
         let follower = Follower::start(self.live.beside(), self.global, mode).await;
-        self.follower = Some(follower.map_err(|e| e.to_string())?);
+        let mut follower = follower.map_err(|e| e.to_string())?;
+        let said = Rc::clone(&self.said);
+        self.follower = Some(Box::pin(async move {
+            let mut tell = |text| said.borrow_mut().push(text);
+            follower.follow(&mut tell).await;
+        }));
         guard::start(self.global, mode)
             .await
             .map_err(|e| e.to_string())
+    }
+
+    fn heard(&mut self) -> Vec<String> {
+        self.said.take()
     }
 
     fn now(&self) -> Time {
@@ -138,7 +155,7 @@ impl Site for Here<'_> {
     }
 
     async fn pause(&mut self, duration: Duration) {
-        beside(self.follower.as_mut(), clock::pause(duration)).await;
+        beside(&mut self.follower, clock::pause(duration)).await;
     }
 }
 

@@ -54,6 +54,11 @@ pub enum MigrateEvent<'e> {
         /// What was counted.
         connections: &'e Gauge,
     },
+    /// The bridge followed the cluster, or could not.
+    Bridge {
+        /// What it did.
+        text: &'e str,
+    },
     /// The way turns back.
     Turns {
         /// Why.
@@ -81,6 +86,7 @@ impl<'e> From<Event<'e>> for MigrateEvent<'e> {
             Event::Done(leg, stage) => Self::Done { leg, stage },
             Event::Gates(gates) => Self::Gates { gates },
             Event::Drain(connections) => Self::Drain { connections },
+            Event::Bridge(text) => Self::Bridge { text },
             Event::Turns(why) => Self::Turns { why },
         }
     }
@@ -111,6 +117,7 @@ impl MigrateEvent<'_> {
                 0 => "  no connections are open".to_owned(),
                 count => format!("  {count} connections are open: {}", connections.holders()),
             },
+            Self::Bridge { text } => format!("the bridge: {text}"),
             Self::Turns { why } => format!("{why}: back to the old mode"),
         })
     }
