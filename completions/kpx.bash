@@ -616,7 +616,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate)
-            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --strategy --skip --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
+            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --strategy --skip --confirm-timeout --drain-timeout --accept-loss --yes --again --all-nodes --staged --image --service-account --soak --ready-timeout --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -647,6 +647,22 @@ _kpx() {
                     return 0
                     ;;
                 --drain-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --service-account)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --soak)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ready-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -706,7 +722,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__finish)
-            opts="-y -o -q -v -h --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -776,7 +792,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__prepare)
-            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --strategy --skip --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --strategy --skip --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -866,7 +882,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__resume)
-            opts="-y -o -q -v -h --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -936,7 +952,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__rollback)
-            opts="-y -o -q -v -h --confirm-timeout --drain-timeout --accept-loss --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1006,7 +1022,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__status)
-            opts="-o -q -v -h --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --all-nodes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -378,6 +378,10 @@ in-place\t'The modes\' own rules take over from each other'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l skip -d 'Go on although these checks find something in the way: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l image -d 'Do what is to be done on a node in a privileged pod of this image, which has kpx; without it, the commands are told' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l service-account -d 'The service account of these pods, in kube-system; deploy/rbac.yaml makes this one' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l soak -d 'Watch each node this long before the next one' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l ready-timeout -d 'How long a new pod may take to be ready' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -399,6 +403,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l this-node -d 'Move this node alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l accept-loss -d 'Go on with connections that have not ended by then: they break'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s y -l yes -d 'Agree to the plan beforehand'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l again -d 'Take what is done already for done, and go on with what was begun: for whoever repeats a command'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l all-nodes -d 'Move all nodes, one after the other; --node NAME,NAME moves these'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l staged -d 'Move nodes to a second DaemonSet by a label, so that no restart moves another one'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s q -l quiet -d 'Say less'
@@ -441,6 +448,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l this-node -d 'Move this node alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l accept-loss -d 'Go on with connections that have not ended by then: they break'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s y -l yes -d 'Agree to the plan beforehand'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l again -d 'Take what is done already for done, and go on with what was begun: for whoever repeats a command'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s q -l quiet -d 'Say less'
@@ -467,6 +475,7 @@ never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l accept-loss -d 'Go on with connections that have not ended by then: they break'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s y -l yes -d 'Agree to the plan beforehand'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l again -d 'Take what is done already for done, and go on with what was begun: for whoever repeats a command'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s q -l quiet -d 'Say less'
@@ -489,6 +498,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l all-nodes -d 'The migration of the cluster\'s nodes, whoever began it and wherever'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s q -l quiet -d 'Say less'
@@ -513,8 +523,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l all-nodes -d 'The migration of the cluster\'s nodes, whoever began it and wherever'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l accept-loss -d 'Go on with connections that have not ended by then: they break'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s y -l yes -d 'Agree to the plan beforehand'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l again -d 'Take what is done already for done, and go on with what was begun: for whoever repeats a command'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Say less'
@@ -539,8 +551,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l all-nodes -d 'The migration of the cluster\'s nodes, whoever began it and wherever'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l accept-loss -d 'Go on with connections that have not ended by then: they break'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s y -l yes -d 'Agree to the plan beforehand'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l again -d 'Take what is done already for done, and go on with what was begun: for whoever repeats a command'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l no-api -d 'Do not ask the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l ascii -d 'Print ASCII alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s q -l quiet -d 'Say less'

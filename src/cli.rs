@@ -548,6 +548,7 @@ Examples:
   kpx migrate --to nftables --dry-run    what would be done, and what it costs
   kpx migrate --to nftables              do it, after a look at the plan
   kpx migrate --to ipvs --scheduler lc --strict-arp --yes
+  kpx migrate --to nftables --all-nodes --image registry.example/kpx:1 --staged
   kpx migrate status                     where a migration stands
   kpx migrate rollback                   back to the mode it came from";
 
@@ -564,7 +565,8 @@ Examples:
 const STATUS_EXAMPLES: &str = "\
 Examples:
   kpx migrate status                     where a migration stands
-  kpx migrate status -o json             the same for programs";
+  kpx migrate status -o json             the same for programs
+  kpx migrate status --all-nodes         where the cluster's migration stands";
 
 const RESUME_EXAMPLES: &str = "\
 Examples:
@@ -586,6 +588,44 @@ pub struct MigrateArgs {
     /// All of it.
     #[command(flatten)]
     pub journey: JourneyArgs,
+
+    /// More nodes than this one.
+    #[command(flatten)]
+    pub fleet: FleetArgs,
+}
+
+/// Arguments for the move of many nodes.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Nodes of a cluster")]
+pub struct FleetArgs {
+    /// Move all nodes, one after the other; --node NAME,NAME moves these
+    #[arg(long, conflicts_with = "this_node", env = "KPX_ALL_NODES")]
+    pub all_nodes: bool,
+
+    /// Move nodes to a second DaemonSet by a label, so that no restart moves another one
+    #[arg(long, env = "KPX_STAGED")]
+    pub staged: bool,
+
+    /// Do what is to be done on a node in a privileged pod of this image, which has kpx; without it, the commands are told
+    #[arg(long, value_name = "IMAGE", env = "KPX_IMAGE")]
+    pub image: Option<String>,
+
+    /// The service account of these pods, in kube-system; deploy/rbac.yaml makes this one
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "kpx",
+        env = "KPX_SERVICE_ACCOUNT"
+    )]
+    pub service_account: String,
+
+    /// Watch each node this long before the next one
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration, env = "KPX_SOAK")]
+    pub soak: Duration,
+
+    /// How long a new pod may take to be ready
+    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = duration, env = "KPX_READY_TIMEOUT")]
+    pub ready_timeout: Duration,
 }
 
 /// A part of `kpx migrate`.
@@ -603,15 +643,35 @@ pub enum MigratePart {
 
     /// Say where the newest migration of this node stands
     #[command(after_help = STATUS_EXAMPLES, after_long_help = STATUS_EXAMPLES)]
-    Status,
+    Status(StatusArgs),
 
     /// Go on with a migration that stopped on the way
     #[command(after_help = RESUME_EXAMPLES, after_long_help = RESUME_EXAMPLES)]
-    Resume(GoOnArgs),
+    Resume(TurnArgs),
 
     /// Take a migration back: one that stopped on the way, or the newest that was done
     #[command(after_help = ROLLBACK_EXAMPLES, after_long_help = ROLLBACK_EXAMPLES)]
-    Rollback(GoOnArgs),
+    Rollback(TurnArgs),
+}
+
+/// Arguments of `kpx migrate status`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct StatusArgs {
+    /// The migration of the cluster's nodes, whoever began it and wherever
+    #[arg(long, env = "KPX_ALL_NODES")]
+    pub all_nodes: bool,
+}
+
+/// Arguments of what goes on with a migration, or takes it back.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct TurnArgs {
+    /// The migration of the cluster's nodes, whoever began it and wherever
+    #[arg(long, env = "KPX_ALL_NODES")]
+    pub all_nodes: bool,
+
+    /// How long to wait, and for what.
+    #[command(flatten)]
+    pub go_on: GoOnArgs,
 }
 
 /// Arguments that begin a migration.
@@ -678,6 +738,10 @@ pub struct GoOnArgs {
     /// Agree to the plan beforehand
     #[arg(long, short, env = "KPX_YES")]
     pub yes: bool,
+
+    /// Take what is done already for done, and go on with what was begun: for whoever repeats a command
+    #[arg(long, env = "KPX_AGAIN")]
+    pub again: bool,
 }
 
 const RENDER_EXAMPLES: &str = "\

@@ -12,6 +12,7 @@ mod doctor;
 mod edit;
 mod fake;
 mod fake_api;
+mod fleet;
 mod frame;
 mod generated;
 mod migrate;

@@ -40,7 +40,7 @@ use futures_util::future::join_all;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 pub use chain::{ChainReader, Listing};
-pub use change::{Guard, Live, Locked, Trial, start_guard};
+pub use change::{Guard, Live, LiveCluster, Locked, Trial, start_guard};
 pub use cluster::{Environment, Watch};
 use context::Context;
 pub use context::NoNamespace;

@@ -1,6 +1,7 @@
 //! From a report to bytes on a stream.
 
 mod ascii;
+mod nodes;
 mod page;
 mod progress;
 
@@ -8,6 +9,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+pub use nodes::Lines;
 pub use page::{Page, Style, Tone, terminal_width};
 pub use progress::Progress;
 

@@ -4,7 +4,8 @@ use color_eyre::eyre::{WrapErr as _, eyre};
 
 use super::prospect::{self, Outlook};
 use super::site::Here;
-use super::{Way, here, journals, limits, newest, travel};
+use super::{Way, go_on, here, journals, limits, newest, travel};
+use crate::backend::Mode;
 use crate::cli::{Global, JourneyArgs};
 use crate::cmd::change::{confirm, open};
 use crate::cmd::failure::Failure;
@@ -12,6 +13,7 @@ use crate::cmd::{Io, output};
 use crate::host::Journals;
 use crate::migrate::engine::Site as _;
 use crate::migrate::journal::{Entry, State};
+use crate::migrate::journey::Leg;
 use crate::migrate::loss::Established;
 use crate::render::{self, Format};
 use crate::report::migrate::{MigrateReport, Outcome};
@@ -23,6 +25,9 @@ pub(super) async fn run(
     elsewhere: bool,
 ) -> Result<MigrateReport, Failure> {
     let to = prospect::to(args)?;
+    if elsewhere && args.go_on.again && is_begun(&journals(global), to)? {
+        return go_on(global, io, &args.go_on, Way::Resume).await;
+    }
     let from = prospect::present(global, io).await?;
     if from == to {
         return Ok(MigrateReport::already(to));
@@ -70,6 +75,14 @@ fn planned(outlook: Outlook) -> (MigrateReport, crate::migrate::journey::Journey
     report.plan = Some(outlook.prospect);
     report.notes = outlook.notes;
     (report, outlook.journey)
+}
+
+/// Returns whether the same was begun, and is not over.
+fn is_begun(journals: &Journals, to: Mode) -> Result<bool, Failure> {
+    Ok(newest(journals)?.is_some_and(|state| {
+        let same = state.journey.elsewhere && state.journey.to() == to;
+        same && state.leg == Leg::There && !state.ended
+    }))
 }
 
 fn refuse_unfinished(journals: &Journals) -> Result<(), Failure> {

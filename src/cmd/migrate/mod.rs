@@ -1,6 +1,9 @@
 //! `kpx migrate`
 
 mod begin;
+mod cluster;
+mod fleet;
+mod lock;
 mod prospect;
 mod site;
 mod tell;
@@ -27,13 +30,27 @@ pub(super) async fn run(
     args: &MigrateArgs,
 ) -> Result<u8, Failure> {
     let report = match &args.part {
+        None if fleet::is_asked(global, args) => {
+            return Box::pin(fleet::begin(global, io, args)).await;
+        }
+        Some(MigratePart::Status(args)) if args.all_nodes => {
+            return Box::pin(fleet::status(global, io)).await;
+        }
+        Some(MigratePart::Resume(args)) if args.all_nodes => {
+            return Box::pin(fleet::go_on(global, io, &args.go_on, false)).await;
+        }
+        Some(MigratePart::Rollback(args)) if args.all_nodes => {
+            return Box::pin(fleet::go_on(global, io, &args.go_on, true)).await;
+        }
         None => Box::pin(begin::run(global, io, &args.journey, false)).await?,
         Some(MigratePart::Prepare(args)) => Box::pin(begin::run(global, io, args, true)).await?,
-        Some(MigratePart::Status) => return finish(global, io, &status(global)?),
+        Some(MigratePart::Status(_)) => return finish(global, io, &status(global)?),
         Some(MigratePart::Finish(args)) => Box::pin(go_on(global, io, args, Way::Finish)).await?,
-        Some(MigratePart::Resume(args)) => Box::pin(go_on(global, io, args, Way::Resume)).await?,
+        Some(MigratePart::Resume(args)) => {
+            Box::pin(go_on(global, io, &args.go_on, Way::Resume)).await?
+        }
         Some(MigratePart::Rollback(args)) => {
-            Box::pin(go_on(global, io, args, Way::Rollback)).await?
+            Box::pin(go_on(global, io, &args.go_on, Way::Rollback)).await?
         }
     };
     tell::report(global, io, &report)
@@ -129,6 +146,11 @@ async fn go_on(
     let live = open(global)?;
     let journals = journals(global);
     let state = newest(&journals)?;
+    if args.again
+        && let Some(report) = done(global, io, state.as_ref(), way).await?
+    {
+        return Ok(report);
+    }
     let none = "no migration was begun on this node";
     let Some(mut state) = state.filter(|state| !state.ended || way == Way::Rollback) else {
         return Err(Failure::from(eyre!("{none} that is not over"))
@@ -149,6 +171,28 @@ async fn go_on(
         ..limits(args)
     };
     Box::pin(travel(global, io, site, limits, &mut state, way)).await
+}
+
+/// Returns the report on what is done already, or was never begun, for whoever repeats a command.
+async fn done(
+    global: &Global,
+    io: &mut Io<'_>,
+    state: Option<&State>,
+    way: Way,
+) -> Result<Option<MigrateReport>, Failure> {
+    Ok(match (state, way) {
+        (None, Way::Rollback) => {
+            let mode = prospect::present(global, io).await?;
+            Some(MigrateReport::already(mode))
+        }
+        (Some(state), Way::Rollback) if state.ended && state.leg == Leg::Back => {
+            Some(MigrateReport::new(&state.journey, Outcome::RolledBack))
+        }
+        (Some(state), Way::Finish) if state.ended && state.leg == Leg::There => {
+            Some(MigrateReport::new(&state.journey, Outcome::Migrated))
+        }
+        _ => None,
+    })
 }
 
 /// Goes through the rest of a journey, and reports how it ended.

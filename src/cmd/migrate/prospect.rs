@@ -242,7 +242,7 @@ fn unplanned(error: stage::Unplanned) -> Failure {
     }
 }
 
-fn notes(from: Mode, to: Mode) -> Vec<String> {
+pub(super) fn notes(from: Mode, to: Mode) -> Vec<String> {
     let mut notes = Vec::new();
     if to == Mode::Ipvs {
         notes.push(

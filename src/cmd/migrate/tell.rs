@@ -49,7 +49,7 @@ impl<'t, 'io> Teller<'t, 'io> {
 }
 
 /// Whether events are lines of JSON, and the report the last of them.
-fn is_lines(global: &Global) -> bool {
+pub(super) fn is_lines(global: &Global) -> bool {
     global.output.as_deref() == Some("json")
 }
 

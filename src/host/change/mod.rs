@@ -1,5 +1,6 @@
 //! The only code that changes a node.
 
+mod cluster;
 mod conntrack;
 mod files;
 mod guard;
@@ -25,6 +26,7 @@ use super::context::Context;
 use super::ipvs;
 use crate::action::Action;
 use crate::apply::{Apply, StepError};
+pub use cluster::LiveCluster;
 pub use guard::{Guard, start as start_guard};
 
 /// What keeps a second kpx away: held while there is a [`Live`], and given back by the kernel however kpx ends.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::session::{Session, quote};
 use super::{Trouble, proxy};
-use crate::action::{Field, KubeCommand, OURS, Object, Only, merge_patch};
+use crate::action::{Field, KubeCommand, OURS, Object, Only, Resource, merge_patch};
 use crate::apply::StepError;
 
 /// The roles that allow what is done here.
@@ -98,8 +98,57 @@ pub(super) fn failed(
     trouble.refusal(session, verb, &what, ROLES).step()
 }
 
+/// Returns `object`, or `None` where there is none.
+pub(super) async fn get(session: &Session, object: &Object) -> Result<Option<Value>, StepError> {
+    look(session, object, &mut Patience::of(session)).await
+}
+
+/// Returns the pods of kube-system that kpx made.
+pub(super) async fn own_pods(session: &Session) -> Result<Vec<Value>, StepError> {
+    let pods = Object::of_system(Resource::Pod, "");
+    let label = quote(&format!("{}={}", OURS.0, OURS.1));
+    let query = format!("labelSelector={label}");
+    let mut patience = Patience::of(session);
+    loop {
+        match session.list(&collection(&pods), &query).await {
+            Ok(found) => {
+                let pods = found
+                    .items
+                    .iter()
+                    .map(|raw| serde_json::from_str(raw.get()));
+                let pods: Result<_, _> = pods.collect();
+                let pods = pods.map_err(|e| Trouble::Answer(e.to_string()));
+                return pods.map_err(|e| failed(session, "list", &pods_of_kpx(), e));
+            }
+            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
+            Err(trouble) => return Err(failed(session, "list", &pods_of_kpx(), trouble)),
+        }
+    }
+}
+
+fn pods_of_kpx() -> Object {
+    Object::of_system(Resource::Pod, "of kpx")
+}
+
+/// Returns the whole log of the pod `name` of kube-system.
+pub(super) async fn log(session: &Session, name: &str) -> Result<String, StepError> {
+    let pod = Object::of_system(Resource::Pod, name);
+    let path = format!("{}/log", path(&pod));
+    let mut patience = Patience::of(session);
+    loop {
+        match session.get(&path).await {
+            Ok(text) => return Ok(text),
+            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
+            Err(trouble) => {
+                let what = format!("pods/log {name} in namespace kube-system");
+                return Err(trouble.refusal(session, "get", &what, ROLES).step());
+            }
+        }
+    }
+}
+
 /// Reads `object`, again and again while the server is away.
-async fn get(
+async fn look(
     session: &Session,
     object: &Object,
     patience: &mut Patience,
@@ -124,7 +173,7 @@ async fn set(session: &Session, object: &Object, fields: &[Field]) -> Result<(),
     let mut patience = Patience::of(session);
     let mut conflicts = 0;
     loop {
-        let Some(now) = get(session, object, &mut patience).await? else {
+        let Some(now) = look(session, object, &mut patience).await? else {
             let why = format!("there is no {object} any more");
             return Err(StepError::Moved(why));
         };
@@ -163,7 +212,7 @@ async fn create(session: &Session, object: &Object, body: &Value) -> Result<(), 
         match session.post(&collection(object), text).await {
             Ok(_) => return Ok(()),
             Err(Trouble::Status(409, _)) => {
-                return match get(session, object, &mut patience).await? {
+                return match look(session, object, &mut patience).await? {
                     Some(there) if within(body, &there) => Ok(()),
                     Some(_) => Err(StepError::Moved(format!(
                         "there is a {object} already, and it is another"
@@ -182,7 +231,7 @@ fn within(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), Value::Object(whole)) => part
             .iter()
-            .all(|(key, value)| whole.get(key).is_some_and(|there| within(value, there))),
+            .all(|(key, value)| within(value, whole.get(key).unwrap_or(&Value::Null))),
         (Value::Array(part), Value::Array(whole)) => part
             .iter()
             .all(|value| whole.iter().any(|there| within(value, there))),
@@ -195,7 +244,7 @@ async fn delete(session: &Session, object: &Object, only: &Only) -> Result<(), S
     let uid = match only {
         Only::Uid(uid) => uid.clone(),
         Only::Ours => {
-            let Some(there) = get(session, object, &mut patience).await? else {
+            let Some(there) = look(session, object, &mut patience).await? else {
                 return Ok(());
             };
             let metadata = &there["metadata"];
@@ -226,7 +275,6 @@ async fn delete(session: &Session, object: &Object, only: &Only) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::Resource;
 
     #[test]
     fn what_the_server_fills_in_makes_no_other_object() {

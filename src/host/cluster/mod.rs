@@ -14,10 +14,11 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::Options;
-use crate::action::KubeCommand;
+use crate::action::{KubeCommand, Object};
 use crate::apply::StepError;
 use crate::evidence::{Gap, Item};
 pub use access::Environment;
@@ -198,11 +199,42 @@ impl Cluster {
         command: &KubeCommand,
         options: &Options,
     ) -> Result<(), StepError> {
+        let work = async |session: &Session| change::carry_out(session, command).await;
+        self.with_each(options, work).await
+    }
+
+    /// Returns `object`, with the first credentials that may see it; `None` where there is none.
+    pub(super) async fn object(
+        &self,
+        object: &Object,
+        options: &Options,
+    ) -> Result<Option<Value>, StepError> {
+        let look = async |session: &Session| change::get(session, object).await;
+        self.with_each(options, look).await
+    }
+
+    /// Returns the whole log of the pod `name` of kube-system, with the first credentials that may see it.
+    pub(super) async fn log_of(&self, name: &str, options: &Options) -> Result<String, StepError> {
+        let look = async |session: &Session| change::log(session, name).await;
+        self.with_each(options, look).await
+    }
+
+    /// Returns the pods of kube-system that kpx made, with the first credentials that may see them.
+    pub(super) async fn own_pods(&self, options: &Options) -> Result<Vec<Value>, StepError> {
+        self.with_each(options, change::own_pods).await
+    }
+
+    /// Does `work` with the first credentials that are not refused.
+    async fn with_each<T>(
+        &self,
+        options: &Options,
+        work: impl AsyncFn(&Session) -> Result<T, StepError>,
+    ) -> Result<T, StepError> {
         let sessions = self.sessions.get_or_init(|| open(options)).await;
         let sessions = sessions.as_ref().map_err(|why| why.clone().step())?;
         let mut denied = None;
         for session in sessions {
-            match change::carry_out(session, command).await {
+            match work(session).await {
                 Err(e @ StepError::Denied(_)) => denied = denied.or(Some(e)),
                 done => return done,
             }
@@ -404,7 +436,7 @@ struct Name {
 
 /// Returns one List, an object per line; `missing` says which of them could not be read.
 fn document(objects: &Objects, missing: &[String]) -> String {
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let quoted = |text: &str| Value::from(text).to_string();
     let size = objects
         .items
         .iter()

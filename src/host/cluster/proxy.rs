@@ -11,8 +11,9 @@ use crate::action::PROXY_LABEL;
 use crate::apply::StepError;
 use crate::cluster::Pod;
 
-/// How long between two looks.
-const TICK: Duration = Duration::from_millis(500);
+/// How long between the first two looks; it doubles, up to the longest.
+const FIRST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// How many lines of a log an error quotes.
 const LAST_WORDS: u32 = 5;
@@ -30,6 +31,7 @@ pub(super) async fn wait(
     limit: Duration,
 ) -> Result<(), StepError> {
     let end = Instant::now() + limit;
+    let mut pause = FIRST;
     loop {
         let seen = match look(session, node, after).await {
             Ok(State::Ready) => return Ok(()),
@@ -38,13 +40,14 @@ pub(super) async fn wait(
             Err(trouble) if trouble.is_passing() => refused(session, trouble).to_string(),
             Err(trouble) => return Err(refused(session, trouble)),
         };
-        if Instant::now() + TICK >= end {
+        if Instant::now() + pause >= end {
             return Err(StepError::Refused(format!(
                 "kube-proxy on node {node} is not ready after {}s: {seen}",
                 limit.as_secs_f64()
             )));
         }
-        sleep(TICK).await;
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST);
     }
 }
 

@@ -164,7 +164,7 @@ impl Store {
 
     /// Returns the plan that sets `fields`; without steps where they are.
     pub fn configure(&self, fields: &Fields) -> Result<Plan, Unwritable> {
-        let new = self.edited(fields)?;
+        let new = self.text_with(fields)?;
         let mut plan = Plan {
             notes: self.notes.clone(),
             ..Plan::default()
@@ -296,13 +296,14 @@ impl Store {
 
     /// Returns what `fields` change, as `diff -u` shows it; nothing where they change nothing or cannot be set.
     pub fn diff(&self, fields: &Fields) -> String {
-        match self.edited(fields) {
+        match self.text_with(fields) {
             Ok(new) => lines::diff(&self.place.to_string(), &self.text, &new),
             Err(_) => String::new(),
         }
     }
 
-    fn edited(&self, fields: &Fields) -> Result<String, Unwritable> {
+    /// Returns the text as it is with `fields` set.
+    pub fn text_with(&self, fields: &Fields) -> Result<String, Unwritable> {
         let done = match &self.place {
             Place::ConfigMap { .. } | Place::File(_) => edit::set(&self.text, fields),
             Place::Arguments(_) => edit::set_arguments(&self.text, fields),

@@ -1,6 +1,7 @@
 //! What `kpx migrate` is about to do, and what became of it.
 
 mod event;
+mod fleet;
 mod status;
 
 use serde::Serialize;
@@ -16,6 +17,7 @@ use crate::plan::{Plan, Step};
 use crate::render::{Page, Report, Tone};
 
 pub use event::MigrateEvent;
+pub use fleet::{FleetEvent, FleetProspect, FleetReport, NodeRow};
 pub use status::{JourneyStatus, StatusReport};
 
 /// The outcome of `kpx migrate`.

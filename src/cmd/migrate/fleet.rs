@@ -1,0 +1,467 @@
+//! `kpx migrate` for the nodes of a cluster.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use color_eyre::eyre::eyre;
+use futures_util::future::{Either, select};
+
+use super::cluster::Far;
+use super::lock::Lock;
+use super::{prospect, tell};
+use crate::cli::{Global, GoOnArgs, MigrateArgs};
+use crate::cluster::Node;
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::edit::Fields;
+use crate::cmd::change::confirm;
+use crate::cmd::failure::{Failure, Hint as _};
+use crate::cmd::{Io, output};
+use crate::evidence::Item;
+use crate::host::clock;
+use crate::migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
+use crate::migrate::fleet::pod::{self, Job};
+use crate::migrate::fleet::state::{self, Fleet, FleetPlan, Leg};
+use crate::migrate::fleet::{order, task::Task};
+use crate::node::NodeSnapshot;
+use crate::plan::{Store, Unwritable};
+use crate::render::{self, Format, Lines, Report as _};
+use crate::report::migrate::{FleetEvent, FleetProspect, FleetReport, Outcome};
+
+/// The `kind` of an event.
+const EVENT: &str = "FleetEvent";
+
+/// What is added to the time that a node's part may take, for what it looks at before and after, in seconds.
+const SPARE: u64 = 600;
+
+const GO_ON: &str = "kpx migrate resume --all-nodes";
+const GO_BACK: &str = "kpx migrate rollback --all-nodes";
+
+/// Returns whether other nodes than this one are asked for.
+pub(super) fn is_asked(global: &Global, args: &MigrateArgs) -> bool {
+    args.fleet.all_nodes || global.node.is_some() && !args.journey.this_node
+}
+
+/// What is about to be done.
+struct Outlook {
+    plan: FleetPlan,
+    report: FleetReport,
+}
+
+/// Begins the move of nodes.
+pub(super) async fn begin(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &MigrateArgs,
+) -> Result<u8, Failure> {
+    if global.from.is_some() || global.no_api {
+        let what = "nodes of a cluster are moved through its API server: --from and --no-api leave that out";
+        return Err(Failure::usage(what));
+    }
+    let shared = RefCell::new(io);
+    let mut far = Far::new(global, &shared);
+    let outlook = look(global, &mut far, args).await?;
+    let report = outlook.report;
+    if args.journey.dry_run || report.outcome == Outcome::Already {
+        return print(global, &mut shared.borrow_mut(), &report);
+    }
+    if let (Some(unfinished), _) = kept(&mut far).await?
+        && !unfinished.ended
+    {
+        return Err(Failure::from(eyre!(
+            "the migration of this cluster to mode {} that began {} is not over",
+            unfinished.plan.there.mode,
+            unfinished.plan.began
+        ))
+        .with_hint(format!("`{GO_ON}` or `{GO_BACK}` ends it")));
+    }
+    let agreed = args.journey.go_on.yes;
+    {
+        let io = &mut **shared.borrow_mut();
+        if !(global.quiet && agreed) {
+            render::write(&report, Format::Human, output::style(global, io), io.err)?;
+            writeln!(io.err)?;
+        }
+        if !agreed {
+            confirm(
+                io,
+                &format!("the migration of {} nodes", outlook.plan.nodes.len()),
+            )?;
+        }
+    }
+    let mut fleet = Fleet::new(outlook.plan);
+    let ended = travel(global, &shared, &mut far, &mut fleet, Way::Begin).await?;
+    let report = outcome(&fleet, ended, false);
+    print(global, &mut shared.borrow_mut(), &report)
+}
+
+/// Says where the newest one stands.
+pub(super) async fn status(global: &Global, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let shared = RefCell::new(io);
+    let mut far = Far::new(global, &shared);
+    let (Some(fleet), _) = kept(&mut far).await? else {
+        return Err(none());
+    };
+    let mut report = FleetReport::new(&fleet, Outcome::Stopped);
+    if fleet.ended {
+        report.outcome = match fleet.leg {
+            Leg::There => Outcome::Migrated,
+            Leg::Back => Outcome::RolledBack,
+        };
+    } else {
+        report.next = Some(GO_ON.to_owned());
+    }
+    print(global, &mut shared.borrow_mut(), &report)
+}
+
+/// Goes on with one that stopped, or takes it back.
+pub(super) async fn go_on(
+    global: &Global,
+    io: &mut Io<'_>,
+    args: &GoOnArgs,
+    back: bool,
+) -> Result<u8, Failure> {
+    let shared = RefCell::new(io);
+    let mut far = Far::new(global, &shared);
+    let (Some(mut fleet), _) = kept(&mut far).await? else {
+        return Err(none());
+    };
+    if fleet.ended && !back {
+        return Err(Failure::from(eyre!(
+            "the newest migration of this cluster is over"
+        )));
+    }
+    if fleet.ended && fleet.leg == Leg::Back {
+        return Err(Failure::from(eyre!(
+            "the newest migration of this cluster was rolled back already"
+        )));
+    }
+    if !args.yes {
+        let what = if back { "rollback" } else { "rest" };
+        let count = fleet.plan.nodes.len();
+        confirm(
+            &mut shared.borrow_mut(),
+            &format!("the {what} of the migration of {count} nodes"),
+        )?;
+    }
+    let way = if back { Way::Back } else { Way::On };
+    let ended = travel(global, &shared, &mut far, &mut fleet, way).await?;
+    let report = outcome(&fleet, ended, back);
+    print(global, &mut shared.borrow_mut(), &report)
+}
+
+fn none() -> Failure {
+    Failure::from(eyre!("no migration of this cluster's nodes was begun")).with_hint(
+        "`kpx migrate --to MODE --all-nodes` begins one; without --all-nodes it is about this node",
+    )
+}
+
+/// How to go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Way {
+    Begin,
+    On,
+    Back,
+}
+
+/// Returns what the cluster keeps of the newest migration, and its text.
+async fn kept(far: &mut Far<'_, '_, '_>) -> Result<(Option<Fleet>, Option<String>), Failure> {
+    let Some(map) = far.object(&state::object()).await? else {
+        return Ok((None, None));
+    };
+    let Some(text) = state::kept(&map) else {
+        let what = eyre!(
+            "ConfigMap kube-system/{} holds no state of a migration",
+            state::NAME
+        );
+        return Err(Failure::from(what)
+            .with_hint("something else made or changed it; delete it if nobody needs it"));
+    };
+    let fleet = Fleet::parse(text)
+        .map_err(|why| eyre!("the state in ConfigMap kube-system/{}: {why}", state::NAME))?;
+    Ok((Some(fleet), Some(text.to_owned())))
+}
+
+/// Goes through all that is left, while the Lease is held.
+async fn travel<'io>(
+    global: &Global,
+    io: &RefCell<&mut Io<'io>>,
+    far: &mut Far<'_, '_, 'io>,
+    fleet: &mut Fleet,
+    way: Way,
+) -> Result<Ended, Failure> {
+    let waits = |holder: &str| {
+        let text = format!("kpx: {holder} has the Lease; waiting whether it is still there");
+        writeln!(io.borrow_mut().err, "{text}").ok();
+    };
+    let mut lock = Lock::take(&far.live, waits).await?;
+    let ran = locked(global, io, far, fleet, way, &mut lock).await;
+    lock.release().await;
+    ran
+}
+
+async fn locked<'io>(
+    global: &Global,
+    io: &RefCell<&mut Io<'io>>,
+    far: &mut Far<'_, '_, 'io>,
+    fleet: &mut Fleet,
+    way: Way,
+    lock: &mut Lock,
+) -> Result<Ended, Failure> {
+    // What was there before the Lease was held may be of yesterday.
+    let (now, saved) = kept(far).await?;
+    match (way, now) {
+        (Way::Begin, Some(other)) if !other.ended => {
+            return Err(
+                Failure::from(eyre!("somebody else has begun a migration meanwhile"))
+                    .with_hint("`kpx migrate status --all-nodes` says which"),
+            );
+        }
+        (Way::Begin, _) | (_, None) => {}
+        (_, Some(now)) => *fleet = now,
+    }
+    far.sweep(&fleet.plan.id).await?;
+    if way == Way::Back && fleet.leg == Leg::There {
+        fleet.turn("it was asked for");
+    }
+    let terminal = io.borrow().progress && !global.quiet && !tell::is_lines(global);
+    let mut lines = Lines::new(terminal);
+    let mut teller = |event: Event<'_>| tell_one(global, &mut io.borrow_mut(), &mut lines, event);
+    let mut engine = Engine {
+        cluster: far,
+        saved,
+        tell: &mut teller,
+    };
+    let run = Box::pin(engine.run(fleet));
+    let keep = Box::pin(lock.keep());
+    Ok(match select(run, keep).await {
+        Either::Left((ended, _)) => ended,
+        Either::Right((why, _)) => Ended::Stopped(why),
+    })
+}
+
+fn tell_one(global: &Global, io: &mut Io<'_>, lines: &mut Lines, event: Event<'_>) {
+    if tell::is_lines(global) {
+        // Nobody may be listening any more; the move goes on.
+        render::write_line(EVENT, &FleetEvent::from(event), io.out).ok();
+        return;
+    }
+    if global.quiet {
+        return;
+    }
+    let (name, text) = match event {
+        Event::Begins(leg, task) => {
+            let way = if leg == Leg::Back {
+                "on the way back: "
+            } else {
+                ""
+            };
+            (name(task), format!("{way}{task}"))
+        }
+        Event::Says(node, text) => (node, format!("  {text}")),
+        Event::Done(
+            _,
+            task @ (Task::Soak(_) | Task::Revert(_) | Task::Merge | Task::Unconfigure),
+        ) => (name(task), "done".to_owned()),
+        Event::Done(..) => return,
+        Event::Turns(why) => ("cluster", format!("{why}: back to the old mode")),
+    };
+    lines.say(name, &text, io.err);
+}
+
+fn name(task: &Task) -> &str {
+    task.node().unwrap_or("cluster")
+}
+
+fn outcome(fleet: &Fleet, ended: Ended, asked: bool) -> FleetReport {
+    let (outcome, why) = match ended {
+        Ended::Migrated => (Outcome::Migrated, None),
+        Ended::RolledBack(_) if asked => (Outcome::RolledBack, None),
+        Ended::RolledBack(why) => (Outcome::Reverted, Some(why)),
+        Ended::Stopped(why) => (Outcome::Stopped, Some(why)),
+    };
+    let mut report = FleetReport::new(fleet, outcome);
+    report.why = why;
+    if outcome == Outcome::Stopped {
+        report.next = Some(match fleet.leg {
+            Leg::There => format!("{GO_ON}, or {GO_BACK}"),
+            Leg::Back => GO_ON.to_owned(),
+        });
+    }
+    report
+}
+
+fn print(global: &Global, io: &mut Io<'_>, report: &FleetReport) -> Result<u8, Failure> {
+    if tell::is_lines(global) && report.plan.is_none() {
+        render::write_line(FleetReport::KIND, report, io.out)?;
+        return Ok(report.exit());
+    }
+    output::finish(global, io, report)
+}
+
+/// Looks at the cluster, and plans the move.
+async fn look(
+    global: &Global,
+    far: &mut Far<'_, '_, '_>,
+    args: &MigrateArgs,
+) -> Result<Outlook, Failure> {
+    let to = prospect::to(&args.journey)?;
+    let items = [Item::Nodes, Item::Pods, Item::DaemonSets, Item::ConfigMaps];
+    let evidence = far.read(&items, "").await;
+    let node = NodeSnapshot::new(&evidence);
+    let wanted: Option<Vec<String>> = match &global.node {
+        Some(names) if !args.fleet.all_nodes => Some(
+            names
+                .split(',')
+                .map(|name| name.trim().to_owned())
+                .collect(),
+        ),
+        _ => None,
+    };
+    let nodes = order::choose(node.nodes()?, node.all_pods()?, wanted.as_deref())
+        .hint("--node NAME,NAME chooses nodes")?;
+    let store = Store::find(&node, &nodes[0])?.ready_within(args.fleet.ready_timeout);
+    let config = ProxyConfig::parse(store.text())?;
+    let from = config.mode_asked().ok_or_else(|| {
+        eyre!(
+            "{} has mode {:?}, which is none",
+            store.place(),
+            config.mode
+        )
+    })?;
+    let there = Fields {
+        mode: to,
+        scheduler: args.journey.scheduler.clone(),
+        strict_arp: args.journey.strict_arp,
+    };
+    let change = store.configure(&there).map_err(unwritable)?;
+    if !store.is_shared() {
+        let what = eyre!("the configuration is {}, on each node", store.place());
+        return Err(
+            Failure::from(what).with_hint("`kpx migrate --to MODE` on each node changes it there")
+        );
+    }
+    let began = clock::now();
+    let time: String = began
+        .to_string()
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .collect();
+    let linux = node.nodes()?.iter().filter(|node| is_linux(node));
+    let all: BTreeSet<&str> = linux.map(|node| node.metadata.name.as_str()).collect();
+    let go_on = &args.journey.go_on;
+    let plan = FleetPlan {
+        id: format!("{}-{from}-{to}", time.to_lowercase()),
+        began,
+        from,
+        back: Fields {
+            mode: from,
+            scheduler: there
+                .scheduler
+                .as_ref()
+                .map(|_| config.ipvs.scheduler.clone()),
+            strict_arp: there.strict_arp.map(|_| config.ipvs.strict_arp),
+        },
+        there,
+        whole: all.iter().all(|name| nodes.iter().any(|node| node == name)),
+        nodes,
+        staged: args.fleet.staged,
+        image: args.fleet.image.clone(),
+        service_account: args.fleet.service_account.clone(),
+        soak: args.fleet.soak.as_secs(),
+        ready: args.fleet.ready_timeout.as_secs().max(1),
+        skip: args.journey.skip.clone(),
+        arguments: arguments(go_on),
+        limit: (go_on.confirm_timeout + go_on.drain_timeout).as_secs() + SPARE,
+    };
+    let fleet = Fleet::new(plan);
+    let already = change.steps.is_empty();
+    let mut report = FleetReport::new(
+        &fleet,
+        if already {
+            Outcome::Already
+        } else {
+            Outcome::Planned
+        },
+    );
+    report.id = None;
+    report.notes = notes(&fleet.plan, all.len(), &change.notes);
+    if !already {
+        report.plan = Some(FleetProspect {
+            store: store.place().to_string(),
+            diff: store.diff(&fleet.plan.there),
+            steps: change.steps,
+            staged: fleet.plan.staged,
+            tasks: fleet.tasks(),
+            commands: [Job::Prepare, Job::Finish].map(|job| pod::command(&fleet.plan, job)).to_vec(),
+            loss: "told by each node before anything is done there, which stops where connections would break; \
+                   `kpx migrate --to MODE --dry-run` on a node tells it now"
+                .to_owned(),
+        });
+    }
+    Ok(Outlook {
+        plan: fleet.plan,
+        report,
+    })
+}
+
+fn is_linux(node: &Node) -> bool {
+    let system = node.metadata.labels.get("kubernetes.io/os");
+    system.is_none_or(|system| system == "linux")
+}
+
+fn unwritable(error: Unwritable) -> Failure {
+    match &error {
+        Unwritable::ReadOnly { command, .. } => {
+            let hint = format!("this is the command for you: {command}");
+            Failure::from(error).with_hint(hint)
+        }
+        _ => error.into(),
+    }
+}
+
+fn arguments(args: &GoOnArgs) -> Vec<String> {
+    let seconds =
+        |name: &str, time: std::time::Duration| [name.to_owned(), format!("{}s", time.as_secs())];
+    let mut all = Vec::new();
+    all.extend(seconds("--confirm-timeout", args.confirm_timeout));
+    all.extend(seconds("--drain-timeout", args.drain_timeout));
+    all.extend(args.accept_loss.then(|| "--accept-loss".to_owned()));
+    all
+}
+
+fn notes(plan: &FleetPlan, all: usize, more: &[String]) -> Vec<String> {
+    let mut notes = prospect::notes(plan.from, plan.there.mode);
+    let (count, others) = (plan.nodes.len(), all - plan.nodes.len().min(all));
+    let minutes = (u64::try_from(count)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(plan.soak + 60))
+    .div_ceil(60);
+    match (plan.staged, others) {
+        (false, 0) => notes.push(format!(
+            "the configuration is that of all nodes, and changed before the first is moved: from then on, for about \
+             {minutes} minutes, a node that is not moved yet goes to the new mode whenever its kube-proxy happens to \
+             restart; --staged closes that window"
+        )),
+        (false, others) => notes.push(format!(
+            "the configuration is that of all nodes: from its change on, and after the end, the {others} that are not \
+             moved go to the new mode whenever their kube-proxy happens to restart; --staged keeps them where they are"
+        )),
+        (true, 0) => notes.push(
+            "at the end each node goes back to the first DaemonSet, which then replaces its pods once more, all in the new \
+             mode"
+                .to_owned(),
+        ),
+        (true, others) => notes.push(format!(
+            "{others} nodes are not moved, so the copies of ConfigMap and DaemonSet stay"
+        )),
+    }
+    if plan.image.is_none() {
+        notes.push(
+            "without --image nobody looks at the nodes themselves: the commands are told when their time has come, and \
+             what the API server tells of kube-proxy's pods is all that is seen of them"
+                .to_owned(),
+        );
+    }
+    notes.extend(more.iter().cloned());
+    notes
+}

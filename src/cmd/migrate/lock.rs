@@ -1,0 +1,128 @@
+//! The Lease: taken, renewed all the time, and given back.
+
+use std::time::Duration;
+
+use color_eyre::eyre::eyre;
+
+use crate::action::{Action, KubeCommand};
+use crate::apply::{Apply as _, StepError};
+use crate::cmd::failure::Failure;
+use crate::host::{LiveCluster, clock};
+use crate::migrate::fleet::lease::{self, BEAT, Claim, HOLDS};
+
+/// The Lease, held.
+pub(super) struct Lock {
+    live: LiveCluster,
+    me: String,
+}
+
+/// Returns a name that no other run of kpx has.
+fn me() -> String {
+    let host = nix::unistd::gethostname().ok();
+    let host = host.and_then(|name| name.into_string().ok());
+    let (pid, now) = (std::process::id(), clock::now());
+    format!(
+        "{}-{pid}-{}",
+        host.unwrap_or_else(|| "kpx".to_owned()),
+        now.seconds
+    )
+}
+
+impl Lock {
+    /// Takes the Lease. One that somebody else renews is theirs; one that nobody renews is waited for.
+    pub(super) async fn take(
+        live: &LiveCluster,
+        mut wait: impl FnMut(&str),
+    ) -> Result<Self, Failure> {
+        let mut lock = Self {
+            live: live.clone(),
+            me: me(),
+        };
+        let mut first: Option<(String, u64)> = None;
+        loop {
+            let found = lock.live.object(&lease::object()).await?;
+            let now = clock::now();
+            let command = match lease::claim(found.as_ref(), &lock.me, now) {
+                Claim::Ours => return Ok(lock),
+                Claim::Unmade => lease::create(&lock.me, now),
+                Claim::Free => lease::take(&found.unwrap_or_default(), &lock.me, now),
+                Claim::Theirs { holder, renewed } => match &mut first {
+                    None => {
+                        wait(&holder);
+                        first = Some((renewed, 0));
+                        clock::pause(Duration::from_secs(1)).await;
+                        continue;
+                    }
+                    Some((before, _)) if *before != renewed => return Err(held(&holder)),
+                    // Seen by our own clock alone.
+                    Some((_, waited)) if *waited < HOLDS => {
+                        *waited += 1;
+                        clock::pause(Duration::from_secs(1)).await;
+                        continue;
+                    }
+                    Some(_) => lease::take(&found.unwrap_or_default(), &lock.me, now),
+                },
+            };
+            match lock.act(command).await {
+                Ok(()) => return Ok(lock),
+                // Somebody was faster, or is about to be.
+                Err(StepError::Moved(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn act(&mut self, command: KubeCommand) -> Result<(), StepError> {
+        self.live.apply(&Action::Kube { command }).await
+    }
+
+    /// Renews the Lease for ever; returns why that came to an end.
+    pub(super) async fn keep(&mut self) -> String {
+        let mut silent = 0;
+        loop {
+            clock::pause(Duration::from_secs(BEAT)).await;
+            let renewed = self.renew().await;
+            match renewed {
+                Ok(true) => silent = 0,
+                Ok(false) => return "another kpx has taken the Lease".to_owned(),
+                Err(error) => {
+                    silent += BEAT;
+                    if silent + BEAT >= HOLDS {
+                        return format!("the Lease cannot be renewed: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn renew(&mut self) -> Result<bool, StepError> {
+        let found = self.live.object(&lease::object()).await?;
+        let now = clock::now();
+        if lease::claim(found.as_ref(), &self.me, now) != Claim::Ours {
+            return Ok(false);
+        }
+        match self
+            .act(lease::take(&found.unwrap_or_default(), &self.me, now))
+            .await
+        {
+            Err(StepError::Moved(_)) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
+    /// Gives the Lease back. Where that fails, its time runs out.
+    pub(super) async fn release(mut self) {
+        if let Ok(Some(found)) = self.live.object(&lease::object()).await
+            && lease::claim(Some(&found), &self.me, clock::now()) == Claim::Ours
+        {
+            self.act(lease::release(&found)).await.ok();
+        }
+    }
+}
+
+fn held(holder: &str) -> Failure {
+    Failure::from(eyre!(
+        "another kpx moves this cluster's nodes: {holder} holds the Lease kube-system/kpx-migrate"
+    ))
+    .with_hint("`kpx migrate status --all-nodes` says where it stands")
+}

@@ -1,0 +1,55 @@
+//! The cluster alone, for a kpx that changes nothing of the machine that it runs on.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::Options;
+use super::super::context::Context;
+use crate::action::{Action, Object};
+use crate::apply::{Apply, StepError};
+
+/// The cluster, to be changed through its API server. Copies of it are the same cluster.
+#[derive(Clone, Debug)]
+pub struct LiveCluster {
+    context: Arc<Context>,
+}
+
+impl LiveCluster {
+    /// Returns the cluster that `options` lead to.
+    pub fn new(options: &Options) -> Self {
+        Self {
+            context: Context::new(options),
+        }
+    }
+
+    /// Returns an object as the API server has it; `None` where there is none.
+    pub async fn object(&self, object: &Object) -> Result<Option<Value>, StepError> {
+        let context = &self.context;
+        context.cluster.object(object, &context.options).await
+    }
+
+    /// Returns the pods of kube-system that kpx made, as the API server has them.
+    pub async fn own_pods(&self) -> Result<Vec<Value>, StepError> {
+        let context = &self.context;
+        context.cluster.own_pods(&context.options).await
+    }
+
+    /// Returns the whole log of the pod `name` of kube-system.
+    pub async fn log(&self, name: &str) -> Result<String, StepError> {
+        let context = &self.context;
+        context.cluster.log_of(name, &context.options).await
+    }
+}
+
+impl Apply for LiveCluster {
+    async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
+        let context = &self.context;
+        match action {
+            Action::Kube { command } => context.cluster.change(command, &context.options).await,
+            action => Err(StepError::Refused(format!(
+                "this is a change of a node, not of its cluster: {action}"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The tasks about the configuration: changed for all nodes, or in copies for some.
+
+use super::{Cluster, Engine, Pace, Trouble};
+use crate::action::{Action, KubeCommand, Object, Only, Resource};
+use crate::apply::StepError;
+use crate::evidence::Item;
+use crate::migrate::fleet::staged::{self, Copies};
+use crate::migrate::fleet::state::{Configured, Fleet};
+use crate::node::NodeSnapshot;
+use crate::plan::{Place, Store, Undo};
+
+/// How often the configuration is read again because somebody else changed it.
+const TRIES: u32 = 3;
+
+impl<C: Cluster> Engine<'_, C> {
+    /// Returns where kube-proxy's configuration is.
+    pub(super) async fn store(&mut self, fleet: &Fleet) -> Result<Store, Trouble> {
+        let node = fleet.plan.nodes.first().map_or("", String::as_str);
+        let items = [Item::ConfigMaps, Item::DaemonSets, Item::Pods];
+        let evidence = self.read(&items, node).await;
+        Ok(Store::find(&NodeSnapshot::new(&evidence), node)?)
+    }
+
+    pub(super) async fn configure(&mut self, fleet: &mut Fleet) -> Result<(), Trouble> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let plan = self.store(fleet).await?.configure(&fleet.plan.there)?;
+            let Some(step) = plan.steps.first() else {
+                return Ok(());
+            };
+            let (Action::Kube { command: set }, Undo::Do(Action::Kube { command: back })) =
+                (&step.action, &step.undo)
+            else {
+                let why = "the configuration is not in the cluster any more".to_owned();
+                return Err(Trouble::Failed(why));
+            };
+            fleet.configured = Some(Configured {
+                set: set.clone(),
+                back: back.clone(),
+            });
+            self.save(fleet).await?;
+            match self.apply(set.clone()).await {
+                // Planned again from the new text.
+                Err(StepError::Moved(_)) if tries < TRIES => {}
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// Puts the old text back, to the letter where it is still what was written.
+    pub(super) async fn unconfigure(&mut self, fleet: &Fleet) -> Result<(), Trouble> {
+        let Some(configured) = &fleet.configured else {
+            return Ok(());
+        };
+        match self.apply(configured.back.clone()).await {
+            Err(StepError::Moved(_)) => {}
+            done => return Ok(done?),
+        }
+        let plan = self.store(fleet).await?.configure(&fleet.plan.back)?;
+        for step in &plan.steps {
+            self.cluster.apply(&step.action).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn copy(&mut self, fleet: &mut Fleet) -> Result<(), Trouble> {
+        let store = self.store(fleet).await?;
+        let Place::ConfigMap { name, key, .. } = store.place() else {
+            let why = format!("{} cannot be copied", store.place());
+            return Err(Trouble::Failed(why));
+        };
+        let map = self
+            .there(&Object::of_system(Resource::ConfigMap, name))
+            .await?;
+        let set = self.there(&first_set()).await?;
+        let text = store.text_with(&fleet.plan.there)?;
+        let copies = Copies::of(&map, &staged::original(&set), key, &text);
+        // Those of a text that was changed meanwhile are of no use.
+        if fleet
+            .copies
+            .as_ref()
+            .is_some_and(|name| *name != copies.name)
+        {
+            self.delete_copies(fleet).await?;
+        }
+        fleet.copies = Some(copies.name.clone());
+        self.save(fleet).await?;
+        self.apply(copies.create_map()).await?;
+        if let Some(command) = staged::narrow(&set, &copies.name) {
+            self.apply(command).await?;
+        }
+        self.apply(copies.create_set()).await?;
+        Ok(())
+    }
+
+    pub(super) async fn merge(&mut self, fleet: &Fleet) -> Result<(), Trouble> {
+        let set = self.there(&first_set()).await?;
+        if let Some(command) = staged::widen(&set) {
+            self.apply(command).await?;
+        }
+        self.delete_copies(fleet).await?;
+        // It replaces the pods that it made meanwhile, one at a time.
+        let nodes = u64::try_from(fleet.plan.nodes.len()).unwrap_or(u64::MAX);
+        let limit = fleet.plan.ready.saturating_mul(nodes);
+        let (began, mut pace) = (self.cluster.now(), Pace::new());
+        loop {
+            let set = self.there(&first_set()).await?;
+            if staged::is_rolled_out(&set) {
+                return Ok(());
+            }
+            if self.cluster.now().since(began).as_secs() >= limit {
+                let why = format!("{} is not rolled out after {limit} s", first_set());
+                return Err(Trouble::Failed(why));
+            }
+            self.cluster.pause(pace.next()).await;
+        }
+    }
+
+    pub(super) async fn delete_copies(&mut self, fleet: &Fleet) -> Result<(), Trouble> {
+        let Some(name) = &fleet.copies else {
+            return Ok(());
+        };
+        for resource in [Resource::DaemonSet, Resource::ConfigMap] {
+            let command = KubeCommand::Delete {
+                object: Object::of_system(resource, name),
+                only: Only::Ours,
+            };
+            self.apply(command).await?;
+        }
+        Ok(())
+    }
+}
+
+fn first_set() -> Object {
+    Object::of_system(Resource::DaemonSet, "kube-proxy")
+}

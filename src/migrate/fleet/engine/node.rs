@@ -1,0 +1,248 @@
+//! The tasks on one node: its kube-proxy replaced, and what kpx does there itself.
+
+use std::time::Duration;
+
+use super::{Cluster, Engine, Event, Pace, TICK, Trouble};
+use crate::action::{KubeCommand, Object, Only, PROXY_LABEL, Resource};
+use crate::cluster::Pod;
+use crate::evidence::Item;
+use crate::migrate::fleet::pod::{self, Job, Phase};
+use crate::migrate::fleet::state::{Fleet, NodeState};
+use crate::migrate::fleet::task::Task;
+use crate::migrate::fleet::{log, staged};
+use crate::node::NodeSnapshot;
+
+/// How much longer than it may take itself the end of a pod is waited for, in seconds.
+const GRACE: u64 = 60;
+
+impl<C: Cluster> Engine<'_, C> {
+    /// Returns kube-proxy's pods on `node`.
+    pub(super) async fn pods(&mut self, node: &str) -> Result<Vec<Pod>, Trouble> {
+        let evidence = self.read(&[Item::Pods], node).await;
+        let snapshot = NodeSnapshot::new(&evidence);
+        let here = |pod: &&Pod| {
+            let label = pod.metadata.labels.get(PROXY_LABEL.0);
+            pod.spec.node_name.as_deref() == Some(node)
+                && label.is_some_and(|label| label == PROXY_LABEL.1)
+        };
+        Ok(snapshot.pods()?.iter().filter(here).cloned().collect())
+    }
+
+    /// Puts another kube-proxy in the place of `node`'s, with the configuration that `task` is for.
+    pub(super) async fn restart(
+        &mut self,
+        fleet: &mut Fleet,
+        node: &str,
+        task: &Task,
+    ) -> Result<(), Trouble> {
+        let pods = self.pods(node).await?;
+        if fleet.before.is_none() {
+            fleet.before = Some(pods.iter().map(|pod| pod.metadata.uid.clone()).collect());
+            self.save(fleet).await?;
+        }
+        let before = fleet.before.clone().unwrap_or_default();
+        let label = match task {
+            Task::Move(_) => fleet.copies.as_deref(),
+            _ => None,
+        };
+        // Where the label changes, the DaemonSets do the rest.
+        let relabelled = fleet.copies.is_some() && self.relabel(node, label).await?;
+        if !relabelled {
+            for pod in pods.iter().filter(|pod| before.contains(&pod.metadata.uid)) {
+                let command = KubeCommand::Delete {
+                    object: Object::of_system(Resource::Pod, &pod.metadata.name),
+                    only: Only::Uid(pod.metadata.uid.clone()),
+                };
+                self.apply(command).await?;
+            }
+        }
+        let command = KubeCommand::AwaitProxy {
+            node: node.to_owned(),
+            after: before,
+            limit: Duration::from_secs(fleet.plan.ready),
+        };
+        Ok(self.apply(command).await?)
+    }
+
+    /// Sets the label of `node`, and returns whether that changed it.
+    pub(super) async fn relabel(&mut self, node: &str, to: Option<&str>) -> Result<bool, Trouble> {
+        let object = self.there(&Object::node(node)).await?;
+        let from = object["metadata"]["labels"][staged::LABEL].as_str();
+        if from == to {
+            return Ok(false);
+        }
+        self.apply(staged::label(node, from, to)).await?;
+        Ok(true)
+    }
+
+    /// Looks at what the node's kube-proxy says of its mode.
+    pub(super) async fn check(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+        let pods = self.pods(node).await?;
+        let new = pods
+            .iter()
+            .find(|pod| pod.metadata.deletion_timestamp.is_none());
+        let Some(pod) = new else {
+            return Err(Trouble::Failed("its kube-proxy is gone".to_owned()));
+        };
+        let text = self.cluster.log(&pod.metadata.name).await?;
+        match log::objection(&text, fleet.plan.there.mode) {
+            Some(why) => Err(Trouble::Failed(format!("pod {}: {why}", pod.metadata.name))),
+            None => Ok(()),
+        }
+    }
+
+    /// Watches the node's kube-proxy: it must stay the one it is, and ready.
+    pub(super) async fn soak(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+        let began = self.cluster.now();
+        let first = self.pods(node).await?;
+        loop {
+            let now = self.pods(node).await?;
+            if let Some(why) = unwell(&first, &now) {
+                return Err(Trouble::Failed(why));
+            }
+            if self.cluster.now().since(began).as_secs() >= fleet.plan.soak {
+                return Ok(());
+            }
+            self.cluster.pause(TICK).await;
+        }
+    }
+
+    pub(super) async fn revert(&mut self, fleet: &mut Fleet, node: &str) -> Result<(), Trouble> {
+        let moved = fleet.began(&Task::Move(node.to_owned()));
+        if fleet.plan.image.is_none() && moved {
+            self.restart(fleet, node, &Task::Revert(node.to_owned()))
+                .await?;
+        }
+        if fleet.plan.image.is_some() {
+            // Whatever still goes there is not to go on.
+            self.remove(fleet, node, Job::Prepare).await?;
+            self.remove(fleet, node, Job::Finish).await?;
+        }
+        self.on_node(fleet, node, Job::Rollback).await?;
+        fleet.nodes.insert(node.to_owned(), NodeState::RolledBack);
+        Ok(())
+    }
+
+    /// Does `job` on `node`, or has it done.
+    pub(super) async fn on_node(
+        &mut self,
+        fleet: &mut Fleet,
+        node: &str,
+        job: Job,
+    ) -> Result<pod::Ended, Trouble> {
+        let Some(image) = fleet.plan.image.clone() else {
+            let command = pod::command(&fleet.plan, job);
+            let done = self.cluster.by_hand(node, &command).await;
+            return done.map(|()| pod::Ended::Well).map_err(Trouble::Failed);
+        };
+        let object = pod::object(&fleet.plan, node, job);
+        // One that failed before this run is tried again.
+        if let Some(old) = self.cluster.object(&object).await?
+            && matches!(pod::phase(&old), Phase::Over(code, _) if code != Some(0))
+        {
+            self.remove(fleet, node, job).await?;
+        }
+        self.apply(pod::create(&fleet.plan, &image, node, job))
+            .await?;
+        let ended = self.follow(fleet, node, job).await;
+        self.remove(fleet, node, job).await?;
+        match ended? {
+            pod::Ended::Badly(why) => Err(Trouble::Failed(why)),
+            ended => Ok(ended),
+        }
+    }
+
+    /// Deletes the pod for `job`, and waits until it is gone.
+    pub(super) async fn remove(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        job: Job,
+    ) -> Result<(), Trouble> {
+        self.apply(pod::delete(&fleet.plan, node, job)).await?;
+        let object = pod::object(&fleet.plan, node, job);
+        let (began, mut pace) = (self.cluster.now(), Pace::new());
+        while self.cluster.object(&object).await?.is_some() {
+            if self.cluster.now().since(began).as_secs() >= GRACE {
+                let why = format!("{object} does not go away: node {node} does not end it");
+                return Err(Trouble::Failed(why));
+            }
+            self.cluster.pause(pace.next()).await;
+        }
+        Ok(())
+    }
+
+    /// Follows the pod for `job` to its end.
+    pub(super) async fn follow(
+        &mut self,
+        fleet: &mut Fleet,
+        node: &str,
+        job: Job,
+    ) -> Result<pod::Ended, Trouble> {
+        let object = pod::object(&fleet.plan, node, job);
+        let began = self.cluster.now();
+        let restarts = job == Job::Rollback && fleet.began(&Task::Move(node.to_owned()));
+        let (mut told, mut restarted, mut pace) = (0, !restarts, Pace::new());
+        loop {
+            let Some(pod) = self.cluster.object(&object).await? else {
+                return Err(Trouble::Failed(format!("{object} is gone before its end")));
+            };
+            let phase = pod::phase(&pod);
+            let text = match phase {
+                Phase::Waits(_) => String::new(),
+                // It may not have a log yet; at the end it counts.
+                Phase::Runs => self.cluster.log(&object.name).await.unwrap_or_default(),
+                Phase::Over(..) => self.cluster.log(&object.name).await?,
+            };
+            for line in text.lines().skip(told) {
+                if let Some(words) = pod::told(line) {
+                    (self.tell)(Event::Says(node, &words));
+                }
+            }
+            told = told.max(text.lines().count());
+            let over = matches!(phase, Phase::Over(..));
+            if !restarted && (over || pod::awaits_restart(&text)) {
+                restarted = true;
+                self.restart(fleet, node, &Task::Revert(node.to_owned()))
+                    .await?;
+            }
+            let waited = self.cluster.now().since(began).as_secs();
+            match phase {
+                Phase::Over(code, said) => return Ok(pod::ended(code, &said, &text)),
+                Phase::Waits(why) if waited >= fleet.plan.ready => {
+                    let why = format!("{object} does not start: {why}");
+                    return Err(Trouble::Failed(why));
+                }
+                _ if waited >= fleet.plan.limit + GRACE => {
+                    let why = format!("{object} has not ended after {waited} s");
+                    return Err(Trouble::Failed(why));
+                }
+                _ => self.cluster.pause(pace.next()).await,
+            }
+        }
+    }
+}
+
+/// Returns why kube-proxy's pods `now` are not those that were there at `first`, and well.
+fn unwell(first: &[Pod], now: &[Pod]) -> Option<String> {
+    let restarts = |pod: &Pod| -> u32 {
+        let containers = pod.status.container_statuses.iter();
+        containers.map(|container| container.restart_count).sum()
+    };
+    for pod in first {
+        let name = &pod.metadata.name;
+        let Some(same) = now.iter().find(|of| of.metadata.uid == pod.metadata.uid) else {
+            return Some(format!("pod {name} is gone"));
+        };
+        if restarts(same) > restarts(pod) {
+            return Some(format!("pod {name} was restarted"));
+        }
+        let ready = same.status.conditions.iter().find(|c| c.kind == "Ready");
+        if ready.is_none_or(|ready| ready.status != "True") {
+            return Some(format!("pod {name} is not ready any more"));
+        }
+    }
+    first
+        .is_empty()
+        .then(|| "it has no pod of kube-proxy".to_owned())
+}

@@ -1,0 +1,277 @@
+//! The pod that does on a node what only can be done there: kpx itself, for as long as one command takes.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::digest;
+use super::state::FleetPlan;
+use crate::action::{KubeCommand, OURS, Object, Only, Resource};
+
+/// The label with the name of the migration.
+pub const MIGRATION: &str = "kpx.dev/migration";
+
+/// Where the node's root is in the pod.
+const ROOT: &str = "/host";
+
+/// What a pod does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Job {
+    /// Builds the new mode.
+    Prepare,
+    /// Verifies it, and removes the old one.
+    Finish,
+    /// Goes back.
+    Rollback,
+}
+
+impl Job {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Finish => "finish",
+            Self::Rollback => "rollback",
+        }
+    }
+}
+
+/// How a pod ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Ended {
+    /// As it should.
+    Well,
+    /// There was nothing to do: the node is in the new mode.
+    Already,
+    /// Otherwise, and why.
+    Badly(String),
+}
+
+/// What kpx prints at the end, and on its way.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Line {
+    kind: String,
+    outcome: String,
+    why: Option<String>,
+    event: String,
+    stage: String,
+    title: String,
+}
+
+/// Returns the arguments of kpx for `job`, as people type them on the node.
+pub fn arguments(plan: &FleetPlan, job: Job) -> Vec<String> {
+    let mut all = vec!["migrate".to_owned(), job.word().to_owned()];
+    if job == Job::Prepare {
+        all.extend(["--to".to_owned(), plan.there.mode.name().to_owned()]);
+        if let Some(scheduler) = &plan.there.scheduler {
+            all.extend(["--scheduler".to_owned(), scheduler.clone()]);
+        }
+        all.extend(plan.there.strict_arp.map(|on| format!("--strict-arp={on}")));
+        if !plan.skip.is_empty() {
+            all.extend(["--skip".to_owned(), plan.skip.join(",")]);
+        }
+    }
+    all.extend(plan.arguments.iter().cloned());
+    all.push("--yes".to_owned());
+    all
+}
+
+/// Returns what people type on the node for `job`.
+pub fn command(plan: &FleetPlan, job: Job) -> String {
+    format!("kpx {}", arguments(plan, job).join(" "))
+}
+
+/// Returns the pod for `job` on `node`.
+pub fn object(plan: &FleetPlan, node: &str, job: Job) -> Object {
+    // A node's name may be as long as a pod's.
+    let short = digest(&format!("{} {node}", plan.id));
+    Object::of_system(Resource::Pod, format!("kpx-{}-{short}", job.word()))
+}
+
+/// Returns the command that makes the pod for `job` on `node`, of `image`.
+pub fn create(plan: &FleetPlan, image: &str, node: &str, job: Job) -> KubeCommand {
+    let object = object(plan, node, job);
+    let mut command = vec!["kpx".to_owned()];
+    command.extend(arguments(plan, job));
+    command.extend(
+        [
+            "--again", "--root", ROOT, "--node", node, "--output", "json",
+        ]
+        .map(str::to_owned),
+    );
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": object.name,
+            "namespace": "kube-system",
+            "labels": {(OURS.0): OURS.1, (MIGRATION): plan.id},
+        },
+        "spec": {
+            "nodeName": node,
+            "hostNetwork": true,
+            "hostPID": true,
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": plan.limit,
+            "terminationGracePeriodSeconds": 5,
+            "priorityClassName": "system-node-critical",
+            "serviceAccountName": plan.service_account,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{
+                "name": "kpx",
+                "image": image,
+                "command": command,
+                "securityContext": {"privileged": true},
+                "volumeMounts": [{"name": "host", "mountPath": ROOT, "mountPropagation": "HostToContainer"}],
+            }],
+            "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+        },
+    });
+    KubeCommand::Create { object, body }
+}
+
+/// Returns the command that deletes the pod for `job` on `node`.
+pub fn delete(plan: &FleetPlan, node: &str, job: Job) -> KubeCommand {
+    KubeCommand::Delete {
+        object: object(plan, node, job),
+        only: Only::Ours,
+    }
+}
+
+/// Where a pod stands.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Phase {
+    /// It has not started, and why.
+    Waits(String),
+    /// It runs.
+    Runs,
+    /// It is over: with this exit status, where it is known, and what the kubelet says.
+    Over(Option<i64>, String),
+}
+
+/// Returns where `pod` stands.
+pub fn phase(pod: &Value) -> Phase {
+    let status = &pod["status"];
+    let state = &status["containerStatuses"][0]["state"];
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match status["phase"].as_str() {
+        Some("Succeeded" | "Failed") => {
+            let said = [
+                &status["reason"],
+                &status["message"],
+                &state["terminated"]["reason"],
+            ];
+            let said: Vec<String> = said
+                .into_iter()
+                .map(word)
+                .filter(|s| !s.is_empty())
+                .collect();
+            Phase::Over(state["terminated"]["exitCode"].as_i64(), said.join(": "))
+        }
+        Some("Running") => Phase::Runs,
+        other => {
+            let waiting = &state["waiting"];
+            let reason = match word(&waiting["reason"]) {
+                none if none.is_empty() => other.unwrap_or("Pending").to_owned(),
+                reason => reason,
+            };
+            let message = word(&waiting["message"]);
+            let colon = if message.is_empty() { "" } else { ": " };
+            Phase::Waits(format!("{reason}{colon}{message}"))
+        }
+    }
+}
+
+/// Returns how the pod ended whose exit status is `code`, by what it printed.
+pub fn ended(code: Option<i64>, said: &str, log: &str) -> Ended {
+    let report = log
+        .lines()
+        .rev()
+        .map(line)
+        .find(|line| line.kind == "MigrateReport");
+    let report = report.unwrap_or_default();
+    match (code, report.outcome.as_str()) {
+        (Some(0), "already") => Ended::Already,
+        (Some(0), "prepared" | "migrated" | "rolled-back" | "reverted") => Ended::Well,
+        _ => Ended::Badly(report.why.unwrap_or_else(|| last_words(code, said, log))),
+    }
+}
+
+fn last_words(code: Option<i64>, said: &str, log: &str) -> String {
+    let code = code.map_or(String::new(), |code| format!("exit status {code}"));
+    let words = log.lines().filter(|text| line(text).kind.is_empty());
+    let words: Vec<&str> = words
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .collect();
+    let from = words.len().saturating_sub(5);
+    let parts = [code.as_str(), said, &words[from..].join(" ")];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    match parts.as_slice() {
+        [] => "it ended without a word".to_owned(),
+        parts => parts.join("; "),
+    }
+}
+
+/// Returns whether, on its way back, kpx waits for a kube-proxy in the old mode: what comes before is done.
+pub fn awaits_restart(log: &str) -> bool {
+    let here =
+        |of: &Line| of.event == "begins" && matches!(of.stage.as_str(), "restart" | "verify");
+    log.lines().map(line).any(|of| here(&of))
+}
+
+/// Returns what `text`, a line that kpx printed, tells people of what it does.
+pub fn told(text: &str) -> Option<String> {
+    let line = line(text);
+    (line.event == "begins" && !line.title.is_empty()).then_some(line.title)
+}
+
+fn line(text: &str) -> Line {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_it_ended_is_told_by_its_report_and_its_status() {
+        let report = |outcome: &str, why: &str| {
+            format!(
+                "{{\"kind\":\"MigrateEvent\",\"event\":\"begins\",\"stage\":\"build\",\"title\":\"x\"}}\n{{\"kind\":\"MigrateReport\",\"outcome\":\"{outcome}\"{why}}}\n"
+            )
+        };
+        assert_eq!(ended(Some(0), "", &report("prepared", "")), Ended::Well);
+        assert_eq!(ended(Some(0), "", &report("already", "")), Ended::Already);
+        let why = ",\"why\":\"no ip_vs\"";
+        assert_eq!(
+            ended(Some(4), "", &report("stopped", why)),
+            Ended::Badly("no ip_vs".to_owned())
+        );
+        // A status alone is not enough, nor is a report.
+        let log = "kpx: cannot open\n  because x\n";
+        assert_eq!(
+            ended(Some(4), "", log),
+            Ended::Badly("exit status 4; kpx: cannot open because x".to_owned())
+        );
+        assert!(matches!(ended(Some(0), "", log), Ended::Badly(_)));
+        assert!(matches!(
+            ended(Some(137), "OOMKilled", &report("migrated", "")),
+            Ended::Badly(_)
+        ));
+        let deadline = ended(None, "DeadlineExceeded", "");
+        assert_eq!(deadline, Ended::Badly("DeadlineExceeded".to_owned()));
+    }
+
+    #[test]
+    fn a_log_tells_how_far_it_is() {
+        let begins = |stage: &str| {
+            format!(
+                "{{\"kind\":\"MigrateEvent\",\"event\":\"begins\",\"leg\":\"back\",\"stage\":\"{stage}\",\"title\":\"t\"}}\n"
+            )
+        };
+        assert!(!awaits_restart(&begins("build")));
+        assert!(awaits_restart(&(begins("build") + &begins("verify"))));
+        assert_eq!(told(begins("build").trim()), Some("t".to_owned()));
+        assert_eq!(told("kpx: x"), None);
+    }
+}
