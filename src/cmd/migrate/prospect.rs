@@ -1,6 +1,7 @@
 //! What a migration would do to this node, and what stands in its way.
 
 use color_eyre::eyre::eyre;
+use futures_util::future::join_all;
 
 use super::site::probe;
 use crate::backend::Mode;
@@ -64,11 +65,10 @@ pub(super) async fn look(
     let desired = wanted.desired(to).hint(READ)?;
     journey.node = Some(desired.node.clone());
     if global.from.is_none() {
-        for target in probes::targets(desired) {
-            if probe(global, &target).await.is_ok() {
-                journey.probes.push(target);
-            }
-        }
+        let targets = probes::targets(desired);
+        let met = join_all(targets.iter().map(|target| probe(global, target))).await;
+        let answered = targets.into_iter().zip(met).filter(|(_, met)| met.is_ok());
+        journey.probes = answered.map(|(target, _)| target).collect();
     }
     let store = node.name().and_then(|name| Store::find(&node, &name));
     let (place, diff) = match &store {

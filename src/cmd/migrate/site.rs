@@ -29,6 +29,9 @@ const BACKUP: &str = "before.tar.gz";
 /// kube-proxy's configuration as it was, beside it.
 const CONFIG: &str = "before.conf";
 
+/// How long a Service may take to answer: what is silent for longer is not there for its clients.
+const SILENCE: Duration = Duration::from_secs(3);
+
 /// This node.
 pub(super) struct Here<'g> {
     global: &'g Global,
@@ -161,7 +164,9 @@ impl Site for Here<'_> {
 
 /// Connects to `target` from this node; returns what it met instead of an answer.
 pub(super) async fn probe(global: &Global, target: &Target) -> Result<(), String> {
-    let probed = host::probe(&options(global), target.at, target.proto, target.question()).await;
+    let mut options = options(global);
+    options.timeout = options.timeout.min(SILENCE);
+    let probed = host::probe(&options, target.at, target.proto, target.question()).await;
     match probed.map_err(|gap| gap.to_string())?.met {
         Met::Answered => Ok(()),
         Met::Refused => Err("refused".to_owned()),
