@@ -4,7 +4,7 @@ use super::failure::{Failure, Hint as _};
 use super::{Io, options, output};
 use crate::apply::{self, Event};
 use crate::cli::{ApplyArgs, Global};
-use crate::host::Live;
+use crate::host::{Live, clock};
 use crate::plan::Plan;
 use crate::render::{self, Format};
 use crate::report::plan::PlanReport;
@@ -33,6 +33,8 @@ pub(super) async fn carry_out(
 
 /// Returns this node, for this process alone.
 pub(super) fn open(global: &Global) -> Result<Live, Failure> {
+    // What has begun is ended, though nobody sees it any more.
+    clock::outlive_terminal();
     Live::new(&options(global))
         .hint("only one kpx changes a node at a time, as root; `ps -C kpx` shows it")
 }

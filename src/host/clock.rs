@@ -24,6 +24,13 @@ pub async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
+/// Lets this process go on when its terminal is closed, from now on.
+pub fn outlive_terminal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    // Once there is a handler, the signal no longer ends the process; without one it does, and the change is cut short.
+    signal(SignalKind::hangup()).ok();
+}
+
 /// Waits until somebody asks this process to end: by Ctrl-C, or by SIGTERM.
 pub async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
