@@ -36,8 +36,8 @@ pub struct Holder {
 const NAMED: usize = 5;
 
 impl Gauge {
-    /// Counts the connections of `node` that TCP and SCTP have open. UDP has none to lose: its next datagram takes the new
-    /// way.
+    /// Counts the connections of `node` that TCP and SCTP have open. The next datagram of UDP takes the new way, but for
+    /// sockets of the host that are bound to an address of kube-ipvs0.
     pub fn read(node: &NodeSnapshot<'_>, desired: Option<&DesiredState>) -> Result<Self, Gap> {
         let connections = match node.ipvs_connections() {
             Ok(connections) => &connections.all[..],

@@ -255,6 +255,11 @@ pub(super) fn notes(from: Mode, to: Mode) -> Vec<String> {
         notes.push(
             "kernel modules and settings of mode ipvs stay: they do nothing without virtual servers".to_owned(),
         );
+        notes.push(
+            "what a process of this host opened to a Service from an address of kube-ipvs0 ends with that link, UDP sockets \
+             included: `ss -tun` shows them, with the Service's address on both sides"
+                .to_owned(),
+        );
     }
     notes
 }
