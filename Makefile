@@ -31,13 +31,20 @@ endif
 .NOTPARALLEL:
 
 .PHONY: test
-test: packages test-fast test-files test-kernel test-vm
+test: packages test-fast test-files test-loops test-kernel test-vm
 
 .PHONY: test-fast
 test-fast: toolchain
 	cargo fmt --check
 	cargo clippy --locked --all-targets $(DENY)
 	cargo test --locked
+
+# Migrations that are cut short at every point, and gone on with and taken back from each.
+.PHONY: test-loops
+test-loops:
+	@mkdir -p target
+	cargo test --locked --test suite -- --ignored | tee target/loop-tests.txt
+	@$(PASSED) target/loop-tests.txt
 
 # What is no Rust.
 .PHONY: test-files

@@ -215,6 +215,7 @@ fn recover(mut place: Place, rollback: bool) -> (Place, Ended) {
     (place, ended.expect("nobody kills it"))
 }
 
+#[ignore = "takes minutes: make test-loops"]
 #[test]
 fn killed_anywhere_it_ends_whole_in_the_new_mode_or_the_old() {
     for (from, to) in directions() {
