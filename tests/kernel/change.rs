@@ -294,6 +294,14 @@ const CLEANUP: &[&str] = &["cleanup", "--mode", "iptables", "--apply", "--yes"];
 /// A node in mode nftables that has what mode iptables left.
 const LEFT: &str = "leftover-iptables-to-nftables";
 
+/// Runs kpx with `programs` in the place of the real ones, by which it must stop part-way; returns what it printed.
+fn stopped(netns: &Netns, name: &str, args: &[&str], programs: &tempfile::TempDir) -> String {
+    let output = kpx_with(netns, name, args, programs.path().to_str().unwrap());
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{out}");
+    out
+}
+
 #[test]
 #[ignore = "needs root and a network namespace"]
 fn a_step_that_fails_leaves_the_node_as_it_was() {
@@ -307,9 +315,7 @@ fn a_step_that_fails_leaves_the_node_as_it_was() {
         &["ip6tables-nft-restore"],
         "cat >/dev/null; echo 'ip6tables-restore: line 3 failed: No space left on device' >&2; exit 4",
     );
-    let output = kpx_with(&netns, name, APPLY, refusing.path().to_str().unwrap());
-    let out = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(4), "{out}");
+    let out = stopped(&netns, name, APPLY, &refusing);
     assert!(out.starts_with("stopped at step "), "{out}");
     assert!(out.contains("the node is as it was"), "{out}");
     assert!(out.contains("No space left on device"), "{out}");
@@ -327,9 +333,7 @@ fn a_rule_that_the_kernel_refuses_leaves_the_node_as_it_was() {
         &["iptables-nft-restore", "iptables-restore"],
         "sed '/^-A KUBE-MARK-MASQ/s/ -j/ -m set --match-set NOSUCH dst -j/' | $REAL \"$@\"",
     );
-    let output = kpx_with(&netns, name, APPLY, spoiling.path().to_str().unwrap());
-    let out = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(4), "{out}");
+    let out = stopped(&netns, name, APPLY, &spoiling);
     assert!(out.contains("NOSUCH"), "{out}");
     assert_same(&state(&netns), &before, "unwound");
 }
@@ -403,9 +407,7 @@ fn a_step_that_the_kernel_does_not_permit_leaves_the_node_as_it_was() {
         &["ip6tables-nft-restore", "ip6tables-restore"],
         "exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin $REAL \"$@\"",
     );
-    let output = kpx_with(&netns, LEFT, CLEANUP, powerless.path().to_str().unwrap());
-    let out = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(4), "{out}");
+    let out = stopped(&netns, LEFT, CLEANUP, &powerless);
     assert!(
         out.contains("Operation not permitted") || out.contains("Permission denied"),
         "{out}"
