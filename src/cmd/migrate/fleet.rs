@@ -12,7 +12,6 @@ use super::{prospect, tell};
 use crate::cli::{Global, GoOnArgs, MigrateArgs};
 use crate::cluster::Node;
 use crate::cluster::config::ProxyConfig;
-use crate::cluster::edit::Fields;
 use crate::cmd::change::confirm;
 use crate::cmd::failure::{Failure, Hint as _};
 use crate::cmd::{Io, output};
@@ -328,11 +327,7 @@ async fn look(
             config.mode
         )
     })?;
-    let there = Fields {
-        mode: to,
-        scheduler: args.journey.scheduler.clone(),
-        strict_arp: args.journey.strict_arp,
-    };
+    let (there, back) = prospect::fields(&args.journey, &config, from, to);
     let change = store.configure(&there).map_err(unwritable)?;
     if !store.is_shared() {
         let what = eyre!("the configuration is {}, on each node", store.place());
@@ -341,26 +336,14 @@ async fn look(
         );
     }
     let began = clock::now();
-    let time: String = began
-        .to_string()
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect();
     let linux = node.nodes()?.iter().filter(|node| is_linux(node));
     let all: BTreeSet<&str> = linux.map(|node| node.metadata.name.as_str()).collect();
     let go_on = &args.journey.go_on;
     let plan = FleetPlan {
-        id: format!("{}-{from}-{to}", time.to_lowercase()),
+        id: prospect::id(began, from, to).to_lowercase(),
         began,
         from,
-        back: Fields {
-            mode: from,
-            scheduler: there
-                .scheduler
-                .as_ref()
-                .map(|_| config.ipvs.scheduler.clone()),
-            strict_arp: there.strict_arp.map(|_| config.ipvs.strict_arp),
-        },
+        back,
         there,
         whole: all.iter().all(|name| nodes.iter().any(|node| node == name)),
         nodes,

@@ -7,12 +7,13 @@ use super::site::probe;
 use crate::backend::Mode;
 use crate::check;
 use crate::cli::{Global, JourneyArgs, StrategyArg};
+use crate::cluster::config::ProxyConfig;
 use crate::cluster::edit::Fields;
 use crate::cmd::doctor::named;
 use crate::cmd::failure::{Failure, Hint as _};
 use crate::cmd::{Io, gather, mode, preflight};
 use crate::diff;
-use crate::evidence::{Evidence, Item};
+use crate::evidence::{Evidence, Item, Time};
 use crate::host::clock;
 use crate::migrate::gates::{self, Expected, Seen};
 use crate::migrate::journal::State;
@@ -145,6 +146,34 @@ fn refuse_unseen(node: &NodeSnapshot<'_>, from: Mode) -> Result<(), Failure> {
     }
 }
 
+/// Returns the name of a migration that began at `began`.
+pub(super) fn id(began: Time, from: Mode, to: Mode) -> String {
+    let time = began.to_string();
+    let time: String = time.chars().filter(char::is_ascii_alphanumeric).collect();
+    format!("{time}-{from}-{to}")
+}
+
+/// Returns what is set in the configuration, which is `config` now, on the way there and on the way back.
+pub(super) fn fields(
+    args: &JourneyArgs,
+    config: &ProxyConfig,
+    from: Mode,
+    to: Mode,
+) -> (Fields, Fields) {
+    let there = Fields {
+        mode: to,
+        scheduler: args.scheduler.clone(),
+        strict_arp: args.strict_arp,
+    };
+    let scheduler = args.scheduler.as_ref();
+    let back = Fields {
+        mode: from,
+        scheduler: scheduler.map(|_| config.ipvs.scheduler.clone()),
+        strict_arp: args.strict_arp.map(|_| config.ipvs.strict_arp),
+    };
+    (there, back)
+}
+
 fn journey(
     node: &NodeSnapshot<'_>,
     args: &JourneyArgs,
@@ -160,29 +189,14 @@ fn journey(
     }
     let config = node.proxy_config().hint(READ)?;
     let began = clock::now();
-    let time: String = began
-        .to_string()
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect();
+    let (there, back) = fields(args, config, from, to);
     Ok(Journey {
-        id: format!("{time}-{from}-{to}"),
+        id: id(began, from, to),
         began,
         node: None,
         from,
-        there: Fields {
-            mode: to,
-            scheduler: args.scheduler.clone(),
-            strict_arp: args.strict_arp,
-        },
-        back: Fields {
-            mode: from,
-            scheduler: args
-                .scheduler
-                .as_ref()
-                .map(|_| config.ipvs.scheduler.clone()),
-            strict_arp: args.strict_arp.map(|_| config.ipvs.strict_arp),
-        },
+        there,
+        back,
         strategy: match args.strategy {
             Some(StrategyArg::Bridge) => Strategy::Bridge,
             Some(StrategyArg::InPlace) => Strategy::InPlace,
