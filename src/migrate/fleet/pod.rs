@@ -22,6 +22,8 @@ pub enum Job {
     Finish,
     /// Goes back.
     Rollback,
+    /// Keeps the bridge up to date from the end of [`Job::Prepare`] to the begin of what removes it.
+    Guard,
 }
 
 impl Job {
@@ -30,6 +32,7 @@ impl Job {
             Self::Prepare => "prepare",
             Self::Finish => "finish",
             Self::Rollback => "rollback",
+            Self::Guard => "guard",
         }
     }
 }
@@ -59,6 +62,11 @@ struct Line {
 
 /// Returns the arguments of kpx for `job`, as people type them on the node.
 pub fn arguments(plan: &FleetPlan, job: Job) -> Vec<String> {
+    if job == Job::Guard {
+        return ["bridge", "guard", "--mode", plan.from.name()]
+            .map(str::to_owned)
+            .into();
+    }
     let mut all = vec!["migrate".to_owned(), job.word().to_owned()];
     if job == Job::Prepare {
         all.extend(["--to".to_owned(), plan.there.mode.name().to_owned()]);
@@ -92,13 +100,11 @@ pub fn create(plan: &FleetPlan, image: &str, node: &str, job: Job) -> KubeComman
     let object = object(plan, node, job);
     let mut command = vec!["kpx".to_owned()];
     command.extend(arguments(plan, job));
-    command.extend(
-        [
-            "--again", "--root", ROOT, "--node", node, "--output", "json",
-        ]
-        .map(str::to_owned),
-    );
-    let body = json!({
+    if job != Job::Guard {
+        command.extend(["--again", "--output", "json"].map(str::to_owned));
+    }
+    command.extend(["--root", ROOT, "--node", node].map(str::to_owned));
+    let mut body = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -111,7 +117,6 @@ pub fn create(plan: &FleetPlan, image: &str, node: &str, job: Job) -> KubeComman
             "hostNetwork": true,
             "hostPID": true,
             "restartPolicy": "Never",
-            "activeDeadlineSeconds": plan.limit,
             "terminationGracePeriodSeconds": 5,
             "priorityClassName": "system-node-critical",
             "serviceAccountName": plan.service_account,
@@ -126,6 +131,12 @@ pub fn create(plan: &FleetPlan, image: &str, node: &str, job: Job) -> KubeComman
             "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
         },
     });
+    if job == Job::Guard {
+        // It ends with the bridge, and not before.
+        body["spec"]["restartPolicy"] = json!("OnFailure");
+    } else {
+        body["spec"]["activeDeadlineSeconds"] = json!(plan.limit);
+    }
     KubeCommand::Create { object, body }
 }
 
@@ -260,6 +271,26 @@ mod tests {
         ));
         let deadline = ended(None, "DeadlineExceeded", "");
         assert_eq!(deadline, Ended::Badly("DeadlineExceeded".to_owned()));
+    }
+
+    #[test]
+    fn a_guard_is_there_until_the_bridge_is_gone() {
+        let fields = |mode| json!({"mode": mode, "scheduler": null, "strictArp": null});
+        let plan: FleetPlan = serde_json::from_value(json!({
+            "id": "x", "began": "2026-01-01T00:00:00Z", "from": "ipvs", "there": fields("nftables"),
+            "back": fields("ipvs"), "nodes": ["worker1"], "whole": true, "staged": false,
+            "serviceAccount": "kpx", "soak": 1, "ready": 1, "arguments": [], "limit": 60,
+        }))
+        .unwrap();
+        let pod = |job| match create(&plan, "kpx:1", "worker1", job) {
+            KubeCommand::Create { body, .. } => body["spec"].clone(),
+            other => panic!("{other:?}"),
+        };
+        let (guard, prepare) = (pod(Job::Guard), pod(Job::Prepare));
+        assert_eq!(guard["restartPolicy"], "OnFailure");
+        assert!(guard["activeDeadlineSeconds"].is_null(), "{guard}");
+        assert_eq!(prepare["restartPolicy"], "Never");
+        assert_eq!(prepare["activeDeadlineSeconds"], plan.limit);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::action::{Field, KubeCommand, OURS, Object, Resource};
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
 use crate::evidence::Time;
+use crate::migrate::journey::Strategy;
 
 /// The name of the ConfigMap that keeps it, and of the Lease that is held meanwhile.
 pub const NAME: &str = "kpx-migrate";
@@ -117,6 +118,13 @@ pub enum NodeState {
     Migrated,
     /// It is back in the old mode.
     RolledBack,
+}
+
+impl FleetPlan {
+    /// Returns whether a bridge serves each node while its kube-proxy is restarted.
+    pub fn bridges(&self) -> bool {
+        Strategy::usual(self.from, self.there.mode) == Strategy::Bridge
+    }
 }
 
 impl Fleet {

@@ -195,6 +195,7 @@ impl<C: Cluster> Engine<'_, C> {
                 let state = if already {
                     NodeState::Already
                 } else {
+                    self.guard(fleet, node).await?;
                     NodeState::Prepared
                 };
                 fleet.nodes.insert(node.clone(), state);
@@ -205,6 +206,7 @@ impl<C: Cluster> Engine<'_, C> {
             Task::Check(node) => self.check(fleet, node).await,
             Task::Finish(node) => {
                 self.on_node(fleet, node, Job::Finish).await?;
+                self.unguard(fleet, node).await?;
                 fleet.nodes.insert(node.clone(), NodeState::Migrated);
                 Ok(())
             }

@@ -119,7 +119,25 @@ impl<C: Cluster> Engine<'_, C> {
             self.remove(fleet, node, Job::Finish).await?;
         }
         self.on_node(fleet, node, Job::Rollback).await?;
+        self.unguard(fleet, node).await?;
         fleet.nodes.insert(node.to_owned(), NodeState::RolledBack);
+        Ok(())
+    }
+
+    /// Has the node's bridge follow the cluster while nothing else of kpx runs there.
+    pub(super) async fn guard(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+        match &fleet.plan.image {
+            Some(image) if fleet.plan.bridges() => Ok(self
+                .apply(pod::create(&fleet.plan, image, node, Job::Guard))
+                .await?),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn unguard(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+        if fleet.plan.image.is_some() && fleet.plan.bridges() {
+            self.remove(fleet, node, Job::Guard).await?;
+        }
         Ok(())
     }
 
