@@ -372,6 +372,24 @@ fn connections_of_virtual_servers_are_waited_for() {
     place.machine.connections.clear();
     assert_eq!(place.go_on(false), Some(Ended::Migrated));
     assert_eq!(place.machine.faults(Mode::Iptables), Vec::<String>::new());
+    // What is over is taken back as gently: connections have come to mode ipvs since.
+    for from in [Mode::Iptables, Mode::Nftables] {
+        let mut place = bound(from, Mode::Ipvs);
+        let before = place.machine.clone();
+        assert_eq!(place.go_on(false), Some(Ended::Migrated));
+        let there = place.machine.clone();
+        place.machine.connections = OPEN.to_owned();
+        let Some(Ended::Stopped(why)) = place.go_on(true) else {
+            panic!("{from}");
+        };
+        assert!(why.contains("after 60 s 1 connections"), "{why}");
+        assert!(place.machine.has_bridge());
+        assert_eq!(place.machine.proxy.mode, Mode::Ipvs);
+        assert_eq!(place.machine.files, there.files);
+        place.machine.connections.clear();
+        assert!(matches!(place.go_on(false), Some(Ended::RolledBack(_))));
+        is_back(&place, &before, from);
+    }
 }
 
 #[test]

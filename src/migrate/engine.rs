@@ -138,7 +138,7 @@ impl<S: Site> Engine<'_, S> {
     pub async fn run(&mut self, so_far: &mut State) -> Ended {
         // Whoever kept the bridge up to date is gone, and perhaps the bridge is, too.
         if so_far.is_bridged()
-            && let Err(why) = self.site.follow(so_far.journey.from).await
+            && let Err(why) = self.site.follow(so_far.served()).await
         {
             return Ended::Stopped(why);
         }
@@ -244,7 +244,7 @@ impl<S: Site> Engine<'_, S> {
             Stage::Verify | Stage::Recheck => self.wait(so_far, stage).await?,
             Stage::BridgeUp => {
                 self.do_steps(stage, &plan).await?;
-                failed(stage, self.site.follow(so_far.journey.from).await)?
+                failed(stage, self.site.follow(so_far.served()).await)?
             }
             _ if so_far.leg == Leg::There => self.do_steps(stage, &plan).await?,
             _ => self.undo_steps(stage, &plan).await?,

@@ -6,8 +6,9 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::journey::{self, Journey, Leg, Stage, Strategy};
+use super::journey::{self, Gone, Journey, Leg, Stage};
 use crate::action::Action;
+use crate::backend::Mode;
 use crate::evidence::Time;
 use crate::plan::{Plan, Step, Undo};
 
@@ -143,6 +144,8 @@ pub struct State {
     pub why: Option<String>,
     /// Whether it is over.
     pub ended: bool,
+    /// How far it was gone when it turned back.
+    gone: Gone,
     /// What is not as it should be, and no reason to stop.
     pub notes: Vec<String>,
     /// Whether the last line was torn, and left out.
@@ -185,6 +188,7 @@ impl State {
             proxy: None,
             why: None,
             ended: false,
+            gone: Gone::default(),
             notes: Vec::new(),
             torn: false,
         }
@@ -196,10 +200,7 @@ impl State {
         let to = self.journey.to();
         match self.leg {
             Leg::There => journey::there(from, to, strategy),
-            Leg::Back => {
-                let bridged = strategy == Strategy::Bridge && self.began(Stage::BridgeUp);
-                journey::back(from, to, self.was_configured(), bridged)
-            }
+            Leg::Back => journey::back(from, to, self.gone),
         }
     }
 
@@ -220,11 +221,20 @@ impl State {
         self.begun_there.iter().any(|(of, _)| *of == stage)
     }
 
+    /// Returns the mode that the bridge serves as: the one that clients have come by before it.
+    pub const fn served(&self) -> Mode {
+        if self.gone.settled {
+            self.journey.to()
+        } else {
+            self.journey.from
+        }
+    }
+
     /// Returns whether the bridge has to stand: it is up, and kube-proxy is yet to be restarted, or to be seen to serve.
     pub fn is_bridged(&self) -> bool {
         let stages = self.stages();
         let rest = stages.get(self.done..).unwrap_or_default();
-        let up = self.leg == Leg::Back || stages[..self.done].contains(&Stage::BridgeUp);
+        let up = !rest.contains(&Stage::BridgeUp);
         up && !self.ended && rest.contains(&Stage::BridgeDown) && rest.contains(&Stage::Verify)
     }
 
@@ -242,7 +252,7 @@ impl State {
         if self.ended && !taken_back {
             return false;
         }
-        self.ended = false;
+        let ended = std::mem::replace(&mut self.ended, false);
         match entry {
             Entry::Began { .. } => return false,
             Entry::Stage {
@@ -277,6 +287,11 @@ impl State {
                     return false;
                 }
                 self.leg = Leg::Back;
+                self.gone = Gone {
+                    bridged: self.began(Stage::BridgeUp),
+                    configured: self.was_configured(),
+                    settled: ended,
+                };
                 self.done = 0;
                 self.begun = false;
                 self.why = Some(why);

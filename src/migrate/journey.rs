@@ -193,12 +193,31 @@ pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
     chosen(&stages)
 }
 
-/// Returns the stages of the way back, in order; `configured` tells whether the configuration may have been changed, and
-/// `bridged` whether the bridge may be up.
-pub fn back(from: Mode, to: Mode, configured: bool, bridged: bool) -> Vec<Stage> {
-    let drain = configured && (to, from) == (Mode::Ipvs, Mode::Iptables);
+/// How far a journey was gone when it turned back.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Gone {
+    /// The bridge may be up.
+    pub bridged: bool,
+    /// The configuration may have been changed.
+    pub configured: bool,
+    /// It was over: clients have come to the new mode since.
+    pub settled: bool,
+}
+
+/// Returns the stages of the way back, in order.
+pub fn back(from: Mode, to: Mode, gone: Gone) -> Vec<Stage> {
+    let Gone {
+        bridged,
+        configured,
+        settled,
+    } = gone;
+    // Then mode ipvs is left as on any way out of it; its configuration is what a restart finds meanwhile as before.
+    let leaves = settled && to == Mode::Ipvs;
+    let drain = configured && !leaves && (to, from) == (Mode::Ipvs, Mode::Iptables);
     let stages = [
-        // First of all, or any restart would lead to the new mode again.
+        (Stage::BridgeUp, leaves),
+        (Stage::Drain, leaves),
+        // Before any other change, or any restart would lead to the new mode again.
         (Stage::Configure, configured),
         (Stage::Build, configured),
         (Stage::Restart, configured),
@@ -208,7 +227,7 @@ pub fn back(from: Mode, to: Mode, configured: bool, bridged: bool) -> Vec<Stage>
         (Stage::Clean, true),
         (Stage::Unprepare, true),
         (Stage::Recheck, true),
-        (Stage::BridgeDown, bridged),
+        (Stage::BridgeDown, bridged || leaves),
     ];
     chosen(&stages)
 }
@@ -244,16 +263,35 @@ mod tests {
                 }
             }
         }
-        let stages = back(Mode::Iptables, Mode::Ipvs, true, false);
+        let gone = Gone {
+            configured: true,
+            ..Gone::default()
+        };
+        let stages = back(Mode::Iptables, Mode::Ipvs, gone);
         assert!(at(&stages, Stage::Drain) < at(&stages, Stage::Clean));
+        let settled = Gone {
+            settled: true,
+            ..gone
+        };
+        for from in [Mode::Iptables, Mode::Nftables] {
+            let stages = back(from, Mode::Ipvs, settled);
+            assert!(at(&stages, Stage::BridgeUp) < at(&stages, Stage::Drain));
+            assert!(at(&stages, Stage::Drain) < at(&stages, Stage::Configure));
+            assert_eq!(stages.last(), Some(&Stage::BridgeDown));
+        }
     }
 
     #[test]
     fn on_the_way_back_the_configuration_is_first_and_the_bridge_last() {
-        let stages = back(Mode::Iptables, Mode::Nftables, true, true);
+        let gone = Gone {
+            bridged: true,
+            configured: true,
+            settled: false,
+        };
+        let stages = back(Mode::Iptables, Mode::Nftables, gone);
         assert_eq!(stages.first(), Some(&Stage::Configure));
         assert_eq!(stages.last(), Some(&Stage::BridgeDown));
-        let stages = back(Mode::Iptables, Mode::Nftables, false, false);
+        let stages = back(Mode::Iptables, Mode::Nftables, Gone::default());
         assert_eq!(stages, [Stage::Clean, Stage::Unprepare, Stage::Recheck]);
     }
 }

@@ -94,8 +94,7 @@ pub fn plan(
             Ok(plan)
         }
         Stage::Unprepare => Ok(unprepare(so_far)),
-        // It serves as the mode does that clients have come by so far.
-        Stage::BridgeUp => Ok(plan::bridge_up(&node, journey.from, &Family::BOTH)?),
+        Stage::BridgeUp => Ok(plan::bridge_up(&node, so_far.served(), &Family::BOTH)?),
         Stage::BridgeDown => Ok(plan::bridge_down(&node, &Family::BOTH)?),
         Stage::Backup | Stage::Drain | Stage::Verify | Stage::Recheck => Ok(Plan::default()),
     }
