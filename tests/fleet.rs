@@ -1,5 +1,7 @@
 //! The move of a cluster's nodes, through a fake API server: the kubelets play what kpx does on the nodes.
 
+mod terminal;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};

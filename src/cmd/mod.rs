@@ -82,7 +82,7 @@ pub async fn main() -> ExitCode {
         terminal: terminal.out,
         color: terminal.color,
         ascii: terminal.ascii,
-        progress: terminal.err,
+        progress: terminal.drawn,
     };
     let theme = if terminal.err && terminal.color {
         Theme::dark()

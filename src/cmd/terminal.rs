@@ -23,6 +23,8 @@ pub(super) struct Terminal {
     pub(super) input: bool,
     pub(super) out: bool,
     pub(super) err: bool,
+    /// Whether lines on it can be drawn over.
+    pub(super) drawn: bool,
 }
 
 /// Returns the value of an environment variable that is set to something.
@@ -48,8 +50,14 @@ impl Terminal {
             input: stdin().is_terminal(),
             out,
             err,
+            drawn: err && !is_dumb(variable),
         }
     }
+}
+
+/// Whether the terminal knows no more than to write on.
+fn is_dumb(variable: impl Fn(&str) -> Option<String>) -> bool {
+    variable("TERM").is_some_and(|term| term == "dumb")
 }
 
 fn width(columns: Option<&str>, terminal: Option<u16>) -> u16 {
@@ -68,7 +76,7 @@ fn color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     if variable("CLICOLOR_FORCE").is_some_and(|value| value != "0") {
         return true;
     }
-    terminal && variable("TERM").is_none_or(|term| term != "dumb")
+    terminal && !is_dumb(variable)
 }
 
 /// Returns whether the locale's characters are not UTF-8; the first variable that is set decides, as in setlocale(3).

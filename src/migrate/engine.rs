@@ -55,16 +55,16 @@ pub struct Limits {
 /// What happens on the way.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'e> {
-    /// A stage begins: on which way, and what it does.
-    Begins(Leg, Stage, &'e Plan),
+    /// A stage begins: on which way, and what it does; the how manieth it is, and of how many.
+    Begins(Leg, Stage, &'e Plan, (usize, usize)),
     /// A step of a plan begins, or is taken back.
     Step(apply::Event<'e>),
     /// A stage is done.
     Done(Leg, Stage),
     /// The gates were looked at.
     Gates(&'e [Gate]),
-    /// The connections were counted.
-    Drain(&'e Gauge),
+    /// The connections were counted; and how many there were at first.
+    Drain(&'e Gauge, usize),
     /// The bridge followed the cluster, or could not.
     Bridge(&'e str),
     /// The way turns back, and why.
@@ -237,7 +237,8 @@ impl<S: Site> Engine<'_, S> {
             proxy: known.then(|| gates::proxy(&node)),
         };
         self.record(so_far, entry).await?;
-        (self.tell)(Event::Begins(so_far.leg, stage, &plan));
+        let place = (so_far.done + 1, so_far.stages().len());
+        (self.tell)(Event::Begins(so_far.leg, stage, &plan, place));
         let notes = match stage {
             Stage::Backup => failed(stage, self.site.backup().await)?,
             Stage::Drain => self.drain(so_far).await?,
@@ -298,6 +299,7 @@ impl<S: Site> Engine<'_, S> {
         let named = NodeSnapshot::new(&named).called(name.as_deref());
         let desired = named.desired(so_far.journey.source(so_far.leg)).ok();
         let mut waited = Duration::ZERO;
+        let mut first = None;
         loop {
             let evidence = self.site.read(drain::NEEDS).await;
             let gauge = Gauge::read(&NodeSnapshot::new(&evidence), desired);
@@ -305,7 +307,8 @@ impl<S: Site> Engine<'_, S> {
                 stage,
                 why: gap.to_string(),
             })?;
-            (self.tell)(Event::Drain(&gauge));
+            let first = *first.get_or_insert(gauge.count);
+            (self.tell)(Event::Drain(&gauge, first));
             if gauge.count == 0 {
                 return Ok(Vec::new());
             }

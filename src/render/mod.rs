@@ -1,7 +1,7 @@
 //! From a report to bytes on a stream.
 
 mod ascii;
-mod nodes;
+mod board;
 mod page;
 mod progress;
 
@@ -9,7 +9,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-pub use nodes::Lines;
+pub use board::Board;
+#[cfg(test)]
+pub(crate) use board::glass;
 pub use page::{Page, Style, Tone, terminal_width};
 pub use progress::Progress;
 

@@ -1,6 +1,7 @@
 //! The cluster, as the move of its nodes sees it.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,12 +14,15 @@ use crate::evidence::{Evidence, Item, Time};
 use crate::host::{self, LiveCluster, clock};
 use crate::migrate::fleet::engine::Cluster;
 use crate::migrate::fleet::pod::MIGRATION;
+use crate::render::Board;
 
 /// The cluster, and whoever can be asked.
 pub(super) struct Far<'c, 'f, 'io> {
     pub(super) live: LiveCluster,
     options: host::Options,
     io: &'c RefCell<&'f mut Io<'io>>,
+    /// Where progress is drawn meanwhile.
+    pub(super) board: Rc<RefCell<Board>>,
 }
 
 impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
@@ -28,6 +32,7 @@ impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
             live: LiveCluster::new(&options),
             options,
             io,
+            board: Rc::default(),
         }
     }
 
@@ -75,18 +80,7 @@ impl Cluster for Far<'_, '_, '_> {
 
     async fn by_hand(&mut self, node: &str, command: &str) -> Result<(), String> {
         let mut io = self.io.borrow_mut();
-        writeln!(io.err, "kpx: on node {node}, run: {command}").map_err(|e| e.to_string())?;
-        if !io.interactive {
-            return Ok(());
-        }
-        write!(io.err, "Is that done? [y/N] ").map_err(|e| e.to_string())?;
-        io.err.flush().map_err(|e| e.to_string())?;
-        let mut answer = String::new();
-        io.input.read_line(&mut answer).map_err(|e| e.to_string())?;
-        match answer.trim() {
-            "y" | "Y" | "yes" => Ok(()),
-            _ => Err(format!("`{command}` was not done there")),
-        }
+        self.board.borrow().aside(|| ask(&mut io, node, command))
     }
 
     fn now(&self) -> Time {
@@ -95,5 +89,21 @@ impl Cluster for Far<'_, '_, '_> {
 
     async fn pause(&mut self, duration: Duration) {
         clock::pause(duration).await;
+    }
+}
+
+/// Tells whoever is there what to run on `node`, and waits until that is done.
+fn ask(io: &mut Io<'_>, node: &str, command: &str) -> Result<(), String> {
+    writeln!(io.err, "kpx: on node {node}, run: {command}").map_err(|e| e.to_string())?;
+    if !io.interactive {
+        return Ok(());
+    }
+    write!(io.err, "Is that done? [y/N] ").map_err(|e| e.to_string())?;
+    io.err.flush().map_err(|e| e.to_string())?;
+    let mut answer = String::new();
+    io.input.read_line(&mut answer).map_err(|e| e.to_string())?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(format!("`{command}` was not done there")),
     }
 }

@@ -2,13 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use super::cluster::Far;
 use super::lock::Lock;
-use super::{prospect, tell};
+use super::prospect;
+use super::tell::{self, FarTeller};
 use crate::cli::{Global, GoOnArgs, MigrateArgs};
 use crate::cluster::Node;
 use crate::cluster::config::ProxyConfig;
@@ -18,16 +20,13 @@ use crate::cmd::{Io, output};
 use crate::evidence::Item;
 use crate::host::clock;
 use crate::migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
+use crate::migrate::fleet::order;
 use crate::migrate::fleet::pod::{self, Job};
 use crate::migrate::fleet::state::{self, Fleet, FleetPlan, Leg};
-use crate::migrate::fleet::{order, task::Task};
 use crate::node::NodeSnapshot;
 use crate::plan::{Store, Unwritable};
-use crate::render::{self, Format, Lines, Report as _};
-use crate::report::migrate::{FleetEvent, FleetProspect, FleetReport, Outcome};
-
-/// The `kind` of an event.
-const EVENT: &str = "FleetEvent";
+use crate::render::{self, Board, Format, Report as _};
+use crate::report::migrate::{FleetProspect, FleetReport, Outcome};
 
 /// What is added to the time that a node's part may take, for what it looks at before and after, in seconds.
 const SPARE: u64 = 600;
@@ -195,6 +194,8 @@ async fn travel<'io>(
     let mut lock = Lock::take(&far.live, waits).await?;
     let ran = locked(global, io, far, fleet, way, &mut lock).await;
     lock.release().await;
+    // What is drawn ends before the report is printed.
+    *far.board.borrow_mut() = Board::default();
     ran
 }
 
@@ -222,9 +223,9 @@ async fn locked<'io>(
     if way == Way::Back && fleet.leg == Leg::There {
         fleet.turn("it was asked for");
     }
-    let terminal = io.borrow().progress && !global.quiet && !tell::is_lines(global);
-    let mut lines = Lines::new(terminal);
-    let mut teller = |event: Event<'_>| tell_one(global, &mut io.borrow_mut(), &mut lines, event);
+    *far.board.borrow_mut() = tell::board(global, &io.borrow());
+    let mut told = FarTeller::new(global, io, Rc::clone(&far.board), fleet);
+    let mut teller = |event: Event<'_>| told.tell(event);
     let mut engine = Engine {
         cluster: far,
         saved,
@@ -236,39 +237,6 @@ async fn locked<'io>(
         Either::Left((ended, _)) => ended,
         Either::Right((why, _)) => Ended::Stopped(why),
     })
-}
-
-fn tell_one(global: &Global, io: &mut Io<'_>, lines: &mut Lines, event: Event<'_>) {
-    if tell::is_lines(global) {
-        // Nobody may be listening any more; the move goes on.
-        render::write_line(EVENT, &FleetEvent::from(event), io.out).ok();
-        return;
-    }
-    if global.quiet {
-        return;
-    }
-    let (name, text) = match event {
-        Event::Begins(leg, task) => {
-            let way = if leg == Leg::Back {
-                "on the way back: "
-            } else {
-                ""
-            };
-            (name(task), format!("{way}{task}"))
-        }
-        Event::Says(node, text) => (node, format!("  {text}")),
-        Event::Done(
-            _,
-            task @ (Task::Soak(_) | Task::Revert(_) | Task::Merge | Task::Unconfigure),
-        ) => (name(task), "done".to_owned()),
-        Event::Done(..) => return,
-        Event::Turns(why) => ("cluster", format!("{why}: back to the old mode")),
-    };
-    lines.say(name, &text, io.err);
-}
-
-fn name(task: &Task) -> &str {
-    task.node().unwrap_or("cluster")
 }
 
 fn outcome(fleet: &Fleet, ended: Ended, asked: bool) -> FleetReport {

@@ -204,7 +204,7 @@ async fn travel(
     state: &mut State,
     way: Way,
 ) -> Result<MigrateReport, Failure> {
-    let mut teller = Teller::new(global, io);
+    let mut teller = Teller::new(global, io, state.journey.node.as_deref());
     let mut tell = |event: Event<'_>| teller.tell(event);
     let mut engine = Engine {
         site: &mut site,

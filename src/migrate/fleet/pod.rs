@@ -58,6 +58,7 @@ struct Line {
     event: String,
     stage: String,
     title: String,
+    words: String,
 }
 
 /// Returns the arguments of kpx for `job`, as people type them on the node.
@@ -230,10 +231,25 @@ pub fn awaits_restart(log: &str) -> bool {
     log.lines().map(line).any(|of| here(&of))
 }
 
+/// What a line that kpx printed tells people.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Told {
+    /// What begins.
+    Says(String),
+    /// How far it is, or what is waited for.
+    Waits(String),
+}
+
 /// Returns what `text`, a line that kpx printed, tells people of what it does.
-pub fn told(text: &str) -> Option<String> {
+pub fn told(text: &str) -> Option<Told> {
     let line = line(text);
-    (line.event == "begins" && !line.title.is_empty()).then_some(line.title)
+    match line.event.as_str() {
+        "begins" if !line.title.is_empty() => Some(Told::Says(line.title)),
+        "step" | "undo" | "gates" | "drain" if !line.words.is_empty() => {
+            Some(Told::Waits(line.words))
+        }
+        _ => None,
+    }
 }
 
 fn line(text: &str) -> Line {
@@ -302,7 +318,13 @@ mod tests {
         };
         assert!(!awaits_restart(&begins("build")));
         assert!(awaits_restart(&(begins("build") + &begins("verify"))));
-        assert_eq!(told(begins("build").trim()), Some("t".to_owned()));
+        assert_eq!(
+            told(begins("build").trim()),
+            Some(Told::Says("t".to_owned()))
+        );
+        let gates = r#"{"event":"gates","gates":[],"words":"waiting: sync: none yet"}"#;
+        let waits = "waiting: sync: none yet".to_owned();
+        assert_eq!(told(gates), Some(Told::Waits(waits)));
         assert_eq!(told("kpx: x"), None);
     }
 }

@@ -22,6 +22,10 @@ pub enum MigrateEvent<'e> {
         title: &'static str,
         /// How many steps it has.
         steps: usize,
+        /// The how manieth stage of its way it is, from 1.
+        number: usize,
+        /// How many stages that way has.
+        of: usize,
     },
     /// A step begins.
     Step {
@@ -53,6 +57,8 @@ pub enum MigrateEvent<'e> {
     Drain {
         /// What was counted.
         connections: &'e Gauge,
+        /// How many there were when it began.
+        at_first: usize,
     },
     /// The bridge followed the cluster, or could not.
     Bridge {
@@ -69,11 +75,13 @@ pub enum MigrateEvent<'e> {
 impl<'e> From<Event<'e>> for MigrateEvent<'e> {
     fn from(event: Event<'e>) -> Self {
         match event {
-            Event::Begins(leg, stage, plan) => Self::Begins {
+            Event::Begins(leg, stage, plan, (number, of)) => Self::Begins {
                 leg,
                 stage,
                 title: stage.title(),
                 steps: plan.steps.len(),
+                number,
+                of,
             },
             Event::Step(apply::Event::Begins(number, title)) => Self::Step {
                 step: number + 1,
@@ -85,7 +93,10 @@ impl<'e> From<Event<'e>> for MigrateEvent<'e> {
             },
             Event::Done(leg, stage) => Self::Done { leg, stage },
             Event::Gates(gates) => Self::Gates { gates },
-            Event::Drain(connections) => Self::Drain { connections },
+            Event::Drain(connections, at_first) => Self::Drain {
+                connections,
+                at_first,
+            },
             Event::Bridge(text) => Self::Bridge { text },
             Event::Turns(why) => Self::Turns { why },
         }
@@ -93,6 +104,12 @@ impl<'e> From<Event<'e>> for MigrateEvent<'e> {
 }
 
 impl MigrateEvent<'_> {
+    /// Whether another of its kind follows soon, and makes it old: a count that falls.
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::Drain { connections, at_first }
+            if connections.count > 0 && connections.count != *at_first)
+    }
+
     /// Returns the event in words, for people; `None` for what says nothing to them.
     pub fn in_words(&self) -> Option<String> {
         Some(match self {
@@ -113,9 +130,15 @@ impl MigrateEvent<'_> {
                     format!("  waiting: {}", open.join("; "))
                 }
             }
-            Self::Drain { connections } => match connections.count {
+            Self::Drain {
+                connections,
+                at_first,
+            } => match connections.count {
                 0 => "  no connections are open".to_owned(),
-                count => format!("  {count} connections are open: {}", connections.holders()),
+                count => format!(
+                    "  {count} of {at_first} connections are open: {}",
+                    connections.holders()
+                ),
             },
             Self::Bridge { text } => format!("the bridge: {text}"),
             Self::Turns { why } => format!("{why}: back to the old mode"),

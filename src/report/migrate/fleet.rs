@@ -238,6 +238,13 @@ pub enum FleetEvent<'e> {
         /// What.
         text: &'e str,
     },
+    /// A node tells what it waits for, or how far it is.
+    Waits {
+        /// Which.
+        node: &'e str,
+        /// What for.
+        text: &'e str,
+    },
     /// A task is done.
     Done {
         /// On which way.
@@ -258,6 +265,7 @@ impl<'e> From<Event<'e>> for FleetEvent<'e> {
         match event {
             Event::Begins(leg, task) => Self::Begins { leg, task },
             Event::Says(node, text) => Self::Says { node, text },
+            Event::Waits(node, text) => Self::Waits { node, text },
             Event::Done(leg, task) => Self::Done { leg, task },
             Event::Turns(why) => Self::Turns { why },
         }

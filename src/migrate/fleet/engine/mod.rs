@@ -40,6 +40,8 @@ pub enum Event<'e> {
     Begins(Leg, &'e Task),
     /// A node tells what it does.
     Says(&'e str, &'e str),
+    /// A node tells what it waits for, or how far it is: that passes.
+    Waits(&'e str, &'e str),
     /// A task is done.
     Done(Leg, &'e Task),
     /// The way turns back, and why.

@@ -213,8 +213,10 @@ impl<C: Cluster> Engine<'_, C> {
                 Phase::Over(..) => self.cluster.log(&object.name).await?,
             };
             for line in text.lines().skip(told) {
-                if let Some(words) = pod::told(line) {
-                    (self.tell)(Event::Says(node, &words));
+                match pod::told(line) {
+                    Some(pod::Told::Says(words)) => (self.tell)(Event::Says(node, &words)),
+                    Some(pod::Told::Waits(words)) => (self.tell)(Event::Waits(node, &words)),
+                    None => {}
                 }
             }
             told = told.max(text.lines().count());

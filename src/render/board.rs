@@ -1,0 +1,567 @@
+//! Many things that go on, a line each: drawn below what was said where there is a terminal.
+
+use std::io::Write;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+/// How often the time that something takes is drawn anew.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How many lines are drawn at once: with more, those around the one that goes on.
+const DRAWN: usize = 10;
+
+/// How many of them are above the one that goes on.
+const ABOVE: usize = 2;
+
+/// A longer name is cut in its middle.
+const NAME: usize = 28;
+
+/// With fewer columns there is no room for a bar beside its words.
+const ROOM: u16 = 64;
+
+/// Lines at the bottom of the process's standard error, by their names. Without a terminal nothing is drawn, and what is
+/// said goes where it always goes.
+#[derive(Debug, Default)]
+pub struct Board {
+    drawn: Option<Drawn>,
+}
+
+#[derive(Debug)]
+struct Drawn {
+    all: MultiProgress,
+    rows: Vec<Row>,
+    /// The line below them, for what is about all.
+    total: Option<Row>,
+    width: u16,
+    ascii: bool,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: String,
+    bar: ProgressBar,
+    /// How many steps it was begun with; `None` while it waits.
+    begun: Option<usize>,
+    shown: bool,
+}
+
+impl Board {
+    /// Returns one that is drawn, in so many columns.
+    pub fn on_terminal(width: u16, ascii: bool) -> Self {
+        Self::on(ProgressDrawTarget::stderr(), width, ascii)
+    }
+
+    /// Returns one that is drawn on `target`.
+    pub(crate) fn on(target: ProgressDrawTarget, width: u16, ascii: bool) -> Self {
+        Self {
+            drawn: Some(Drawn {
+                all: MultiProgress::with_draw_target(target),
+                rows: Vec::new(),
+                total: None,
+                width,
+                ascii,
+            }),
+        }
+    }
+
+    /// Whether it is drawn, so that what passes need not be said.
+    pub fn is_drawn(&self) -> bool {
+        self.drawn.is_some()
+    }
+
+    /// Adds lines that wait for their turn, each with how many steps it takes; and one below them that counts those that
+    /// are through.
+    pub fn add(&mut self, rows: &[(&str, usize)], total: &str) {
+        let Some(drawn) = &mut self.drawn else {
+            return;
+        };
+        for (name, steps) in rows {
+            let row = drawn.waiting(name, *steps);
+            drawn.rows.push(row);
+        }
+        drawn.total = Some(drawn.waiting(total, rows.len()));
+        drawn.look_at(0);
+    }
+
+    /// Shows below all that `through` are through, and `what` goes on.
+    pub fn total(&mut self, through: usize, what: &str) {
+        if let Some(drawn) = &mut self.drawn
+            && let Some(row) = &mut drawn.total
+        {
+            if row.begun.is_none() {
+                row.begin(
+                    through,
+                    drawn.rows.len(),
+                    &Took::Total,
+                    drawn.width,
+                    drawn.ascii,
+                );
+            }
+            row.bar.set_position(count(through));
+            row.bar.set_message(plain(what));
+            row.bar.force_draw();
+        }
+    }
+
+    /// Begins step `step` of `of` of `name`: `what`.
+    pub fn begin(&mut self, name: &str, step: usize, of: usize, what: &str) {
+        let Some(drawn) = &mut self.drawn else {
+            return;
+        };
+        let at = drawn.find(name, of);
+        drawn.look_at(at);
+        drawn.begin(at, step, of, what);
+    }
+
+    /// Shows what `name` does, or waits for.
+    pub fn show(&mut self, name: &str, what: &str) {
+        if let Some(drawn) = &mut self.drawn
+            && let Some(row) = drawn.rows.iter().find(|row| row.name == name)
+        {
+            row.bar.set_message(plain(what));
+            row.bar.force_draw();
+        }
+    }
+
+    /// Ends `name`: `what` came of it.
+    pub fn end(&mut self, name: &str, what: &str) {
+        if let Some(drawn) = &mut self.drawn
+            && let Some(at) = drawn.rows.iter().position(|row| row.name == name)
+        {
+            drawn.end(at, what);
+        }
+    }
+
+    /// Says `line`, which stays: above what is drawn, or on `err`.
+    pub fn say(&self, line: &str, err: &mut dyn Write) {
+        // Nobody may be reading any more; whoever says it goes on.
+        self.aside(|| writeln!(err, "{line}").ok());
+    }
+
+    /// Does `work` that writes to the terminal or reads from it, while nothing is drawn there.
+    pub fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
+        match &self.drawn {
+            Some(drawn) => drawn.all.suspend(work),
+            None => work(),
+        }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // What was said stays; what was drawn is told by the report that follows.
+        if let Some(drawn) = &self.drawn {
+            for row in drawn.rows.iter().chain(&drawn.total) {
+                row.bar.disable_steady_tick();
+                row.bar.finish_and_clear();
+            }
+            drawn.all.clear().ok();
+        }
+    }
+}
+
+impl Row {
+    fn begin(&mut self, done: usize, of: usize, took: &Took, width: u16, ascii: bool) {
+        if self.begun != Some(of) {
+            self.begun = Some(of);
+            self.bar.reset();
+            self.bar.set_length(count(of));
+            self.bar.set_style(style(width, ascii, took));
+        }
+        self.bar.set_position(count(done));
+        self.bar.enable_steady_tick(TICK);
+    }
+}
+
+impl Drawn {
+    fn waiting(&self, name: &str, steps: usize) -> Row {
+        let bar = ProgressBar::with_draw_target(Some(count(steps)), ProgressDrawTarget::hidden());
+        bar.set_prefix(shorten(name, NAME, self.ascii));
+        bar.set_message("waits for its turn");
+        bar.set_style(style(self.width, self.ascii, &Took::Nothing));
+        Row {
+            name: name.to_owned(),
+            bar,
+            begun: None,
+            shown: false,
+        }
+    }
+
+    /// Returns where the line of `name` is, which may be a new one.
+    fn find(&mut self, name: &str, steps: usize) -> usize {
+        let known = self.rows.iter().position(|row| row.name == name);
+        known.unwrap_or_else(|| {
+            let row = self.waiting(name, steps);
+            self.rows.push(row);
+            self.rows.len() - 1
+        })
+    }
+
+    /// Draws the lines around `at`.
+    fn look_at(&mut self, at: usize) {
+        let last = self.rows.len().saturating_sub(DRAWN);
+        let from = at.saturating_sub(ABOVE).min(last);
+        let window = from..from + DRAWN;
+        let mut rows = self.rows.iter().enumerate();
+        if rows.all(|(at, row)| row.shown == window.contains(&at)) {
+            return;
+        }
+        let all = || self.rows.iter().chain(&self.total);
+        let name = all().map(|row| row.bar.prefix().chars().count()).max();
+        for row in all().filter(|row| row.shown) {
+            self.all.remove(&row.bar);
+        }
+        self.all.clear().ok();
+        let rows = self.rows.iter_mut().enumerate();
+        let rows = rows.map(|(at, row)| (window.contains(&at), row));
+        for (shown, row) in rows.chain(self.total.iter_mut().map(|row| (true, row))) {
+            row.shown = shown;
+            if shown {
+                let prefix = row.bar.prefix();
+                let width = name.unwrap_or(0);
+                row.bar.set_prefix(format!("{prefix:width$}"));
+                self.all.add(row.bar.clone());
+                row.bar.force_draw();
+            }
+        }
+    }
+
+    fn begin(&mut self, at: usize, step: usize, of: usize, what: &str) {
+        // Each line that ticks has a thread: one is enough.
+        for row in &self.rows {
+            row.bar.disable_steady_tick();
+        }
+        let row = &mut self.rows[at];
+        // What is done is filled; the number is that of the step that goes on.
+        let done = step.saturating_sub(1);
+        row.begin(done, of, &Took::SoFar, self.width, self.ascii);
+        row.bar.set_message(plain(what));
+    }
+
+    fn end(&mut self, at: usize, what: &str) {
+        let bar = &self.rows[at].bar;
+        bar.disable_steady_tick();
+        let took = Took::InAll(bar.elapsed());
+        bar.set_style(style(self.width, self.ascii, &took));
+        bar.set_position(bar.length().unwrap_or_default());
+        bar.abandon_with_message(plain(what));
+    }
+}
+
+fn count(steps: usize) -> u64 {
+    u64::try_from(steps).unwrap_or(u64::MAX)
+}
+
+/// What is drawn of steps and their time.
+enum Took {
+    /// Nothing was begun.
+    Nothing,
+    /// The step that goes on, and the time so far.
+    SoFar,
+    /// How many are through, and the time so far.
+    Total,
+    /// All, and how long they took.
+    InAll(Duration),
+}
+
+fn style(width: u16, ascii: bool, took: &Took) -> ProgressStyle {
+    let template = if width < ROOM {
+        "{prefix} {step} {wide_msg}"
+    } else {
+        "{prefix}  {bar:10}  {step}  {wide_msg}"
+    };
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let (goes_on, timed, in_all) = match took {
+        Took::Nothing => (0, false, None),
+        Took::SoFar => (1, true, None),
+        Took::Total => (0, true, None),
+        Took::InAll(took) => (0, true, Some(*took)),
+    };
+    let step = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let of = state.len().unwrap_or_default();
+        let at = (state.pos() + goes_on).min(of);
+        let took = timed.then(|| clock(in_all.unwrap_or_else(|| state.elapsed())));
+        let took = took.unwrap_or_default();
+        // Nothing that is written to can fail.
+        write!(out, "{at:>2}/{of:<2}  {took:>5}").ok();
+    };
+    style
+        .with_key("step", step)
+        .progress_chars(if ascii { "=>-" } else { "━╸─" })
+}
+
+/// Returns `took` as `m:ss`, or `h:mm:ss`.
+fn clock(took: Duration) -> String {
+    let seconds = took.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours == 0 {
+        format!("{minutes}:{seconds:02}")
+    } else {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    }
+}
+
+/// Returns `name` in at most `most` characters, without its middle: what tells nodes apart is at either end.
+fn shorten(name: &str, most: usize, ascii: bool) -> String {
+    let all: Vec<char> = name.chars().collect();
+    if all.len() <= most {
+        return name.to_owned();
+    }
+    let dots = if ascii { "..." } else { "…" };
+    let kept = most.saturating_sub(dots.chars().count());
+    let (head, tail) = (kept.div_ceil(2), kept / 2);
+    let head: String = all[..head].iter().collect();
+    let tail: String = all[all.len() - tail..].iter().collect();
+    format!("{head}{dots}{tail}")
+}
+
+/// Returns `text` as one line, without anything that a terminal obeys: some of it comes from afar.
+fn plain(text: &str) -> String {
+    let words = text.split(|c: char| c.is_control() || c == ' ');
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join(" ")
+}
+
+/// A terminal that remembers, for tests.
+#[cfg(test)]
+pub(crate) mod glass {
+    use std::fmt;
+    use std::io::{self, Write};
+    use std::num::NonZeroU16;
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::{ProgressDrawTarget, TermLike};
+
+    use super::Board;
+
+    /// What is to be seen of a terminal.
+    #[derive(Clone)]
+    pub(crate) struct Glass(Arc<Mutex<vt100::Parser>>);
+
+    impl Glass {
+        pub(crate) fn new(rows: u16, columns: u16) -> Self {
+            let size = |size| NonZeroU16::new(size).unwrap();
+            let parser = vt100::Parser::new(size(rows), size(columns), 1000);
+            Self(Arc::new(Mutex::new(parser)))
+        }
+
+        /// Returns a board that is drawn on it.
+        pub(crate) fn board(&self, ascii: bool) -> Board {
+            let target = ProgressDrawTarget::term_like_with_hz(Box::new(self.clone()), 255);
+            let width = self.width();
+            Board::on(target, width, ascii)
+        }
+
+        /// Returns the lines that are to be seen.
+        pub(crate) fn seen(&self) -> Vec<String> {
+            let glass = self.0.lock().unwrap();
+            let columns = glass.screen().size().1.get();
+            let rows = glass.screen().rows(0, columns);
+            let mut rows: Vec<_> = rows.map(|row| row.trim_end().to_owned()).collect();
+            let used = rows.iter().rposition(|row| !row.is_empty());
+            rows.truncate(used.map_or(0, |last| last + 1));
+            rows
+        }
+
+        fn send(&self, text: &str) {
+            self.0.lock().unwrap().process(text.as_bytes());
+        }
+    }
+
+    impl fmt::Debug for Glass {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(&self.seen().join("\n"))
+        }
+    }
+
+    /// As a terminal does it for a program that writes lines.
+    impl Write for Glass {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let text = String::from_utf8_lossy(bytes).replace('\n', "\r\n");
+            self.send(&text);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl TermLike for Glass {
+        fn width(&self) -> u16 {
+            self.0.lock().unwrap().screen().size().1.get()
+        }
+
+        fn height(&self) -> u16 {
+            self.0.lock().unwrap().screen().size().0.get()
+        }
+
+        fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+            if n > 0 {
+                self.send(&format!("\x1b[{n}A"));
+            }
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+            if n > 0 {
+                self.send(&format!("\x1b[{n}B"));
+            }
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+            if n > 0 {
+                self.send(&format!("\x1b[{n}C"));
+            }
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+            if n > 0 {
+                self.send(&format!("\x1b[{n}D"));
+            }
+            Ok(())
+        }
+
+        fn write_line(&self, s: &str) -> io::Result<()> {
+            self.send(&format!("{s}\r\n"));
+            Ok(())
+        }
+
+        fn write_str(&self, s: &str) -> io::Result<()> {
+            self.send(s);
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            self.send("\r\x1b[2K");
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glass::Glass;
+    use super::*;
+
+    #[test]
+    fn without_a_terminal_lines_follow_each_other() {
+        let mut plain = Vec::new();
+        let mut board = Board::default();
+        board.add(&[("a", 2)], "all");
+        board.begin("a", 1, 2, "begins");
+        board.say("kpx: a: begins", &mut plain);
+        board.say("kpx: b: ends", &mut plain);
+        assert_eq!(plain, b"kpx: a: begins\nkpx: b: ends\n");
+    }
+
+    #[test]
+    fn what_is_said_is_above_what_goes_on() {
+        let mut glass = Glass::new(12, 80);
+        let mut board = glass.board(true);
+        board.add(&[("worker1", 4), ("control-plane1", 4)], "cluster");
+        board.total(0, "");
+        board.begin("worker1", 2, 4, "restart kube-proxy");
+        board.say("kpx: worker1: restart kube-proxy", &mut glass);
+        board.show("worker1", "waiting:\x1b[2J\nfirst sync");
+        assert_eq!(
+            glass.seen(),
+            [
+                "kpx: worker1: restart kube-proxy",
+                "worker1         ==>-------   2/4    0:00  waiting: [2J first sync",
+                "control-plane1  ----------   0/4          waits for its turn",
+                "cluster         ----------   0/2    0:00",
+            ]
+        );
+        board.end("worker1", "done");
+        board.total(1, "");
+        board.begin("control-plane1", 1, 4, "build");
+        board.say("kpx: control-plane1: build", &mut glass);
+        assert_eq!(
+            glass.seen(),
+            [
+                "kpx: worker1: restart kube-proxy",
+                "kpx: control-plane1: build",
+                "worker1         ==========   4/4    0:00  done",
+                "control-plane1  ----------   1/4    0:00  build",
+                "cluster         =====>----   1/2    0:00",
+            ]
+        );
+        drop(board);
+        let said = [
+            "kpx: worker1: restart kube-proxy",
+            "kpx: control-plane1: build",
+        ];
+        assert_eq!(glass.seen(), said, "what was said stays, and nothing else");
+    }
+
+    #[test]
+    fn of_many_those_around_the_one_that_goes_on_are_drawn() {
+        let mut glass = Glass::new(24, 80);
+        let mut board = glass.board(false);
+        let names: Vec<String> = (1..=40).map(|at| format!("worker{at}")).collect();
+        let rows: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        board.add(&rows, "cluster");
+        for (at, name) in names.iter().enumerate() {
+            board.total(at, "");
+            board.begin(name, 1, 1, "goes on");
+            board.say(&format!("kpx: {name}"), &mut glass);
+            let seen = glass.seen();
+            let drawn = seen.iter().filter(|line| line.starts_with("worker"));
+            assert_eq!(drawn.count(), DRAWN, "{seen:#?}");
+            let goes_on = seen.iter().find(|line| line.ends_with("goes on")).unwrap();
+            assert!(goes_on.starts_with(&format!("{name} ")), "{goes_on}");
+            assert!(
+                seen.last().unwrap().contains(&format!(" {at}/40")),
+                "{seen:#?}"
+            );
+            board.end(name, "done");
+        }
+        board.total(40, "");
+        let seen = glass.seen();
+        assert!(
+            seen.last()
+                .unwrap()
+                .starts_with("cluster   ━━━━━━━━━━  40/40"),
+            "{seen:#?}"
+        );
+        assert!(seen.iter().any(|line| line == "kpx: worker40"), "{seen:#?}");
+    }
+
+    #[test]
+    fn in_few_columns_each_has_one_line_still() {
+        let mut glass = Glass::new(10, 60);
+        let mut board = glass.board(false);
+        let long = "gke-production-pool-1-0a1b2c3d-x7f9";
+        board.add(&[(long, 12), ("b", 3)], "cluster");
+        board.begin(
+            long,
+            11,
+            12,
+            "a long description of what it waits for and why",
+        );
+        board.say("kpx: x", &mut glass);
+        board.show(long, &"many words ".repeat(20));
+        let seen = glass.seen();
+        assert_eq!(seen.len(), 4, "{seen:#?}");
+        let name = "gke-production…0a1b2c3d-x7f9";
+        assert!(seen[1].starts_with(&format!("{name} 11/12")), "{seen:#?}");
+    }
+
+    #[test]
+    fn a_name_keeps_both_ends() {
+        assert_eq!(shorten("abcdefghij", 10, false), "abcdefghij");
+        assert_eq!(shorten("abcdefghijk", 8, false), "abcd…ijk");
+        assert_eq!(shorten("abcdefghijk", 8, true), "abc...jk");
+        assert_eq!(clock(Duration::from_secs(59)), "0:59");
+        assert_eq!(clock(Duration::from_secs(3_725)), "1:02:05");
+    }
+}
