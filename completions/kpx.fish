@@ -49,6 +49,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -s h -l help -d 'Print help (see m
 complete -c kpx -n "__fish_kpx_needs_command" -s V -l version -d 'Print version'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "doctor" -d 'Say what is wrong with this node and how to mend it'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "explain" -d 'Explain a check: symptom, mechanism, how to verify by hand, fix, incidents'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "resolve" -d 'Say what cluster DNS should answer for a name, and what it does'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "diff" -d 'Say where this node differs from what its Services ask for'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "snapshot" -d 'Write everything kpx can read into a bundle, to look at elsewhere or to report a bug'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of the live state, joined to the Services it serves'
@@ -117,6 +118,32 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -l ascii -d 'Print ASCI
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s q -l quiet -d 'Say less'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s v -l verbose -d 'Say more; twice for error reports in full'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l namespace -d 'The namespace of the pod that asks' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-domain -d 'The cluster\'s domain' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l server -d 'Ask this server, not that of Service kube-system/kube-dns' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l context -d 'Use this context of the kubeconfig' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l netns -d 'Look at this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l root -d 'Where the host\'s root file system is mounted' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s o -l output -d 'How to print: human, wide, json or yaml, and what the command adds' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal that wants it'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l env -d 'Also list what a container finds of the Service in its environment'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l no-api -d 'Do not ask the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l ascii -d 'Print ASCII alone'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s q -l quiet -d 'Say less'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s v -l verbose -d 'Say more; twice for error reports in full'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l mode -d 'Compare with this mode (default: the one kube-proxy is configured for)' -r -f -a "iptables\t'Chains of KUBE-* rules'
 ipvs\t'Virtual servers, sets and a few rules'
 nftables\t'The nftables table kube-proxy'"

@@ -1,6 +1,7 @@
 //! The command line: the one definition behind parsing, man pages and completions.
 
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -182,6 +183,14 @@ pub enum Command {
         #[arg(value_name = "ID")]
         check: Option<String>,
     },
+
+    /// Say what cluster DNS should answer for a name, and what it does
+    ///
+    /// Tries the names that a resolver in a pod would try, in their order, and says of each what the cluster's Services
+    /// and endpoints ask for and what cluster DNS answers when this node asks it. With --env also which environment
+    /// variables a container finds of the Service. Changes nothing.
+    #[command(after_help = RESOLVE_EXAMPLES, after_long_help = RESOLVE_EXAMPLES)]
+    Resolve(ResolveArgs),
 
     /// Say where this node differs from what its Services ask for
     ///
@@ -868,6 +877,43 @@ pub struct SnapshotArgs {
     /// Print a POSIX shell script that makes a bundle with standard tools alone
     #[arg(long, conflicts_with = "redact")]
     pub script: bool,
+}
+
+const RESOLVE_EXAMPLES: &str = "\
+Examples:
+  kpx resolve web --namespace demo --env   as a pod in namespace demo does
+  kpx resolve _http._tcp.web.demo.svc.cluster.local.
+                                           the port of a Service, by SRV
+  kpx resolve www.example.com              how many names are tried before it
+
+Exit status: 0 as it should be, 1 not so, or no such name, 3 could not tell";
+
+/// Arguments of `kpx resolve`.
+#[derive(Args, Debug)]
+pub struct ResolveArgs {
+    /// The name, as a program in a pod uses it; a dot at its end says that it is whole
+    pub name: String,
+
+    /// The namespace of the pod that asks
+    #[arg(long, value_name = "NAMESPACE", default_value = "default")]
+    pub namespace: String,
+
+    /// Also list what a container finds of the Service in its environment
+    #[arg(long)]
+    pub env: bool,
+
+    /// The cluster's domain
+    #[arg(
+        long,
+        value_name = "DOMAIN",
+        default_value = "cluster.local",
+        env = "KPX_CLUSTER_DOMAIN"
+    )]
+    pub cluster_domain: String,
+
+    /// Ask this server, not that of Service kube-system/kube-dns
+    #[arg(long, value_name = "IP:PORT")]
+    pub server: Option<SocketAddr>,
 }
 
 const SHOW_EXAMPLES: &str = "\

@@ -21,6 +21,7 @@ pub mod cluster;
 mod cmd;
 pub mod desired;
 pub mod diff;
+pub mod dns;
 pub mod evidence;
 pub mod host;
 pub mod migrate;

@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("action", "evidence net"),
     ("cluster", "evidence net"),
     ("desired", "cluster evidence net"),
+    ("dns", "cluster"),
     ("backend", "action cluster desired evidence net"),
     ("node", "backend cluster desired evidence net"),
     ("bridge", "backend desired evidence net node"),
@@ -39,13 +40,13 @@ const MAY_USE: &[(&str, &str)] = &[
     ("render", ""),
     (
         "report",
-        "action apply backend check cluster desired diff evidence migrate net node owner plan render trace",
+        "action apply backend check cluster desired diff dns evidence migrate net node owner plan render trace",
     ),
     ("host", "action apply cluster evidence net"),
     ("cli", "net"),
     (
         "cmd",
-        "action apply backend bridge check cli cluster desired diff evidence host migrate net node owner plan redact render report trace",
+        "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report trace",
     ),
     ("lib", "cmd"),
     ("main", ""),
@@ -70,6 +71,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("nix", &["cmd", "evidence", "host"]),
     ("rtnetlink", &["host"]),
     ("serde_yaml", &["check", "cluster", "render"]),
+    ("simple_dns", &["dns"]),
     ("tokio", &["host", "main"]),
     ("yaml_edit", &["cluster"]),
 ];

@@ -25,6 +25,7 @@ mod reconcile;
 mod registry;
 mod render;
 mod repository;
+mod resolve;
 mod show;
 mod snapshot;
 mod store;

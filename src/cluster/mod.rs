@@ -242,6 +242,8 @@ pub struct Endpoint {
     /// The addresses; only the first counts.
     #[serde(deserialize_with = "null_is_default")]
     pub addresses: Vec<String>,
+    /// The host name that DNS has for it.
+    pub hostname: Option<String>,
     /// Ready, serving, terminating.
     pub conditions: Conditions,
     /// The node it runs on.

@@ -16,6 +16,7 @@ mod probe;
 mod prove;
 mod reconcile;
 mod render;
+mod resolve;
 mod show;
 mod snapshot;
 mod terminal;
@@ -159,6 +160,10 @@ async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
         }
         Command::Reconcile(args) => {
             let report = reconcile::run(global, io, args).await?;
+            finish(global, io, &report)
+        }
+        Command::Resolve(args) => {
+            let report = resolve::run(global, io, args).await?;
             finish(global, io, &report)
         }
         Command::Snapshot(args) if args.script => snapshot::script(global, io),

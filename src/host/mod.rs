@@ -7,6 +7,7 @@
 mod cluster;
 mod conntrack;
 mod context;
+mod dns;
 mod exec;
 mod files;
 mod iptables;
@@ -44,6 +45,7 @@ pub use change::{Guard, Live, LiveCluster, Locked, Trial, start_guard};
 pub use cluster::{Environment, Watch};
 use context::Context;
 pub use context::NoNamespace;
+pub use dns::ask;
 pub use journals::{Journal, Journals};
 pub use probe::{Met, Probed, probe};
 pub use replace::replace;

@@ -7,6 +7,7 @@ pub mod migrate;
 pub mod plan;
 pub mod preflight;
 pub mod program;
+pub mod resolve;
 pub mod show;
 pub mod snapshot;
 pub mod trace;
