@@ -1,5 +1,6 @@
 //! `kpx resolve`: what DNS should say by the recorded clusters, and what a server of the tests' own says.
 
+use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
@@ -27,7 +28,7 @@ async fn what_dns_should_say_is_told_from_a_bundle() {
         let mut all = vec!["resolve"];
         all.extend(args.split(' '));
         let ran = kpx_on("full-iptables", &all).await;
-        told.push_str(&format!("$ kpx resolve {args}\n{ran}\n\n"));
+        writeln!(told, "$ kpx resolve {args}\n{ran}\n").unwrap();
     }
     insta::assert_snapshot!(told);
 }
