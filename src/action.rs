@@ -4,6 +4,7 @@
 //! servers. It is idempotent where its tool lets it be, so that a change that was cut short can be made again.
 
 mod objects;
+mod yaml;
 
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::ipvs::{Destination, Service};
 use crate::net::{Family, Proto};
-pub use objects::{Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, Resource, merge_patch};
+pub use objects::{
+    Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, Resource, UNSCHEDULABLE, eviction,
+    merge_patch,
+};
 
 /// One change to a node or its cluster. Serialised, it is what a journal keeps; people and programs get its text.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -26,6 +26,9 @@ pub enum StepError {
     /// What it changes is not what it was when the plan was made: read it again, and plan again.
     #[error("{0}")]
     Moved(String),
+    /// It may not be done just now: the same may be asked again in a while.
+    #[error("{0}")]
+    Held(String),
 }
 
 /// What happens while a plan runs.

@@ -711,6 +711,10 @@ pub struct JourneyArgs {
     #[arg(long, value_enum, env = "KPX_STRATEGY")]
     pub strategy: Option<StrategyArg>,
 
+    /// What may be lost where pods are evicted.
+    #[command(flatten)]
+    pub evict: EvictArgs,
+
     /// Go on although these checks find something in the way: ids, names or groups, separated by commas
     #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_SKIP")]
     pub skip: Vec<String>,
@@ -720,6 +724,18 @@ pub struct JourneyArgs {
     pub go_on: GoOnArgs,
 }
 
+/// Arguments for the eviction of pods.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct EvictArgs {
+    /// With --strategy drain-node, evict pods without a controller, too: nobody makes them again
+    #[arg(long, env = "KPX_DELETE_BARE_PODS")]
+    pub delete_bare_pods: bool,
+
+    /// With --strategy drain-node, evict pods with an emptyDir, too: what is in it is lost
+    #[arg(long, env = "KPX_DELETE_EMPTYDIR_DATA")]
+    pub delete_emptydir_data: bool,
+}
+
 /// What becomes of connections while kube-proxy changes its mode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum StrategyArg {
@@ -727,6 +743,8 @@ pub enum StrategyArg {
     Bridge,
     /// The modes' own rules take over from each other
     InPlace,
+    /// The node is cordoned and its pods are evicted first; then as in-place, and it is uncordoned at the end
+    DrainNode,
 }
 
 /// Arguments of everything that goes on with a migration.
@@ -736,7 +754,7 @@ pub struct GoOnArgs {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration, env = "KPX_CONFIRM_TIMEOUT")]
     pub confirm_timeout: Duration,
 
-    /// Wait this long for connections to end that go with the virtual servers
+    /// Wait this long for connections to end that go with the virtual servers, and for evicted pods to leave
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = duration, env = "KPX_DRAIN_TIMEOUT")]
     pub drain_timeout: Duration,
 

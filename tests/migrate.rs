@@ -1,5 +1,6 @@
 //! `kpx migrate`: the journey, on a node that remembers, cut short at every point.
 
+mod drain_node;
 mod machine;
 mod rules;
 
@@ -16,6 +17,7 @@ use kpx::migrate::journal::{self, Entry};
 use kpx::migrate::journey::{Journey, Strategy};
 use kpx::migrate::probes::Target;
 use kpx::net::Proto;
+use kpx::plan::Consent;
 
 use machine::{Machine, differences};
 
@@ -110,6 +112,10 @@ impl Site for Place {
         Some("node1".to_owned())
     }
 
+    fn own_pods(&self) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
+    }
+
     async fn probe(&mut self, _: &Target) -> Result<(), String> {
         if self.silent.contains(&self.machine.proxy.mode) {
             return Err("no answer".to_owned());
@@ -170,6 +176,7 @@ fn journey(from: Mode, to: Mode, strategy: Strategy) -> Journey {
         there: fields(to),
         back: fields(from),
         strategy,
+        evict: Consent::default(),
         modules: Vec::new(),
         elsewhere: false,
         probes: vec![Target {

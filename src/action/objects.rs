@@ -1,10 +1,12 @@
 //! Changes to objects of the cluster, as data.
 
-use std::fmt::{self, Display, Formatter, Write as _};
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+use super::yaml::yaml;
 
 /// What marks an object that kpx made, and may delete: the label, and its value.
 pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "kpx");
@@ -36,6 +38,13 @@ pub enum KubeCommand {
         object: Object,
         /// Which object of that name.
         only: Only,
+    },
+    /// Has a pod leave its node, as far as the budgets for disruptions let it go.
+    Evict {
+        /// The pod.
+        pod: Object,
+        /// Its unique id.
+        uid: String,
     },
     /// Waits for the pod of kube-proxy that comes after others on a node, until it is ready.
     AwaitProxy {
@@ -147,6 +156,15 @@ impl Object {
         }
     }
 
+    /// Returns the Pod `name` of `namespace`.
+    pub fn pod(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            resource: Resource::Pod,
+            namespace: Some(namespace.into()),
+            name: name.into(),
+        }
+    }
+
     /// Returns the Node called `name`.
     pub fn node(name: impl Into<String>) -> Self {
         Self {
@@ -225,9 +243,8 @@ impl Display for KubeCommand {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Set { object, fields } => {
-                if let Some(label) = label(object, fields) {
-                    let name = &object.name;
-                    return write!(f, "kubectl label node {name} {label} --overwrite");
+                if let Some(command) = node_command(object, fields) {
+                    return f.write_str(&command);
                 }
                 let command = kubectl(object, "patch");
                 let command = format!("{command} --type merge --patch-file /dev/stdin");
@@ -246,6 +263,13 @@ impl Display for KubeCommand {
                     Only::Uid(uid) => write!(f, " --wait=false # uid {uid}"),
                     Only::Ours => write!(f, " --wait=false # if {}={}", OURS.0, OURS.1),
                 }
+            }
+            // `kubectl` has no command that evicts one pod.
+            Self::Evict { pod, uid } => {
+                let namespace = pod.namespace.as_deref().unwrap_or_default();
+                let path = format!("/api/v1/namespaces/{namespace}/pods/{}/eviction", pod.name);
+                let command = format!("kubectl create --raw {path} -f -");
+                super::fed(f, &command, &eviction(pod, uid).to_string())
             }
             Self::AwaitProxy { node, limit, .. } => write!(
                 f,
@@ -267,95 +291,47 @@ fn kubectl(object: &Object, verb: &str) -> String {
     format!("kubectl{namespace} {verb} {kind} {}", object.name)
 }
 
-/// Returns how `kubectl label` has it, where one label of a node is all that `fields` are about.
-fn label(object: &Object, fields: &[Field]) -> Option<String> {
+/// Returns what is asked of the API server to evict the `pod` with the unique id `uid`.
+pub fn eviction(pod: &Object, uid: &str) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    })
+}
+
+/// The field of a Node that keeps new pods away.
+pub const UNSCHEDULABLE: [&str; 2] = ["spec", "unschedulable"];
+
+/// Returns the command that `kubectl` has for what `fields` are about, where that is one label of a node, or whether pods
+/// are sent there.
+fn node_command(object: &Object, fields: &[Field]) -> Option<String> {
     let [field] = fields else { return None };
-    let [metadata, labels, name] = field.path.as_slice() else {
+    if object.resource != Resource::Node {
+        return None;
+    }
+    let name = &object.name;
+    if field.path == UNSCHEDULABLE {
+        let cordons = field.to == Some(Value::Bool(true));
+        let verb = if cordons { "cordon" } else { "uncordon" };
+        return Some(format!("kubectl {verb} {name}"));
+    }
+    let [metadata, labels, key] = field.path.as_slice() else {
         return None;
     };
-    let is_label =
-        object.resource == Resource::Node && metadata == "metadata" && labels == "labels";
-    match &field.to {
-        _ if !is_label => None,
-        None => Some(format!("{name}-")),
-        Some(value) => Some(format!("{name}={}", value.as_str()?)),
+    if metadata != "metadata" || labels != "labels" {
+        return None;
     }
-}
-
-/// Returns `value` as YAML, with texts of several lines as people write them.
-fn yaml(value: &Value) -> String {
-    let mut text = String::new();
-    block(&mut text, value, 0);
-    text
-}
-
-fn block(text: &mut String, value: &Value, depth: usize) {
-    let indent = "  ".repeat(depth);
-    match value {
-        Value::Object(map) if !map.is_empty() => {
-            for (key, value) in map {
-                write!(text, "{indent}{}:", plain_key(key)).ok();
-                entry(text, value, depth);
-            }
-        }
-        Value::Array(items) if !items.is_empty() => {
-            for item in items {
-                write!(text, "{indent}-").ok();
-                entry(text, item, depth);
-            }
-        }
-        scalar => {
-            writeln!(text, "{indent}{scalar}").ok();
-        }
-    }
-}
-
-/// Writes what follows a key or a dash.
-fn entry(text: &mut String, value: &Value, depth: usize) {
-    match value {
-        Value::Object(map) if !map.is_empty() => {
-            text.push('\n');
-            block(text, value, depth + 1);
-        }
-        Value::Array(items) if !items.is_empty() => {
-            text.push('\n');
-            block(text, value, depth + 1);
-        }
-        Value::String(lines) if is_literal(lines) => {
-            text.push_str(" |\n");
-            for line in lines.lines() {
-                let indent = if line.is_empty() { 0 } else { 2 * (depth + 1) };
-                writeln!(text, "{:indent$}{line}", "").ok();
-            }
-        }
-        scalar => {
-            writeln!(text, " {scalar}").ok();
-        }
-    }
-}
-
-/// Returns whether a literal block says `text`: whole lines, of which the first is not indented and none is odd.
-fn is_literal(text: &str) -> bool {
-    let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
-    text.ends_with('\n')
-        && !text.ends_with("\n\n")
-        && !text.starts_with([' ', '\n', '\t'])
-        && !text.contains(odd)
-}
-
-fn plain_key(key: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    if key.starts_with(|c: char| c.is_ascii_alphabetic()) && key.chars().all(is_plain) {
-        key.to_owned()
-    } else {
-        Value::from(key).to_string()
-    }
+    let label = match &field.to {
+        None => format!("{key}-"),
+        Some(value) => format!("{key}={}", value.as_str()?),
+    };
+    Some(format!("kubectl label node {name} {label} --overwrite"))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -379,14 +355,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_block_cannot_say_is_quoted() {
-        for text in ["a", "a\n\n", " a\n", "a\r\nb\n", ""] {
-            let said = yaml(&json!({ "k": text }));
-            assert_eq!(said, format!("k: {}\n", json!(text)));
-        }
-    }
-
-    #[test]
     fn a_label_is_set_and_removed() {
         let path = ["metadata", "labels", "kpx.dev/mode"];
         let field = Field::new(&path, None, Some(json!("ipvs")));
@@ -403,6 +371,29 @@ mod tests {
         assert_eq!(
             back.to_string(),
             "kubectl label node n1 kpx.dev/mode- --overwrite"
+        );
+    }
+
+    #[test]
+    fn a_node_is_cordoned_and_a_pod_is_evicted() {
+        let field = Field::new(&UNSCHEDULABLE, None, Some(json!(true)));
+        let node = Object::node("n1");
+        let back = KubeCommand::set_back(&node, std::slice::from_ref(&field));
+        let set = KubeCommand::Set {
+            object: node,
+            fields: vec![field],
+        };
+        assert_eq!(set.to_string(), "kubectl cordon n1");
+        assert_eq!(back.to_string(), "kubectl uncordon n1");
+        let evict = KubeCommand::Evict {
+            pod: Object::pod("default", "web-1"),
+            uid: "u".to_owned(),
+        };
+        assert_eq!(
+            evict.to_string(),
+            "kubectl create --raw /api/v1/namespaces/default/pods/web-1/eviction -f - <<'EOF'\n\
+             {\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"web-1\",\"namespace\":\"default\"},\
+             \"deleteOptions\":{\"preconditions\":{\"uid\":\"u\"}}}\nEOF"
         );
     }
 }

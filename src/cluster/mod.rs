@@ -91,6 +91,21 @@ pub struct Metadata {
     /// Annotations.
     #[serde(deserialize_with = "null_is_default")]
     pub annotations: Labels,
+    /// Whom it belongs to.
+    #[serde(rename = "ownerReferences", deserialize_with = "null_is_default")]
+    pub owners: Vec<Owner>,
+}
+
+/// Whom an object belongs to.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Owner {
+    /// `ReplicaSet`, `DaemonSet`, …
+    pub kind: String,
+    /// The name.
+    pub name: String,
+    /// Whether it makes another one where this one is gone.
+    pub controller: bool,
 }
 
 /// A Service.
@@ -334,6 +349,8 @@ pub struct NodeSpec {
     /// Pod prefixes, one per family.
     #[serde(rename = "podCIDRs", deserialize_with = "null_is_default")]
     pub pod_cidrs: Vec<String>,
+    /// Whether no pods are sent there.
+    pub unschedulable: Option<bool>,
 }
 
 /// `status` of a Node.

@@ -18,6 +18,7 @@ mod modules;
 mod netlink;
 mod nf_tables;
 mod nft;
+mod own;
 mod probe;
 mod processes;
 mod proxy;
@@ -47,6 +48,7 @@ use context::Context;
 pub use context::NoNamespace;
 pub use dns::ask;
 pub use journals::{Journal, Journals};
+pub use own::own_pods;
 pub use probe::{Met, Probed, probe};
 pub use replace::replace;
 

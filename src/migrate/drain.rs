@@ -1,7 +1,7 @@
 //! Connections that IPVS forwards: what is lost when its virtual servers go.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
@@ -39,6 +39,15 @@ impl Gauge {
     /// Counts the connections of `node` that TCP and SCTP have open. The next datagram of UDP takes the new way, but for
     /// sockets of the host that are bound to an address of kube-ipvs0.
     pub fn read(node: &NodeSnapshot<'_>, desired: Option<&DesiredState>) -> Result<Self, Gap> {
+        Self::read_without(node, desired, &[])
+    }
+
+    /// Counts like [`Gauge::read`], without what these clients opened.
+    pub fn read_without(
+        node: &NodeSnapshot<'_>,
+        desired: Option<&DesiredState>,
+        clients: &[IpAddr],
+    ) -> Result<Self, Gap> {
         let connections = match node.ipvs_connections() {
             Ok(connections) => &connections.all[..],
             Err(Gap::NotApplicable(_)) => &[],
@@ -46,7 +55,8 @@ impl Gauge {
         };
         let names = names(desired);
         let mut by: BTreeMap<String, usize> = BTreeMap::new();
-        for connection in connections.iter().filter(|of| is_open(of)) {
+        let counts = |of: &&IpvsConnection| is_open(of) && !clients.contains(&of.client.ip());
+        for connection in connections.iter().filter(counts) {
             let key = (connection.server, connection.proto);
             let name = names
                 .get(&key)
@@ -145,5 +155,8 @@ TCP 0A600001 1004 0A600001 0050 0AF40101 1F90 ESTABLISHED     900
         let gauge = Gauge::read(&NodeSnapshot::new(&evidence), None).unwrap();
         assert_eq!(gauge.count, 3);
         assert_eq!(gauge.holders(), "10.96.0.1:80 (2), 10.96.0.2:80 (1)");
+        let client = "10.96.0.1".parse().unwrap();
+        let rest = Gauge::read_without(&NodeSnapshot::new(&evidence), None, &[client]).unwrap();
+        assert_eq!(rest.count, 0);
     }
 }

@@ -1,10 +1,13 @@
 //! Goes through the stages of a journey, and turns back where it cannot go on.
 
+mod evict;
+
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::drain::{self, Gauge};
+use super::evict::Leaving;
 use super::gates::{self, Expected, Gate, Seen, Status};
 use super::journal::{self, Entry, State};
 use super::journey::{Leg, Stage};
@@ -23,6 +26,8 @@ pub trait Site: Apply {
     fn read(&mut self, items: &[Item]) -> impl Future<Output = Evidence>;
     /// Returns the name of the Node, where it was given.
     fn name(&self) -> Option<String>;
+    /// Returns the unique ids of the pods that kpx runs in.
+    fn own_pods(&self) -> Result<Vec<String>, String>;
     /// Connects to `target`; returns what it met instead of an answer.
     fn probe(&mut self, target: &Target) -> impl Future<Output = Result<(), String>>;
     /// Writes `entry` to the journal: when it returns, it is on the disk.
@@ -44,7 +49,7 @@ pub trait Site: Apply {
 pub struct Limits {
     /// For the gates, before it turns back.
     pub confirm: Duration,
-    /// For connections to end.
+    /// For connections to end, and for pods to leave.
     pub drain: Duration,
     /// Whether to go on with connections that have not ended.
     pub accept_loss: bool,
@@ -65,6 +70,8 @@ pub enum Event<'e> {
     Gates(&'e [Gate]),
     /// The connections were counted; and how many there were at first.
     Drain(&'e Gauge, usize),
+    /// The pods that are to leave were counted.
+    Evict(&'e Leaving),
     /// The bridge followed the cluster, or could not.
     Bridge(&'e str),
     /// The way turns back, and why.
@@ -106,6 +113,8 @@ enum Trouble {
         .gauge.holders()
     )]
     Drain { waited: Duration, gauge: Gauge },
+    #[error("after {} s pods have not left the node: {what}", .waited.as_secs())]
+    Evict { waited: Duration, what: String },
 }
 
 fn stay(left: &[(usize, String)]) -> String {
@@ -223,7 +232,12 @@ impl<S: Site> Engine<'_, S> {
         let name = self.site.name();
         let node = NodeSnapshot::new(&evidence).called(name.as_deref());
         let plan = if mine {
-            stage::plan(so_far, stage, &evidence, name.as_deref())
+            let own = match stage {
+                Stage::Cordon | Stage::Evict => self.site.own_pods(),
+                _ => Ok(Vec::new()),
+            };
+            let own = own.map_err(|why| Trouble::Failed { stage, why })?;
+            stage::plan(so_far, stage, &evidence, name.as_deref(), &own)
         } else {
             Ok(Plan::default())
         };
@@ -242,12 +256,15 @@ impl<S: Site> Engine<'_, S> {
         let notes = match stage {
             Stage::Backup => failed(stage, self.site.backup().await)?,
             Stage::Drain => self.drain(so_far).await?,
+            Stage::Evict => self.evict(&plan).await?,
             Stage::Verify | Stage::Recheck => self.wait(so_far, stage).await?,
             Stage::BridgeUp => {
                 self.do_steps(stage, &plan).await?;
                 failed(stage, self.site.follow(so_far.served()).await)?
             }
-            _ if so_far.leg == Leg::There => self.do_steps(stage, &plan).await?,
+            _ if so_far.leg == Leg::There && stage != Stage::Uncordon => {
+                self.do_steps(stage, &plan).await?
+            }
             _ => self.undo_steps(stage, &plan).await?,
         };
         let entry = Entry::Done {
@@ -402,7 +419,7 @@ fn turns(so_far: &State, stage: Stage) -> bool {
     let cleaning = verified
         && matches!(
             stage,
-            Stage::Unlink | Stage::Drain | Stage::Clean | Stage::BridgeDown
+            Stage::Unlink | Stage::Drain | Stage::Clean | Stage::BridgeDown | Stage::Uncordon
         );
     let elsewhere = so_far.journey.elsewhere && so_far.was_configured();
     so_far.leg == Leg::There && !cleaning && !elsewhere

@@ -290,6 +290,8 @@ impl State {
                 self.gone = Gone {
                     bridged: self.began(Stage::BridgeUp),
                     configured: self.was_configured(),
+                    // Whoever keeps pods away since the end is somebody else.
+                    cordoned: self.began(Stage::Cordon) && !ended,
                     settled: ended,
                 };
                 self.done = 0;

@@ -8,6 +8,7 @@ use super::probes::Target;
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
 use crate::evidence::Time;
+use crate::plan::Consent;
 
 /// A move of one node, as it was agreed to.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -28,6 +29,9 @@ pub struct Journey {
     pub back: Fields,
     /// What becomes of connections meanwhile.
     pub strategy: Strategy,
+    /// What may be evicted although something is lost with it, where pods are.
+    #[serde(default, skip_serializing_if = "Consent::is_none")]
+    pub evict: Consent,
     /// Modules to load first, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<String>,
@@ -78,6 +82,8 @@ pub enum Strategy {
     InPlace,
     /// A table of kpx's own takes new connections meanwhile.
     Bridge,
+    /// The node's pods leave it first, and the modes' own rules take over from each other.
+    DrainNode,
 }
 
 impl Strategy {
@@ -97,6 +103,7 @@ impl Display for Strategy {
         f.write_str(match self {
             Self::InPlace => "in-place",
             Self::Bridge => "bridge",
+            Self::DrainNode => "drain-node",
         })
     }
 }
@@ -121,6 +128,10 @@ pub enum Stage {
     Prepare,
     /// Has a table of kpx's own take new connections.
     BridgeUp,
+    /// Keeps new pods away from the node.
+    Cordon,
+    /// Has the node's pods leave it.
+    Evict,
     /// Writes what the mode needs beside what serves, as far as the running kube-proxy leaves it alone.
     Build,
     /// Waits for connections that the removal of virtual servers would break.
@@ -141,6 +152,8 @@ pub enum Stage {
     Recheck,
     /// Removes the table of kpx's own.
     BridgeDown,
+    /// Lets pods come to the node again.
+    Uncordon,
 }
 
 impl Stage {
@@ -150,6 +163,8 @@ impl Stage {
             Self::Backup => "write a backup",
             Self::Prepare => "prepare the kernel",
             Self::BridgeUp => "put the bridge up",
+            Self::Cordon => "cordon the node",
+            Self::Evict => "evict the node's pods",
             Self::Build => "build the mode's rules beside those that serve",
             Self::Drain => "wait for connections through virtual servers to end",
             Self::Configure => "change kube-proxy's configuration",
@@ -160,6 +175,7 @@ impl Stage {
             Self::Unprepare => "set the kernel back",
             Self::Recheck => "make sure that all is well",
             Self::BridgeDown => "take the bridge down",
+            Self::Uncordon => "uncordon the node",
         }
     }
 
@@ -172,6 +188,7 @@ impl Stage {
 /// Returns the stages of the way there, in order.
 pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
     let bridge = strategy == Strategy::Bridge;
+    let evict = strategy == Strategy::DrainNode;
     // A kube-proxy that starts in mode nftables deletes virtual servers at once; in mode iptables it lets them be.
     let drain_first = bridge && from == Mode::Ipvs;
     let drain_last = !bridge && (from, to) == (Mode::Ipvs, Mode::Iptables);
@@ -179,6 +196,8 @@ pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
         (Stage::Backup, true),
         (Stage::Prepare, true),
         (Stage::BridgeUp, bridge),
+        (Stage::Cordon, evict),
+        (Stage::Evict, evict),
         (Stage::Drain, drain_first),
         (Stage::Build, true),
         (Stage::Configure, true),
@@ -189,17 +208,21 @@ pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
         (Stage::Clean, true),
         (Stage::Recheck, true),
         (Stage::BridgeDown, bridge),
+        (Stage::Uncordon, evict),
     ];
     chosen(&stages)
 }
 
 /// How far a journey was gone when it turned back.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Gone {
     /// The bridge may be up.
     pub bridged: bool,
     /// The configuration may have been changed.
     pub configured: bool,
+    /// The node may be cordoned.
+    pub cordoned: bool,
     /// It was over: clients have come to the new mode since.
     pub settled: bool,
 }
@@ -209,6 +232,7 @@ pub fn back(from: Mode, to: Mode, gone: Gone) -> Vec<Stage> {
     let Gone {
         bridged,
         configured,
+        cordoned,
         settled,
     } = gone;
     // Then mode ipvs is left as on any way out of it; its configuration is what a restart finds meanwhile as before.
@@ -228,6 +252,8 @@ pub fn back(from: Mode, to: Mode, gone: Gone) -> Vec<Stage> {
         (Stage::Unprepare, true),
         (Stage::Recheck, true),
         (Stage::BridgeDown, bridged || leaves),
+        // Only now is it a place for pods again.
+        (Stage::Uncordon, cordoned),
     ];
     chosen(&stages)
 }
@@ -248,7 +274,7 @@ mod tests {
     #[test]
     fn what_carries_connections_goes_only_after_they_are_drained() {
         for to in Mode::ALL {
-            for strategy in [Strategy::InPlace, Strategy::Bridge] {
+            for strategy in [Strategy::InPlace, Strategy::Bridge, Strategy::DrainNode] {
                 let stages = there(Mode::Ipvs, to, strategy);
                 let flush = if to == Mode::Nftables {
                     Stage::Restart
@@ -286,12 +312,29 @@ mod tests {
         let gone = Gone {
             bridged: true,
             configured: true,
-            settled: false,
+            ..Gone::default()
         };
         let stages = back(Mode::Iptables, Mode::Nftables, gone);
         assert_eq!(stages.first(), Some(&Stage::Configure));
         assert_eq!(stages.last(), Some(&Stage::BridgeDown));
         let stages = back(Mode::Iptables, Mode::Nftables, Gone::default());
         assert_eq!(stages, [Stage::Clean, Stage::Unprepare, Stage::Recheck]);
+    }
+
+    #[test]
+    fn pods_leave_before_anything_serves_them_otherwise_and_come_when_all_is_well() {
+        for from in Mode::ALL {
+            for to in Mode::ALL {
+                let stages = there(from, to, Strategy::DrainNode);
+                assert!(at(&stages, Stage::Cordon) < at(&stages, Stage::Evict));
+                assert!(at(&stages, Stage::Evict) < at(&stages, Stage::Build));
+                assert_eq!(stages.last(), Some(&Stage::Uncordon));
+                let cordoned = Gone {
+                    cordoned: true,
+                    ..Gone::default()
+                };
+                assert_eq!(back(from, to, cordoned).last(), Some(&Stage::Uncordon));
+            }
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::desired::DesiredState;
 use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
 use crate::node::runtime::Metrics;
+use crate::plan;
 
 /// What is lost on the way there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -51,7 +52,7 @@ pub enum Established {
 pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, journey: &Journey) -> Loss {
     let established = match journey.from {
         Mode::Iptables | Mode::Nftables => Established::None,
-        Mode::Ipvs => match Gauge::read(node, Some(desired)) {
+        Mode::Ipvs => match gauge(node, desired, journey.strategy) {
             Err(gap) => Established::Unknown(gap),
             Ok(gauge) if gauge.count == 0 => Established::None,
             Ok(gauge) => {
@@ -69,7 +70,7 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, journey: &Journey
     let sync = first_sync(node, desired, journey.target(Leg::There));
     let unfollowed = match journey.strategy {
         Strategy::Bridge => 0.0,
-        Strategy::InPlace => START + sync,
+        Strategy::InPlace | Strategy::DrainNode => START + sync,
     };
     #[expect(
         clippy::cast_possible_truncation,
@@ -81,6 +82,19 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, journey: &Journey
         established,
         unfollowed_seconds: unfollowed.ceil() as u64,
     }
+}
+
+/// Counts the connections through virtual servers that outlive what `strategy` does beforehand.
+fn gauge(
+    node: &NodeSnapshot<'_>,
+    desired: &DesiredState,
+    strategy: Strategy,
+) -> Result<Gauge, Gap> {
+    let gone = match strategy {
+        Strategy::InPlace | Strategy::Bridge => Vec::new(),
+        Strategy::DrainNode => plan::evicted_addresses(node)?,
+    };
+    Gauge::read_without(node, Some(desired), &gone)
 }
 
 /// From the end of the old kube-proxy to the first sync of the new one: its start, and the lists of Services and endpoints.

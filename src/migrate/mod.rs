@@ -6,6 +6,7 @@
 
 pub mod drain;
 pub mod engine;
+pub mod evict;
 pub mod fleet;
 pub mod gates;
 pub mod journal;

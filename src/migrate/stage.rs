@@ -14,7 +14,7 @@ use crate::diff::{self, Diff, Layer};
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
-use crate::plan::{self, Drain, Plan, Step, Store, Undo};
+use crate::plan::{self, Drain, EVICT_NEEDS, Plan, Step, Store, Undo};
 
 /// Why a stage has no plan.
 #[derive(Debug, Error)]
@@ -31,6 +31,9 @@ pub enum Unplanned {
     /// The bridge cannot be built.
     #[error(transparent)]
     Bridge(#[from] Unbuildable),
+    /// Pods cannot be evicted.
+    #[error(transparent)]
+    Evict(#[from] plan::Unevictable),
     /// Where the configuration is kept is not known, or cannot be written.
     #[error(transparent)]
     Store(#[from] plan::Unwritable),
@@ -52,18 +55,26 @@ pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
         Stage::Unlink | Stage::Clean => plan::CLEANUP_NEEDS.to_vec(),
         Stage::BridgeUp => [crate::node::desired::NEEDS, plan::BRIDGE_RULES].concat(),
         Stage::BridgeDown => vec![Item::Nft, Item::NftText],
-        Stage::Backup | Stage::Drain | Stage::Verify | Stage::Recheck | Stage::Unprepare => {
-            Vec::new()
+        Stage::Cordon | Stage::Evict => {
+            [EVICT_NEEDS, &[Item::ProxyConfig, Item::Addresses]].concat()
         }
+        Stage::Backup
+        | Stage::Drain
+        | Stage::Verify
+        | Stage::Recheck
+        | Stage::Unprepare
+        | Stage::Uncordon => Vec::new(),
     }
 }
 
-/// Returns the plan of `stage`, from `evidence` of all that it needs.
+/// Returns the plan of `stage`, from `evidence` of all that it needs. `name` is the Node's, where it was given, and `own` has
+/// the unique ids of the pods that kpx runs in.
 pub fn plan(
     so_far: &State,
     stage: Stage,
     evidence: &Evidence,
     name: Option<&str>,
+    own: &[String],
 ) -> Result<Plan, Unplanned> {
     let journey = &so_far.journey;
     let (to, from) = (journey.target(so_far.leg), journey.source(so_far.leg));
@@ -93,9 +104,16 @@ pub fn plan(
             }
             Ok(plan)
         }
-        Stage::Unprepare => Ok(unprepare(so_far)),
+        Stage::Unprepare => Ok(taken_back_of(so_far, Stage::Prepare)),
         Stage::BridgeUp => Ok(plan::bridge_up(&node, so_far.served(), &Family::BOTH)?),
         Stage::BridgeDown => Ok(plan::bridge_down(&node, &Family::BOTH)?),
+        Stage::Cordon => {
+            // A node whose pods cannot leave is left alone.
+            plan::evict(&node, journey.evict, own)?;
+            Ok(plan::cordon(&node)?)
+        }
+        Stage::Evict => Ok(plan::evict(&node, journey.evict, own)?),
+        Stage::Uncordon => Ok(taken_back_of(so_far, Stage::Cordon)),
         Stage::Backup | Stage::Drain | Stage::Verify | Stage::Recheck => Ok(Plan::default()),
     }
 }
@@ -231,13 +249,10 @@ fn unbuild(so_far: &State) -> Vec<Step> {
     steps
 }
 
-/// What was prepared, the newest first.
-fn unprepare(so_far: &State) -> Plan {
+/// What takes back what `stage` did on the way there, the newest first.
+fn taken_back_of(so_far: &State, stage: Stage) -> Plan {
     Plan {
-        steps: so_far
-            .recorded(Stage::Prepare)
-            .filter_map(taken_back)
-            .collect(),
+        steps: so_far.recorded(stage).filter_map(taken_back).collect(),
         notes: Vec::new(),
     }
 }

@@ -5,6 +5,7 @@
 
 mod bridge;
 mod cleanup;
+mod evict;
 mod modules;
 mod proxies;
 mod repair;
@@ -18,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::action::Action;
 pub use bridge::{BRIDGE_RULES, bridge_down, bridge_up};
 pub use cleanup::{CLEANUP_NEEDS, Refusal, cleanup};
+pub use evict::{Consent, EVICT_NEEDS, Lossy, Unevictable, cordon, evict, evicted_addresses};
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, kube_proxy, refuse_other, running};
 pub use repair::{Drain, repair};

@@ -49,7 +49,7 @@ impl Cluster {
         match (call.verb, resource.as_str()) {
             ("create", "selfsubjectaccessreviews") => self.review(&request.body),
             ("get", "pods/log") => self.log(&call.key()),
-            ("create", "pods/eviction") => self.delete(&call.key(), &Value::Null),
+            ("create", "pods/eviction") => self.evict(&call.key(), &request.body),
             (_, _) if call.subresource.is_some() => status(404, "the server knows no such part"),
             ("list", _) => self.read_list(call, &request.query),
             ("get", _) => self.read(&call.key()),
@@ -147,6 +147,60 @@ impl Cluster {
         }
         let object = self.objects.remove(key).unwrap();
         (200, object)
+    }
+
+    /// Deletes a pod, as far as the budgets that select it allow one more to be missing.
+    fn evict(&mut self, key: &Key, eviction: &Value) -> Answered {
+        if eviction["kind"] != "Eviction" || eviction["apiVersion"] != "policy/v1" {
+            return status(400, "this is no Eviction of policy/v1");
+        }
+        let options = &eviction["deleteOptions"];
+        let Some(pod) = self.objects.get(key) else {
+            return missing(key);
+        };
+        let budget = self.budget_of(pod);
+        if let Some((name, 0)) = &budget {
+            let (code, mut body) = status(
+                429,
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+            );
+            let message =
+                format!("The disruption budget {name} needs 1 healthy pods and has 1 currently");
+            body["details"]["causes"] = json!([{"reason": "DisruptionBudget", "message": message}]);
+            return (code, body);
+        }
+        let (code, _) = self.delete(key, options);
+        if code != 200 {
+            return status(code, "the pod is another one, or gone");
+        }
+        if let Some((name, allowed)) = budget {
+            let budget = Key::new("poddisruptionbudgets", &key.namespace, &name);
+            self.edit(&budget, |budget| {
+                budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
+            });
+        }
+        let (code, mut done) = (201, json!({"kind": "Status", "apiVersion": "v1"}));
+        done["status"] = json!("Success");
+        (code, done)
+    }
+
+    /// Returns the budget that selects `pod`, and how many more it lets go.
+    fn budget_of(&self, pod: &Value) -> Option<(String, u64)> {
+        let namespace = pod["metadata"]["namespace"].as_str();
+        let mut budgets = self.objects.list("poddisruptionbudgets", namespace);
+        let budget = budgets.find(|budget| {
+            let labels = budget["spec"]["selector"]["matchLabels"]
+                .as_object()
+                .unwrap();
+            labels
+                .iter()
+                .all(|(key, value)| pod["metadata"]["labels"][key] == *value)
+        })?;
+        let name = budget["metadata"]["name"].as_str().unwrap().to_owned();
+        Some((
+            name,
+            budget["status"]["disruptionsAllowed"].as_u64().unwrap(),
+        ))
     }
 
     /// Refuses to write to what is not there, or not the one that was meant.

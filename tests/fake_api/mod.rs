@@ -10,7 +10,7 @@
 //! ```
 //!
 //! It speaks plain HTTP: get, list, watch, create, update, patch (merge, and apply), delete with preconditions, pod logs,
-//! evictions, and reviews of one's own rights. Writes with a stale `resourceVersion` are conflicts. A deleted pod ends
+//! evictions within budgets for disruptions, and reviews of one's own rights. Writes with a stale `resourceVersion` are conflicts. A deleted pod ends
 //! first and goes then, and its DaemonSet makes another. What it does not know it refuses: it never makes up an answer.
 
 mod answer;

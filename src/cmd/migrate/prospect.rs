@@ -14,13 +14,13 @@ use crate::cmd::failure::{Failure, Hint as _};
 use crate::cmd::{Io, gather, mode, preflight};
 use crate::diff;
 use crate::evidence::{Evidence, Item, Time};
-use crate::host::clock;
+use crate::host::{clock, own_pods};
 use crate::migrate::gates::{self, Expected, Seen};
 use crate::migrate::journal::State;
 use crate::migrate::journey::{Journey, Stage, Strategy};
 use crate::migrate::{drain, loss, probes, stage};
 use crate::node::NodeSnapshot;
-use crate::plan::{self, Plan, Store};
+use crate::plan::{self, Consent, Plan, Store};
 use crate::report::migrate::{Prospect, StagePlan};
 use crate::report::preflight::{PreflightReport, Status};
 
@@ -49,6 +49,7 @@ pub(super) async fn look(
     elsewhere: bool,
 ) -> Result<Outlook, Failure> {
     let to = to(args)?;
+    refuse_strays(global, args)?;
     let skipped = named(&args.skip)?;
     let mut checks = check::asked(Some(to));
     checks.retain(|check| skipped.iter().all(|skipped| skipped.id != check.id));
@@ -112,6 +113,7 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
         plan::STORE_NEEDS,
         drain::NEEDS,
         plan::BRIDGE_RULES,
+        plan::EVICT_NEEDS,
         &[Item::Modules, Item::ModulesBuiltin, Item::ModulesDep],
     ]
     .concat();
@@ -182,11 +184,6 @@ fn journey(
     report: &PreflightReport,
 ) -> Result<Journey, Failure> {
     let to = to(args)?;
-    if to != Mode::Ipvs && (args.scheduler.is_some() || args.strict_arp.is_some()) {
-        return Err(Failure::usage(
-            "--scheduler and --strict-arp are settings of mode ipvs",
-        ));
-    }
     let config = node.proxy_config().hint(READ)?;
     let began = clock::now();
     let (there, back) = fields(args, config, from, to);
@@ -198,14 +195,47 @@ fn journey(
         there,
         back,
         strategy: match args.strategy {
-            Some(StrategyArg::Bridge) => Strategy::Bridge,
-            Some(StrategyArg::InPlace) => Strategy::InPlace,
+            Some(arg) => strategy(arg),
             None => Strategy::usual(from, to),
         },
+        evict: consent(args),
         modules: report.modules(Status::Loadable),
         elsewhere,
         probes: Vec::new(),
     })
+}
+
+/// Returns the strategy that is asked for.
+pub(super) const fn strategy(arg: StrategyArg) -> Strategy {
+    match arg {
+        StrategyArg::Bridge => Strategy::Bridge,
+        StrategyArg::InPlace => Strategy::InPlace,
+        StrategyArg::DrainNode => Strategy::DrainNode,
+    }
+}
+
+/// Returns what may be evicted although something is lost with it.
+pub(super) const fn consent(args: &JourneyArgs) -> Consent {
+    Consent {
+        bare: args.evict.delete_bare_pods,
+        empty_dir: args.evict.delete_emptydir_data,
+    }
+}
+
+/// Refuses settings that go with another mode or strategy than what is asked for.
+pub(super) fn refuse_strays(global: &Global, args: &JourneyArgs) -> Result<(), Failure> {
+    let drains = args.strategy == Some(StrategyArg::DrainNode);
+    let what = if to(args)? != Mode::Ipvs && (args.scheduler.is_some() || args.strict_arp.is_some())
+    {
+        "--scheduler and --strict-arp are settings of mode ipvs"
+    } else if !drains && !consent(args).is_none() {
+        "--delete-bare-pods and --delete-emptydir-data go with --strategy drain-node"
+    } else if drains && global.no_api {
+        "--strategy drain-node cordons the node and evicts its pods through the API server, which --no-api leaves out"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::usage(what))
 }
 
 /// Returns what each stage would do, as far as that can be known before the ones in front of it are done.
@@ -215,11 +245,19 @@ fn stages(
     global: &Global,
     dry_run: bool,
 ) -> Result<Vec<StagePlan>, Failure> {
+    let own =
+        own_pods().map_err(|why| eyre!(why).wrap_err("cannot tell whether kpx runs in a pod"))?;
     let mut all = Vec::new();
     for stage in state.stages() {
         let known = matches!(
             stage,
-            Stage::Prepare | Stage::BridgeUp | Stage::Build | Stage::Configure | Stage::Restart
+            Stage::Prepare
+                | Stage::BridgeUp
+                | Stage::Cordon
+                | Stage::Evict
+                | Stage::Build
+                | Stage::Configure
+                | Stage::Restart
         );
         let plan = if state.journey.elsewhere && stage.is_configuration() {
             Plan {
@@ -227,8 +265,10 @@ fn stages(
                 ..Plan::default()
             }
         } else if known {
-            match stage::plan(state, stage, evidence, global.node.as_deref()) {
+            match stage::plan(state, stage, evidence, global.node.as_deref(), &own) {
                 Ok(plan) => plan,
+                // What is refused is known.
+                Err(error @ stage::Unplanned::Evict(_)) => return Err(unplanned(error)),
                 // A look is worth more with a hole in it than not at all.
                 Err(error) if dry_run => {
                     all.push(StagePlan::unknown(stage, &error));
@@ -249,6 +289,12 @@ fn unplanned(error: stage::Unplanned) -> Failure {
         stage::Unplanned::Bridge(_) => Failure::from(error).with_hint(
             "--strategy in-place does without: then what changes in the cluster is not followed for a while",
         ),
+        stage::Unplanned::Evict(plan::Unevictable::Lossy(lossy)) => {
+            let command = lossy.command();
+            Failure::from(error).with_hint(format!(
+                "`{command}` evicts them beforehand; nothing was changed"
+            ))
+        }
         stage::Unplanned::Store(_) => Failure::from(error).with_hint(
             "`kpx migrate prepare` and `kpx migrate finish` do what comes before and after the change of the configuration",
         ),

@@ -106,6 +106,10 @@ impl Site for Here<'_> {
         self.global.node.clone()
     }
 
+    fn own_pods(&self) -> Result<Vec<String>, String> {
+        host::own_pods()
+    }
+
     async fn probe(&mut self, target: &Target) -> Result<(), String> {
         probe(self.global, target).await
     }

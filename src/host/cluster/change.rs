@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::session::{Session, quote};
 use super::{Trouble, proxy};
-use crate::action::{Field, KubeCommand, OURS, Object, Only, Resource, merge_patch};
+use crate::action::{Field, KubeCommand, OURS, Object, Only, Resource, eviction, merge_patch};
 use crate::apply::StepError;
 
 /// The roles that allow what is done here.
@@ -32,6 +32,7 @@ pub(super) async fn carry_out(session: &Session, command: &KubeCommand) -> Resul
         KubeCommand::Set { object, fields } => set(session, object, fields).await,
         KubeCommand::Create { object, body } => create(session, object, body).await,
         KubeCommand::Delete { object, only } => delete(session, object, only).await,
+        KubeCommand::Evict { pod, uid } => evict(session, pod, uid).await,
         KubeCommand::AwaitProxy { node, after, limit } => {
             proxy::wait(session, node, after, *limit).await
         }
@@ -268,6 +269,26 @@ async fn delete(session: &Session, object: &Object, only: &Only) -> Result<(), S
             Ok(_) | Err(Trouble::Status(404 | 409, _)) => return Ok(()),
             Err(trouble) if trouble.is_passing() && patience.wait().await => {}
             Err(trouble) => return Err(failed(session, "delete", object, trouble)),
+        }
+    }
+}
+
+/// Asks once for the eviction of `pod`. Whether a budget lets it go is for the server to say, and may be another in a while.
+async fn evict(session: &Session, pod: &Object, uid: &str) -> Result<(), StepError> {
+    let at = format!("{}/eviction", path(pod));
+    let body = eviction(pod, uid).to_string();
+    let mut patience = Patience::of(session);
+    loop {
+        match session.post(&at, body.clone()).await {
+            // One of another unique id has come after it.
+            Ok(_) | Err(Trouble::Status(404 | 409, _)) => return Ok(()),
+            Err(Trouble::Status(429, why)) => return Err(StepError::Held(why)),
+            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
+            Err(trouble) => {
+                let namespace = pod.namespace.as_deref().unwrap_or_default();
+                let what = format!("pods/eviction {} in namespace {namespace}", pod.name);
+                return Err(trouble.refusal(session, "create", &what, ROLES).step());
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use kube::core::WatchEvent;
+use kube::core::{Status, WatchEvent};
 use kube::{Client, Config};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +18,9 @@ use tokio::time::timeout;
 
 use super::access::{Access, root_cause};
 use super::{Refusal, Trouble};
+
+/// The cause of a refusal that a `PodDisruptionBudget` is: `DisruptionBudgetCause` of policy/v1.
+const BUDGET: &str = "DisruptionBudget";
 
 /// Objects per page.
 const PAGE: u32 = 500;
@@ -259,7 +262,7 @@ impl Session {
 /// Returns what `error` of the client means.
 fn trouble(error: kube::Error) -> Trouble {
     match error {
-        kube::Error::Api(status) => Trouble::Status(status.code, status.message),
+        kube::Error::Api(status) => Trouble::Status(status.code, words(&status)),
         e @ (kube::Error::FromUtf8(_) | kube::Error::SerdeError(_)) => {
             Trouble::Answer(root_cause(&e))
         }
@@ -268,6 +271,15 @@ fn trouble(error: kube::Error) -> Trouble {
             None => e.to_string(),
         }),
     }
+}
+
+/// Returns what `status` says. Which budget keeps a pod is told among the causes alone.
+fn words(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let budgets = causes.filter(|cause| cause.reason == BUDGET);
+    let parts = budgets.map(|cause| cause.message.as_str());
+    let parts: Vec<&str> = [status.message.as_str()].into_iter().chain(parts).collect();
+    parts.join(" ")
 }
 
 /// Returns `text` as the value of a query parameter.

@@ -245,7 +245,7 @@ pub fn told(text: &str) -> Option<Told> {
     let line = line(text);
     match line.event.as_str() {
         "begins" if !line.title.is_empty() => Some(Told::Says(line.title)),
-        "step" | "undo" | "gates" | "drain" if !line.words.is_empty() => {
+        "step" | "undo" | "gates" | "drain" | "evict" if !line.words.is_empty() => {
             Some(Told::Waits(line.words))
         }
         _ => None,

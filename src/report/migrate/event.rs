@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::apply;
 use crate::migrate::drain::Gauge;
 use crate::migrate::engine::Event;
+use crate::migrate::evict::Leaving;
 use crate::migrate::gates::{Gate, Status};
 use crate::migrate::journey::{Leg, Stage};
 
@@ -60,6 +61,11 @@ pub enum MigrateEvent<'e> {
         /// How many there were when it began.
         at_first: usize,
     },
+    /// The pods that are to leave were counted.
+    Evict {
+        /// What was counted.
+        pods: &'e Leaving,
+    },
     /// The bridge followed the cluster, or could not.
     Bridge {
         /// What it did.
@@ -97,6 +103,7 @@ impl<'e> From<Event<'e>> for MigrateEvent<'e> {
                 connections,
                 at_first,
             },
+            Event::Evict(pods) => Self::Evict { pods },
             Event::Bridge(text) => Self::Bridge { text },
             Event::Turns(why) => Self::Turns { why },
         }
@@ -140,6 +147,7 @@ impl MigrateEvent<'_> {
                     connections.holders()
                 ),
             },
+            Self::Evict { pods } => format!("  {}", pods.in_words()),
             Self::Bridge { text } => format!("the bridge: {text}"),
             Self::Turns { why } => format!("{why}: back to the old mode"),
         })

@@ -263,7 +263,12 @@ impl Prospect {
             page.line("");
             let title = page.paint(Tone::Strong, stage.title);
             page.line(&format!("{number:>3}. {title}"));
-            for step in &stage.steps {
+            if stage.stage == Stage::Evict {
+                // For programs, each is there.
+                page.line(&format!("     - {}", evicted(stage.steps.len())));
+            }
+            let shown = stage.steps.iter().filter(|_| stage.stage != Stage::Evict);
+            for step in shown {
                 page.line(&format!("     - {}", step.title));
                 block(page, "       ", "", &step.action.to_string());
                 block(page, "       ", "undo: ", &step.undo.to_string());
@@ -276,7 +281,35 @@ impl Prospect {
             }
         }
         page.line("");
-        page.para("expected loss: ", &in_words(&self.loss));
+        page.para("expected loss: ", &self.loss_in_words());
+    }
+
+    /// Returns what is expected to be lost, in words.
+    pub fn loss_in_words(&self) -> String {
+        let of = |stage: &&StagePlan| stage.stage == Stage::Evict;
+        match self.stages.iter().find(of) {
+            None => in_words(&self.loss),
+            Some(stage) => format!(
+                "what the {} have open ends with them; beside that, of processes of this host and clients outside: {}",
+                pods(stage.steps.len()),
+                in_words(&self.loss)
+            ),
+        }
+    }
+}
+
+fn pods(count: usize) -> String {
+    match count {
+        1 => "1 pod that is evicted".to_owned(),
+        count => format!("{count} pods that are evicted"),
+    }
+}
+
+fn evicted(count: usize) -> String {
+    match count {
+        0 => "there is no pod to evict".to_owned(),
+        1 => "evict 1 pod; -o json names it".to_owned(),
+        count => format!("evict {count} pods; -o json names them"),
     }
 }
 

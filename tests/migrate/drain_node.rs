@@ -1,0 +1,566 @@
+//! The node without its pods: cordoned and drained through a fake API server, and a place for pods again at the end.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kpx::action::Action;
+use kpx::apply::{Apply, StepError};
+use kpx::backend::Mode;
+use kpx::evidence::{Evidence, Item, Time};
+use kpx::host::{self, Environment, LiveCluster, Options};
+use kpx::migrate::engine::{Ended, Engine, Event, Site};
+use kpx::migrate::journal::{self, Entry};
+use kpx::migrate::journey::{Journey, Strategy};
+use kpx::migrate::probes::Target;
+use kpx::net::Family;
+use kpx::plan::Consent;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::Notify;
+
+use super::machine::Machine;
+use super::{Place, SMALL, directions, is_back, journey};
+use crate::fake_api::{Api, Fate, Fault, Key, Kubelet, Pod, What};
+use crate::support::root;
+
+/// A cluster in which every pod that is started runs until it is ended.
+struct World {
+    api: Api,
+    _dir: TempDir,
+    options: Options,
+}
+
+struct Runs;
+
+impl Kubelet for Runs {
+    fn start(&self, _: &Pod) -> Fate {
+        Fate::Ready
+    }
+
+    fn stop(&self, _: &Pod) {}
+
+    fn log(&self, _: &Pod) -> String {
+        String::new()
+    }
+}
+
+fn owned(name: &str, kind: &str) -> Value {
+    json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {
+            "name": name, "namespace": "default", "labels": {"app": "web"},
+            "ownerReferences": [{"kind": kind, "name": "o", "uid": "o", "controller": true}],
+        },
+        "spec": {"nodeName": "node1", "containers": [{"name": "c"}]},
+    })
+}
+
+/// Returns node1 as it was recorded, from which it is known what kube-proxy is to write.
+fn recorded_node() -> Value {
+    let path = root()
+        .join("testdata/nodes")
+        .join(SMALL)
+        .join("cluster/nodes.json");
+    let nodes: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let mut node = nodes["items"][0].clone();
+    assert_eq!(node["metadata"]["name"], "node1");
+    node["kind"] = json!("Node");
+    node
+}
+
+/// Pods of every kind: those that leave, and those that do not.
+const LEAVES: &[&str] = &["db-0", "web-1", "web-2"];
+const STAYS: &[&str] = &["far", "static"];
+
+impl World {
+    fn new() -> Self {
+        let api = Api::new();
+        api.kubelet(Runs);
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("kubeconfig"), api.kubeconfig()).unwrap();
+        let options = Options {
+            netns: None,
+            root: dir.path().to_owned(),
+            node: Some("node1".to_owned()),
+            families: Family::BOTH.to_vec(),
+            timeout: Duration::from_secs(5),
+            kubeconfig: Some(dir.path().join("kubeconfig")),
+            context: None,
+            no_api: false,
+            environment: Environment::default(),
+        };
+        let world = Self {
+            api,
+            _dir: dir,
+            options,
+        };
+        world.api.with(|cluster| {
+            cluster.put(recorded_node());
+            cluster.put(json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node2"}, "spec": {}}));
+            let labels = json!({"app": "agent"});
+            cluster.put(json!({
+                "kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "agent", "namespace": "default"},
+                "spec": {
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c"}]}},
+                },
+            }));
+            for (name, kind) in [
+                ("web-1", "ReplicaSet"),
+                ("web-2", "ReplicaSet"),
+                ("db-0", "StatefulSet"),
+                ("static", "Node"),
+                ("far", "ReplicaSet"),
+            ] {
+                let mut pod = owned(name, kind);
+                if name == "far" {
+                    pod["spec"]["nodeName"] = json!("node2");
+                }
+                cluster.put(pod);
+            }
+        });
+        world.api.settle();
+        world
+    }
+
+    /// Allows `allowed` disruptions of the pods with the label `app: web`.
+    fn budget(&self, allowed: u64) {
+        self.api.with(|cluster| {
+            cluster.put(json!({
+                "kind": "PodDisruptionBudget", "apiVersion": "policy/v1",
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {"selector": {"matchLabels": {"app": "web"}}},
+                "status": {"disruptionsAllowed": allowed},
+            }));
+        });
+    }
+
+    /// Returns the names of the pods that are there, but those of the DaemonSet, which always are.
+    fn pods(&self) -> Vec<String> {
+        self.api.with(|cluster| {
+            let pods = cluster.list("pods");
+            let names = pods.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned());
+            let (agents, others): (Vec<_>, Vec<_>) =
+                names.partition(|name| name.starts_with("agent-"));
+            assert_eq!(agents.len(), 2);
+            others
+        })
+    }
+
+    fn is_cordoned(&self) -> bool {
+        self.api.with(|cluster| {
+            let node = cluster.get("nodes", "", "node1").unwrap();
+            node["spec"]["unschedulable"] == true
+        })
+    }
+
+    fn cordon(&self) {
+        self.api.with(|cluster| {
+            cluster.edit(&Key::new("nodes", "", "node1"), |node| {
+                node["spec"]["unschedulable"] = json!(true);
+            });
+        });
+    }
+
+    /// Returns what was asked for that changes something, as `METHOD WHAT`.
+    fn writes(&self) -> Vec<String> {
+        let asked = self.api.asked().into_iter();
+        let writes = asked.filter(|request| request.method != "GET");
+        let words = writes.map(|request| {
+            let what = request.path.rsplit('/').next().unwrap().to_owned();
+            format!("{} {what}", request.method)
+        });
+        words.collect()
+    }
+
+    fn uid(&self, pod: &str) -> String {
+        self.api.with(|cluster| {
+            let pod = cluster.get("pods", "default", pod).unwrap();
+            pod["metadata"]["uid"].as_str().unwrap().to_owned()
+        })
+    }
+
+    fn here(&self, from: Mode, journey: &Journey) -> Here<'_> {
+        Here {
+            world: self,
+            place: Place::new(Machine::new(SMALL, from), journey),
+            live: LiveCluster::new(&self.options),
+            own: Vec::new(),
+            life: None,
+            dead: Arc::default(),
+            then: None,
+            told: Arc::default(),
+        }
+    }
+}
+
+type Then = Arc<dyn Fn(&World) + Send + Sync>;
+
+/// A node of that cluster, and how long kpx lives there.
+#[derive(Clone)]
+struct Here<'w> {
+    world: &'w World,
+    place: Place,
+    live: LiveCluster,
+    own: Vec<String>,
+    /// After how many changes and entries it is killed.
+    life: Option<usize>,
+    dead: Arc<Notify>,
+    /// At which time what happens.
+    then: Option<(i64, Then)>,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Here<'_> {
+    async fn live(&mut self) {
+        match &mut self.life {
+            None => {}
+            Some(0) => {
+                self.dead.notify_one();
+                std::future::pending::<()>().await;
+            }
+            Some(left) => *left -= 1,
+        }
+    }
+
+    /// Goes on with the journal; `None` if kpx was killed.
+    async fn go_on(&mut self, rollback: bool) -> Option<Ended> {
+        let mut state = journal::read(&self.place.journal).unwrap();
+        let (dead, told) = (Arc::clone(&self.dead), Arc::clone(&self.told));
+        let mut tell = |event: Event<'_>| {
+            if let Event::Evict(leaving) = event {
+                told.lock().unwrap().push(leaving.in_words());
+            }
+        };
+        let limits = self.place.limits;
+        let mut engine = Engine {
+            site: self,
+            limits,
+            tell: &mut tell,
+        };
+        let run = Box::pin(async {
+            if rollback {
+                engine.turn(&mut state, "asked for").await.unwrap();
+            }
+            engine.run(&mut state).await
+        });
+        tokio::select! {
+            ended = run => Some(ended),
+            () = dead.notified() => None,
+        }
+    }
+
+    async fn recover(mut self, rollback: bool) -> (Self, Ended) {
+        self.life = None;
+        let ended = self.go_on(rollback).await;
+        (self, ended.expect("nobody kills it"))
+    }
+}
+
+impl Apply for Here<'_> {
+    async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
+        self.live().await;
+        match action {
+            Action::Kube { .. } => self.live.apply(action).await,
+            action => self.place.apply(action).await,
+        }
+    }
+}
+
+impl Site for Here<'_> {
+    async fn read(&mut self, items: &[Item]) -> Evidence {
+        let mut evidence = self.place.read(items).await;
+        let far = [Item::Nodes, Item::Pods].into_iter();
+        let far: Vec<Item> = far.filter(|item| items.contains(item)).collect();
+        let cluster = host::collect(&far, &self.world.options).await;
+        for item in far {
+            evidence.insert(item, cluster.text(item).map(str::to_owned));
+        }
+        evidence
+    }
+
+    fn name(&self) -> Option<String> {
+        self.place.name()
+    }
+
+    fn own_pods(&self) -> Result<Vec<String>, String> {
+        Ok(self.own.clone())
+    }
+
+    async fn probe(&mut self, target: &Target) -> Result<(), String> {
+        self.place.probe(target).await
+    }
+
+    async fn record(&mut self, entry: &Entry) -> Result<(), String> {
+        self.live().await;
+        self.place.record(entry).await
+    }
+
+    async fn backup(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn follow(&mut self, mode: Mode) -> Result<(), String> {
+        self.place.follow(mode).await
+    }
+
+    fn heard(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn now(&self) -> Time {
+        self.place.now()
+    }
+
+    async fn pause(&mut self, duration: Duration) {
+        self.place.pause(duration).await;
+        // Nodes end pods while nobody looks.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        if let Some((at, then)) = &self.then
+            && self.place.clock >= *at
+        {
+            then(self.world);
+        }
+    }
+}
+
+fn drained(from: Mode, to: Mode) -> Journey {
+    journey(from, to, Strategy::DrainNode)
+}
+
+const THERE: (Mode, Mode) = (Mode::Iptables, Mode::Nftables);
+
+#[tokio::test]
+async fn pods_leave_first_and_may_come_again_at_the_end() {
+    for (from, to) in directions() {
+        let world = World::new();
+        let mut here = world.here(from, &drained(from, to));
+        let ended = here.go_on(false).await;
+        assert_eq!(ended, Some(Ended::Migrated), "{from} to {to}");
+        assert_eq!(here.place.machine.faults(to), Vec::<String>::new());
+        assert_eq!(world.pods(), STAYS);
+        assert!(!world.is_cordoned());
+        let evictions = ["POST eviction"; LEAVES.len()];
+        let expected = [&["PATCH node1"][..], &evictions, &["PATCH node1"]].concat();
+        assert_eq!(world.writes(), expected, "{from} to {to}");
+        let told = here.told.lock().unwrap().clone();
+        assert_eq!(
+            told.last().map(String::as_str),
+            Some("all pods that can leave have left")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_budget_that_keeps_a_pod_is_waited_for_and_named() {
+    let world = World::new();
+    world.budget(1);
+    let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
+    here.then = Some((20, Arc::new(|world| world.budget(2))));
+    assert_eq!(here.go_on(false).await, Some(Ended::Migrated));
+    assert_eq!(world.pods(), STAYS);
+    assert!(here.place.clock >= 20, "{}", here.place.clock);
+    let told = here.told.lock().unwrap().join("\n");
+    for tells in [
+        "still there, and kept: default/web-",
+        "Cannot evict pod as it would violate the pod's disruption budget. The disruption budget web needs 1 healthy",
+    ] {
+        assert!(told.contains(tells), "{told}");
+    }
+}
+
+/// Goes there in vain, and returns why; all is as before then.
+async fn in_vain(world: &World, prepare: impl FnOnce(&mut Here<'_>)) -> String {
+    let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
+    prepare(&mut here);
+    let before = here.place.machine.clone();
+    let ended = here.go_on(false).await;
+    let Some(Ended::RolledBack(why)) = ended else {
+        panic!("{ended:?}");
+    };
+    is_back(&here.place, &before, THERE.0);
+    assert!(!world.is_cordoned());
+    why
+}
+
+#[tokio::test]
+async fn pods_that_do_not_leave_in_time_stay_and_nothing_is_changed() {
+    let world = World::new();
+    world.budget(0);
+    let why = in_vain(&world, |_| ()).await;
+    assert!(
+        why.starts_with("after 60 s pods have not left the node: default/db-0 (Cannot evict pod"),
+        "{why}"
+    );
+    assert!(why.contains("The disruption budget web needs 1"), "{why}");
+    assert_eq!(world.pods(), ["db-0", "far", "static", "web-1", "web-2"]);
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_and_the_node_is_as_before() {
+    for (verb, resource, cordons) in [
+        ("patch", "nodes", false),
+        ("create", "pods/eviction", true),
+        ("list", "pods", false),
+    ] {
+        let world = World::new();
+        let fault = Fault::forbidden(verb, resource);
+        world.api.fault(match resource {
+            // What takes it back is another matter.
+            "nodes" => fault.times(1),
+            _ => fault,
+        });
+        let why = in_vain(&world, |_| ()).await;
+        assert!(why.contains(&format!("{verb} {resource}")), "{why}");
+        assert!(why.contains("deploy/rbac"), "{why}");
+        let cordoned = world
+            .writes()
+            .iter()
+            .filter(|did| *did == "PATCH node1")
+            .count()
+            > 1;
+        assert_eq!(cordoned, cordons, "{verb} {resource}: {:?}", world.writes());
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_makes_again_is_left_alone_unless_it_is_asked_for() {
+    let world = World::new();
+    world.api.with(|cluster| {
+        let mut bare = owned("bare", "x");
+        bare["metadata"]["ownerReferences"] = json!([]);
+        bare["metadata"]["labels"] = json!({});
+        bare["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+        cluster.put(bare);
+    });
+    let why = in_vain(&world, |_| ()).await;
+    assert_eq!(
+        why,
+        "cannot cordon the node: no controller makes these pods again where they are evicted: default/bare \
+         (--delete-bare-pods evicts them); what these pods have in an emptyDir is lost where they are evicted: default/bare \
+         (--delete-emptydir-data evicts them)"
+    );
+    assert_eq!(world.writes(), [""; 0]);
+    let mut asked = drained(THERE.0, THERE.1);
+    asked.evict = Consent {
+        bare: true,
+        empty_dir: true,
+    };
+    let mut here = world.here(THERE.0, &asked);
+    assert_eq!(here.go_on(false).await, Some(Ended::Migrated));
+    assert_eq!(world.pods(), STAYS);
+}
+
+#[tokio::test]
+async fn kpx_does_not_evict_itself() {
+    let world = World::new();
+    let own = world.uid("web-2");
+    let why = in_vain(&world, |here| here.own = vec![own]).await;
+    assert!(
+        why.starts_with(
+            "cannot cordon the node: kpx itself runs in pod default/web-2 of this node"
+        ),
+        "{why}"
+    );
+    assert_eq!(world.writes(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_node_that_was_cordoned_before_stays_so() {
+    for rollback in [false, true] {
+        let world = World::new();
+        world.cordon();
+        let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
+        if rollback {
+            here.place.machine.proxy.broken = vec![THERE.1];
+        }
+        let ended = here.go_on(false).await.unwrap();
+        assert_eq!(ended != Ended::Migrated, rollback, "{ended:?}");
+        assert_eq!(world.pods(), STAYS);
+        assert!(world.is_cordoned());
+    }
+}
+
+#[tokio::test]
+async fn what_is_taken_back_is_a_place_for_pods_again() {
+    let world = World::new();
+    let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
+    let before = here.place.machine.clone();
+    here.place.machine.proxy.broken = vec![THERE.1];
+    let ended = here.go_on(false).await;
+    assert!(matches!(ended, Some(Ended::RolledBack(_))), "{ended:?}");
+    here.place.machine.proxy.broken.clear();
+    is_back(&here.place, &before, THERE.0);
+    assert!(!world.is_cordoned());
+    assert_eq!(
+        world.writes().last().map(String::as_str),
+        Some("PATCH node1")
+    );
+}
+
+#[tokio::test]
+async fn who_cordons_a_node_that_was_moved_is_not_undone_by_its_rollback() {
+    let world = World::new();
+    let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
+    assert_eq!(here.go_on(false).await, Some(Ended::Migrated));
+    world.cordon();
+    let ended = here.go_on(true).await;
+    assert!(matches!(ended, Some(Ended::RolledBack(_))), "{ended:?}");
+    assert!(world.is_cordoned());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_asked_for_again() {
+    let world = World::new();
+    for what in [
+        What::Broken,
+        What::AnswerLost,
+        What::Status(503, "starting"),
+    ] {
+        world
+            .api
+            .fault(Fault::of("create", "pods/eviction", what.clone()).times(1));
+        world.api.fault(Fault::of("patch", "nodes", what).times(1));
+    }
+    let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
+    assert_eq!(here.go_on(false).await, Some(Ended::Migrated));
+    assert_eq!(world.pods(), STAYS);
+    assert!(!world.is_cordoned());
+}
+
+/// Kills kpx at every point of the way from `from` to `to`, and goes on from there, or back.
+async fn killed_everywhere(from: Mode, to: Mode, rollback: bool) {
+    for life in 0.. {
+        let world = World::new();
+        let mut here = world.here(from, &drained(from, to));
+        let before = here.place.machine.clone();
+        here.life = Some(life);
+        let killed = here.go_on(false).await.is_none();
+        let (here, ended) = here.recover(rollback).await;
+        let at = format!("{from} to {to}, killed at {life}: {ended:?}");
+        if rollback {
+            assert!(matches!(ended, Ended::RolledBack(_)), "{at}");
+            is_back(&here.place, &before, from);
+        } else {
+            assert_eq!(ended, Ended::Migrated, "{at}");
+            assert_eq!(here.place.machine.faults(to), Vec::<String>::new(), "{at}");
+            assert_eq!(world.pods(), STAYS, "{at}");
+        }
+        assert!(!world.is_cordoned(), "{at}");
+        if !killed {
+            assert!(life > 20, "killed at {life} points only");
+            break;
+        }
+    }
+}
+
+#[ignore = "takes minutes: make test-loops"]
+#[tokio::test]
+async fn killed_anywhere_the_node_is_whole_and_a_place_for_pods() {
+    for (from, to) in directions() {
+        for rollback in [false, true] {
+            killed_everywhere(from, to, rollback).await;
+        }
+    }
+}
