@@ -1,0 +1,244 @@
+//! What goes wrong on a node, or with the server, while nodes are moved.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use super::World;
+use crate::fake_api::{Fault, Key, What};
+
+#[tokio::test]
+async fn a_canary_that_fails_takes_all_back() {
+    for (what, tells) in [
+        ("worker1 prepare", "no ip_vs"),
+        ("worker1 finish", "no ip_vs"),
+        ("worker1 kube-proxy iptables", "is not ready after 5s"),
+    ] {
+        let world = World::new();
+        let text = world.api.config();
+        world.nodes.fail(what, "no ip_vs");
+        let ran = world.all(&[]).await;
+        assert_eq!(ran.code, 4, "{what}: {ran}");
+        assert!(ran.out.contains(tells), "{what}: {ran}");
+        assert!(
+            ran.out.ends_with(
+                "rolled back: 3 nodes to mode ipvs, for the first did not get to mode iptables"
+            ),
+            "{ran}"
+        );
+        assert_eq!(world.api.config(), text);
+        assert!(world.nodes.story().contains(&"worker1 rollback".to_owned()));
+        assert!(
+            !world
+                .nodes
+                .story()
+                .iter()
+                .any(|told| told.starts_with("worker2"))
+        );
+        assert_eq!(world.modes(), ["ipvs"; 3], "{what}");
+        assert_eq!(world.leftovers(), [""; 0], "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_later_node_that_fails_stops_it_and_it_goes_on() {
+    let world = World::new();
+    world
+        .nodes
+        .fail("worker2 finish", "a Service does not answer");
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(
+        ran.out
+            .contains("on node worker2: a Service does not answer"),
+        "{ran}"
+    );
+    assert!(
+        ran.out
+            .contains("stopped: 1 of 3 nodes run in mode iptables"),
+        "{ran}"
+    );
+    assert!(
+        ran.out
+            .ends_with("next: kpx migrate resume --all-nodes, or kpx migrate rollback --all-nodes"),
+        "{ran}"
+    );
+    assert!(ran.out.contains("armed: "), "{ran}");
+    assert!(
+        !world
+            .nodes
+            .story()
+            .iter()
+            .any(|told| told.starts_with("control1"))
+    );
+    // Another one cannot be begun meanwhile.
+    let other = world.all(&[]).await;
+    assert!(
+        other.out.contains("configured for mode iptables already")
+            || other.err.contains("is not over"),
+        "{other}"
+    );
+    world.nodes.failing.lock().unwrap().clear();
+    let ran = world
+        .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.modes(), ["iptables"; 3]);
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_configuration_that_changes_under_way_is_planned_anew() {
+    let world = World::new();
+    let edit = What::Meanwhile(Arc::new(|cluster| {
+        cluster.edit(
+            &Key::new("configmaps", "kube-system", "kube-proxy"),
+            |map| {
+                let text = map["data"]["config.conf"].as_str().unwrap().to_owned();
+                map["data"]["config.conf"] = json!(text + "# theirs\n");
+            },
+        );
+    }));
+    world.api.fault(
+        Fault::of("patch", "configmaps", edit)
+            .named("kube-proxy")
+            .times(1),
+    );
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let text = world.api.config();
+    assert!(
+        text.contains("mode: \"iptables\"") && text.ends_with("# theirs\n"),
+        "{text}"
+    );
+    // What they write later is kept on the way back, too.
+    world.api.reconfigure("# theirs\n", "# theirs again\n");
+    let back = world
+        .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(back.code, 0, "{back}");
+    let text = world.api.config();
+    assert!(
+        text.contains("mode: \"ipvs\"") && text.ends_with("# theirs again\n"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_stops_before_harm_or_is_taken_back() {
+    for (verb, resource) in [
+        ("create", "leases"),
+        ("create", "configmaps"),
+        ("create", "pods"),
+        ("patch", "configmaps"),
+        ("delete", "pods"),
+        ("get", "pods/log"),
+    ] {
+        let world = World::new();
+        let text = world.api.config();
+        world.api.fault(Fault::forbidden(verb, resource));
+        let ran = world.all(&[]).await;
+        assert_eq!(ran.code, 4, "{verb} {resource}: {ran}");
+        let all = format!("{}{}", ran.out, ran.err);
+        assert!(
+            all.contains("deploy/rbac-migrate.yaml allows it"),
+            "{verb} {resource}: {ran}"
+        );
+        assert_eq!(world.modes(), ["ipvs"; 3], "{verb} {resource}");
+        world.api.heal();
+        world.expire();
+        if world.object("configmaps", "kpx-migrate").is_some() {
+            world
+                .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
+                .await;
+        }
+        assert_eq!(world.api.config(), text, "{verb} {resource}: {ran}");
+        assert_eq!(world.modes(), ["ipvs"; 3], "{verb} {resource}");
+    }
+}
+
+#[tokio::test]
+async fn restarts_of_the_server_are_lived_through() {
+    let world = World::new();
+    for (verb, resource) in [
+        ("patch", "configmaps"),
+        ("create", "pods"),
+        ("delete", "pods"),
+        ("list", "pods"),
+        ("get", "pods"),
+        ("create", "leases"),
+    ] {
+        for what in [
+            What::Status(503, "starting"),
+            What::Broken,
+            What::AnswerLost,
+        ] {
+            // What is looked at before anything begins is not tried again.
+            let fault = Fault::of(verb, resource, what).after(2).times(1);
+            world.api.fault(fault);
+        }
+    }
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.modes(), ["iptables"; 3]);
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_lease_that_is_renewed_is_somebody_elses() {
+    let world = World::new();
+    let lease = |renewed: &str| {
+        json!({
+            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
+            "metadata": {"name": "kpx-migrate", "namespace": "kube-system"},
+            "spec": {"holderIdentity": "other-1", "renewTime": renewed},
+        })
+    };
+    let count = Arc::new(AtomicUsize::new(0));
+    world
+        .api
+        .with(|cluster| cluster.put(lease("2099-01-01T00:00:00.000000Z")));
+    let renew = What::Meanwhile(Arc::new(move |cluster| {
+        let beat = count.fetch_add(1, Ordering::Relaxed);
+        cluster.put(lease(&format!("2099-01-01T00:00:{:02}.000000Z", beat % 60)));
+    }));
+    world.api.fault(Fault::of("get", "leases", renew));
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(
+        ran.err
+            .contains("other-1 holds the Lease kube-system/kpx-migrate"),
+        "{ran}"
+    );
+    assert_eq!(world.nodes.story(), [""; 0]);
+    // One whose holder is long gone is taken.
+    world.api.heal();
+    world.expire();
+    assert_eq!(world.all(&[]).await.code, 0);
+}
+
+#[tokio::test]
+async fn a_node_that_vanishes_stops_it() {
+    let world = World::new();
+    let gone = What::Meanwhile(Arc::new(|cluster| cluster.vanish("worker2")));
+    let name = world
+        .api
+        .proxies()
+        .into_iter()
+        .find(|(node, _)| node == "worker2")
+        .unwrap()
+        .1;
+    world
+        .api
+        .fault(Fault::of("delete", "pods", gone).named(&name).times(1));
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(
+        ran.out
+            .contains("cannot start kube-proxy with the new configuration on node worker2"),
+        "{ran}"
+    );
+    assert!(ran.out.contains("the node is not ready"), "{ran}");
+    assert!(ran.out.contains("stopped: 1 of 3 nodes"), "{ran}");
+}

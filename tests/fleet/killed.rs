@@ -1,0 +1,98 @@
+//! kpx is killed before each of its writes, and another one goes on, or back.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::World;
+use crate::fake_api::{Cluster, Fault, What};
+
+/// Runs kpx until it is about to make its write number `last`, and kills it there. Returns whether it ended before.
+async fn killed(world: &World, more: &[&str], last: usize) -> bool {
+    let (kill, dead) = oneshot::channel();
+    let kill = Mutex::new(Some(kill));
+    let count = Arc::new(AtomicUsize::new(0));
+    let counts: Arc<dyn Fn(&mut Cluster) + Send + Sync> = Arc::new(move |_| {
+        if count.fetch_add(1, Ordering::SeqCst) == last
+            && let Some(kill) = kill.lock().unwrap().take()
+        {
+            kill.send(()).ok();
+        }
+    });
+    for verb in ["create", "patch", "delete"] {
+        world
+            .api
+            .fault(Fault::of(verb, "*", What::Meanwhile(Arc::clone(&counts))));
+        // So that it is dead before an answer comes.
+        world
+            .api
+            .fault(Fault::of(verb, "*", What::Slow(Duration::from_millis(5))));
+    }
+    let ended = tokio::select! {
+        _ = dead => false,
+        ran = world.all(more) => {
+            assert_eq!(ran.code, 0, "{ran}");
+            true
+        }
+    };
+    // What the server does already is done.
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    world.api.heal();
+    world.expire();
+    ended
+}
+
+/// Kills kpx before each of its writes; `back` tells whether all is taken back then, or gone on with.
+async fn killed_everywhere(more: &[&str], back: bool) {
+    let mut last = 0;
+    loop {
+        let world = World::of(&["control1", "worker1"]);
+        let (set, text) = (world.set(), world.api.config());
+        if killed(&world, more, last).await {
+            break;
+        }
+        let kept = world.object("configmaps", "kpx-migrate");
+        let kept = kept.map(|map| map["data"]["state"].as_str().unwrap().to_owned());
+        let begun = kept.is_some();
+        let over = kept.is_some_and(|state| state.contains("\"ended\":true"));
+        let way = if back { "rollback" } else { "resume" };
+        let ran = world.kpx(&["migrate", way, "--all-nodes", "--yes"]).await;
+        if begun && (back || !over) {
+            assert_eq!(ran.code, 0, "killed before write {last}: {ran}");
+        }
+        let end = if back || !begun { "ipvs" } else { "iptables" };
+        assert_eq!(world.modes(), [end; 2], "killed before write {last}: {ran}");
+        let text = text.replace("mode: \"ipvs\"", &format!("mode: \"{end}\""));
+        assert_eq!(world.api.config(), text, "killed before write {last}");
+        assert_eq!(world.set(), set, "killed before write {last}");
+        assert_eq!(world.leftovers(), [""; 0], "killed before write {last}");
+        last += 1;
+    }
+    assert!(last > 15, "{last} writes");
+}
+
+#[ignore = "takes minutes: make test-loops"]
+#[tokio::test]
+async fn killed_before_any_write_it_can_be_resumed() {
+    killed_everywhere(&[], false).await;
+}
+
+#[ignore = "takes minutes: make test-loops"]
+#[tokio::test]
+async fn killed_before_any_write_it_can_be_rolled_back() {
+    killed_everywhere(&[], true).await;
+}
+
+#[ignore = "takes minutes: make test-loops"]
+#[tokio::test]
+async fn killed_before_any_write_with_copies_it_can_be_resumed() {
+    killed_everywhere(&["--staged"], false).await;
+}
+
+#[ignore = "takes minutes: make test-loops"]
+#[tokio::test]
+async fn killed_before_any_write_with_copies_it_can_be_rolled_back() {
+    killed_everywhere(&["--staged"], true).await;
+}

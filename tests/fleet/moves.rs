@@ -1,0 +1,162 @@
+//! Which nodes are moved, in which order, and what is told of it.
+
+use serde_json::{Value, json};
+
+use super::World;
+
+#[tokio::test]
+async fn workers_go_first_one_after_the_other() {
+    let world = World::new();
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let mut expected = Vec::new();
+    for node in ["worker1", "worker2", "control1"] {
+        expected.extend(
+            ["prepare", "guard", "kube-proxy iptables", "finish"]
+                .map(|what| format!("{node} {what}")),
+        );
+    }
+    assert_eq!(world.nodes.story(), expected, "{ran}");
+    assert!(world.api.config().contains("mode: \"iptables\""));
+    assert_eq!(world.leftovers(), [""; 0]);
+    assert!(
+        ran.out
+            .ends_with("migrated: 3 nodes from mode ipvs to mode iptables"),
+        "{ran}"
+    );
+    let lease = world.object("leases", "kpx-migrate").unwrap();
+    assert!(lease["spec"]["holderIdentity"].is_null(), "{lease}");
+    let status = world.kpx(&["migrate", "status", "--all-nodes"]).await;
+    assert!(
+        status.out.contains("3. control1 in the new mode"),
+        "{status}"
+    );
+    // Done is done; and it can be taken back, the last node first.
+    let again = world
+        .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(again.code, 4, "{again}");
+    world.nodes.story.lock().unwrap().clear();
+    let back = world
+        .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(back.code, 0, "{back}");
+    assert_eq!(
+        world.nodes.story(),
+        ["control1", "worker2", "worker1"]
+            .map(|node| [
+                format!("{node} rollback"),
+                format!("{node} kube-proxy ipvs")
+            ])
+            .concat(),
+    );
+    assert!(
+        back.out.ends_with("rolled back: 3 nodes to mode ipvs"),
+        "{back}"
+    );
+    assert_eq!(world.modes(), ["ipvs"; 3]);
+    let again = world
+        .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
+        .await;
+    assert!(again.err.contains("rolled back already"), "{again}");
+}
+
+#[tokio::test]
+async fn chosen_nodes_alone_are_moved() {
+    let world = World::new();
+    let ran = world
+        .migrate(&["--node", "control1,worker2", "--image", "kpx:1"])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.modes(), ["iptables", "ipvs", "iptables"]);
+    assert!(
+        ran.err
+            .contains("the 1 that are not moved go to the new mode whenever"),
+        "{ran}"
+    );
+    let unknown = world
+        .migrate(&["--node", "worker9", "--image", "kpx:1"])
+        .await;
+    assert!(
+        unknown
+            .err
+            .contains("there is no node worker9; there are: control1, worker1, worker2"),
+        "{unknown}"
+    );
+}
+
+#[tokio::test]
+async fn without_an_image_the_commands_are_told() {
+    let world = World::new();
+    let ran = world.migrate(&["--all-nodes"]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(
+        ran.err
+            .contains("on node worker1, run: kpx migrate prepare --to iptables "),
+        "{ran}"
+    );
+    assert!(
+        ran.err
+            .contains("on node control1, run: kpx migrate finish "),
+        "{ran}"
+    );
+    let expected =
+        ["worker1", "worker2", "control1"].map(|node| format!("{node} kube-proxy iptables"));
+    assert_eq!(world.nodes.story(), expected);
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing_and_tells_all() {
+    let world = World::new();
+    let before = world.api.asked().len();
+    let ran = world.all(&["--dry-run"]).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    for tells in [
+        "3 nodes from mode ipvs to mode iptables",
+        "1. worker1",
+        "3. control1",
+        "-mode: \"ipvs\"",
+        "+mode: \"iptables\"",
+        "undo: kubectl -n kube-system patch configmap kube-proxy",
+        "worker1: start kube-proxy with the new configuration",
+        "expected loss:",
+        "--staged closes that window",
+    ] {
+        assert!(ran.out.contains(tells), "{tells}: {ran}");
+    }
+    let asked = world.api.asked();
+    assert!(
+        asked[before..]
+            .iter()
+            .all(|request| request.method == "GET"),
+        "{asked:?}"
+    );
+    let json = world.all(&["--dry-run", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(report["kind"], "FleetReport");
+    assert_eq!(
+        report["plan"]["tasks"][0],
+        json!({"task": "prepare", "node": "worker1"})
+    );
+}
+
+#[tokio::test]
+async fn events_are_lines_and_the_report_is_the_last() {
+    let world = World::new();
+    let ran = world.all(&["-o", "json", "-q"]).await;
+    let lines: Vec<Value> = ran
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (last, events) = lines.split_last().unwrap();
+    assert_eq!(
+        (&last["kind"], &last["outcome"]),
+        (&json!("FleetReport"), &json!("migrated")),
+        "{ran}"
+    );
+    assert!(events.iter().all(|event| event["kind"] == "FleetEvent"));
+    assert!(events.iter().any(|event| event["event"] == "says"
+        && event["node"] == "worker1"
+        && event["text"] == "wait for it"));
+}
