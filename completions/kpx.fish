@@ -403,6 +403,9 @@ false\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l strategy -d 'What becomes of connections meanwhile [default: bridge where nftables is entered or ipvs is left, else in-place]' -r -f -a "bridge\t'A table of kpx\'s own takes new connections; those that ipvs forwards are waited for before the change'
 in-place\t'The modes\' own rules take over from each other'
 drain-node\t'The node is cordoned and its pods are evicted first; then as in-place, and it is uncordoned at the end'"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l left -d 'Where kube-proxy has gone to the new mode by itself, this is the mode it left: what that left behind is removed' -r -f -a "iptables\t'Chains of KUBE-* rules'
+ipvs\t'Virtual servers, sets and a few rules'
+nftables\t'The nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l skip -d 'Go on although these checks find something in the way: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers, and for evicted pods to leave' -r
@@ -455,6 +458,9 @@ false\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l strategy -d 'What becomes of connections meanwhile [default: bridge where nftables is entered or ipvs is left, else in-place]' -r -f -a "bridge\t'A table of kpx\'s own takes new connections; those that ipvs forwards are waited for before the change'
 in-place\t'The modes\' own rules take over from each other'
 drain-node\t'The node is cordoned and its pods are evicted first; then as in-place, and it is uncordoned at the end'"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l left -d 'Where kube-proxy has gone to the new mode by itself, this is the mode it left: what that left behind is removed' -r -f -a "iptables\t'Chains of KUBE-* rules'
+ipvs\t'Virtual servers, sets and a few rules'
+nftables\t'The nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l skip -d 'Go on although these checks find something in the way: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers, and for evicted pods to leave' -r

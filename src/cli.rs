@@ -715,6 +715,10 @@ pub struct JourneyArgs {
     #[command(flatten)]
     pub evict: EvictArgs,
 
+    /// Where kube-proxy has gone to the new mode by itself, this is the mode it left: what that left behind is removed
+    #[arg(long, value_enum, value_name = "MODE", env = "KPX_LEFT")]
+    pub left: Option<ModeArg>,
+
     /// Go on although these checks find something in the way: ids, names or groups, separated by commas
     #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_SKIP")]
     pub skip: Vec<String>,

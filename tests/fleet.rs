@@ -85,8 +85,20 @@ impl Kubelet for Nodes {
         let doing = format!("{} {}", pod.node, words[2]);
         self.tell(doing.clone());
         let why = self.failing.lock().unwrap().get(&doing).cloned();
+        let mode = self.modes.lock().unwrap().get(&pod.node).cloned();
+        let there = |flag: &str| {
+            let at = words.iter().position(|word| *word == flag);
+            at.and_then(|at| words.get(at + 1).map(|mode| (*mode).to_owned()))
+        };
         let outcome = match (words[2], &why) {
             (_, Some(_)) => "stopped",
+            // As kpx does: there is nothing to do but to clean up behind what was left.
+            ("prepare", _)
+                if there("--to") == mode
+                    && there("--left").is_none_or(|left| Some(left) == mode) =>
+            {
+                "already"
+            }
             ("prepare", _) => "prepared",
             ("finish", _) => "migrated",
             _ => "rolled-back",
@@ -208,6 +220,14 @@ impl World {
     fn object(&self, resource: &str, name: &str) -> Option<Value> {
         self.api
             .with(|cluster| cluster.get(resource, "kube-system", name).cloned())
+    }
+
+    /// The label that moves `node`.
+    fn label(&self, node: &str) -> Value {
+        self.api.with(|cluster| {
+            let node = cluster.get("nodes", "", node).unwrap();
+            node["metadata"]["labels"]["kpx.dev/kube-proxy"].clone()
+        })
     }
 
     /// Names of objects that kpx made, without its state and its Lease.

@@ -431,6 +431,27 @@ fn somebody_else_may_change_the_configuration() {
 }
 
 #[test]
+fn a_kube_proxy_that_went_there_by_itself_leaves_nothing_behind_either() {
+    for (from, to) in directions() {
+        let mut journey = journey(from, to, Strategy::InPlace);
+        journey.elsewhere = true;
+        let mut machine = Machine::new(SMALL, from);
+        machine.restart_as(to);
+        machine.pass();
+        let mut place = Place::new(machine, &journey);
+        assert_eq!(place.go_on(false), Some(Ended::Prepared), "{from} to {to}");
+        place.machine.restart_as(to);
+        place.limits.configured = true;
+        assert_eq!(place.go_on(false), Some(Ended::Migrated), "{from} to {to}");
+        assert_eq!(
+            place.machine.faults(to),
+            Vec::<String>::new(),
+            "{from} to {to}"
+        );
+    }
+}
+
+#[test]
 fn what_is_done_can_be_taken_back_and_that_too_may_be_cut_short() {
     for (from, to) in [(Mode::Iptables, Mode::Ipvs), (Mode::Ipvs, Mode::Nftables)] {
         let mut place = bound(from, to);

@@ -84,6 +84,8 @@ pub fn plan(
             let evidence = configured(evidence, so_far)?;
             prepare(&NodeSnapshot::new(&evidence).called(name), so_far)
         }
+        // What kube-proxy writes in the mode that it runs in is its own.
+        Stage::Build if node.reported_mode() == Ok(to) => Ok(Plan::default()),
         Stage::Build => {
             let evidence = configured(evidence, so_far)?;
             build(&NodeSnapshot::new(&evidence).called(name), from, to)

@@ -242,3 +242,29 @@ async fn a_node_that_vanishes_stops_it() {
     assert!(ran.out.contains("the node is not ready"), "{ran}");
     assert!(ran.out.contains("stopped: 1 of 3 nodes"), "{ran}");
 }
+
+#[tokio::test]
+async fn a_node_that_went_there_by_itself_is_cleaned_up_as_the_others() {
+    let world = World::new();
+    world.nodes.fail("worker2 prepare", "no room for modules");
+    let ran = world.all(&[]).await;
+    assert!(ran.out.contains("stopped: 1 of 3 nodes"), "{ran}");
+    // The configuration says the new mode by now: whichever kube-proxy restarts goes there.
+    let proxies = world.api.proxies().into_iter();
+    for (_, name) in proxies.filter(|(node, _)| node == "control1") {
+        let pod = Key::new("pods", "kube-system", &name);
+        world.api.with(|cluster| cluster.remove(&pod));
+    }
+    world.api.settle();
+    assert_eq!(world.modes(), ["iptables", "iptables", "ipvs"]);
+    world.nodes.failing.lock().unwrap().clear();
+    world.nodes.story.lock().unwrap().clear();
+    let ran = world
+        .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let story = world.nodes.story();
+    let of = |what: &str| story.contains(&format!("control1 {what}"));
+    assert!(of("prepare") && of("finish"), "{story:?}");
+    assert!(!ran.out.contains("was in the new mode before"), "{ran}");
+}

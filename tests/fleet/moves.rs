@@ -160,3 +160,53 @@ async fn events_are_lines_and_the_report_is_the_last() {
         && event["node"] == "worker1"
         && event["text"] == "wait for it"));
 }
+
+#[tokio::test]
+async fn what_goes_with_another_mode_or_strategy_is_refused() {
+    let world = World::new();
+    for (more, tells) in [
+        (&["--scheduler", "rr"][..], "settings of mode ipvs"),
+        (&["--strict-arp"], "settings of mode ipvs"),
+        (&["--delete-bare-pods"], "go with --strategy drain-node"),
+    ] {
+        for dry_run in [&[][..], &["--dry-run"]] {
+            let ran = world.all(&[more, dry_run].concat()).await;
+            assert_eq!(ran.code, 2, "{ran}");
+            assert!(ran.err.contains(tells), "{ran}");
+        }
+    }
+    assert_eq!(world.nodes.story(), [""; 0]);
+}
+
+#[tokio::test]
+async fn the_strategy_is_that_of_each_node() {
+    let world = World::new();
+    let args = ["--strategy", "drain-node", "--delete-bare-pods"];
+    let ran = world.migrate(&[&["--all-nodes"], &args[..]].concat()).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(
+        ran.err.contains(
+            "on node worker1, run: kpx migrate prepare --to iptables --left ipvs --strategy drain-node --delete-bare-pods "
+        ),
+        "{ran}"
+    );
+    // No bridge stands, so none is followed.
+    let world = World::new();
+    let ran = world.all(&args).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let story = world.nodes.story();
+    assert!(
+        !story.iter().any(|told| told.ends_with(" guard")),
+        "{story:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_api_is_reached_once_for_all_that_is_read() {
+    let world = World::new();
+    let before = world.api.asked().len();
+    world.all(&[]).await;
+    let asked = world.api.asked();
+    let versions = asked[before..].iter().filter(|of| of.path == "/version");
+    assert_eq!(versions.count(), 1);
+}

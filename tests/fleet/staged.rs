@@ -1,5 +1,7 @@
 //! Nodes that are moved by a label, to copies of the ConfigMap and the DaemonSet.
 
+use serde_json::Value;
+
 use super::World;
 
 #[tokio::test]
@@ -55,4 +57,59 @@ async fn a_staged_move_of_some_nodes_leaves_the_others_alone() {
     assert_eq!(back.code, 0, "{back}");
     assert_eq!(world.modes(), ["ipvs"; 3]);
     assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_later_node_that_fails_is_moved_back_alone() {
+    for what in ["prepare", "kube-proxy iptables", "finish"] {
+        let world = World::new();
+        let text = world.api.config();
+        world.nodes.fail(&format!("worker2 {what}"), "no room");
+        let ran = world.all(&["--staged"]).await;
+        assert_eq!(ran.code, 4, "{what}: {ran}");
+        assert!(ran.out.contains("on node worker2: "), "{what}: {ran}");
+        for tells in [
+            "1. worker1 in the new mode 2. worker2 back in the old mode 3. control1",
+            "stopped: 1 of 3 nodes run in mode iptables",
+        ] {
+            assert!(ran.out.contains(tells), "{what}: {tells}: {ran}");
+        }
+        assert_eq!(world.modes(), ["ipvs", "iptables", "ipvs"], "{what}");
+        assert_eq!(world.api.config(), text);
+        let story = world.nodes.story();
+        assert!(story.contains(&"worker2 rollback".to_owned()), "{story:?}");
+        assert_eq!(world.label("worker2"), Value::Null, "{what}");
+        assert!(world.label("worker1").is_string(), "{what}");
+        // Once it can, it is moved as the others.
+        world.nodes.failing.lock().unwrap().clear();
+        let ran = world
+            .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+            .await;
+        assert_eq!(ran.code, 0, "{what}: {ran}");
+        assert_eq!(world.modes(), ["iptables"; 3], "{what}");
+        assert_eq!(world.leftovers(), [""; 0], "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_be_moved_back_is_so_by_the_next_run() {
+    for back in [false, true] {
+        let world = World::new();
+        world.nodes.fail("worker2 finish", "no room");
+        world.nodes.fail("worker2 rollback", "no room there either");
+        let ran = world.all(&["--staged"]).await;
+        assert_eq!(ran.code, 4, "{ran}");
+        assert!(
+            ran.out
+                .contains("node worker2 cannot be moved back alone: no room there either"),
+            "{ran}"
+        );
+        world.nodes.failing.lock().unwrap().clear();
+        let way = if back { "rollback" } else { "resume" };
+        let ran = world.kpx(&["migrate", way, "--all-nodes", "--yes"]).await;
+        assert_eq!(ran.code, 0, "{ran}");
+        let mode = if back { "ipvs" } else { "iptables" };
+        assert_eq!(world.modes(), [mode; 3]);
+        assert_eq!(world.leftovers(), [""; 0]);
+    }
 }

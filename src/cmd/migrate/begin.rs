@@ -9,7 +9,7 @@ use crate::backend::Mode;
 use crate::cli::{Global, JourneyArgs};
 use crate::cmd::change::{confirm, open};
 use crate::cmd::failure::Failure;
-use crate::cmd::{Io, output};
+use crate::cmd::{Io, mode, output};
 use crate::host::Journals;
 use crate::migrate::engine::Site as _;
 use crate::migrate::journal::{Entry, State};
@@ -28,7 +28,11 @@ pub(super) async fn run(
     if elsewhere && args.go_on.again && is_begun(&journals(global), to)? {
         return go_on(global, io, &args.go_on, Way::Resume).await;
     }
-    let from = prospect::present(global, io).await?;
+    let present = prospect::present(global, io).await?;
+    let from = match args.left.map(mode) {
+        Some(left) if present == to => left,
+        _ => present,
+    };
     if from == to {
         return Ok(MigrateReport::already(to));
     }

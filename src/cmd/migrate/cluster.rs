@@ -11,7 +11,7 @@ use crate::apply::{Apply, StepError};
 use crate::cli::Global;
 use crate::cmd::{Io, options};
 use crate::evidence::{Evidence, Item, Time};
-use crate::host::{self, LiveCluster, clock};
+use crate::host::{LiveCluster, clock};
 use crate::migrate::fleet::engine::Cluster;
 use crate::migrate::fleet::pod::MIGRATION;
 use crate::render::Board;
@@ -19,7 +19,6 @@ use crate::render::Board;
 /// The cluster, and whoever can be asked.
 pub(super) struct Far<'c, 'f, 'io> {
     pub(super) live: LiveCluster,
-    options: host::Options,
     io: &'c RefCell<&'f mut Io<'io>>,
     /// Where progress is drawn meanwhile.
     pub(super) board: Rc<RefCell<Board>>,
@@ -27,10 +26,8 @@ pub(super) struct Far<'c, 'f, 'io> {
 
 impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
     pub(super) fn new(global: &Global, io: &'c RefCell<&'f mut Io<'io>>) -> Self {
-        let options = options(global);
         Self {
-            live: LiveCluster::new(&options),
-            options,
+            live: LiveCluster::new(&options(global)),
             io,
             board: Rc::default(),
         }
@@ -63,11 +60,7 @@ impl Apply for Far<'_, '_, '_> {
 
 impl Cluster for Far<'_, '_, '_> {
     async fn read(&mut self, items: &[Item], node: &str) -> Evidence {
-        let options = host::Options {
-            node: Some(node.to_owned()),
-            ..self.options.clone()
-        };
-        host::collect(items, &options).await
+        self.live.read(items, node).await
     }
 
     async fn object(&mut self, object: &Object) -> Result<Option<Value>, StepError> {

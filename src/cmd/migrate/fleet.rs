@@ -272,6 +272,7 @@ async fn look(
     args: &MigrateArgs,
 ) -> Result<Outlook, Failure> {
     let to = prospect::to(&args.journey)?;
+    prospect::refuse_strays(global, &args.journey)?;
     let items = [Item::Nodes, Item::Pods, Item::DaemonSets, Item::ConfigMaps];
     let evidence = far.read(&items, "").await;
     let node = NodeSnapshot::new(&evidence);
@@ -315,6 +316,8 @@ async fn look(
         there,
         whole: all.iter().all(|name| nodes.iter().any(|node| node == name)),
         nodes,
+        strategy: args.journey.strategy.map(prospect::strategy),
+        evict: prospect::consent(&args.journey),
         staged: args.fleet.staged,
         image: args.fleet.image.clone(),
         service_account: args.fleet.service_account.clone(),

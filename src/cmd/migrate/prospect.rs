@@ -195,6 +195,8 @@ fn journey(
         there,
         back,
         strategy: match args.strategy {
+            // Nothing that is there goes by the mode that it left any more.
+            _ if node.reported_mode() == Ok(to) => Strategy::InPlace,
             Some(arg) => strategy(arg),
             None => Strategy::usual(from, to),
         },

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::super::Options;
 use super::super::context::Context;
 use crate::action::{Action, Object};
 use crate::apply::{Apply, StepError};
+use crate::evidence::{Evidence, Item};
 
 /// The cluster, to be changed through its API server. Copies of it are the same cluster.
 #[derive(Clone, Debug)]
@@ -21,6 +23,20 @@ impl LiveCluster {
         Self {
             context: Context::new(options),
         }
+    }
+
+    /// Reads `items` of the cluster, and those of `node` where they are a node's, by the same way as everything else.
+    pub async fn read(&self, items: &[Item], node: &str) -> Evidence {
+        let context = &self.context;
+        let reads = items.iter().map(async |&item| {
+            let read = context.cluster.read(item, node, &context.options).await;
+            (item, read)
+        });
+        let mut evidence = Evidence::default();
+        for (item, read) in join_all(reads).await {
+            evidence.insert(item, read);
+        }
+        evidence
     }
 
     /// Returns an object as the API server has it; `None` where there is none.

@@ -75,6 +75,17 @@ pub fn arguments(plan: &FleetPlan, job: Job) -> Vec<String> {
             all.extend(["--scheduler".to_owned(), scheduler.clone()]);
         }
         all.extend(plan.there.strict_arp.map(|on| format!("--strict-arp={on}")));
+        // A node whose kube-proxy went there by itself has as much to be rid of as the others.
+        all.extend(["--left".to_owned(), plan.from.name().to_owned()]);
+        if let Some(strategy) = plan.strategy {
+            all.extend(["--strategy".to_owned(), strategy.to_string()]);
+        }
+        for (flag, is) in [
+            ("--delete-bare-pods", plan.evict.bare),
+            ("--delete-emptydir-data", plan.evict.empty_dir),
+        ] {
+            all.extend(is.then(|| flag.to_owned()));
+        }
         if !plan.skip.is_empty() {
             all.extend(["--skip".to_owned(), plan.skip.join(",")]);
         }

@@ -11,6 +11,7 @@ use crate::backend::Mode;
 use crate::cluster::edit::Fields;
 use crate::evidence::Time;
 use crate::migrate::journey::Strategy;
+use crate::plan::Consent;
 
 /// The name of the ConfigMap that keeps it, and of the Lease that is held meanwhile.
 pub const NAME: &str = "kpx-migrate";
@@ -39,6 +40,9 @@ pub struct Fleet {
     /// The pods of kube-proxy that the node of the present task had before it, by their unique ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Vec<String>>,
+    /// The node that is moved back alone, while the others stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returning: Option<String>,
     /// What became of each node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeState>,
@@ -67,6 +71,12 @@ pub struct FleetPlan {
     pub nodes: Vec<String>,
     /// Whether these are all that there are.
     pub whole: bool,
+    /// What becomes of connections on each node, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<Strategy>,
+    /// What may be evicted although something is lost with it, where pods are.
+    #[serde(default, skip_serializing_if = "Consent::is_none")]
+    pub evict: Consent,
     /// Whether nodes are moved by a label, to a DaemonSet of their own.
     pub staged: bool,
     /// The image of kpx, for what is done on the nodes; without one, people do it.
@@ -123,7 +133,8 @@ pub enum NodeState {
 impl FleetPlan {
     /// Returns whether a bridge serves each node while its kube-proxy is restarted.
     pub fn bridges(&self) -> bool {
-        Strategy::usual(self.from, self.there.mode) == Strategy::Bridge
+        let usual = Strategy::usual(self.from, self.there.mode);
+        self.strategy.unwrap_or(usual) == Strategy::Bridge
     }
 }
 
@@ -138,6 +149,7 @@ impl Fleet {
             configured: None,
             copies: None,
             before: None,
+            returning: None,
             nodes: BTreeMap::new(),
             why: None,
             ended: false,
@@ -172,8 +184,34 @@ impl Fleet {
         self.leg = Leg::Back;
         self.done = 0;
         self.before = None;
+        self.returning = None;
         self.ended = false;
         self.why = Some(why.into());
+    }
+
+    /// Returns whether a node that does not get to the new mode can be moved back alone: as long as nothing but its label
+    /// leads there.
+    pub fn returns_alone(&self) -> bool {
+        self.leg == Leg::There && self.plan.staged && !self.began(&Task::Configure)
+    }
+
+    /// Notes that `node` is about to be moved back alone.
+    pub fn give_back(&mut self, node: &str) {
+        self.before = None;
+        self.returning = Some(node.to_owned());
+    }
+
+    /// Notes that `node` is as it was: it is the next one to be moved.
+    pub fn given_back(&mut self, node: &str) {
+        let first = Task::Prepare(node.to_owned());
+        self.done = self
+            .there()
+            .iter()
+            .position(|task| *task == first)
+            .unwrap_or(self.done);
+        self.reached = self.done;
+        self.before = None;
+        self.returning = None;
     }
 
     /// Returns how many nodes are in the new mode.

@@ -96,6 +96,9 @@ pub struct Engine<'e, C> {
 impl<C: Cluster> Engine<'_, C> {
     /// Goes on from where `fleet` stands to the end, there or back.
     pub async fn run(&mut self, fleet: &mut Fleet) -> Ended {
+        if let Err(why) = self.give_back(fleet).await {
+            return Ended::Stopped(why);
+        }
         while let Some(task) = fleet.next() {
             fleet.begin();
             if let Err(trouble) = self.save(fleet).await {
@@ -116,7 +119,11 @@ impl<C: Cluster> Engine<'_, C> {
                 return Ended::Stopped(trouble.to_string());
             }
             if let Some(ended) = ended {
-                return ended;
+                let Err(back) = self.give_back(fleet).await else {
+                    return ended;
+                };
+                let why = fleet.why.clone().unwrap_or_default();
+                return Ended::Stopped(format!("{why}; {back}"));
             }
         }
         fleet.ended = true;
@@ -140,8 +147,26 @@ impl<C: Cluster> Engine<'_, C> {
             fleet.turn(why);
             return None;
         }
+        if let Some(node) = task.node().filter(|_| fleet.returns_alone()) {
+            fleet.give_back(node);
+        }
         fleet.why = Some(why.clone());
         Some(Ended::Stopped(why))
+    }
+
+    /// Moves the node back that is to go back alone, if there is one; returns why that was not done.
+    async fn give_back(&mut self, fleet: &mut Fleet) -> Result<(), String> {
+        let Some(node) = fleet.returning.clone() else {
+            return Ok(());
+        };
+        (self.tell)(Event::Says(&node, "back to the old mode, alone"));
+        let done = self.revert(fleet, &node).await;
+        if done.is_ok() {
+            fleet.given_back(&node);
+        }
+        let kept = self.save(fleet).await;
+        done.and(kept)
+            .map_err(|trouble| format!("node {node} cannot be moved back alone: {trouble}"))
     }
 
     /// Writes down where `fleet` stands.
