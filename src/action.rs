@@ -4,6 +4,7 @@
 //! servers. It is idempotent where its tool lets it be, so that a change that was cut short can be made again.
 
 mod objects;
+mod routes;
 mod yaml;
 
 use std::fmt::{self, Display, Formatter};
@@ -18,6 +19,7 @@ pub use objects::{
     Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, Resource, UNSCHEDULABLE, eviction,
     merge_patch,
 };
+pub use routes::{Bound, LocalRoute, ROUTE_PROTOCOL, RouteCommand};
 
 /// One change to a node or its cluster. Serialised, it is what a journal keeps; people and programs get its text.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -51,6 +53,11 @@ pub enum Action {
     Link {
         /// The commands, in order.
         commands: Vec<LinkCommand>,
+    },
+    /// Routes of addresses of Services that this node holds, by route netlink.
+    Routes {
+        /// The commands, in order.
+        commands: Vec<RouteCommand>,
     },
     /// A kernel setting of the network namespace.
     Sysctl {
@@ -212,6 +219,7 @@ impl Action {
             Self::Ipset { .. }
             | Self::Ipvs { .. }
             | Self::Link { .. }
+            | Self::Routes { .. }
             | Self::Conntrack { .. }
             | Self::LoadModules { .. }
             | Self::UnloadModules { .. } => false,
@@ -253,6 +261,7 @@ impl Display for Action {
             Self::Ipset { input } => fed(f, "ipset restore", input),
             Self::Ipvs { commands } => lines(f, commands),
             Self::Link { commands } => lines(f, commands),
+            Self::Routes { commands } => lines(f, commands),
             Self::Sysctl { key, value } => write!(f, "sysctl -w {key}={value}"),
             Self::Conntrack { flows } => lines(f, flows),
             Self::LoadModules { names } => write!(f, "modprobe -a {}", names.join(" ")),

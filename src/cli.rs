@@ -262,9 +262,18 @@ pub enum Command {
     /// kube-proxy removes the rules of the mode it leaves before it writes those of the mode it enters. The bridge is an
     /// nftables table, kpx-bridge, that stands in between: connections that begin take it, before any rule of
     /// kube-proxy's; those that have begun are not touched. It may go once kube-proxy has written its own rules:
-    /// connections that began by the bridge live on by these. Where mode ipvs is left, what the node's own processes
-    /// opened to a cluster IP while kube-ipvs0 held it does not outlive that link: nobody sends from an address that is
-    /// gone. To remove the bridge by hand: nft delete table ip kpx-bridge; nft delete table ip6 kpx-bridge.
+    /// connections that began by the bridge live on by these.
+    ///
+    /// Where kube-ipvs0 holds addresses of Services, what the node's own processes send to one of them they send from
+    /// that same address, and nobody can any more when kube-proxy deletes that link. So the bridge adds a route to each
+    /// of them to the table local, of protocol 107, by which the node's own address is the source: of IPv4 before the
+    /// kernel's route, of IPv6 in its place, which the kernel makes again on the way down. By these routes what was open
+    /// before from such an address lives on, too, as long as the bridge stands. The follower keeps them in step with
+    /// kube-ipvs0, within a second or two; so does the guard, where it watches the cluster.
+    ///
+    /// To remove the bridge by hand: nft delete table ip kpx-bridge; nft delete table ip6 kpx-bridge; ip route flush
+    /// table local proto 107; ip -6 route flush table local proto 107. Addresses of IPv6 that kube-ipvs0 has yet must be
+    /// removed from it and added again then.
     #[command(after_help = BRIDGE_EXAMPLES, after_long_help = BRIDGE_EXAMPLES)]
     Bridge(BridgeArgs),
 

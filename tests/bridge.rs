@@ -11,11 +11,15 @@ use kpx::net::Family;
 use kpx::node::NodeSnapshot;
 use kpx::plan::{self, Undo};
 
+use serde_json::{Value, json};
+
 use crate::support::{kpx_on, root};
 
 fn recorded(name: &str) -> Evidence {
     let path = root().join("testdata/nodes").join(name);
-    evidence::load(Path::new(&path), &diff::needs(Mode::Nftables)).unwrap()
+    let mut items = diff::needs(Mode::Nftables);
+    items.push(Item::Routes);
+    evidence::load(Path::new(&path), &items).unwrap()
 }
 
 /// Returns the bit that the bridge of `evidence` has for itself.
@@ -123,4 +127,132 @@ fn one_that_stands_is_taken_down_and_can_be_put_back() {
     );
     // The bit it uses is its own.
     assert_eq!(built(&evidence), text);
+}
+
+/// Returns `evidence` with `routes` of the table local.
+fn with_routes(evidence: &Evidence, routes: &[Value]) -> Evidence {
+    let mut evidence = evidence.clone();
+    evidence.insert(Item::Routes, Ok(Value::from(routes).to_string()));
+    evidence
+}
+
+/// Returns the route to `addr` that the kernel makes for kube-ipvs0, or kpx's.
+fn route(addr: &str, kernels: bool) -> Value {
+    let source = if addr.contains(':') {
+        "fd00:10:0:2::15"
+    } else {
+        "10.0.2.15"
+    };
+    let (device, protocol) = if kernels {
+        ("kube-ipvs0", "kernel")
+    } else {
+        ("eth0", "107")
+    };
+    json!({
+        "type": "local", "dst": addr, "dev": device, "table": "local", "protocol": protocol, "prefsrc": source,
+    })
+}
+
+/// Returns the commands of the only step.
+fn lines(plan: &plan::Plan) -> Vec<String> {
+    let [step] = plan.steps.as_slice() else {
+        panic!("{:?}", plan.steps);
+    };
+    step.action.to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_node_sends_from_its_own_address_where_kube_ipvs0_holds_another() {
+    let evidence = recorded("dual-ipvs");
+    let addresses: Vec<_> = NodeSnapshot::new(&evidence)
+        .addresses()
+        .unwrap()
+        .all
+        .iter()
+        .filter(|at| at.link == "kube-ipvs0")
+        .map(|at| at.addr.addr.to_string())
+        .collect();
+    let of_v6 = |addr: &&String| addr.contains(':');
+    let v6 = addresses.iter().filter(of_v6).count();
+    assert!(v6 > 2 && addresses.len() - v6 > 2, "{addresses:?}");
+    let served = {
+        let node = NodeSnapshot::new(&evidence);
+        plan::Served::of(node.desired(Mode::Ipvs).unwrap())
+    };
+    let up = |evidence: &Evidence| {
+        plan::routes_up(&NodeSnapshot::new(evidence), &served, &Family::BOTH).unwrap()
+    };
+    let kernels: Vec<_> = addresses.iter().map(|addr| route(addr, true)).collect();
+    let before = with_routes(&evidence, &kernels);
+    let commands = lines(&up(&before));
+    assert_eq!(commands.len(), addresses.len() + v6, "{commands:?}");
+    for line in [
+        "ip route prepend local 10.96.0.1/32 dev eth0 table local proto 107 scope host src 10.0.2.15",
+        "ip -6 route add local fd00:10:96::30a/128 dev eth0 table local proto 107 src fd00:10:0:2::15",
+        "ip -6 route delete local fd00:10:96::30a/128 dev kube-ipvs0 table local proto kernel",
+    ] {
+        assert!(
+            commands.iter().any(|of| of == line),
+            "{line}: {commands:#?}"
+        );
+    }
+    // Nothing is hidden before what takes its place is there.
+    let first = commands
+        .iter()
+        .position(|line| line.contains("delete"))
+        .unwrap();
+    assert!(commands[first..].iter().all(|line| line.contains("delete")));
+
+    let hidden = addresses.iter().filter(|addr| !of_v6(addr));
+    let ours = addresses.iter().map(|addr| route(addr, false));
+    let all: Vec<_> = hidden
+        .map(|addr| route(addr, true))
+        .chain(ours.clone())
+        .collect();
+    let standing = with_routes(&evidence, &all);
+    assert_eq!(up(&standing).steps, []);
+    let down = plan::routes_down(&NodeSnapshot::new(&standing), &Family::BOTH).unwrap();
+    let commands = lines(&down);
+    assert_eq!(commands.len(), addresses.len() + 2 * v6, "{commands:#?}");
+    let none = plan::routes_down(&NodeSnapshot::new(&before), &Family::BOTH).unwrap();
+    assert_eq!(none.steps, []);
+
+    // The link is gone: what a Service has yet stays, and what none has goes.
+    let mut gone = with_routes(
+        &evidence,
+        &ours.chain([route("10.96.77.7", false)]).collect::<Vec<_>>(),
+    );
+    let links = gone
+        .text(Item::Addresses)
+        .unwrap()
+        .replace("kube-ipvs0", "other0");
+    gone.insert(Item::Addresses, Ok(links));
+    let stale = "ip route delete local 10.96.77.7/32 dev eth0 table local proto 107";
+    assert_eq!(lines(&up(&gone)), [stale]);
+}
+
+#[test]
+fn what_cannot_be_helped_is_said() {
+    let evidence = recorded("dual-ipvs");
+    let mut evidence = with_routes(&evidence, &[]);
+    let links = evidence.text(Item::Addresses).unwrap();
+    let links = links.replace("fd00:10:0:2::15", "fd00:10:0:2::16");
+    evidence.insert(Item::Addresses, Ok(links));
+    let node = NodeSnapshot::new(&evidence);
+    let served = plan::Served::of(node.desired(Mode::Ipvs).unwrap());
+    let plan = plan::routes_up(&node, &served, &Family::BOTH).unwrap();
+    assert!(
+        lines(&plan)
+            .iter()
+            .all(|line| line.starts_with("ip route prepend"))
+    );
+    let [said] = plan.notes.as_slice() else {
+        panic!("{:?}", plan.notes);
+    };
+    assert!(said.contains("over IPv6 to the"), "{said}");
+    let unread = recorded("dual-ipvs");
+    let mut unread = unread.clone();
+    unread.insert(Item::Routes, Err(Gap::NotCollected(Item::Routes)));
+    let ended = plan::routes_up(&NodeSnapshot::new(&unread), &served, &Family::BOTH);
+    assert_eq!(ended, Err(Gap::NotCollected(Item::Routes)));
 }

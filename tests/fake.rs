@@ -1,9 +1,10 @@
 //! A node that remembers what was done to it, and tells it as the standard tools would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
-use kpx::action::{Action, LinkCommand};
+use kpx::action::{Action, LinkCommand, LocalRoute, RouteCommand};
 use kpx::evidence::{Evidence, Item};
 use kpx::net::Family;
 use serde_json::{Value, json};
@@ -16,6 +17,10 @@ pub(crate) struct Node {
     /// The options of each virtual server, and its real servers with theirs.
     pub(crate) servers: BTreeMap<String, (String, BTreeMap<String, String>)>,
     pub(crate) links: Vec<Value>,
+    /// kpx's routes.
+    pub(crate) routes: Vec<LocalRoute>,
+    /// Addresses of kube-ipvs0 whose route the kernel has no more.
+    hidden: BTreeSet<IpAddr>,
 }
 
 /// Splits `words` behind its first `count`.
@@ -128,6 +133,7 @@ impl Node {
                             self.addresses().push(entry);
                         }
                         LinkCommand::DeleteAddress { addr, .. } => {
+                            self.hidden.remove(addr);
                             let addr = addr.to_string();
                             self.addresses().retain(|info| info["local"] != addr);
                         }
@@ -137,13 +143,54 @@ impl Node {
                             }
                         }
                         LinkCommand::Delete { name } => {
+                            self.hidden.clear();
                             self.links.retain(|link| link["ifname"] != *name);
                         }
                     }
                 }
             }
+            Action::Routes { commands } => {
+                for command in commands {
+                    match command {
+                        RouteCommand::Add(route) => {
+                            self.routes.retain(|of| of != route);
+                            self.routes.push(route.clone());
+                        }
+                        RouteCommand::Delete(route) => self.routes.retain(|of| of != route),
+                        RouteCommand::Hide(bound) => {
+                            let held = self.routes.iter().any(|of| of.addr == bound.addr);
+                            assert!(held, "{command}: nothing else makes it local");
+                            self.hidden.insert(bound.addr);
+                        }
+                        RouteCommand::Renew(bound) => drop(self.hidden.remove(&bound.addr)),
+                    }
+                }
+            }
             other => panic!("{other}"),
         }
+    }
+
+    /// Returns the routes of the table local that matter, as `ip -j route show table all` lists them.
+    pub(crate) fn local_routes(&self) -> String {
+        let links = self
+            .links
+            .iter()
+            .filter(|link| link["ifname"] == "kube-ipvs0");
+        let infos = links.flat_map(|link| link["addr_info"].as_array().unwrap());
+        let addresses =
+            infos.map(|info| info["local"].as_str().unwrap().parse::<IpAddr>().unwrap());
+        let kernels = addresses.filter(|addr| !self.hidden.contains(addr)).map(|addr| {
+            json!({"type": "local", "dst": addr, "dev": "kube-ipvs0", "table": "local", "protocol": "kernel"})
+        });
+        let ours = self.routes.iter().map(|route| {
+            json!({
+                "type": "local", "dst": route.addr, "dev": route.device, "table": "local", "protocol": "107",
+                "prefsrc": route.source,
+            })
+        });
+        let mut all: Vec<Value> = kernels.chain(ours).collect();
+        all.sort_by_key(Value::to_string);
+        Value::from(all).to_string()
     }
 
     /// Puts what the node has into `evidence`.

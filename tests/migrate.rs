@@ -144,6 +144,8 @@ impl Site for Place {
         Ok(())
     }
 
+    async fn unfollow(&mut self) {}
+
     fn heard(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -81,7 +81,7 @@ pub(super) async fn down(
 ) -> Result<PlanReport, Failure> {
     let goal = "leave new connections to kube-proxy's rules";
     let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
-        let evidence = gather(global, io, &[Item::Nft, Item::NftText]).await?;
+        let evidence = gather(global, io, plan::BRIDGE_DOWN).await?;
         plan::bridge_down(&NodeSnapshot::new(&evidence), &families(global)).hint(UNKNOWN)
     };
     carry_out(global, io, &args.change, goal, make).await

@@ -36,6 +36,8 @@ pub trait Site: Apply {
     fn backup(&mut self) -> impl Future<Output = Result<(), String>>;
     /// Has the bridge, which serves as `mode` does, follow the cluster until it is taken down, and be guarded.
     fn follow(&mut self, mode: Mode) -> impl Future<Output = Result<(), String>>;
+    /// Ends that, whatever it has begun being done, before the bridge is taken down.
+    fn unfollow(&mut self) -> impl Future<Output = ()>;
     /// Returns what was to be said of that since it was asked last.
     fn heard(&mut self) -> Vec<String>;
     /// Returns the present time.
@@ -218,6 +220,10 @@ impl<S: Site> Engine<'_, S> {
 
     async fn stage(&mut self, so_far: &mut State, stage: Stage) -> Result<(), Trouble> {
         let mine = !(so_far.journey.elsewhere && stage.is_configuration());
+        if stage == Stage::BridgeDown {
+            // Or it might put back what this takes away.
+            self.site.unfollow().await;
+        }
         let evidence = if mine {
             let mut items = stage::needs(so_far, stage);
             if matches!(stage, Stage::Build | Stage::Configure) {

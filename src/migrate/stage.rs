@@ -54,7 +54,7 @@ pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
         }
         Stage::Unlink | Stage::Clean => plan::CLEANUP_NEEDS.to_vec(),
         Stage::BridgeUp => [crate::node::desired::NEEDS, plan::BRIDGE_RULES].concat(),
-        Stage::BridgeDown => vec![Item::Nft, Item::NftText],
+        Stage::BridgeDown => plan::BRIDGE_DOWN.to_vec(),
         Stage::Cordon | Stage::Evict => {
             [EVICT_NEEDS, &[Item::ProxyConfig, Item::Addresses]].concat()
         }

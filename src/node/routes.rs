@@ -31,6 +31,8 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// The link.
     pub device: Option<String>,
+    /// Who made it: `kernel`, `boot`, `static`, … or a number; `None` where that is not told.
+    pub protocol: Option<String>,
     /// Lower is better.
     pub metric: u32,
     /// The source address it prefers.
@@ -88,6 +90,7 @@ struct RawRoute {
     dev: Option<String>,
     table: Option<Value>,
     scope: Option<String>,
+    protocol: Option<String>,
     prefsrc: Option<String>,
     metric: u32,
     /// The router preference, which IPv6 routes alone have.
@@ -173,6 +176,7 @@ fn route(raw: RawRoute, around: Family) -> Result<Route, String> {
         destination,
         gateway,
         device: raw.dev,
+        protocol: raw.protocol,
         metric: raw.metric,
         source,
         scope: raw.scope,

@@ -17,7 +17,10 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
-pub use bridge::{BRIDGE_RULES, bridge_down, bridge_up};
+pub use bridge::{
+    BRIDGE_DOWN, BRIDGE_RULES, ROUTE_NEEDS, Served, bridge_down, bridge_up, has_routes,
+    routes_down, routes_up,
+};
 pub use cleanup::{CLEANUP_NEEDS, Refusal, cleanup};
 pub use evict::{Consent, EVICT_NEEDS, Lossy, Unevictable, cordon, evict, evicted_addresses};
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};

@@ -7,6 +7,7 @@ mod follow;
 mod guard;
 mod ipvs;
 mod node;
+mod source;
 
 use std::collections::BTreeSet;
 

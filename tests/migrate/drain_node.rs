@@ -305,6 +305,8 @@ impl Site for Here<'_> {
         self.place.follow(mode).await
     }
 
+    async fn unfollow(&mut self) {}
+
     fn heard(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -79,7 +79,11 @@ impl Kernel {
             let all = link["addr_info"].as_array().into_iter().flatten();
             all.map(move |of| format!("{} {}", link["ifname"], of["local"]))
         });
-        let mut lines: Vec<_> = lines.chain(settings).chain(addresses).collect();
+        let routes = self.node.local_routes().replace("},", "},\n");
+        let lines = lines
+            .chain(routes.lines().map(str::to_owned))
+            .chain(settings);
+        let mut lines: Vec<_> = lines.chain(addresses).collect();
         lines.sort();
         lines
     }
@@ -220,6 +224,7 @@ impl Machine {
         add(Item::IpvsConnections, self.connections.clone());
         let links: Vec<Value> = self.kernel.node.links.iter().map(link).collect();
         add(Item::Links, Value::from(links).to_string());
+        add(Item::Routes, self.kernel.node.local_routes());
         self.kernel.node.tell(&mut all);
         if self.is_up() {
             all.insert(Item::ProxyMode, Ok(self.proxy.mode.name().to_owned()));

@@ -1,6 +1,8 @@
 //! Keeping the bridge up to date with the cluster.
 
+use std::cell::Cell;
 use std::pin::pin;
+use std::time::Duration;
 
 use color_eyre::eyre::{Report, WrapErr as _, eyre};
 use futures_util::future::{Either, select};
@@ -20,8 +22,12 @@ use crate::host::{self, Live, Watch, clock};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::node::desired::Basis;
+use crate::plan::{self, Plan, Served};
 use crate::render::Progress;
 use crate::report::{CLEAN, FAILED};
+
+/// Between two looks at the addresses that kube-ipvs0 holds.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Follows until it is asked to end, or the bridge is removed.
 pub(in crate::cmd) async fn run(
@@ -49,7 +55,8 @@ pub(in crate::cmd) async fn run(
         }
     };
     tell("following the cluster; Ctrl-C ends that, and leaves the bridge as it is".to_owned());
-    let until_removed = pin!(follower.follow(&mut tell));
+    let never = Cell::new(false);
+    let until_removed = pin!(follower.follow(&never, &mut tell));
     match select(until_removed, pin!(clock::interrupted())).await {
         Either::Left(((), _)) => Ok(FAILED),
         Either::Right(((), _)) => Ok(CLEAN),
@@ -60,6 +67,35 @@ pub(in crate::cmd) async fn run(
 pub(super) async fn stands(global: &Global) -> Result<bool, Gap> {
     let tables = host::nft_tables(&options(global)).await?;
     Ok(tables.iter().any(|(_, name)| name == TABLE))
+}
+
+/// Brings kpx's routes in step with the addresses that kube-ipvs0 holds, while the bridge stands; returns what was done,
+/// in words.
+pub(super) async fn keep_routes(
+    global: &Global,
+    node: &mut Live,
+    served: &Served,
+) -> Result<Vec<String>, Report> {
+    let evidence = host::collect(plan::ROUTE_NEEDS, &options(global)).await;
+    let plan = plan::routes_up(&NodeSnapshot::new(&evidence), served, &families(global))?;
+    if plan.steps.is_empty() || !stands(global).await? {
+        return Ok(Vec::new());
+    }
+    carry_out(&plan, node).await
+}
+
+/// Removes kpx's routes; returns what was done, in words.
+pub(super) async fn remove_routes(global: &Global, node: &mut Live) -> Result<Vec<String>, Report> {
+    let evidence = host::collect(plan::ROUTE_NEEDS, &options(global)).await;
+    let plan = plan::routes_down(&NodeSnapshot::new(&evidence), &families(global))?;
+    carry_out(&plan, node).await
+}
+
+async fn carry_out(plan: &Plan, node: &mut Live) -> Result<Vec<String>, Report> {
+    for step in &plan.steps {
+        node.apply(&step.action).await?;
+    }
+    Ok(plan.steps.iter().map(|step| step.title.clone()).collect())
 }
 
 /// What the bridge is built from: the node as it was read once, and the cluster as it is now.
@@ -98,11 +134,12 @@ impl Picture {
         self.watch.next().await
     }
 
-    /// Returns the tables that should stand now.
-    pub(super) fn tables(&self) -> Result<Vec<Table>, Gap> {
+    /// Returns the tables that should stand now, and what routes depend on.
+    pub(super) fn tables(&self) -> Result<(Vec<Table>, Served), Gap> {
         let (services, slices) = (self.watch.services(), self.watch.slices());
         let state = self.basis.desired(&services, &slices);
-        bridge::tables(&state, &self.families, self.marks)
+        let tables = bridge::tables(&state, &self.families, self.marks)?;
+        Ok((tables, Served::of(&state)))
     }
 }
 
@@ -115,6 +152,7 @@ pub(in crate::cmd) struct Follower {
     node: Live,
     picture: Picture,
     standing: Vec<Table>,
+    served: Served,
     /// Whether the tables are known to be `standing`.
     sure: bool,
 }
@@ -132,38 +170,66 @@ impl Follower {
             node,
             picture,
             standing: Vec::new(),
+            served: Served::default(),
             sure: false,
         };
         follower.load().await?;
+        keep_routes(global, &mut follower.node, &follower.served).await?;
         Ok(follower)
     }
 
-    /// Follows, and tells of it, until the bridge is removed by somebody else.
-    pub(in crate::cmd) async fn follow(&mut self, tell: &mut dyn FnMut(String)) {
+    /// Follows, and tells of it, until the bridge is removed by somebody else, or `ends` is set and seen.
+    pub(in crate::cmd) async fn follow(&mut self, ends: &Cell<bool>, tell: &mut dyn FnMut(String)) {
         loop {
-            if let Err(gap) = self.picture.change().await {
-                tell(format!("{gap}; trying again"));
-                continue;
+            let changed = match select(pin!(self.picture.change()), pin!(clock::pause(LOOK))).await
+            {
+                Either::Left((changed, _)) => changed.map(|()| true),
+                Either::Right(((), _)) => Ok(false),
+            };
+            if ends.get() {
+                return;
             }
-            match stands(&self.global).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    tell("the bridge was removed; the cluster is not followed any more".to_owned());
-                    return;
+            match changed {
+                Ok(true) => {
+                    if !self.change(tell).await {
+                        return;
+                    }
                 }
-                Err(gap) => tell(format!("whether the bridge stands is not known: {gap}")),
+                Ok(false) => {}
+                Err(gap) => tell(format!("{gap}; trying again")),
             }
-            match self.load().await {
-                Ok(0) => {}
-                Ok(lines) => tell(format!("the cluster changed: {lines} lines for nft")),
-                Err(error) => tell(format!("{error:#}; trying again with the next change")),
+            match keep_routes(&self.global, &mut self.node, &self.served).await {
+                Ok(done) => done.into_iter().for_each(&mut *tell),
+                Err(error) => tell(format!("kpx's routes stay as they are: {error:#}")),
             }
         }
     }
 
+    /// Does what a change of the cluster asks for; returns whether the bridge stands still.
+    async fn change(&mut self, tell: &mut dyn FnMut(String)) -> bool {
+        match stands(&self.global).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tell("the bridge was removed; the cluster is not followed any more".to_owned());
+                if let Err(error) = remove_routes(&self.global, &mut self.node).await {
+                    tell(format!("kpx's routes stay: {error:#}"));
+                }
+                return false;
+            }
+            Err(gap) => tell(format!("whether the bridge stands is not known: {gap}")),
+        }
+        match self.load().await {
+            Ok(0) => {}
+            Ok(lines) => tell(format!("the cluster changed: {lines} lines for nft")),
+            Err(error) => tell(format!("{error:#}; trying again with the next change")),
+        }
+        true
+    }
+
     /// Brings the tables to what they should be; returns how many lines that took.
     async fn load(&mut self) -> Result<usize, Report> {
-        let want = self.picture.tables()?;
+        let (want, served) = self.picture.tables()?;
+        self.served = served;
         let text = if self.sure {
             let pairs = self.standing.iter().zip(&want);
             pairs

@@ -8,7 +8,7 @@ use std::time::Duration;
 use color_eyre::eyre::{Report, eyre};
 use futures_util::future::select;
 
-use super::follow::{Picture, stands};
+use super::follow::{Picture, keep_routes, stands};
 use crate::action::Action;
 use crate::apply::{self, Apply as _};
 use crate::backend::Mode;
@@ -79,7 +79,7 @@ pub(in crate::cmd) async fn run(
     let mut stale = true;
     let mut said = String::new();
     loop {
-        if !stands(global).await? {
+        if !stands(global).await? && !has_routes(global).await? {
             writeln!(io.err, "kpx: no bridge stands: there is nothing to guard")?;
             return Ok(CLEAN);
         }
@@ -99,8 +99,8 @@ pub(in crate::cmd) async fn run(
                     return Ok(CLEAN);
                 }
                 Err(why) => {
-                    if stale && let Some(picture) = &picture {
-                        stale = refresh(picture, &mut node).await.is_err();
+                    if let Some(picture) = &picture {
+                        stale = refresh(global, picture, &mut node, stale).await.is_err();
                     }
                     why.to_string()
                 }
@@ -185,15 +185,30 @@ fn written(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<(
     Ok(())
 }
 
-/// Replaces the bridge by the one of the cluster as it is now.
-async fn refresh(picture: &Picture, node: &mut Live) -> Result<(), Gap> {
-    let input = bridge::text(&picture.tables()?);
-    let done = node.apply(&Action::Nft { input }).await;
-    done.map_err(|e| Gap::Failed(Item::Nft, e.to_string()))
+/// Keeps the routes, and where it is `stale` replaces the bridge by the one of the cluster as it is now.
+async fn refresh(
+    global: &Global,
+    picture: &Picture,
+    node: &mut Live,
+    stale: bool,
+) -> Result<(), Report> {
+    let (tables, served) = picture.tables()?;
+    if stale {
+        let input = bridge::text(&tables);
+        node.apply(&Action::Nft { input }).await?;
+    }
+    keep_routes(global, node, &served).await?;
+    Ok(())
+}
+
+/// Returns whether routes of kpx's are there: where it was killed while it took the bridge down by hand.
+async fn has_routes(global: &Global) -> Result<bool, Gap> {
+    let evidence = host::collect(plan::ROUTE_NEEDS, &options(global)).await;
+    plan::has_routes(&NodeSnapshot::new(&evidence))
 }
 
 async fn remove(global: &Global, io: &Io<'_>, node: &mut Live) -> Result<(), Failure> {
-    let evidence = gather(global, io, &[Item::Nft, Item::NftText]).await?;
+    let evidence = gather(global, io, plan::BRIDGE_DOWN).await?;
     let plan = plan::bridge_down(&NodeSnapshot::new(&evidence), &families(global))?;
     let ended = apply::run(&plan, node, |_| {}).await;
     ended.map_err(|stopped| Failure::from(eyre!(stopped.error)))

@@ -1,6 +1,6 @@
 //! This node, as a journey sees it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -40,6 +40,8 @@ pub(super) struct Here<'g> {
     folder: PathBuf,
     journey: Journey,
     follower: Option<Follows>,
+    /// Asks the follower to end.
+    ends: Rc<Cell<bool>>,
     /// What the follower had to say that nobody was told yet.
     said: Rc<RefCell<Vec<String>>>,
 }
@@ -62,6 +64,7 @@ impl<'g> Here<'g> {
             folder,
             journey,
             follower: None,
+            ends: Rc::default(),
             said: Rc::default(),
         }
     }
@@ -144,13 +147,22 @@ impl Site for Here<'_> {
         let follower = Follower::start(self.live.beside(), self.global, mode).await;
         let mut follower = follower.map_err(|e| e.to_string())?;
         let said = Rc::clone(&self.said);
+        self.ends = Rc::default();
+        let ends = Rc::clone(&self.ends);
         self.follower = Some(Box::pin(async move {
             let mut tell = |text| said.borrow_mut().push(text);
-            follower.follow(&mut tell).await;
+            follower.follow(&ends, &mut tell).await;
         }));
         guard::start(self.global, mode)
             .await
             .map_err(|e| e.to_string())
+    }
+
+    async fn unfollow(&mut self) {
+        self.ends.set(true);
+        if let Some(follows) = self.follower.take() {
+            follows.await;
+        }
     }
 
     fn heard(&mut self) -> Vec<String> {

@@ -13,21 +13,28 @@ use crate::apply::StepError;
 use crate::net::Family;
 
 /// How many requests wait for their answers at once: what is said to them fits the socket's receive buffer.
-const WINDOW: usize = 128;
+pub(super) const WINDOW: usize = 128;
 
 /// Carries out `commands` in the network namespace of the calling thread, in order; addresses of one link many at once.
 /// What is there already, or gone already, is left at that.
 pub(super) async fn change(commands: &[LinkCommand]) -> Result<(), StepError> {
-    let opened = rtnetlink::new_connection();
-    let (connection, handle, _) = opened.map_err(|e| refused("cannot open route netlink", &e))?;
-    let connection = tokio::spawn(connection);
-    let done = async {
+    let work = async |handle: Handle| {
         for part in commands.chunk_by(|a, b| link(a) == link(b)) {
             on_link(&handle, link(&part[0]), part).await?;
         }
         Ok(())
     };
-    let done = done.await;
+    connected(work).await
+}
+
+/// Does `work` with a connection to route netlink, in the network namespace of the calling thread.
+pub(super) async fn connected(
+    work: impl AsyncFnOnce(Handle) -> Result<(), StepError>,
+) -> Result<(), StepError> {
+    let opened = rtnetlink::new_connection();
+    let (connection, handle, _) = opened.map_err(|e| refused("cannot open route netlink", &e))?;
+    let connection = tokio::spawn(connection);
+    let done = work(handle).await;
     connection.abort();
     done
 }
@@ -59,7 +66,7 @@ async fn on_link(handle: &Handle, name: &str, commands: &[LinkCommand]) -> Resul
 }
 
 /// Returns the kernel's number for the link `name`, if there is one.
-async fn index(handle: &Handle, name: &str) -> Result<Option<u32>, StepError> {
+pub(super) async fn index(handle: &Handle, name: &str) -> Result<Option<u32>, StepError> {
     let mut found = Box::pin(handle.link().get().match_name(name).execute());
     match found.try_next().await {
         Ok(link) => Ok(link.map(|link| link.header.index)),
@@ -111,7 +118,7 @@ async fn one(handle: &Handle, link: Option<u32>, command: &LinkCommand) -> Resul
     }
 }
 
-fn address(index: u32, addr: IpAddr) -> AddressMessage {
+pub(super) fn address(index: u32, addr: IpAddr) -> AddressMessage {
     let bits = Family::of(addr).bits();
     match addr {
         IpAddr::V4(v4) => AddressMessageBuilder::<std::net::Ipv4Addr>::new()
@@ -125,21 +132,21 @@ fn address(index: u32, addr: IpAddr) -> AddressMessage {
     }
 }
 
-fn errno(error: &Error) -> Option<Errno> {
+pub(super) fn errno(error: &Error) -> Option<Errno> {
     match error {
         Error::NetlinkError(e) => Some(Errno::from_raw(-e.raw_code())),
         _ => None,
     }
 }
 
-fn io_error(error: &Error) -> io::Error {
+pub(super) fn io_error(error: &Error) -> io::Error {
     match error {
         Error::NetlinkError(e) => e.to_io(),
         other => io::Error::other(other.to_string()),
     }
 }
 
-fn refused(what: &str, error: &io::Error) -> StepError {
+pub(super) fn refused(what: &str, error: &io::Error) -> StepError {
     let text = format!("{what}: {error}");
     match error.kind() {
         ErrorKind::PermissionDenied => StepError::Denied(format!("{text}; it takes CAP_NET_ADMIN")),

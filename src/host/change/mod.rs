@@ -6,6 +6,7 @@ mod files;
 mod guard;
 mod link;
 mod modules;
+mod route;
 mod tools;
 
 use std::fs::{File, OpenOptions};
@@ -190,6 +191,11 @@ impl Apply for Live {
             Action::Link { commands } => {
                 let commands = commands.clone();
                 let change = async move |_| link::change(&commands).await;
+                context.change(change).await
+            }
+            Action::Routes { commands } => {
+                let commands = commands.clone();
+                let change = async move |_| route::change(&commands).await;
                 context.change(change).await
             }
         }

@@ -17,6 +17,16 @@ use crate::kernel::netns::Netns;
 /// Within which time a change must be seen. `kpx bridge` promises a second.
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Returns a root of its own, so that nobody else on this machine has its locks.
+pub(crate) fn own_root() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("run")).unwrap();
+    for folder in ["proc", "sys", "lib", "usr", "run/netns"] {
+        symlink(Path::new("/").join(folder), root.path().join(folder)).unwrap();
+    }
+    root
+}
+
 /// A node whose cluster is a fake one.
 pub(crate) struct Node {
     pub(crate) netns: Netns,
@@ -34,12 +44,7 @@ impl Node {
             "ip -batch -",
             "link add eth0 type veth peer name far0\nlink set eth0 up\nlink set far0 up\naddr add 10.0.2.15/24 dev eth0\n",
         );
-        // A root of its own, so that nobody else on this machine has its locks.
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("run")).unwrap();
-        for folder in ["proc", "sys", "lib", "usr", "run/netns"] {
-            symlink(Path::new("/").join(folder), root.path().join(folder)).unwrap();
-        }
+        let root = own_root();
         fs::write(root.path().join("kubeconfig"), api.kubeconfig()).unwrap();
         Self { netns, api, root }
     }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::kernel::netns::Netns;
 
 /// The length of a name: an address and blanks.
-pub(super) const NAME: usize = 40;
+pub(crate) const NAME: usize = 40;
 
 /// A pod's servers; ended when dropped, and its connections with them.
 pub(super) struct Backend {

@@ -35,6 +35,7 @@ use serde_json::{Value, json};
 use super::netns::run;
 use super::stand_in::{Folder, KubeProxy, recorded, with_mode};
 use backend::Backend;
+pub(crate) use backend::NAME;
 pub(crate) use client::{Kind, Pace};
 use network::Network;
 pub(crate) use report::{Line, Report};

@@ -1,5 +1,7 @@
 //! The plans that set the bridge up and take it down.
 
+mod routes;
+
 use std::fmt::Write as _;
 
 use crate::action::Action;
@@ -11,6 +13,7 @@ use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::plan::{Plan, Undo};
+pub use routes::{ROUTE_NEEDS, Served, has_routes, routes_down, routes_up};
 
 /// What [`bridge_up`] looks at beside what the desired state is built from: what stands, and what others mark packets with.
 pub const BRIDGE_RULES: &[Item] = &[
@@ -24,10 +27,14 @@ pub const BRIDGE_RULES: &[Item] = &[
     Item::NftText,
     Item::Rules,
     Item::Processes,
+    Item::Routes,
 ];
 
-/// Returns the step that has `node` bridged, for `families`, with what it serves in `mode`: all tables at once, in the
-/// place of those that stand.
+/// What [`bridge_down`] looks at.
+pub const BRIDGE_DOWN: &[Item] = &[Item::Nft, Item::NftText, Item::Addresses, Item::Routes];
+
+/// Returns the steps that have `node` bridged, for `families`, with what it serves in `mode`: all tables at once, in the
+/// place of those that stand, and routes to the addresses that kube-ipvs0 holds.
 ///
 /// # Errors
 ///
@@ -64,13 +71,17 @@ pub fn bridge_up(
         Undo::Do(Action::Nft { input: undo }),
     );
     plan.notes.extend(state.notes.iter().cloned());
+    let routes = routes_up(node, &Served::of(state), families)?;
+    plan.steps.extend(routes.steps);
+    plan.notes.extend(routes.notes);
     Ok(plan)
 }
 
-/// Returns the step that has no bridge on `node`, of `families`; none where there is none.
+/// Returns the steps that have no bridge on `node`, of `families`; none where there is none. The tables are the last to
+/// go: while they stand, somebody has to take the bridge down.
 pub fn bridge_down(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Plan, Gap> {
     let standing = standing(node, families)?;
-    let mut plan = Plan::default();
+    let mut plan = routes_down(node, families)?;
     if !standing.is_empty() {
         let mut input = String::new();
         for table in &standing {
