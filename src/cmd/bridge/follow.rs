@@ -181,26 +181,32 @@ impl Follower {
     /// Follows, and tells of it, until the bridge is removed by somebody else, or `ends` is set and seen.
     pub(in crate::cmd) async fn follow(&mut self, ends: &Cell<bool>, tell: &mut dyn FnMut(String)) {
         loop {
-            let changed = match select(pin!(self.picture.change()), pin!(clock::pause(LOOK))).await
-            {
-                Either::Left((changed, _)) => changed.map(|()| true),
-                Either::Right(((), _)) => Ok(false),
+            let changed = {
+                let mut change = pin!(self.picture.change());
+                loop {
+                    match select(change, pin!(clock::pause(LOOK))).await {
+                        Either::Left((changed, _)) => break changed,
+                        Either::Right(((), still)) => change = still,
+                    }
+                    if ends.get() {
+                        return;
+                    }
+                    match keep_routes(&self.global, &mut self.node, &self.served).await {
+                        Ok(done) => done.into_iter().for_each(&mut *tell),
+                        Err(error) => tell(format!("kpx's routes stay as they are: {error:#}")),
+                    }
+                }
             };
             if ends.get() {
                 return;
             }
             match changed {
-                Ok(true) => {
+                Ok(()) => {
                     if !self.change(tell).await {
                         return;
                     }
                 }
-                Ok(false) => {}
                 Err(gap) => tell(format!("{gap}; trying again")),
-            }
-            match keep_routes(&self.global, &mut self.node, &self.served).await {
-                Ok(done) => done.into_iter().for_each(&mut *tell),
-                Err(error) => tell(format!("kpx's routes stay as they are: {error:#}")),
             }
         }
     }

@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use futures_util::stream::BoxStream;
 use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::Trouble;
 use super::session::Session;
@@ -43,6 +43,8 @@ pub struct Watch {
     /// Whether there was a change that was not told yet.
     changed: bool,
     retry: Duration,
+    /// When that is over.
+    due: Option<Instant>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -89,6 +91,7 @@ impl Watch {
             slices: Collection::default(),
             changed: false,
             retry: Duration::ZERO,
+            due: None,
         };
         watch.resume().await?;
         watch.changed = false;
@@ -113,7 +116,10 @@ impl Watch {
     /// seen is told by the next call.
     pub async fn next(&mut self) -> Result<(), Gap> {
         if !self.services.is_watched() || !self.slices.is_watched() {
-            sleep(self.retry).await;
+            // Whoever drops this, and asks again, does not wait anew.
+            let due = *self.due.get_or_insert_with(|| Instant::now() + self.retry);
+            sleep_until(due).await;
+            self.due = None;
             self.retry = (self.retry * 2).clamp(RETRY, RETRY_AT_MOST);
             self.resume().await?;
             self.retry = Duration::ZERO;
