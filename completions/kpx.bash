@@ -619,7 +619,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate)
-            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --confirm-timeout --drain-timeout --accept-loss --yes --again --all-nodes --staged --image --service-account --soak --ready-timeout --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
+            opts="-y -o -q -v -h --to --dry-run --brief --this-node --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --confirm-timeout --drain-timeout --accept-loss --yes --again --all-nodes --staged --image --service-account --soak --ready-timeout --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -799,7 +799,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__prepare)
-            opts="-y -o -q -v -h --to --dry-run --this-node --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --dry-run --brief --this-node --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

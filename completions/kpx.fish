@@ -431,6 +431,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l dry-run -d 'Say what would be done, and what it costs, and do nothing'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l brief -d 'With --dry-run, say only what stands in the way and what it costs'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l this-node -d 'Move this node alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l delete-bare-pods -d 'With --strategy drain-node, evict pods without a controller, too: nobody makes them again'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l delete-emptydir-data -d 'With --strategy drain-node, evict pods with an emptyDir, too: what is in it is lost'
@@ -482,6 +483,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l dry-run -d 'Say what would be done, and what it costs, and do nothing'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l brief -d 'With --dry-run, say only what stands in the way and what it costs'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l this-node -d 'Move this node alone'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l delete-bare-pods -d 'With --strategy drain-node, evict pods without a controller, too: nobody makes them again'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l delete-emptydir-data -d 'With --strategy drain-node, evict pods with an emptyDir, too: what is in it is lost'

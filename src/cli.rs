@@ -703,6 +703,10 @@ pub struct JourneyArgs {
     #[arg(long, env = "KPX_DRY_RUN")]
     pub dry_run: bool,
 
+    /// With --dry-run, say only what stands in the way and what it costs
+    #[arg(long, requires = "dry_run", env = "KPX_BRIEF")]
+    pub brief: bool,
+
     /// Move this node alone
     #[arg(long, env = "KPX_THIS_NODE")]
     pub this_node: bool,

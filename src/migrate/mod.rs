@@ -12,5 +12,6 @@ pub mod gates;
 pub mod journal;
 pub mod journey;
 pub mod loss;
+pub mod outlook;
 pub mod probes;
 pub mod stage;

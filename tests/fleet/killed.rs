@@ -67,7 +67,10 @@ async fn killed_everywhere(more: &[&str], back: bool) {
         let text = text.replace("mode: \"ipvs\"", &format!("mode: \"{end}\""));
         assert_eq!(world.api.config(), text, "killed before write {last}");
         assert_eq!(world.set(), set, "killed before write {last}");
-        assert_eq!(world.leftovers(), [""; 0], "killed before write {last}");
+        let mut left = world.leftovers();
+        // What only looks is swept by the next one that begins, and ends by itself.
+        left.retain(|name| begun || !name.starts_with("kpx-look-"));
+        assert_eq!(left, [""; 0], "killed before write {last}");
         last += 1;
     }
     assert!(last > 15, "{last} writes");

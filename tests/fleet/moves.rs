@@ -119,21 +119,27 @@ async fn a_dry_run_changes_nothing_and_tells_all() {
         "+mode: \"iptables\"",
         "undo: kubectl -n kube-system patch configmap kube-proxy",
         "worker1: start kube-proxy with the new configuration",
-        "expected loss:",
+        "expected loss: worker1: no connections of worker1 worker2: no connections of worker2 control1: no connections",
         "--staged closes that window",
     ] {
         assert!(ran.out.contains(tells), "{tells}: {ran}");
     }
+    // Nothing but pods that look at the nodes, which are gone with it.
     let asked = world.api.asked();
+    let writes = asked[before..].iter().filter(|of| of.method != "GET");
+    let writes: Vec<String> = writes
+        .map(|of| format!("{} {} {}", of.method, of.path, of.body["metadata"]["name"]))
+        .collect();
+    assert_eq!(writes.len(), 6, "{writes:?}");
     assert!(
-        asked[before..]
-            .iter()
-            .all(|request| request.method == "GET"),
-        "{asked:?}"
+        writes.iter().all(|of| of.contains("kpx-look-")),
+        "{writes:?}"
     );
+    assert_eq!(world.leftovers(), [""; 0]);
     let json = world.all(&["--dry-run", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(report["kind"], "FleetReport");
+    assert_eq!(report["plan"]["looks"][2]["node"], "control1");
     assert_eq!(
         report["plan"]["tasks"][0],
         json!({"task": "prepare", "node": "worker1"})
@@ -209,4 +215,48 @@ async fn the_api_is_reached_once_for_all_that_is_read() {
     let asked = world.api.asked();
     let versions = asked[before..].iter().filter(|of| of.path == "/version");
     assert_eq!(versions.count(), 1);
+}
+
+#[tokio::test]
+async fn a_node_in_whose_way_something_stands_keeps_all_from_being_moved() {
+    let world = World::new();
+    let text = world.api.config();
+    world.nodes.fail("control1 look", "KM01: there is no ip_vs");
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    for tells in [
+        "control1: in the way: KM01: there is no ip_vs",
+        "1 of 3 nodes cannot be moved: control1: KM01: there is no ip_vs; nothing was changed",
+        "--skip ID goes on all the same",
+    ] {
+        assert!(ran.err.contains(tells), "{tells}: {ran}");
+    }
+    let look = world.all(&["--dry-run"]).await;
+    assert_eq!(look.code, 1, "{look}");
+    assert!(look.out.contains("control1: in the way: KM01"), "{look}");
+    assert_eq!(world.nodes.story(), [""; 0]);
+    assert_eq!(world.api.config(), text);
+    assert!(world.object("configmaps", "kpx-migrate").is_none());
+    // It is only that node, or it is not that bad.
+    let ran = world
+        .migrate(&["--node", "worker1", "--staged", "--image", "kpx:1"])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let world = World::new();
+    world.nodes.fail("control1 look", "KM01: there is no ip_vs");
+    let ran = world.all(&["--skip", "KM01"]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+}
+
+#[tokio::test]
+async fn without_an_image_it_is_said_what_was_not_looked_at() {
+    let world = World::new();
+    let ran = world.migrate(&["--all-nodes", "--dry-run"]).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    for tells in [
+        "without --image nobody looks at the nodes themselves",
+        "expected loss: told by each node before anything is done there",
+    ] {
+        assert!(ran.out.contains(tells), "{tells}: {ran}");
+    }
 }

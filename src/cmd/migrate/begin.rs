@@ -25,7 +25,7 @@ pub(super) async fn run(
     elsewhere: bool,
 ) -> Result<MigrateReport, Failure> {
     let to = prospect::to(args)?;
-    if elsewhere && args.go_on.again && is_begun(&journals(global), to)? {
+    if elsewhere && args.go_on.again && !args.dry_run && is_begun(&journals(global), to)? {
         return go_on(global, io, &args.go_on, Way::Resume).await;
     }
     let present = prospect::present(global, io).await?;
@@ -38,7 +38,11 @@ pub(super) async fn run(
     }
     if args.dry_run {
         let outlook = prospect::look(global, io, args, from, elsewhere).await?;
-        return Ok(planned(outlook).0);
+        let mut report = planned(outlook).0;
+        if args.brief {
+            report.shorten();
+        }
+        return Ok(report);
     }
     here(global)?;
     // Held from here on, so that what is found stays as it is as far as kpx is concerned.

@@ -9,8 +9,8 @@ use futures_util::future::{Either, select};
 
 use super::cluster::Far;
 use super::lock::Lock;
-use super::prospect;
 use super::tell::{self, FarTeller};
+use super::{prospect, sight};
 use crate::cli::{Global, GoOnArgs, MigrateArgs};
 use crate::cluster::Node;
 use crate::cluster::config::ProxyConfig;
@@ -57,7 +57,10 @@ pub(super) async fn begin(
     }
     let shared = RefCell::new(io);
     let mut far = Far::new(global, &shared);
-    let outlook = look(global, &mut far, args).await?;
+    let mut outlook = look(global, &mut far, args).await?;
+    if let Some(prospect) = &mut outlook.report.plan {
+        prospect.looks = sight::look(global, &shared, &mut far, &outlook.plan).await?;
+    }
     let report = outlook.report;
     if args.journey.dry_run || report.outcome == Outcome::Already {
         return print(global, &mut shared.borrow_mut(), &report);
@@ -73,11 +76,15 @@ pub(super) async fn begin(
         .with_hint(format!("`{GO_ON}` or `{GO_BACK}` ends it")));
     }
     let agreed = args.journey.go_on.yes;
+    let blocked = sight::blocked(&report, args);
     {
         let io = &mut **shared.borrow_mut();
-        if !(global.quiet && agreed) {
+        if !(global.quiet && agreed) || blocked.is_some() {
             render::write(&report, Format::Human, output::style(global, io), io.err)?;
             writeln!(io.err)?;
+        }
+        if let Some(failure) = blocked {
+            return Err(failure);
         }
         if !agreed {
             confirm(
@@ -347,6 +354,7 @@ async fn look(
             staged: fleet.plan.staged,
             tasks: fleet.tasks(),
             commands: [Job::Prepare, Job::Finish].map(|job| pod::command(&fleet.plan, job)).to_vec(),
+            looks: Vec::new(),
             loss: "told by each node before anything is done there, which stops where connections would break; \
                    `kpx migrate --to MODE --dry-run` on a node tells it now"
                 .to_owned(),

@@ -5,6 +5,7 @@ mod cluster;
 mod fleet;
 mod lock;
 mod prospect;
+mod sight;
 mod site;
 mod tell;
 

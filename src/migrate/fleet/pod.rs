@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::digest;
 use super::state::FleetPlan;
 use crate::action::{KubeCommand, OURS, Object, Only, Resource};
+use crate::migrate::outlook::{Outlook, Sight};
 
 /// The label with the name of the migration.
 pub const MIGRATION: &str = "kpx.dev/migration";
@@ -22,6 +23,8 @@ pub enum Job {
     Finish,
     /// Goes back.
     Rollback,
+    /// Says what stands in the way, and what a move costs.
+    Look,
     /// Keeps the bridge up to date from the end of [`Job::Prepare`] to the begin of what removes it.
     Guard,
 }
@@ -32,6 +35,7 @@ impl Job {
             Self::Prepare => "prepare",
             Self::Finish => "finish",
             Self::Rollback => "rollback",
+            Self::Look => "look",
             Self::Guard => "guard",
         }
     }
@@ -55,6 +59,7 @@ struct Line {
     kind: String,
     outcome: String,
     why: Option<String>,
+    outlook: Option<Outlook>,
     event: String,
     stage: String,
     title: String,
@@ -68,8 +73,13 @@ pub fn arguments(plan: &FleetPlan, job: Job) -> Vec<String> {
             .map(str::to_owned)
             .into();
     }
-    let mut all = vec!["migrate".to_owned(), job.word().to_owned()];
-    if job == Job::Prepare {
+    let word = if job == Job::Look {
+        Job::Prepare.word()
+    } else {
+        job.word()
+    };
+    let mut all = vec!["migrate".to_owned(), word.to_owned()];
+    if matches!(job, Job::Prepare | Job::Look) {
         all.extend(["--to".to_owned(), plan.there.mode.name().to_owned()]);
         if let Some(scheduler) = &plan.there.scheduler {
             all.extend(["--scheduler".to_owned(), scheduler.clone()]);
@@ -91,7 +101,11 @@ pub fn arguments(plan: &FleetPlan, job: Job) -> Vec<String> {
         }
     }
     all.extend(plan.arguments.iter().cloned());
-    all.push("--yes".to_owned());
+    if job == Job::Look {
+        all.extend(["--dry-run", "--brief"].map(str::to_owned));
+    } else {
+        all.push("--yes".to_owned());
+    }
     all
 }
 
@@ -113,7 +127,9 @@ pub fn create(plan: &FleetPlan, image: &str, node: &str, job: Job) -> KubeComman
     let mut command = vec!["kpx".to_owned()];
     command.extend(arguments(plan, job));
     if job != Job::Guard {
-        command.extend(["--again", "--output", "json"].map(str::to_owned));
+        command.extend(["--output", "json"].map(str::to_owned));
+        // A look takes up nothing that was begun.
+        command.extend((job != Job::Look).then(|| "--again".to_owned()));
     }
     command.extend(["--root", ROOT, "--node", node].map(str::to_owned));
     let mut body = json!({
@@ -204,14 +220,39 @@ pub fn phase(pod: &Value) -> Phase {
     }
 }
 
-/// Returns how the pod ended whose exit status is `code`, by what it printed.
-pub fn ended(code: Option<i64>, said: &str, log: &str) -> Ended {
-    let report = log
-        .lines()
-        .rev()
-        .map(line)
-        .find(|line| line.kind == "MigrateReport");
-    let report = report.unwrap_or_default();
+/// A pod that is over.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Over {
+    /// Its exit status, where it is known.
+    pub code: Option<i64>,
+    /// What the kubelet says.
+    pub said: String,
+    /// What it printed.
+    pub log: String,
+}
+
+fn report(log: &str) -> Line {
+    let mut lines = log.lines().rev().map(line);
+    let report = lines.find(|line| line.kind == "MigrateReport");
+    report.unwrap_or_default()
+}
+
+/// Returns what a look came to, by what the pod printed.
+pub fn seen(over: &Over) -> Sight {
+    let Over { code, said, log } = over;
+    let report = report(log);
+    match report.outlook {
+        Some(outlook) => Sight::Seen(outlook),
+        None if report.outcome == "already" => Sight::Already,
+        None => Sight::Failed(last_words(*code, said, log)),
+    }
+}
+
+/// Returns how the pod ended, by its exit status and what it printed.
+pub fn ended(over: &Over) -> Ended {
+    let Over { code, said, log } = over;
+    let code = *code;
+    let report = report(log);
     match (code, report.outcome.as_str()) {
         (Some(0), "already") => Ended::Already,
         (Some(0), "prepared" | "migrated" | "rolled-back" | "reverted") => Ended::Well,
@@ -270,6 +311,35 @@ fn line(text: &str) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ended(code: Option<i64>, said: &str, log: &str) -> Ended {
+        super::ended(&Over {
+            code,
+            said: said.to_owned(),
+            log: log.to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_look_is_told_by_its_report_or_its_last_words() {
+        let over = |code, log: &str| Over {
+            code: Some(code),
+            said: String::new(),
+            log: log.to_owned(),
+        };
+        let log = r#"{"kind":"MigrateReport","outcome":"planned","outlook":{"blockers":["KM01: x"],"loss":"none"}}"#;
+        let Sight::Seen(outlook) = seen(&over(1, log)) else {
+            panic!();
+        };
+        assert_eq!(
+            (&outlook.blockers[..], outlook.loss.as_str()),
+            (&["KM01: x".to_owned()][..], "none")
+        );
+        let log = r#"{"kind":"MigrateReport","outcome":"already"}"#;
+        assert_eq!(seen(&over(0, log)), Sight::Already);
+        let why = "exit status 4; kpx: no".to_owned();
+        assert_eq!(seen(&over(4, "kpx: no\n")), Sight::Failed(why));
+    }
 
     #[test]
     fn how_it_ended_is_told_by_its_report_and_its_status() {

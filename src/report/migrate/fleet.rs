@@ -9,6 +9,7 @@ use crate::backend::Mode;
 use crate::migrate::fleet::engine::Event;
 use crate::migrate::fleet::state::{Fleet, Leg, NodeState};
 use crate::migrate::fleet::task::Task;
+use crate::migrate::outlook::Looked;
 use crate::plan::Step;
 use crate::render::{Page, Report, Tone};
 use crate::report::plan::block;
@@ -72,7 +73,10 @@ pub struct FleetProspect {
     pub tasks: Vec<Task>,
     /// What is done on each node: by kpx in a pod, or by hand.
     pub commands: Vec<String>,
-    /// What is expected to be lost on each node.
+    /// What each node says of it; nothing where nobody looked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub looks: Vec<Looked>,
+    /// How what is expected to be lost can be known, where nobody looked.
     pub loss: String,
 }
 
@@ -215,7 +219,14 @@ impl FleetProspect {
             page.line(&format!("{number:>4}. {node}{task}"));
         }
         page.line("");
-        page.para("expected loss: ", &self.loss);
+        if self.looks.is_empty() {
+            page.para("expected loss: ", &self.loss);
+            return;
+        }
+        page.line("expected loss:");
+        for looked in &self.looks {
+            page.para(&format!("     {}: ", looked.node), &looked.in_words());
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::backend::Mode;
 use crate::check::Severity;
 use crate::migrate::journey::{Journey, Stage, Strategy};
 use crate::migrate::loss::{Established, Loss, New};
+use crate::migrate::outlook::Outlook;
 use crate::plan::{Plan, Step};
 use crate::render::{Page, Report, Tone};
 
@@ -47,6 +48,9 @@ pub struct MigrateReport {
     /// What is planned, before anything is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Prospect>,
+    /// The same in short, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outlook: Option<Outlook>,
     /// What to know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -128,8 +132,27 @@ impl StagePlan {
 }
 
 impl Prospect {
-    fn is_unknown(&self) -> bool {
-        self.stages.iter().any(|stage| stage.unknown.is_some())
+    /// Returns it in short.
+    pub fn outlook(&self) -> Outlook {
+        let findings = self.assessment.findings.iter();
+        let errors = findings.filter(|of| of.severity == Severity::Error);
+        let unknown = self.stages.iter().filter_map(|stage| {
+            let why = stage.unknown.as_ref()?;
+            Some(format!("how to {}: {why}", stage.title))
+        });
+        let evicts = self.stages.iter().find(|of| of.stage == Stage::Evict);
+        Outlook {
+            blockers: errors
+                .map(|of| format!("{}: {}", of.id, of.message))
+                .collect(),
+            breaks: match &self.loss.established {
+                Established::All(gauge) => gauge.count,
+                _ => 0,
+            },
+            evicts: evicts.map_or(0, |stage| stage.steps.len()),
+            loss: self.loss_in_words(),
+            unknown: unknown.collect(),
+        }
     }
 
     /// Returns the ids of checks that found what stands in the way.
@@ -155,6 +178,7 @@ impl MigrateReport {
             why: None,
             next: None,
             plan: None,
+            outlook: None,
             notes: Vec::new(),
         }
     }
@@ -171,8 +195,14 @@ impl MigrateReport {
             why: None,
             next: None,
             plan: None,
+            outlook: None,
             notes: Vec::new(),
         }
+    }
+
+    /// Keeps of the plan what stands in the way, and what it costs.
+    pub fn shorten(&mut self) {
+        self.outlook = self.plan.take().map(|plan| plan.outlook());
     }
 
     fn head(&self) -> (Tone, String) {
@@ -220,6 +250,15 @@ impl Report for MigrateReport {
         if let Some(plan) = &self.plan {
             plan.page(page);
         }
+        if let Some(outlook) = &self.outlook {
+            for blocker in &outlook.blockers {
+                page.para("in the way: ", blocker);
+            }
+            for why in &outlook.unknown {
+                page.para("not known: ", why);
+            }
+            page.para("expected loss: ", &outlook.loss);
+        }
         for note in &self.notes {
             page.para("note: ", note);
         }
@@ -235,11 +274,10 @@ impl Report for MigrateReport {
     }
 
     fn exit(&self) -> u8 {
-        let unknown = self.plan.as_ref().is_some_and(Prospect::is_unknown);
-        let blocked = self
-            .plan
-            .as_ref()
-            .is_some_and(|plan| !plan.blockers().is_empty());
+        let short = self.plan.as_ref().map(Prospect::outlook);
+        let outlook = short.as_ref().or(self.outlook.as_ref());
+        let unknown = outlook.is_some_and(|of| !of.unknown.is_empty());
+        let blocked = outlook.is_some_and(|of| !of.blockers.is_empty());
         match self.outcome {
             Outcome::Planned if blocked => FOUND,
             Outcome::Planned if unknown => UNKNOWN,
@@ -286,7 +324,7 @@ impl Prospect {
 
     /// Returns what is expected to be lost, in words.
     pub fn loss_in_words(&self) -> String {
-        let of = |stage: &&StagePlan| stage.stage == Stage::Evict;
+        let of = |stage: &&StagePlan| stage.stage == Stage::Evict && !stage.steps.is_empty();
         match self.stages.iter().find(of) {
             None => in_words(&self.loss),
             Some(stage) => format!(

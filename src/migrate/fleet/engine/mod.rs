@@ -1,6 +1,7 @@
 //! Does one task after the other, and turns back where the first node cannot be moved.
 
 mod config;
+mod look;
 mod node;
 
 use std::time::Duration;

@@ -162,9 +162,9 @@ impl<C: Cluster> Engine<'_, C> {
         }
         self.apply(pod::create(&fleet.plan, &image, node, job))
             .await?;
-        let ended = self.follow(fleet, node, job).await;
+        let over = self.over(fleet, node, job).await;
         self.remove(fleet, node, job).await?;
-        match ended? {
+        match pod::ended(&over?) {
             pod::Ended::Badly(why) => Err(Trouble::Failed(why)),
             ended => Ok(ended),
         }
@@ -191,12 +191,12 @@ impl<C: Cluster> Engine<'_, C> {
     }
 
     /// Follows the pod for `job` to its end.
-    pub(super) async fn follow(
+    pub(super) async fn over(
         &mut self,
         fleet: &mut Fleet,
         node: &str,
         job: Job,
-    ) -> Result<pod::Ended, Trouble> {
+    ) -> Result<pod::Over, Trouble> {
         let object = pod::object(&fleet.plan, node, job);
         let began = self.cluster.now();
         let restarts = job == Job::Rollback && fleet.began(&Task::Move(node.to_owned()));
@@ -228,7 +228,13 @@ impl<C: Cluster> Engine<'_, C> {
             }
             let waited = self.cluster.now().since(began).as_secs();
             match phase {
-                Phase::Over(code, said) => return Ok(pod::ended(code, &said, &text)),
+                Phase::Over(code, said) => {
+                    return Ok(pod::Over {
+                        code,
+                        said,
+                        log: text,
+                    });
+                }
                 Phase::Waits(why) if waited >= fleet.plan.ready => {
                     let why = format!("{object} does not start: {why}");
                     return Err(Trouble::Failed(why));
