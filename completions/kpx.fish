@@ -28,7 +28,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -l from -d 'Read a bundle (folder,
 complete -c kpx -n "__fish_kpx_needs_command" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_needs_command" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -77,7 +77,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -100,7 +100,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand explain" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -125,7 +125,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -151,7 +151,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l from -d 'Read a bundle 
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand diff" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -173,7 +173,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l from -d 'Read a bun
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -197,7 +197,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l from -d 'Read a bundle 
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand show" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -224,7 +224,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -257,7 +257,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand render" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -282,7 +282,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l from -d 'Read a bu
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -316,7 +316,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l from -d 'Read a bu
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -345,7 +345,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -373,7 +373,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -417,7 +417,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -469,7 +469,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -501,7 +501,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -526,7 +526,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -551,7 +551,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -579,7 +579,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -605,7 +605,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a 
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand completions" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'
@@ -627,7 +627,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand man" -l from -d 'Read a bundle (
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l context -d 'Use this context of the kubeconfig' -r
-complete -c kpx -n "__fish_kpx_using_subcommand man" -l node -d 'Which Node object this is, where the host name does not tell' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l node -d 'Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l netns -d 'Look at this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l root -d 'Where the host\'s root file system is mounted' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l family -d 'Look at one IP family' -r -f -a "4\t'IPv4'

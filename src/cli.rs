@@ -1,12 +1,12 @@
 //! The command line: the one definition behind parsing, man pages and completions.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::net::Proto;
@@ -25,6 +25,30 @@ pub struct Cli {
     /// The command to run.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Gathers what was given more than once among `words`, the command line. Fails with why that is too much.
+    pub fn gather(&mut self, words: &[OsString]) -> Result<(), &'static str> {
+        let nodes = &self.global.nodes;
+        let is_node = |word: &&OsString| {
+            let word = word.to_string_lossy();
+            word == "--node" || word.starts_with("--node=")
+        };
+        // What stands in front of the command is replaced by what stands behind it.
+        if words.iter().filter(is_node).count() > nodes.len() {
+            return Err(
+                "--node stands in front of the command and behind it: give all on one side",
+            );
+        }
+        let all = nodes.join(",");
+        let fleet = matches!(&self.command, Command::Migrate(args) if args.part.is_none());
+        if all.contains(',') && !fleet {
+            return Err("this is about one node: only `kpx migrate` takes more than one --node");
+        }
+        self.global.node = (!nodes.is_empty()).then_some(all);
+        Ok(())
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -78,8 +102,12 @@ pub struct Global {
     #[arg(long, global = true, env = "KPX_NO_API")]
     pub no_api: bool,
 
-    /// Which Node object this is, where the host name does not tell
-    #[arg(long, global = true, value_name = "NAME", env = "KPX_NODE")]
+    /// Which Node object this is, where the host name does not tell; for `kpx migrate` more than one may be given
+    #[arg(long = "node", global = true, value_name = "NAME", action = ArgAction::Append, env = "KPX_NODE")]
+    pub nodes: Vec<String>,
+
+    /// All of them, with commas between, once they are [gathered](Cli::gather).
+    #[arg(skip)]
     pub node: Option<String>,
 
     /// Look at this network namespace, by name or path

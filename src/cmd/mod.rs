@@ -109,10 +109,14 @@ pub async fn main() -> ExitCode {
 /// Runs kpx on `args`, writing to `io`; returns the exit status.
 pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u8 {
     let mut verbosity = Verbosity::Normal;
-    let ran = match Cli::try_parse_from(args) {
-        Ok(cli) => {
+    let words: Vec<OsString> = args.into_iter().collect();
+    let ran = match Cli::try_parse_from(&words) {
+        Ok(mut cli) => {
             verbosity = Verbosity::of(&cli.global);
-            dispatch(&cli, io).await
+            match cli.gather(&words) {
+                Ok(()) => dispatch(&cli, io).await,
+                Err(why) => Err(Failure::usage(why)),
+            }
         }
         Err(answer) => usage(&answer, io),
     };

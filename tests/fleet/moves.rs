@@ -74,6 +74,27 @@ async fn chosen_nodes_alone_are_moved() {
             .contains("the 1 that are not moved go to the new mode whenever"),
         "{ran}"
     );
+    let world = World::new();
+    let ran = world
+        .migrate(&[
+            "--node", "control1", "--node", "worker2", "--image", "kpx:1",
+        ])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.modes(), ["iptables", "ipvs", "iptables"]);
+    for (args, tells) in [
+        (
+            &["--node", "a", "migrate", "--to", "ipvs", "--node", "b"][..],
+            "give all on one side",
+        ),
+        (&["doctor", "--node", "a", "--node", "b"], "about one node"),
+        (&["doctor", "--node", "a,b"], "about one node"),
+    ] {
+        let ran = world.kpx(args).await;
+        assert_eq!(ran.code, 2, "{ran}");
+        assert!(ran.err.contains(tells), "{ran}");
+    }
+    let world = World::new();
     let unknown = world
         .migrate(&["--node", "worker9", "--image", "kpx:1"])
         .await;
