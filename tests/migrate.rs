@@ -3,6 +3,7 @@
 mod drain_node;
 mod machine;
 mod rules;
+mod screen;
 
 use std::time::Duration;
 

@@ -87,6 +87,22 @@ pub enum Strategy {
 }
 
 impl Strategy {
+    /// All, those first that lose less.
+    pub const ALL: [Self; 3] = [Self::Bridge, Self::InPlace, Self::DrainNode];
+
+    /// Returns why [`Strategy::usual`] is what it is between these modes.
+    pub const fn why_usual(from: Mode, to: Mode) -> &'static str {
+        match (from, to) {
+            (_, Mode::Nftables) => {
+                "kube-proxy deletes the old mode's rules before its first sync in mode nftables, which may take minutes"
+            }
+            (Mode::Ipvs, _) => {
+                "connections through virtual servers must have ended before these go, and new ones need another way until then"
+            }
+            _ => "the new mode's rules stand beside the old mode's until its first sync is done",
+        }
+    }
+
     /// Returns the one for a move between these modes where none is asked for. Connections of mode ipvs have to be waited
     /// for, and new ones need another way meanwhile; and the first sync of mode nftables may take minutes.
     pub fn usual(from: Mode, to: Mode) -> Self {

@@ -20,6 +20,8 @@ pub struct Loss {
     pub new: New,
     /// Established connections that break.
     pub established: Established,
+    /// How many pods leave the node first: what they have open ends with them, whatever the mode.
+    pub evicted: Evicted,
     /// For how long endpoints that change are not followed, in seconds, about.
     pub unfollowed_seconds: u64,
 }
@@ -32,6 +34,18 @@ pub enum New {
     Kept,
     /// None is lost, but those that host processes make may be, where traffic of pods cannot be told from theirs.
     HostsAtRisk,
+}
+
+/// Pods that leave the node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
+pub enum Evicted {
+    /// None: all stay.
+    None,
+    /// So many.
+    Pods(usize),
+    /// How many is not known.
+    Unknown(Gap),
 }
 
 /// Established connections that break.
@@ -72,15 +86,16 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, journey: &Journey
         Strategy::Bridge => 0.0,
         Strategy::InPlace | Strategy::DrainNode => START + sync,
     };
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an estimate of seconds is neither negative nor large"
-    )]
+    let evicted = match (journey.strategy, plan::evicted_count(node)) {
+        (Strategy::InPlace | Strategy::Bridge, _) => Evicted::None,
+        (Strategy::DrainNode, Ok(count)) => Evicted::Pods(count),
+        (Strategy::DrainNode, Err(gap)) => Evicted::Unknown(gap),
+    };
     Loss {
         new,
         established,
-        unfollowed_seconds: unfollowed.ceil() as u64,
+        evicted,
+        unfollowed_seconds: seconds(unfollowed),
     }
 }
 
@@ -97,24 +112,225 @@ fn gauge(
     Gauge::read_without(node, Some(desired), &gone)
 }
 
+/// What is lost where kube-proxy is just started again in the new mode.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plain {
+    /// For how long new connections to Services find nothing, in seconds, about.
+    pub unserved_seconds: u64,
+    /// Established connections that break.
+    pub established: Established,
+}
+
+/// Returns what a restart of `node`'s kube-proxy in another mode costs that nothing was done for beforehand.
+///
+/// A kube-proxy that starts in mode nftables deletes what the other modes wrote before anything else, and one that starts in
+/// another mode deletes the table of mode nftables; modes iptables and ipvs leave each other's rules
+/// (`platformCleanup`, cmd/kube-proxy/app/server_linux.go).
+pub fn plain(node: &NodeSnapshot<'_>, desired: &DesiredState, from: Mode, to: Mode) -> Plain {
+    let deletes = from == Mode::Nftables || to == Mode::Nftables;
+    let unserved = if deletes {
+        START + first_sync(node, desired, to)
+    } else {
+        0.0
+    };
+    let established = match (from, to) {
+        (Mode::Ipvs, Mode::Nftables) => match Gauge::read(node, Some(desired)) {
+            Err(gap) => Established::Unknown(gap),
+            Ok(gauge) if gauge.count == 0 => Established::None,
+            Ok(gauge) => Established::All(gauge),
+        },
+        _ => Established::None,
+    };
+    Plain {
+        unserved_seconds: seconds(unserved),
+        established,
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an estimate of seconds is neither negative nor large"
+)]
+fn seconds(estimate: f64) -> u64 {
+    estimate.ceil() as u64
+}
+
 /// From the end of the old kube-proxy to the first sync of the new one: its start, and the lists of Services and endpoints.
 const START: f64 = 3.0;
 
 /// Returns how many seconds the first sync of mode `to` takes, about.
+fn first_sync(node: &NodeSnapshot<'_>, desired: &DesiredState, to: Mode) -> f64 {
+    let ports = desired.families.iter().flat_map(|state| &state.ports);
+    let count: usize = ports.map(|port| port.endpoints.len()).sum();
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    // A slow machine shows by how long it takes now.
+    let now = node.metrics().ok().and_then(Metrics::full_sync);
+    reckoned(count, to).max(now.unwrap_or(0.0))
+}
+
+/// Returns how many seconds the first sync of mode `to` takes for so many endpoints, on a machine that is not slow.
 ///
 /// Fitted to what was measured: in iptables mode 32 s for 20,000 endpoints; in nftables mode 2 s for those, and 795 s for
 /// 250,011 (kubernetes/kubernetes#135639); in ipvs mode an entry of a set takes a process of its own
 /// (kubernetes/kubernetes#133773), but for those that are there already.
-fn first_sync(node: &NodeSnapshot<'_>, desired: &DesiredState, to: Mode) -> f64 {
-    let ports = desired.families.iter().flat_map(|state| &state.ports);
-    let count: usize = ports.map(|port| port.endpoints.len()).sum();
-    let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    let reckoned = match to {
+fn reckoned(endpoints: u32, to: Mode) -> f64 {
+    let count = f64::from(endpoints);
+    match to {
         Mode::Iptables => count * 1.6e-3,
         Mode::Ipvs => count * 1e-3,
-        Mode::Nftables => count * 1e-4 + count * count * 1.2e-8,
-    };
-    // A slow machine shows by how long it takes now.
-    let now = node.metrics().ok().and_then(Metrics::full_sync);
-    now.map_or(reckoned, |now| reckoned.max(now))
+        // The power that goes through both points; few endpoints take their time one by one.
+        Mode::Nftables => (count * 1e-4).max(795.0 * (count / 250_011.0).powf(2.37)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::evidence::{self, Evidence, ITEMS, Item};
+    use crate::migrate::drain::Holder;
+
+    fn recording(name: &str) -> Evidence {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes");
+        evidence::load(&root.join(name), ITEMS).unwrap()
+    }
+
+    fn near(reckoned: f64, measured: f64) -> bool {
+        (reckoned / measured - 1.0).abs() < 0.05
+    }
+
+    #[test]
+    fn the_estimate_goes_through_what_was_measured() {
+        assert!(near(reckoned(20_000, Mode::Iptables), 32.0));
+        assert!(near(reckoned(20_000, Mode::Nftables), 2.0));
+        assert!(near(reckoned(250_011, Mode::Nftables), 795.0));
+    }
+
+    #[test]
+    fn it_is_not_far_from_first_syncs_that_were_recorded() {
+        for (name, mode) in [
+            ("scale-2000x10-iptables", Mode::Iptables),
+            ("scale-2000x10-nftables", Mode::Nftables),
+        ] {
+            let evidence = recording(name);
+            let node = NodeSnapshot::new(&evidence);
+            let measured = node.metrics().unwrap().full_sync().unwrap();
+            let ratio = reckoned(20_000, mode) / measured;
+            // Rather too long than too short: it is told to who has to choose a time of day.
+            assert!((0.9..5.0).contains(&ratio), "{name}: {measured} {ratio}");
+        }
+    }
+
+    #[test]
+    fn more_endpoints_never_take_less_time() {
+        for mode in Mode::ALL {
+            let counts = (0..60).map(|power| 1.3_f64.powi(power));
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "positive, and below seven million"
+            )]
+            let times = counts.map(|count| reckoned(count as u32, mode));
+            let times: Vec<f64> = times.collect();
+            assert!(times.is_sorted(), "{mode}: {times:?}");
+            assert!(times[59] > 60.0 * times[30], "{mode}: {times:?}");
+        }
+    }
+
+    #[test]
+    fn a_slow_machine_takes_longer() {
+        let mut evidence = recording("full-iptables");
+        let unfollowed = |evidence: &Evidence, from: Mode, to: Mode| {
+            let node = NodeSnapshot::new(evidence);
+            let desired = node.desired(to).unwrap();
+            plain(&node, desired, from, to).unserved_seconds
+        };
+        let metrics = |seconds: u32| {
+            let name = "kubeproxy_sync_full_proxy_rules_duration_seconds";
+            Ok(format!(
+                "{name}_sum{{ip_family=\"IPv4\"}} {seconds}\n{name}_count{{ip_family=\"IPv4\"}} 2\n"
+            ))
+        };
+        let mut last = 0;
+        for (sum, expected) in [(1, 4), (20, 13), (600, 303)] {
+            evidence.insert(Item::Metrics, metrics(sum));
+            let now = unfollowed(&evidence, Mode::Iptables, Mode::Nftables);
+            assert_eq!(now, expected);
+            assert!(now > last);
+            last = now;
+        }
+        // Modes iptables and ipvs leave each other's rules where they are.
+        assert_eq!(unfollowed(&evidence, Mode::Iptables, Mode::Ipvs), 0);
+        assert_eq!(unfollowed(&evidence, Mode::Nftables, Mode::Ipvs), 303);
+    }
+
+    /// A line of `/proc/net/ip_vs_conn` of an established connection to `to`, hexadecimal, from port `port`.
+    fn connection(to: &str, port: u16) -> String {
+        format!("TCP 0AF40105 {port:04X} {to} 0AF40006 1F90 ESTABLISHED     800\n")
+    }
+
+    #[test]
+    fn established_connections_are_counted_by_service() {
+        let mut evidence = recording("full-ipvs");
+        let (web, api) = {
+            let node = NodeSnapshot::new(&evidence);
+            let desired = node.desired(Mode::Ipvs).unwrap();
+            let ports = desired.families.iter().flat_map(|of| &of.ports);
+            let tcp = ports.filter(|of| of.proto == crate::net::Proto::Tcp);
+            let server = |spn: &str| {
+                let port = tcp.clone().find(|of| of.spn.as_str() == spn).unwrap();
+                let std::net::IpAddr::V4(ip) = port.cluster_ip else {
+                    panic!("{spn} has no IPv4 address");
+                };
+                format!("{:08X} {:04X}", u32::from(ip), port.port)
+            };
+            (
+                server("default/kubernetes:https"),
+                server("kube-system/kube-dns:dns-tcp"),
+            )
+        };
+        let mut text =
+            "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires\n".to_owned();
+        text.extend((0..30).map(|port| connection(&web, 1000 + port)));
+        text.extend((0..12).map(|port| connection(&api, 2000 + port)));
+        evidence.insert(Item::IpvsConnections, Ok(text));
+        let node = NodeSnapshot::new(&evidence);
+        let desired = node.desired(Mode::Nftables).unwrap();
+        let gauge = match plain(&node, desired, Mode::Ipvs, Mode::Nftables).established {
+            Established::All(gauge) => gauge,
+            other => panic!("{other:?}"),
+        };
+        let holder = |service: &str, count| Holder {
+            service: service.to_owned(),
+            count,
+        };
+        assert_eq!(gauge.count, 42);
+        let most = holder("default/kubernetes:https", 30);
+        assert_eq!(
+            gauge.top,
+            [most, holder("kube-system/kube-dns:dns-tcp", 12)]
+        );
+        // Into mode iptables, virtual servers stay until somebody removes them.
+        let stays = plain(&node, desired, Mode::Ipvs, Mode::Iptables).established;
+        assert_eq!(stays, Established::None);
+    }
+
+    #[test]
+    fn recorded_connections_are_those_of_their_services() {
+        for (name, count, holders) in [
+            ("faults-setup", 2100, "10.96.0.1:443 (2100)"),
+            ("healthy-ipvs", 0, ""),
+        ] {
+            let evidence = recording(name);
+            let gauge = Gauge::read(&NodeSnapshot::new(&evidence), None).unwrap();
+            assert_eq!(
+                (gauge.count, gauge.holders().as_str()),
+                (count, holders),
+                "{name}"
+            );
+        }
+    }
 }

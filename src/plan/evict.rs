@@ -166,6 +166,14 @@ pub fn evict(
     Ok(plan)
 }
 
+/// Returns how many pods [`evict`] evicts, where it is allowed to.
+pub fn evicted_count(node: &NodeSnapshot<'_>) -> Result<usize, Gap> {
+    let name = node.name()?;
+    let pods = node.pods()?.iter();
+    let here = pods.filter(|pod| pod.spec.node_name.as_deref() == Some(&name));
+    Ok(here.filter(|pod| leaves(pod)).count())
+}
+
 /// Returns the addresses that the pods which [`evict`] evicts have of their own.
 pub fn evicted_addresses(node: &NodeSnapshot<'_>) -> Result<Vec<IpAddr>, Gap> {
     let name = node.name()?;

@@ -22,7 +22,9 @@ pub use bridge::{
     routes_down, routes_up,
 };
 pub use cleanup::{CLEANUP_NEEDS, Refusal, cleanup};
-pub use evict::{Consent, EVICT_NEEDS, Lossy, Unevictable, cordon, evict, evicted_addresses};
+pub use evict::{
+    Consent, EVICT_NEEDS, Lossy, Unevictable, cordon, evict, evicted_addresses, evicted_count,
+};
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, kube_proxy, refuse_other, running};
 pub use repair::{Drain, repair};

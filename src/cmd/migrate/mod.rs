@@ -8,6 +8,8 @@ mod prospect;
 mod sight;
 mod site;
 mod tell;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 

@@ -21,7 +21,7 @@ use crate::migrate::journey::{Journey, Stage, Strategy};
 use crate::migrate::{drain, loss, probes, stage};
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Consent, Plan, Store};
-use crate::report::migrate::{Prospect, StagePlan};
+use crate::report::migrate::{Offer, Offers, Prospect, StagePlan};
 use crate::report::preflight::{PreflightReport, Status};
 
 const READ: &str = "`kpx snapshot -v` says what of the node and its cluster can be read";
@@ -77,10 +77,32 @@ pub(super) async fn look(
         Ok(store) => (store.place().to_string(), store.diff(&journey.there)),
         Err(gap) => (gap.to_string(), String::new()),
     };
+    let stages = stages(&state, &evidence, global, args.dry_run)?;
+    let others = Strategy::ALL.into_iter();
+    let others = others.filter(|strategy| *strategy != journey.strategy);
+    let others = others.map(|strategy| {
+        let journey = Journey {
+            strategy,
+            ..journey.clone()
+        };
+        Offer {
+            strategy,
+            loss: loss::expect(&node, desired, &journey),
+            refused: refused(&State::new(journey), &stages, &evidence, global),
+        }
+    });
     let prospect = Prospect {
         store: place,
         diff,
-        stages: stages(&state, &evidence, global, args.dry_run)?,
+        strategies: Offers {
+            why: match args.strategy {
+                Some(_) => "it was asked for".to_owned(),
+                None => Strategy::why_usual(from, to).to_owned(),
+            },
+            others: others.collect(),
+            without_kpx: loss::plain(&node, desired, from, to),
+        },
+        stages,
         loss: loss::expect(&node, desired, &journey),
         assessment: report.assessment,
     };
@@ -284,6 +306,27 @@ fn stages(
         all.push(StagePlan::new(stage, plan));
     }
     Ok(all)
+}
+
+/// Returns why a stage of another strategy, which the planned `stages` are without, cannot be planned.
+fn refused(
+    other: &State,
+    stages: &[StagePlan],
+    evidence: &Evidence,
+    global: &Global,
+) -> Option<String> {
+    let own = match own_pods() {
+        Ok(own) => own,
+        Err(why) => return Some(why.clone()),
+    };
+    let special = [Stage::BridgeUp, Stage::Cordon, Stage::Evict];
+    let more = other.stages().into_iter();
+    let more = more.filter(|stage| special.contains(stage));
+    let mut more = more.filter(|stage| stages.iter().all(|planned| planned.stage != *stage));
+    more.find_map(|stage| {
+        let plan = stage::plan(other, stage, evidence, global.node.as_deref(), &own);
+        plan.err().map(|why| why.to_string())
+    })
 }
 
 fn unplanned(error: stage::Unplanned) -> Failure {

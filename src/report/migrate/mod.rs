@@ -2,6 +2,7 @@
 
 mod event;
 mod fleet;
+mod loss;
 mod status;
 
 use serde::Serialize;
@@ -19,6 +20,7 @@ use crate::render::{Page, Report, Tone};
 
 pub use event::MigrateEvent;
 pub use fleet::{FleetEvent, FleetProspect, FleetReport, NodeRow};
+pub use loss::{Offer, Offers};
 pub use status::{JourneyStatus, StatusReport};
 
 /// The outcome of `kpx migrate`.
@@ -88,6 +90,8 @@ pub struct Prospect {
     pub stages: Vec<StagePlan>,
     /// What is expected to be lost.
     pub loss: Loss,
+    /// What other strategies would cost, and why this one is chosen.
+    pub strategies: Offers,
     /// What stands in the way, and what to heed.
     pub assessment: DoctorReport,
 }
@@ -248,7 +252,7 @@ impl Report for MigrateReport {
             page.line(&format!("{name}: {}", page.paint(tone, &head)));
         }
         if let Some(plan) = &self.plan {
-            plan.page(page);
+            plan.page(page, self);
         }
         if let Some(outlook) = &self.outlook {
             for blocker in &outlook.blockers {
@@ -292,7 +296,7 @@ impl Report for MigrateReport {
 }
 
 impl Prospect {
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut Page, of: &MigrateReport) {
         self.assessment.rest(page);
         page.line("");
         page.line(&format!("configuration: {}", self.store));
@@ -319,7 +323,8 @@ impl Prospect {
             }
         }
         page.line("");
-        page.para("expected loss: ", &self.loss_in_words());
+        let chosen = (of.strategy, &self.loss);
+        self.strategies.page(page, chosen, of.from, of.to);
     }
 
     /// Returns what is expected to be lost, in words.

@@ -1,0 +1,146 @@
+//! What people and programs are shown of a migration: before it, on the way, and at its end.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::support::{Ran, kpx, kpx_on};
+
+/// The recording of a node in mode `mode`.
+const fn recorded(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Iptables => "full-iptables",
+        Mode::Ipvs => "full-ipvs",
+        Mode::Nftables => "full-nftables",
+    }
+}
+
+async fn dry_run(from: Mode, to: Mode, more: &[&str]) -> Ran {
+    let mut args = vec!["migrate", "--to", to.name(), "--dry-run"];
+    args.extend(more);
+    kpx_on(recorded(from), &args).await
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_all_that_is_to_be_done() {
+    for (from, to) in directions() {
+        let ran = dry_run(from, to, &[]).await;
+        insta::assert_snapshot!(format!("dry_run_{from}_to_{to}"), ran);
+    }
+}
+
+#[tokio::test]
+async fn every_strategy_is_named_with_its_loss_and_one_with_its_reason() {
+    for (from, to) in directions() {
+        let usual = Strategy::usual(from, to);
+        for asked in [None, Some("bridge"), Some("in-place")] {
+            let more: Vec<&str> = asked
+                .into_iter()
+                .flat_map(|of| ["--strategy", of])
+                .collect();
+            let ran = dry_run(from, to, &more).await;
+            let table = ran.out.split("expected loss of connections").nth(1);
+            let table = table.unwrap();
+            let rows = table.lines().skip(2).take(Strategy::ALL.len());
+            let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();
+            let (chosen, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row[0] == "->");
+            let name = asked.map_or_else(|| usual.to_string(), str::to_owned);
+            assert_eq!(chosen.len(), 1, "{table}");
+            assert_eq!(chosen[0][1], name, "{table}");
+            let mut named: Vec<&str> = others.iter().map(|row| row[0]).collect();
+            named.push(&name);
+            named.sort_unstable();
+            let mut all = Strategy::ALL.map(|of| of.to_string());
+            all.sort();
+            assert_eq!(named, all, "{table}");
+            let why = format!("\n{name}: it was asked for\n");
+            assert_eq!(table.contains(&why), asked.is_some(), "{table}");
+            // What the bridge follows, nobody does without.
+            let row = |of: &str| rows.iter().find(|row| row.contains(&of)).unwrap();
+            assert_eq!(row("bridge").last(), Some(&"-"), "{table}");
+            assert_eq!(row("in-place").last(), Some(&"s"), "{table}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn programs_are_told_the_same() {
+    for (from, to) in directions() {
+        let ran = dry_run(from, to, &["-o", "json"]).await;
+        let mut report: Value = serde_json::from_str(&ran.out).unwrap();
+        let plan = &mut report["plan"];
+        let without = &plan["strategies"]["withoutKpx"];
+        let deletes = [from, to].contains(&Mode::Nftables);
+        let seconds = without["unservedSeconds"].as_u64().unwrap();
+        assert_eq!(seconds > 0, deletes, "{without}");
+        // What each step writes is in the text for people as well; here it counts which steps there are.
+        for stage in plan["stages"].as_array_mut().unwrap() {
+            let steps = stage["steps"].as_array().cloned().unwrap_or_default();
+            for step in &steps {
+                assert!(
+                    !step["action"].is_null() && !step["undo"].is_null(),
+                    "{step}"
+                );
+            }
+            let titles = steps.iter().map(|step| &step["title"]);
+            stage["steps"] = titles.cloned().collect();
+        }
+        let findings = plan["assessment"]["findings"].as_array().unwrap();
+        let ids: Value = findings
+            .iter()
+            .map(|finding| finding["id"].clone())
+            .collect();
+        plan["assessment"] = json!({ "findings": ids });
+        insta::assert_json_snapshot!(format!("dry_run_json_{from}_to_{to}"), report);
+    }
+}
+
+/// Asks for the status of a node with this journal.
+async fn status(journal: &str) -> Ran {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("var/lib/kpx/migrate/test");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("journal.jsonl"), journal).unwrap();
+    kpx(&["--root", root.path().to_str().unwrap(), "migrate", "status"]).await
+}
+
+fn place() -> Place {
+    let journey = journey(Mode::Ipvs, Mode::Iptables, Strategy::Bridge);
+    Place::new(Machine::new(SMALL, Mode::Ipvs), &journey)
+}
+
+#[tokio::test]
+async fn status_says_where_it_stands_and_what_goes_on() {
+    insta::assert_snapshot!("status_none", status("").await);
+    let mut killed = place();
+    killed.life = Some(12);
+    assert_eq!(killed.go_on(false), None);
+    insta::assert_snapshot!("status_killed", status(&killed.journal).await);
+    let torn = format!("{}{{\"entry\":\"done\",\"at", killed.journal);
+    insta::assert_snapshot!("status_torn", status(&torn).await);
+    let mut migrated = place();
+    assert_eq!(migrated.go_on(false), Some(Ended::Migrated));
+    insta::assert_snapshot!("status_migrated", status(&migrated.journal).await);
+    let mut silent = place();
+    silent.silent = vec![Mode::Iptables];
+    assert!(matches!(silent.go_on(false), Some(Ended::RolledBack(_))));
+    insta::assert_snapshot!("status_rolled_back", status(&silent.journal).await);
+    let mut stuck = place();
+    stuck.silent = vec![Mode::Iptables, Mode::Ipvs];
+    assert!(matches!(stuck.go_on(false), Some(Ended::Stopped(_))));
+    insta::assert_snapshot!(
+        "status_stopped_on_the_way_back",
+        status(&stuck.journal).await
+    );
+    let mut elsewhere = place();
+    elsewhere.journal = line(&Entry::Began {
+        kpx: "test".to_owned(),
+        journey: Box::new(Journey {
+            elsewhere: true,
+            ..journey(Mode::Ipvs, Mode::Iptables, Strategy::Bridge)
+        }),
+    });
+    assert_eq!(elsewhere.go_on(false), Some(Ended::Prepared));
+    insta::assert_snapshot!("status_prepared", status(&elsewhere.journal).await);
+}
