@@ -307,6 +307,9 @@ pub enum Command {
 
     /// Move this node to another mode without losing a connection, and take it back
     ///
+    /// Without --all-nodes and --node, it is the node that kpx runs on; with one of them, those nodes through the API, one
+    /// after the other.
+    ///
     /// Looks for what stands in the way, writes a backup, loads modules, builds the new mode's rules beside those that
     /// serve, changes kube-proxy's configuration, restarts it, waits until it serves in the new mode and Services answer,
     /// and removes what the old mode left. Every step is in a journal before it is done: after a crash, resume or
@@ -594,14 +597,17 @@ Examples:
   kpx migrate --to nftables --dry-run    what would be done, and what it costs
   kpx migrate --to nftables              do it, after a look at the plan
   kpx migrate --to ipvs --scheduler lc --strict-arp --yes
+  kpx migrate --to nftables --node worker1 --this-node
+                                         where the host has another name
   kpx migrate --to nftables --all-nodes --image registry.example/kpx:1 --staged
   kpx migrate status                     where a migration stands
+  kpx migrate resume                     on from there
   kpx migrate rollback                   back to the mode it came from";
 
 const PREPARE_EXAMPLES: &str = "\
 Examples:
-  kpx migrate prepare --to nftables      build all, and leave the rest to others
-  kpx migrate finish                     once they restarted kube-proxy";
+  kpx migrate prepare --to nftables      before others change the mode
+  kpx migrate finish                     and after that";
 
 const FINISH_EXAMPLES: &str = "\
 Examples:
@@ -617,11 +623,13 @@ Examples:
 const RESUME_EXAMPLES: &str = "\
 Examples:
   kpx migrate resume                     go on where it was left
-  kpx migrate resume --accept-loss       and break what does not end in time";
+  kpx migrate resume --accept-loss       and break what does not end in time
+  kpx migrate resume --all-nodes         the cluster's, from any machine";
 
 const ROLLBACK_EXAMPLES: &str = "\
 Examples:
-  kpx migrate rollback                   back to the mode it came from";
+  kpx migrate rollback                   back to the mode it came from
+  kpx migrate rollback --all-nodes       all nodes, the last one first";
 
 /// Arguments of `kpx migrate`.
 #[derive(Args, Debug)]

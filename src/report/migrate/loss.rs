@@ -115,14 +115,14 @@ fn row([mark, name]: [&str; 2], loss: &Loss, from: Mode) -> Vec<String> {
         Established::Unknown(_) => "not known".to_owned(),
     };
     let established = match (&loss.evicted, established.as_str()) {
-        (Evicted::None, _) => established,
+        (Evicted::None | Evicted::Pods(0), _) => established,
         (Evicted::Unknown(_), _) => "not known".to_owned(),
         (Evicted::Pods(pods), "none") => format!("all of {pods} pods"),
         (Evicted::Pods(pods), _) => format!("all of {pods} pods, else {established}"),
     };
     let hosts = match (loss.new, from) {
         (New::HostsAtRisk, _) => "new ones at risk",
-        (New::Kept, Mode::Ipvs) => "from kube-ipvs0: lost",
+        (New::Kept, Mode::Ipvs) => "some lost",
         (New::Kept, _) => "none",
     };
     let unfollowed = match loss.unfollowed_seconds {
