@@ -56,9 +56,22 @@ pub struct Stopped {
 pub async fn run(
     plan: &Plan,
     node: &mut impl Apply,
-    mut watch: impl FnMut(Event<'_>),
+    watch: impl FnMut(Event<'_>),
 ) -> Result<(), Stopped> {
+    run_while(plan, node, watch, |_| true).await.map(|_| ())
+}
+
+/// Carries out `plan` like [`run`], as long as `go_on` says so before each step; returns how many steps were done.
+pub async fn run_while<N: Apply>(
+    plan: &Plan,
+    node: &mut N,
+    mut watch: impl FnMut(Event<'_>),
+    go_on: impl Fn(&N) -> bool,
+) -> Result<usize, Stopped> {
     for (number, step) in plan.steps.iter().enumerate() {
+        if !go_on(node) {
+            return Ok(number);
+        }
         watch(Event::Begins(number, &step.title));
         if let Err(error) = node.apply(&step.action).await {
             // Of what is no transaction, a part may have been done.
@@ -71,7 +84,7 @@ pub async fn run(
             });
         }
     }
-    Ok(())
+    Ok(plan.steps.len())
 }
 
 /// Takes back the first `done` steps of `plan`, newest first; returns those that could not be, with the reason.

@@ -315,6 +315,9 @@ pub enum Command {
     /// and removes what the old mode left. Every step is in a journal before it is done: after a crash, resume or
     /// rollback go on from there. What is not well in time is taken back by itself.
     ///
+    /// Ctrl-C, or SIGTERM, lets the step end that is under way, and stops before the next, or at once where something is
+    /// waited for; the exit status is 4, and the last line says how to go on. A second one leaves the step as it is.
+    ///
     /// With -o json every event is a line of JSON, and the report is the last one.
     #[command(after_help = MIGRATE_EXAMPLES, after_long_help = MIGRATE_EXAMPLES)]
     Migrate(MigrateArgs),

@@ -29,6 +29,9 @@ struct Place {
     journal: String,
     /// After how many changes and entries it is killed.
     life: Option<usize>,
+    /// After how many changes, entries and pauses it is asked to stop.
+    stop_at: Option<usize>,
+    acts: usize,
     clock: i64,
     limits: Limits,
     /// Whether Services answer in these modes.
@@ -47,6 +50,8 @@ impl Place {
             machine,
             journal: line(&began),
             life: None,
+            stop_at: None,
+            acts: 0,
             clock: 0,
             limits: Limits {
                 confirm: Duration::from_secs(30),
@@ -61,6 +66,7 @@ impl Place {
 
     /// Lives on a little, or is killed.
     async fn live(&mut self) {
+        self.acts += 1;
         match &mut self.life {
             None => {}
             Some(0) => std::future::pending().await,
@@ -151,6 +157,10 @@ impl Site for Place {
         Vec::new()
     }
 
+    fn is_to_stop(&self) -> bool {
+        self.stop_at.is_some_and(|at| self.acts >= at)
+    }
+
     fn now(&self) -> Time {
         Time {
             seconds: self.clock,
@@ -158,6 +168,7 @@ impl Site for Place {
     }
 
     async fn pause(&mut self, duration: Duration) {
+        self.acts += 1;
         self.clock += i64::try_from(duration.as_secs()).unwrap();
     }
 }
@@ -297,6 +308,140 @@ fn is_back(place: &Place, before: &Machine, mode: Mode) {
     assert_eq!(differences, Vec::<String>::new());
 }
 
+/// Goes on from the beginning until somebody asks to stop after `at` acts.
+fn stopped(place: &Place, at: usize) -> (Place, Ended) {
+    let mut place = place.clone();
+    place.stop_at = Some(at);
+    let ended = place.go_on(false).expect("nobody kills it");
+    place.stop_at = None;
+    (place, ended)
+}
+
+fn asked() -> Ended {
+    Ended::Stopped("it was asked to stop".to_owned())
+}
+
+#[test]
+fn asked_to_stop_it_ends_what_is_under_way_and_can_go_on_or_back() {
+    for (from, to) in [(Mode::Iptables, Mode::Ipvs), (Mode::Ipvs, Mode::Nftables)] {
+        let mut place = bound(from, to);
+        place.machine.proxy.slow = 2;
+        let before = place.machine.clone();
+        for at in 0.. {
+            let (mut forth, ended) = stopped(&place, at);
+            if ended == Ended::Migrated {
+                // The last acts are the entries that the last stage, and all, is over.
+                assert!(at > 15 && forth.acts <= at + 2, "{at} of {}", forth.acts);
+                break;
+            }
+            assert_eq!(ended, asked(), "{from} to {to}, asked after {at}");
+            // That what is under way is done, and that it was asked, is all that is written yet.
+            assert!(forth.acts <= at + 2, "{from} to {to}, asked after {at}");
+            let last = forth.journal.lines().last().unwrap();
+            assert!(last.contains("it was asked to stop"), "{last}");
+            if at % 3 > 0 {
+                continue;
+            }
+            let mut back = forth.clone();
+            assert_eq!(forth.go_on(false), Some(Ended::Migrated));
+            assert_eq!(forth.machine.faults(to), Vec::<String>::new());
+            let ended = back.go_on(true);
+            assert!(
+                matches!(ended, Some(Ended::RolledBack(_))),
+                "{from} to {to}, asked after {at}: {ended:?}"
+            );
+            is_back(&back, &before, from);
+        }
+    }
+}
+
+#[test]
+fn what_kube_proxy_logs_is_waited_for_and_a_log_that_is_not_there_is_told() {
+    let notes = |place: &Place| journal::read(&place.journal).unwrap().notes.join("\n");
+    let at_start = "I1 server_linux.go:1] \"Using ipvs Proxier\"\n";
+    for (log, why) in [
+        (at_start.to_owned(), ""),
+        (
+            at_start.replace("ipvs", "iptables"),
+            "log: kube-proxy says that it uses mode iptables, not ipvs",
+        ),
+        (
+            format!("{at_start}I1 \"IPVS scheduler not specified, use rr by default\"\n"),
+            "log: kube-proxy says that it uses scheduler rr, not lc",
+        ),
+    ] {
+        let mut journey = journey(Mode::Iptables, Mode::Ipvs, Strategy::InPlace);
+        journey.there.scheduler = Some("lc".to_owned());
+        let mut place = Place::new(Machine::new(SMALL, Mode::Iptables), &journey);
+        place.machine.log = Some(log);
+        let ended = place.go_on(false);
+        if why.is_empty() {
+            assert_eq!(
+                (ended, notes(&place)),
+                (Some(Ended::Migrated), String::new())
+            );
+            continue;
+        }
+        // It says so on the way back, too.
+        let Some(Ended::Stopped(_) | Ended::RolledBack(_)) = ended else {
+            panic!("{ended:?}");
+        };
+        assert!(place.journal.contains(why), "{}", place.journal);
+    }
+    for (log, why) in [
+        (None, "was not collected"),
+        (
+            Some("I1 nothing of it\n"),
+            "does not say which mode it uses",
+        ),
+    ] {
+        let mut place = bound(Mode::Iptables, Mode::Ipvs);
+        place.machine.log = log.map(str::to_owned);
+        assert_eq!(place.go_on(false), Some(Ended::Migrated));
+        let notes = notes(&place);
+        assert!(
+            notes.contains("gone on without: log: ") && notes.contains(why),
+            "{notes}"
+        );
+    }
+}
+
+/// A connection through the virtual server of the API server's Service.
+const OPEN: &str = "TCP 0A600001 1000 0A600001 01BB 0AF40101 01BB ESTABLISHED 900\n";
+
+#[test]
+fn asked_to_stop_it_does_not_wait_for_connections_to_end() {
+    let mut place = bound(Mode::Ipvs, Mode::Nftables);
+    place.machine.connections = OPEN.to_owned();
+    let (place, ended) = (0..99)
+        .map(|at| stopped(&place, at))
+        .find(|(place, _)| place.clock == 5)
+        .unwrap();
+    assert_eq!(ended, asked());
+    assert!(place.journal.lines().nth_back(1).unwrap().contains("drain"));
+}
+
+#[test]
+fn what_began_while_nobody_went_on_is_waited_for_again() {
+    let place = bound(Mode::Ipvs, Mode::Nftables);
+    let drained = |(place, _): &(Place, Ended)| {
+        let state = journal::read(&place.journal).unwrap();
+        state.is_drained() && !state.begun
+    };
+    let (mut place, ended) = (0..99).map(|at| stopped(&place, at)).find(drained).unwrap();
+    assert_eq!(ended, asked());
+    // The guard saw that mode ipvs is whole, and took the bridge down.
+    let input = "delete table ip kpx-bridge\ndelete table ip6 kpx-bridge\n".to_owned();
+    place.machine.apply(&Action::Nft { input }).unwrap();
+    place.machine.connections = OPEN.to_owned();
+    let (waits, ended) = stopped(&place, place.acts + 3);
+    assert_eq!(ended, asked());
+    assert!(waits.machine.has_bridge() && waits.clock > 0);
+    assert_eq!(waits.machine.configured(), Mode::Ipvs);
+    place.machine.connections.clear();
+    assert_eq!(place.go_on(false), Some(Ended::Migrated));
+}
+
 #[test]
 fn what_is_not_well_in_time_is_taken_back() {
     for (from, to) in directions() {
@@ -348,7 +493,6 @@ fn a_step_that_is_refused_is_the_end_of_the_way_there() {
 
 #[test]
 fn connections_of_virtual_servers_are_waited_for() {
-    const OPEN: &str = "TCP 0A600001 1000 0A600001 01BB 0AF40101 01BB ESTABLISHED 900\n";
     for to in [Mode::Iptables, Mode::Nftables] {
         // Before the change they stop it.
         let mut place = bound(Mode::Ipvs, to);

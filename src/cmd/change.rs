@@ -1,10 +1,12 @@
 //! From a plan to a changed node: show it, ask, look again, carry it out.
 
+use std::time::Duration;
+
 use super::failure::{Failure, Hint as _};
 use super::{Io, options, output};
 use crate::apply::{self, Event};
 use crate::cli::{ApplyArgs, Global};
-use crate::host::{Live, clock};
+use crate::host::{Live, Locked, clock};
 use crate::plan::Plan;
 use crate::render::{self, Format};
 use crate::report::plan::PlanReport;
@@ -37,6 +39,20 @@ pub(super) fn open(global: &Global) -> Result<Live, Failure> {
     clock::outlive_terminal();
     Live::new(&options(global))
         .hint("only one kpx changes a node at a time, as root; `ps -C kpx` shows it")
+}
+
+/// How long a guard of the bridge may be at work on the node: it looks at all of it.
+const GUARD: Duration = Duration::from_secs(30);
+
+/// Returns this node like [`open`]; a guard of the bridge that is at work on it is waited for.
+pub(super) async fn open_after_guard(global: &Global) -> Result<Live, Failure> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let mut waited = Duration::ZERO;
+    while waited < GUARD && matches!(Live::new(&options(global)), Err(Locked::Held(_))) {
+        clock::pause(PAUSE).await;
+        waited += PAUSE;
+    }
+    open(global)
 }
 
 /// Carries out on `node` the plan that `make` makes, and returns the report on it; `yes` agrees to it beforehand.

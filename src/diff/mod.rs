@@ -267,7 +267,11 @@ impl Diff {
     fn family(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
         let family = state.family;
         let mut part = Self::part(node, desired, state);
-        if !part.changes.is_empty() && node.is_first_sync(family) {
+        // One that runs in another mode does not write this one.
+        let writes = node
+            .reported_mode()
+            .map_or(true, |mode| mode == desired.mode);
+        if !part.changes.is_empty() && writes && node.is_first_sync(family) {
             let why = format!(
                 "{} differences left out: kube-proxy says that its first sync of {family} is under way, \
                  and not late; look again in a minute",

@@ -114,6 +114,8 @@ pub(super) async fn feed(
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            // Ctrl-C is for kpx to hear: what has begun ends.
+            .process_group(0)
             .spawn()
             .map_err(refused)?;
         let stdin = child.stdin.take();
@@ -191,6 +193,7 @@ async fn output(item: Item, line: &str, path: &Path, args: &[String]) -> Result<
         .args(args)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
+        .process_group(0)
         .kill_on_drop(true)
         .output()
         .await

@@ -123,6 +123,11 @@ fn is_proxy(name: &str, args: &[String]) -> bool {
     })
 }
 
+/// Returns when the process whose folder is `dir`, of the machine at `root`, started, in seconds since the epoch.
+pub(super) fn start_of(item: Item, root: &Path, dir: &Path) -> Option<u64> {
+    started(dir, boot_time(item, &root.join("proc")).ok()?)
+}
+
 /// Returns when the machine started, in seconds since the epoch.
 fn boot_time(item: Item, proc: &Path) -> Result<u64, Gap> {
     let stat = files::text(item, &proc.join("stat"))?;

@@ -40,6 +40,8 @@ pub trait Site: Apply {
     fn unfollow(&mut self) -> impl Future<Output = ()>;
     /// Returns what was to be said of that since it was asked last.
     fn heard(&mut self) -> Vec<String>;
+    /// Returns whether somebody asked to stop.
+    fn is_to_stop(&self) -> bool;
     /// Returns the present time.
     fn now(&self) -> Time;
     /// Waits.
@@ -76,6 +78,8 @@ pub enum Event<'e> {
     Evict(&'e Leaving),
     /// The bridge followed the cluster, or could not.
     Bridge(&'e str),
+    /// Somebody asked to stop.
+    Asked,
     /// The way turns back, and why.
     Turns(&'e str),
 }
@@ -96,6 +100,8 @@ pub enum Ended {
 /// Why a stage was not done.
 #[derive(Debug, Error)]
 enum Trouble {
+    #[error("it was asked to stop")]
+    Asked,
     #[error("the journal cannot be written, so nothing more was done: {0}")]
     Journal(String),
     #[error("cannot {}: {error}", .stage.title())]
@@ -153,11 +159,18 @@ impl<S: Site> Engine<'_, S> {
         {
             return Ended::Stopped(why);
         }
+        let mut undrained = so_far.is_drained();
         while let Some(stage) = so_far.next() {
             if so_far.journey.elsewhere && stage.is_configuration() && !self.limits.configured {
                 return Ended::Prepared;
             }
-            let Err(trouble) = self.stage(so_far, stage).await else {
+            let went = if std::mem::take(&mut undrained) {
+                // The guard may have taken the bridge down since, and connections begun through virtual servers.
+                self.drain(so_far).await.map(|_| ())
+            } else {
+                self.stage(so_far, stage).await
+            };
+            let Err(trouble) = went else {
                 continue;
             };
             let why = trouble.to_string();
@@ -165,7 +178,8 @@ impl<S: Site> Engine<'_, S> {
             if matches!(trouble, Trouble::Journal(_)) {
                 return Ended::Stopped(why);
             }
-            let entry = if turns(so_far, stage) {
+            let asked = matches!(trouble, Trouble::Asked);
+            let entry = if !asked && turns(so_far, stage) {
                 (self.tell)(Event::Turns(&why));
                 Entry::Turned {
                     at,
@@ -219,6 +233,7 @@ impl<S: Site> Engine<'_, S> {
     }
 
     async fn stage(&mut self, so_far: &mut State, stage: Stage) -> Result<(), Trouble> {
+        self.may_go_on()?;
         let mine = !(so_far.journey.elsewhere && stage.is_configuration());
         if stage == Stage::BridgeDown {
             // Or it might put back what this takes away.
@@ -284,14 +299,26 @@ impl<S: Site> Engine<'_, S> {
         Ok(())
     }
 
+    /// Says whether nobody asked to stop.
+    fn may_go_on(&self) -> Result<(), Trouble> {
+        if self.site.is_to_stop() {
+            return Err(Trouble::Asked);
+        }
+        Ok(())
+    }
+
     async fn do_steps(&mut self, stage: Stage, plan: &Plan) -> Result<Vec<String>, Trouble> {
         let tell = &mut self.tell;
-        let ran = apply::run(plan, self.site, |event| tell(Event::Step(event))).await;
-        ran.map_err(|stopped| Trouble::Step {
+        let watch = |event: apply::Event<'_>| tell(Event::Step(event));
+        let ran = apply::run_while(plan, self.site, watch, |site| !site.is_to_stop()).await;
+        let done = ran.map_err(|stopped| Trouble::Step {
             stage,
             error: stopped.error,
             left: stopped.left,
         })?;
+        if done < plan.steps.len() {
+            return Err(Trouble::Asked);
+        }
         Ok(Vec::new())
     }
 
@@ -299,6 +326,7 @@ impl<S: Site> Engine<'_, S> {
     async fn undo_steps(&mut self, stage: Stage, plan: &Plan) -> Result<Vec<String>, Trouble> {
         let mut notes = Vec::new();
         for (number, step) in plan.steps.iter().enumerate() {
+            self.may_go_on()?;
             (self.tell)(Event::Step(apply::Event::Begins(number, &step.title)));
             let Err(error) = self.site.apply(&step.action).await else {
                 continue;
@@ -342,7 +370,7 @@ impl<S: Site> Engine<'_, S> {
             if waited >= self.limits.drain {
                 return Err(Trouble::Drain { waited, gauge });
             }
-            self.pause().await;
+            self.pause().await?;
             waited += PAUSE;
         }
     }
@@ -361,12 +389,14 @@ impl<S: Site> Engine<'_, S> {
         loop {
             let gates = self.look(so_far, expected, &mut seen).await;
             (self.tell)(Event::Gates(&gates));
-            let open: Vec<_> = gates
-                .iter()
-                .filter(|gate| gate.status != Status::Passed)
-                .collect();
+            let open: Vec<_> = gates.iter().filter(|gate| gate.is_open()).collect();
             if open.is_empty() {
-                return Ok(Vec::new());
+                // Once is enough.
+                return Ok(if stage == Stage::Verify {
+                    not_told(&gates)
+                } else {
+                    Vec::new()
+                });
             }
             // Looks take their time, too.
             if waited.max(self.site.now().since(began)) >= self.limits.confirm {
@@ -379,17 +409,19 @@ impl<S: Site> Engine<'_, S> {
                     what,
                 });
             }
-            self.pause().await;
+            self.pause().await?;
             waited += PAUSE;
         }
     }
 
-    /// Waits a while, and tells what became of the bridge meanwhile.
-    async fn pause(&mut self) {
+    /// Waits a while, unless somebody asks to stop, and tells what became of the bridge meanwhile.
+    async fn pause(&mut self) -> Result<(), Trouble> {
+        self.may_go_on()?;
         self.site.pause(PAUSE).await;
         for text in self.site.heard() {
             (self.tell)(Event::Bridge(&text));
         }
+        self.may_go_on()
     }
 
     /// Looks at the gates: first at those that cost little, and at the others once these are passed.
@@ -398,13 +430,13 @@ impl<S: Site> Engine<'_, S> {
         let evidence = self.site.read(gates::PROXY_NEEDS).await;
         let node = NodeSnapshot::new(&evidence).called(name.as_deref());
         let mut all = gates::of_proxy(&node, expected, seen);
-        if all.iter().any(|gate| gate.status != Status::Passed) {
+        if all.iter().any(Gate::is_open) {
             return all;
         }
         let evidence = self.site.read(&gates::state_needs(expected)).await;
         let node = NodeSnapshot::new(&evidence).called(name.as_deref());
         all.extend(gates::of_state(&node, expected, seen));
-        if all.iter().any(|gate| gate.status != Status::Passed) {
+        if all.iter().any(Gate::is_open) {
             return all;
         }
         let mut silent = Vec::new();
@@ -416,6 +448,18 @@ impl<S: Site> Engine<'_, S> {
         all.push(gates::of_probes(&silent));
         all
     }
+}
+
+/// What the way goes on without.
+fn not_told(gates: &[Gate]) -> Vec<String> {
+    let skipped = gates.iter().filter(|gate| gate.status == Status::Skipped);
+    let words = skipped.map(|gate| {
+        format!(
+            "not known, and gone on without: {}: {}",
+            gate.name, gate.reason
+        )
+    });
+    words.collect()
 }
 
 /// Whether trouble in `stage` leads back. Where the node already serves in the new mode and is only not rid of the old one,

@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use serde::Serialize;
 
 use super::journal::Proxy;
+use super::log;
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
 use crate::diff::{self, Change};
@@ -44,6 +45,8 @@ pub enum Name {
     Desired,
     /// Nothing of the mode that was left is there.
     Leftovers,
+    /// Its log says the same.
+    Log,
     /// Services answer.
     Probes,
 }
@@ -58,6 +61,15 @@ pub enum Status {
     Waiting,
     /// Whether it holds cannot be told.
     Unknown,
+    /// The same, and others tell as much: it is said, and not waited for.
+    Skipped,
+}
+
+impl Gate {
+    /// Returns whether it has to be waited for.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.status, Status::Passed | Status::Skipped)
+    }
 }
 
 impl Display for Name {
@@ -70,6 +82,7 @@ impl Display for Name {
             Self::Failures => "failures",
             Self::Desired => "desired",
             Self::Leftovers => "leftovers",
+            Self::Log => "log",
             Self::Probes => "probes",
         })
     }
@@ -107,6 +120,7 @@ pub const PROXY_NEEDS: &[Item] = &[
 pub fn state_needs(expected: Expected<'_>) -> Vec<Item> {
     let mut items = diff::needs(expected.fields.mode);
     items.extend(PROXY_NEEDS);
+    items.push(Item::ProxyLog);
     // To list the rules of a large iptables mode takes nft ten times as long as iptables-save.
     if expected.cleaned == Some(Mode::Nftables) {
         items.extend([Item::Nft, Item::NftText]);
@@ -149,13 +163,40 @@ pub fn of_proxy(node: &NodeSnapshot<'_>, expected: Expected<'_>, seen: &mut Seen
     gates
 }
 
-/// Judges what the kernel holds.
+/// Judges what the kernel holds, and what kube-proxy's log says.
 pub fn of_state(node: &NodeSnapshot<'_>, expected: Expected<'_>, seen: &mut Seen) -> Vec<Gate> {
-    let mut gates = vec![gate(Name::Desired, live(node, expected.fields.mode, seen))];
+    let mut gates = vec![
+        logged(node, expected.fields),
+        gate(Name::Desired, live(node, expected.fields.mode, seen)),
+    ];
     if let Some(cleaned) = expected.cleaned {
         gates.push(gate(Name::Leftovers, leftovers(node, cleaned)));
     }
     gates
+}
+
+/// Holds kube-proxy's log against what was set. Where there is none, or it does not tell, what kube-proxy answers at
+/// `/proxyMode` and its configuration have to do.
+fn logged(node: &NodeSnapshot<'_>, set: &Fields) -> Gate {
+    let (status, reason) = match node.evidence().text(Item::ProxyLog) {
+        Err(gap) => (Status::Skipped, gap.to_string()),
+        Ok(text) => {
+            let said = log::said(text);
+            match (log::objection(&said, set), said.mode) {
+                (Some(why), _) => (Status::Waiting, why),
+                (None, Some(_)) => (Status::Passed, String::new()),
+                (None, None) => {
+                    let why = "kube-proxy's log does not say which mode it uses";
+                    (Status::Skipped, why.to_owned())
+                }
+            }
+        }
+    };
+    Gate {
+        name: Name::Log,
+        status,
+        reason,
+    }
 }
 
 /// Judges what became of probes: `silent` are those that had no answer, each with what they met.

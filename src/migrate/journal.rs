@@ -238,6 +238,14 @@ impl State {
         up && !self.ended && rest.contains(&Stage::BridgeDown) && rest.contains(&Stage::Verify)
     }
 
+    /// Returns whether connections of virtual servers were waited for, and kube-proxy, which removes these at its start, is
+    /// yet to be restarted.
+    pub fn is_drained(&self) -> bool {
+        let stages = self.stages();
+        let (done, rest) = stages.split_at(self.done.min(stages.len()));
+        !self.ended && done.contains(&Stage::Drain) && rest.contains(&Stage::Restart)
+    }
+
     /// Iterates over what `stage` recorded on the way there, the newest first.
     pub fn recorded(&self, stage: Stage) -> impl Iterator<Item = &Recorded> {
         let of = self.begun_there.iter().filter(move |(of, _)| *of == stage);

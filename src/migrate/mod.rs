@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod gates;
 pub mod journal;
 pub mod journey;
+pub mod log;
 pub mod loss;
 pub mod outlook;
 pub mod probes;

@@ -311,6 +311,10 @@ impl Site for Here<'_> {
         Vec::new()
     }
 
+    fn is_to_stop(&self) -> bool {
+        self.place.is_to_stop()
+    }
+
     fn now(&self) -> Time {
         self.place.now()
     }

@@ -32,6 +32,8 @@ pub(super) struct Machine {
     pub(super) proxy: Proxy,
     /// What IPVS forwards, as its table says.
     pub(super) connections: String,
+    /// kube-proxy's log, where it can be read.
+    pub(super) log: Option<String>,
 }
 
 /// What the kernel holds.
@@ -148,6 +150,7 @@ impl Machine {
                 broken: Vec::new(),
             },
             connections: String::new(),
+            log: None,
             evidence,
         };
         // Beside mode nftables, nothing of the others is shared.
@@ -222,6 +225,9 @@ impl Machine {
         add(Item::ProxyFiles, json!({"files": files}).to_string());
         add(Item::Metrics, self.metrics());
         add(Item::IpvsConnections, self.connections.clone());
+        if let Some(log) = &self.log {
+            add(Item::ProxyLog, log.clone());
+        }
         let links: Vec<Value> = self.kernel.node.links.iter().map(link).collect();
         add(Item::Links, Value::from(links).to_string());
         add(Item::Routes, self.kernel.node.local_routes());

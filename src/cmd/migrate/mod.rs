@@ -11,15 +11,19 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::pin::pin;
 
 use color_eyre::eyre::{WrapErr as _, eyre};
+use futures_util::future::{Either, select};
 
-use super::change::open;
+use super::change::open_after_guard;
 use super::failure::Failure;
 use super::{Io, finish};
 use crate::cli::{Global, GoOnArgs, MigrateArgs, MigratePart};
 use crate::host::Journals;
+use crate::host::clock::Interrupts;
 use crate::migrate::engine::{Ended, Engine, Event, Limits};
 use crate::migrate::journal::{self, JournalError, State};
 use crate::migrate::journey::{Leg, Stage};
@@ -58,6 +62,9 @@ pub(super) async fn run(
     };
     tell::report(global, io, &report)
 }
+
+/// Why it turned back, where that was asked for.
+const ASKED: &str = "it was asked for";
 
 /// How to go on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -146,7 +153,7 @@ async fn go_on(
 ) -> Result<MigrateReport, Failure> {
     here(global)?;
     // Held first, so that whoever has it is not disturbed while it is written.
-    let live = open(global)?;
+    let live = open_after_guard(global).await?;
     let journals = journals(global);
     let state = newest(&journals)?;
     if args.again
@@ -207,19 +214,35 @@ async fn travel(
     state: &mut State,
     way: Way,
 ) -> Result<MigrateReport, Failure> {
-    let mut teller = Teller::new(global, io, state.journey.node.as_deref());
-    let mut tell = |event: Event<'_>| teller.tell(event);
+    let teller = Teller::new(global, io, state.journey.node.as_deref());
+    let teller = RefCell::new(teller);
+    let stop = site.stop();
+    let mut interrupts = Interrupts::listen();
+    let asked_twice = async {
+        interrupts.next().await;
+        stop.set(true);
+        teller.borrow_mut().tell(Event::Asked);
+        interrupts.next().await;
+    };
+    let mut tell = |event: Event<'_>| teller.borrow_mut().tell(event);
     let mut engine = Engine {
         site: &mut site,
         limits,
         tell: &mut tell,
     };
-    let asked = way == Way::Rollback;
-    if asked {
-        let turned = engine.turn(state, "it was asked for").await;
+    if way == Way::Rollback {
+        let turned = engine.turn(state, ASKED).await;
         turned.map_err(|why| eyre!(why))?;
     }
-    let ended = Box::pin(engine.run(state)).await;
+    let asked = way == Way::Rollback || state.why.as_deref() == Some(ASKED);
+    // In this order, or what goes on would not be left for as long as it has something to do.
+    let ended = match select(pin!(asked_twice), Box::pin(engine.run(state))).await {
+        Either::Left(((), run)) => {
+            drop(run);
+            Ended::Stopped("it was asked to stop twice, so what was under way was left".to_owned())
+        }
+        Either::Right((ended, _)) => ended,
+    };
     Ok(outcome(state, ended, asked))
 }
 
@@ -244,6 +267,11 @@ fn outcome(state: &State, ended: Ended, asked: bool) -> MigrateReport {
     let mut report = MigrateReport::new(&state.journey, outcome);
     report.why = why;
     report.next = next(state).map(str::to_owned);
+    if outcome == Outcome::Stopped && state.leg == Leg::There {
+        report.next = report
+            .next
+            .map(|next| format!("{next}, or kpx migrate rollback"));
+    }
     report.notes.clone_from(&state.notes);
     report
 }

@@ -44,6 +44,8 @@ pub(super) struct Here<'g> {
     ends: Rc<Cell<bool>>,
     /// What the follower had to say that nobody was told yet.
     said: Rc<RefCell<Vec<String>>>,
+    /// Whether somebody asked to stop.
+    stop: Rc<Cell<bool>>,
 }
 
 /// A follower at work: what it has begun goes on whenever it is waited for again.
@@ -66,7 +68,13 @@ impl<'g> Here<'g> {
             follower: None,
             ends: Rc::default(),
             said: Rc::default(),
+            stop: Rc::default(),
         }
+    }
+
+    /// Returns what is set when somebody asks to stop.
+    pub(super) fn stop(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.stop)
     }
 }
 
@@ -167,6 +175,10 @@ impl Site for Here<'_> {
 
     fn heard(&mut self) -> Vec<String> {
         self.said.take()
+    }
+
+    fn is_to_stop(&self) -> bool {
+        self.stop.get()
     }
 
     fn now(&self) -> Time {

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use serde::Deserialize;
 
@@ -16,8 +17,12 @@ const MAX_LOG: u64 = 1 << 20;
 /// Logs of a kube-proxy that runs as a service, or that writes its own.
 const FILES: &[&str] = &["var/log/kube-proxy.log", "var/log/kube-proxy/current"];
 
-/// Returns the end of the log below `root`.
-pub(super) fn read(root: &Path) -> Result<String, Gap> {
+/// How much earlier than its process's start, in seconds, a log may seem to be written: the kernel counts ticks.
+const SLACK: u64 = 2;
+
+/// Returns the end of the log below `root`, of a process that started at `since`, in seconds since the epoch, where that is
+/// known: what was written last before that is another's.
+pub(super) fn read(root: &Path, since: Option<u64>) -> Result<String, Gap> {
     let item = Item::ProxyLog;
     let pods = root.join("var/log/pods");
     let newest = match newest_of_pods(root, &pods) {
@@ -26,9 +31,12 @@ pub(super) fn read(root: &Path) -> Result<String, Gap> {
         Err(e) => return Err(gap(item, pods.display(), &e)),
     };
     let mut files = FILES.iter().map(|file| root.join(file));
-    let Some(path) = newest.or_else(|| files.find(|path| path.exists())) else {
+    let newest = newest.filter(|path| is_of(path, since));
+    let Some(path) = newest.or_else(|| files.find(|path| path.exists() && is_of(path, since)))
+    else {
+        let since = since.map_or("", |_| ", written since kube-proxy started");
         let why = format!(
-            "neither {}/kube-system_kube-proxy-* nor {} is there",
+            "neither {}/kube-system_kube-proxy-* nor {} is there{since}",
             pods.display(),
             FILES.join(" nor ")
         );
@@ -41,6 +49,16 @@ pub(super) fn read(root: &Path) -> Result<String, Gap> {
         lines.push('\n');
     }
     Ok(lines)
+}
+
+fn is_of(path: &Path, since: Option<u64>) -> bool {
+    let written = fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    match (written, since) {
+        (Some(written), Some(since)) => written.as_secs() + SLACK >= since,
+        // What is not known excludes nothing.
+        _ => true,
+    }
 }
 
 /// Finds the log that was written last: of several runs, that of the present one.
@@ -140,7 +158,7 @@ mod tests {
         let many = format!("{line}\n").repeat(20_000) + "the end\n";
         fs::write(store.join("1.log"), many).unwrap();
         symlink("/var/lib/docker/1.log", folder.join("0.log")).unwrap();
-        let text = read(root.path()).unwrap();
+        let text = read(root.path(), Some(0)).unwrap();
         assert!(text.len() as u64 <= MAX_LOG && text.ends_with("\nthe end\n"));
         assert!(text.lines().next().is_some_and(|first| first == line));
     }
@@ -149,8 +167,26 @@ mod tests {
     fn no_log_says_where_it_was_looked_for() {
         let root = tempfile::tempdir().unwrap();
         assert!(matches!(
-            read(root.path()),
+            read(root.path(), None),
             Err(Gap::Absent(Item::ProxyLog, _))
         ));
+    }
+
+    #[test]
+    fn the_log_of_an_earlier_one_is_none() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("var/log")).unwrap();
+        fs::write(root.path().join(FILES[0]), "I1120 a\n").unwrap();
+        let written = fs::metadata(root.path().join(FILES[0])).unwrap();
+        let written = written.modified().unwrap().duration_since(UNIX_EPOCH);
+        let written = written.unwrap().as_secs();
+        for since in [None, Some(written), Some(written + SLACK)] {
+            assert_eq!(read(root.path(), since), Ok("I1120 a\n".to_owned()));
+        }
+        let gap = read(root.path(), Some(written + SLACK + 1)).unwrap_err();
+        assert!(
+            gap.to_string().contains("since kube-proxy started"),
+            "{gap}"
+        );
     }
 }

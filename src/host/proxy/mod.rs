@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
 
 use super::context::Context;
-use super::files;
+use super::{files, processes};
 use crate::cluster::config::ProxyConfig;
 use crate::evidence::{Gap, Item};
 use http::Silence;
@@ -56,7 +56,12 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         Item::ProxyConfig => config(context).await,
         Item::ProxyLog => {
             let root = context.options.root.clone();
-            let local = context.inside(item, async move |_| log::read(&root)).await;
+            let local = async move |_: Arc<Context>| {
+                let process = process::find(&root).here;
+                let since = process.and_then(|of| processes::start_of(item, &root, &of.folder));
+                log::read(&root, since)
+            };
+            let local = context.inside(item, local).await;
             let Err(why) = local else {
                 return local;
             };

@@ -44,7 +44,7 @@ impl<S: Site> Engine<'_, S> {
                 };
                 return Err(Trouble::Evict { waited, what });
             }
-            self.pause().await;
+            self.pause().await?;
             waited += PAUSE;
         }
     }

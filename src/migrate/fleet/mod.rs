@@ -6,7 +6,6 @@
 
 pub mod engine;
 pub mod lease;
-pub mod log;
 pub mod order;
 pub mod pod;
 pub mod staged;

@@ -71,6 +71,8 @@ pub enum MigrateEvent<'e> {
         /// What it did.
         text: &'e str,
     },
+    /// Somebody asked to stop.
+    Asked {},
     /// The way turns back.
     Turns {
         /// Why.
@@ -105,6 +107,7 @@ impl<'e> From<Event<'e>> for MigrateEvent<'e> {
             },
             Event::Evict(pods) => Self::Evict { pods },
             Event::Bridge(text) => Self::Bridge { text },
+            Event::Asked => Self::Asked {},
             Event::Turns(why) => Self::Turns { why },
         }
     }
@@ -128,13 +131,17 @@ impl MigrateEvent<'_> {
             Self::Undo { title, .. } => format!("  taking back: {title}"),
             Self::Done { .. } => return None,
             Self::Gates { gates } => {
-                let open = gates.iter().filter(|gate| gate.status != Status::Passed);
-                let open = open.map(|gate| format!("{}: {}", gate.name, gate.reason));
-                let open: Vec<_> = open.collect();
-                if open.is_empty() {
-                    "  all is well".to_owned()
-                } else {
-                    format!("  waiting: {}", open.join("; "))
+                let words = |fits: &dyn Fn(&Gate) -> bool| {
+                    let some = gates.iter().filter(|gate| fits(gate));
+                    let words = some.map(|gate| format!("{}: {}", gate.name, gate.reason));
+                    words.collect::<Vec<_>>().join("; ")
+                };
+                let open = words(&Gate::is_open);
+                let skipped = words(&|gate| gate.status == Status::Skipped);
+                match (open.as_str(), skipped.as_str()) {
+                    ("", "") => "  all is well".to_owned(),
+                    ("", skipped) => format!("  all that is known is well; not known: {skipped}"),
+                    (open, _) => format!("  waiting: {open}"),
                 }
             }
             Self::Drain {
@@ -149,6 +156,10 @@ impl MigrateEvent<'_> {
             },
             Self::Evict { pods } => format!("  {}", pods.in_words()),
             Self::Bridge { text } => format!("the bridge: {text}"),
+            Self::Asked {} => {
+                "asked to stop: what is under way ends first; asked again, it is left as it is"
+                    .to_owned()
+            }
             Self::Turns { why } => format!("{why}: back to the old mode"),
         })
     }

@@ -7,9 +7,10 @@ use crate::action::{KubeCommand, Object, Only, PROXY_LABEL, Resource};
 use crate::cluster::Pod;
 use crate::evidence::Item;
 use crate::migrate::fleet::pod::{self, Job, Phase};
+use crate::migrate::fleet::staged;
 use crate::migrate::fleet::state::{Fleet, NodeState};
 use crate::migrate::fleet::task::Task;
-use crate::migrate::fleet::{log, staged};
+use crate::migrate::log;
 use crate::node::NodeSnapshot;
 
 /// How much longer than it may take itself the end of a pod is waited for, in seconds.
@@ -85,7 +86,7 @@ impl<C: Cluster> Engine<'_, C> {
             return Err(Trouble::Failed("its kube-proxy is gone".to_owned()));
         };
         let text = self.cluster.log(&pod.metadata.name).await?;
-        match log::objection(&text, fleet.plan.there.mode) {
+        match log::objection(&log::said(&text), &fleet.plan.there) {
             Some(why) => Err(Trouble::Failed(format!("pod {}: {why}", pod.metadata.name))),
             None => Ok(()),
         }

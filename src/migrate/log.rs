@@ -1,0 +1,97 @@
+//! What a new kube-proxy says of itself in its log.
+
+use crate::backend::Mode;
+use crate::cluster::edit::Fields;
+
+/// What a log tells.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Said {
+    /// The mode that it started in.
+    pub mode: Option<Mode>,
+    /// The scheduler of its virtual servers, where it tells of one.
+    pub scheduler: Option<String>,
+}
+
+/// Reads the log of a kube-proxy; what it said last counts.
+pub fn said(log: &str) -> Said {
+    let mut said = Said::default();
+    for line in log.lines() {
+        // `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
+        let words = line
+            .split("Using ")
+            .nth(1)
+            .and_then(|rest| rest.split_once(" Proxier"));
+        if let Some(mode) = words.and_then(|(name, _)| Mode::named(name)) {
+            // A log may hold more than one start.
+            said = Said {
+                mode: Some(mode),
+                scheduler: None,
+            };
+        }
+        if let Some((_, rest)) = line.split_once("IPVS scheduler not specified, use ") {
+            said.scheduler = rest.split([' ', '"']).next().map(str::to_owned);
+        }
+    }
+    said
+}
+
+/// Returns why `said` is not what a kube-proxy says that has what was set; `None` if it is, or does not tell.
+pub fn objection(said: &Said, set: &Fields) -> Option<String> {
+    let mode = set.mode;
+    if let Some(other) = said.mode.filter(|of| *of != mode) {
+        return Some(format!(
+            "kube-proxy says that it uses mode {other}, not {mode}"
+        ));
+    }
+    let wanted = set.scheduler.as_deref().filter(|_| mode == Mode::Ipvs)?;
+    // It tells of the one it takes where none is set.
+    let taken = said.scheduler.as_deref()?;
+    let same = wanted.is_empty() || taken == wanted;
+    (!same).then(|| format!("kube-proxy says that it uses scheduler {taken}, not {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_of_every_recorded_log_is_read() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/nodes/");
+        for (name, mode) in [
+            ("full-iptables", Mode::Iptables),
+            ("full-ipvs", Mode::Ipvs),
+            ("full-ipvs-v1.30", Mode::Ipvs),
+            ("full-nftables", Mode::Nftables),
+        ] {
+            let log = std::fs::read_to_string(format!("{root}{name}/kube-proxy/kube-proxy.log"));
+            assert_eq!(said(&log.unwrap()).mode, Some(mode), "{name}");
+        }
+        assert_eq!(said("Using rr Proxier"), Said::default());
+        let log =
+            "I1 \"Using ipvs Proxier\"\nI1 \"IPVS scheduler not specified, use rr by default\"\n";
+        assert_eq!(said(log).scheduler.as_deref(), Some("rr"));
+        let again = format!("{log}I1 \"Using ipvs Proxier\"\n");
+        assert_eq!(said(&again).scheduler, None);
+    }
+
+    #[test]
+    fn what_a_log_says_is_held_against_what_was_set() {
+        let set = |mode, scheduler: Option<&str>| Fields {
+            mode,
+            scheduler: scheduler.map(str::to_owned),
+            strict_arp: None,
+        };
+        let said = Said {
+            mode: Some(Mode::Ipvs),
+            scheduler: Some("rr".to_owned()),
+        };
+        for scheduler in [None, Some(""), Some("rr")] {
+            assert_eq!(objection(&said, &set(Mode::Ipvs, scheduler)), None);
+        }
+        let why = objection(&said, &set(Mode::Ipvs, Some("lc"))).unwrap();
+        assert!(why.contains("scheduler rr, not lc"), "{why}");
+        let why = objection(&said, &set(Mode::Nftables, None)).unwrap();
+        assert!(why.contains("mode ipvs, not nftables"), "{why}");
+        assert_eq!(objection(&Said::default(), &set(Mode::Ipvs, None)), None);
+    }
+}
