@@ -2,18 +2,19 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::time::{sleep, timeout};
 
-use super::Ends;
 use super::backend::NAME;
 use super::report::Line;
+use super::{Ends, PLACES, TARGETS};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -97,6 +98,7 @@ impl Client<'_> {
     }
 
     async fn work(&self, mut line: Line) -> Line {
+        let mut ports = Ports::of(&line);
         let mut tcp = None;
         let mut udp = None;
         let mut served = false;
@@ -104,17 +106,17 @@ impl Client<'_> {
             let start = Instant::now();
             let attempt = async {
                 match line.kind {
-                    Kind::NewTcp => connect(line.target).await.map(drop),
-                    Kind::NewUdp => ask(&socket(line.target).await?).await,
+                    Kind::NewTcp => connect(&mut ports, line.target).await.map(drop),
+                    Kind::NewUdp => ask(&socket(&mut ports, line.target).await?).await,
                     Kind::LongTcp => {
                         if tcp.is_none() {
-                            tcp = Some(connect(line.target).await?);
+                            tcp = Some(connect(&mut ports, line.target).await?);
                         }
                         echo(tcp.as_mut().unwrap()).await
                     }
                     Kind::LongUdp => {
                         if udp.is_none() {
-                            udp = Some(socket(line.target).await?);
+                            udp = Some(socket(&mut ports, line.target).await?);
                         }
                         ask(udp.as_ref().unwrap()).await
                     }
@@ -144,9 +146,64 @@ impl Client<'_> {
     }
 }
 
+/// The ports that one client connects from, in turn, and no other: IPVS tells answers apart by the client's port and the
+/// backend alone (`ip_vs_conn_out_get`), so that one port at two addresses of a Service may get the answers of the other;
+/// and of two clients that are masqueraded at one moment, and ask for one port, one loses its packet. Neither have them
+/// the kernel, which gives higher ones, and servers of the node.
+struct Ports {
+    all: RangeInclusive<u16>,
+    next: u16,
+}
+
+impl Ports {
+    fn of(line: &Line) -> Self {
+        let target = TARGETS.iter().position(|(to, _, _)| *to == line.to);
+        let place = PLACES.iter().position(|from| *from == line.from);
+        let number = place.unwrap() * TARGETS.len() + target.unwrap();
+        let number = u16::try_from(number).unwrap();
+        let (first, count) = if line.is_new() {
+            (11_000 + number * 2000, 2000)
+        } else {
+            (29_000 + number * 100, 100)
+        };
+        Self {
+            all: first..=first + count - 1,
+            next: first,
+        }
+    }
+
+    /// A socket with the next port that is free.
+    fn socket(&mut self, target: SocketAddr, kind: Type) -> io::Result<Socket> {
+        let any: IpAddr = match target {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        for _ in self.all.clone() {
+            let port = self.next;
+            self.next = if port == *self.all.end() {
+                *self.all.start()
+            } else {
+                port + 1
+            };
+            let socket = Socket::new(Domain::for_address(target), kind.nonblocking(), None)?;
+            if target.is_ipv6() {
+                socket.set_only_v6(true)?;
+            }
+            match socket.bind(&SocketAddr::new(any, port).into()) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                bound => return bound.map(|()| socket),
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+}
+
 /// Connects, and waits for the other's name.
-async fn connect(target: SocketAddr) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(target).await?;
+async fn connect(ports: &mut Ports, target: SocketAddr) -> io::Result<TcpStream> {
+    let socket = ports.socket(target, Type::STREAM)?;
+    let mut stream = TcpSocket::from_std_stream(socket.into())
+        .connect(target)
+        .await?;
     // Ends with a reset, without leaving anything behind.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
     stream.set_nodelay(true)?;
@@ -162,12 +219,9 @@ async fn echo(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn socket(target: SocketAddr) -> io::Result<UdpSocket> {
-    let any = match target {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    let socket = UdpSocket::bind((any, 0)).await?;
+async fn socket(ports: &mut Ports, target: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = ports.socket(target, Type::DGRAM)?;
+    let socket = UdpSocket::from_std(socket.into())?;
     socket.connect(target).await?;
     Ok(socket)
 }

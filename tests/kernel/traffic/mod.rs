@@ -54,6 +54,9 @@ const TARGETS: [(&str, &str, &str); 3] = [
     ("external", "203.0.113.90:80", "[2001:db8:99::90]:80"),
 ];
 
+/// Where clients are.
+const PLACES: [&str; 3] = ["pod", "host", "outside"];
+
 /// A node with what is around it.
 pub(crate) struct World {
     pub(crate) network: Network,
@@ -223,15 +226,12 @@ impl Traffic {
         let ends = Arc::new(Ends::default());
         let begin = Instant::now();
         let network = &world.network;
-        let places = [
-            ("pod", &network.client),
-            ("host", &network.node),
-            ("outside", &network.outside),
-        ];
+        let netns = [&network.client, &network.node, &network.outside];
         let served = Arc::new(AtomicUsize::new(0));
         let mut count = 0;
-        let threads = places.map(|(from, netns)| {
-            let lines = lines(from);
+        let mut places = PLACES.into_iter();
+        let threads = netns.map(|netns| {
+            let lines = lines(places.next().unwrap());
             count += lines.len();
             let (ends, served) = (Arc::clone(&ends), Arc::clone(&served));
             netns.start_thread(move || client::run(lines, pace, begin, &ends, &served))
