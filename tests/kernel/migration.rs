@@ -1,12 +1,17 @@
 //! `kpx migrate` on a node that serves real traffic, with a stand-in for kube-proxy, in a cluster of the tests' own.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::reconcile_ipvs::node::{State, rules};
 use super::stand_in::KubeProxy;
@@ -104,17 +109,19 @@ impl Machine {
         State::of(&self.world.network.node)
     }
 
-    /// Runs kpx on the node, which must succeed, and calls `told` with each line it says on the way; returns all it said.
+    /// Starts kpx on the node; its standard error is a pipe.
     #[expect(clippy::disallowed_methods, reason = "kpx itself is what is tested")]
-    fn kpx(&self, args: &[&str], mut told: impl FnMut(&str)) -> String {
+    fn start(&self, args: &[&str]) -> Child {
         // What it keeps on the machine is the test's own.
         const APART: &str = "set -e; mount --bind $0/lib /var/lib; \
-            touch /run/kpx.lock $0/lock; mount --bind $0/lock /run/kpx.lock; \
+            for lock in kpx.lock kpx-bridge-guard.lock; do \
+                touch /run/$lock $0/$lock; mount --bind $0/$lock /run/$lock; \
+            done; \
             mount -t tmpfs tmpfs $0/memory; mkdir $0/memory/etc $0/memory/work; \
             mount -t overlay overlay -o lowerdir=/etc,upperdir=$0/memory/etc,workdir=$0/memory/work /etc; \
             exec \"$@\"";
         let kubeconfig = self.world.folder.0.join("kubeconfig");
-        let mut child = self.world.network.node.inside(|| {
+        self.world.network.node.inside(|| {
             Command::new("unshare")
                 .args(["--mount", "sh", "-c", APART])
                 .arg(self.own.path())
@@ -126,7 +133,12 @@ impl Machine {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap()
-        });
+        })
+    }
+
+    /// Runs kpx on the node, which must succeed, and calls `told` with each line it says on the way; returns all it said.
+    fn kpx(&self, args: &[&str], mut told: impl FnMut(&str)) -> String {
+        let mut child = self.start(args);
         let mut text = String::new();
         for line in BufReader::new(child.stderr.take().unwrap()).lines() {
             let line = line.unwrap();
@@ -144,6 +156,56 @@ impl Machine {
         text
     }
 
+    /// Runs kpx on the node until it says something with `moment` in it, and kills it then.
+    fn killed_at(&self, args: &[&str], moment: &str) {
+        let mut child = self.start(args);
+        let mut text = String::new();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        for line in lines.map(Result::unwrap) {
+            writeln!(text, "{line}").unwrap();
+            if line.starts_with("kpx: ") && line.contains(moment) {
+                // It is kpx itself: what was started became it.
+                child.kill().unwrap();
+                break;
+            }
+        }
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "{moment}: {status}\n{text}");
+    }
+
+    /// Runs kpx on the node until it says something with `moment` in it, and sends it `signal` then; it must stop by itself,
+    /// and say so.
+    fn asked_at(&self, args: &[&str], moment: &str, signal: Signal) {
+        let mut child = self.start(args);
+        let mut text = String::new();
+        let mut sent = None;
+        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+            let line = line.unwrap();
+            writeln!(text, "{line}").unwrap();
+            if sent.is_none() && line.starts_with("kpx: ") && line.contains(moment) {
+                let pid = Pid::from_raw(child.id().cast_signed());
+                kill(pid, signal).unwrap();
+                sent = Some(Instant::now());
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        text.push_str(std::str::from_utf8(&output.stdout).unwrap());
+        let took = sent.expect(&text).elapsed();
+        assert_eq!(output.status.code(), Some(4), "{text}");
+        assert!(took < Duration::from_secs(10), "{took:?}: {text}");
+        for words in [
+            "because it was asked to stop",
+            "next: kpx migrate resume, or kpx migrate rollback",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
+    }
+
+    fn has_bridge(&self) -> bool {
+        let tables = self.world.network.node.run("nft list tables");
+        tables.contains("kpx-bridge")
+    }
+
     /// Moves the node to `mode` under traffic, with `options`; returns what became of the traffic. Connections that stay end
     /// by themselves where kpx waits for that.
     #[expect(
@@ -154,16 +216,31 @@ impl Machine {
         let traffic = Traffic::start(&self.world, pace);
         let mut args = vec!["migrate", "--to", mode, "--this-node", "--yes"];
         args.extend(options);
-        let said = self.kpx(&args, |line| {
-            if line.contains("connections are open") {
+        let mut times = String::new();
+        self.kpx(&args, |line| {
+            // Not where the plan tells of them.
+            if line.starts_with("kpx: ") && line.contains("connections are open: ") {
                 traffic.end_long();
             }
+            writeln!(times, "{:6.2} {line}", traffic.elapsed().as_secs_f32()).unwrap();
         });
         thread::sleep(Duration::from_secs(2));
-        let report = traffic.stop().about(format!("{args:?}:\n{said}"));
+        let drops = self.world.network.node.run("conntrack -S");
+        let report = traffic.stop();
+        let report = report.about(format!("{args:?}:\n{times}\n{drops}"));
         println!("{report}");
         report
     }
+}
+
+/// Shows the figures of `report`, in which nothing may have failed.
+#[expect(
+    clippy::print_stdout,
+    reason = "the figures, for whoever wants to see them"
+)]
+fn judge(report: &Report) {
+    println!("{report}");
+    report.unharmed();
 }
 
 /// How much longer than it takes by itself a first sync takes.
@@ -175,17 +252,105 @@ const BRIDGE: &[&str] = &["--strategy", "bridge"];
 /// From iptables to nftables and back: nothing is lost, and nothing is left.
 fn by_nftables(options: &[&str]) {
     let machine = Machine::new("iptables", FIRST_SYNC);
-    let netns = &machine.world.network.node;
-    let state = || {
-        let saved = ["iptables-save", "ip6tables-save"].map(|tool| rules(&netns.run(tool)));
-        (saved, netns.run("nft list tables"), machine.api.config())
-    };
-    let before = state();
+    let before = picture(&machine);
     machine.move_to("nftables", options, Pace::FULL).unharmed();
-    let left = netns.run("iptables-save");
+    let left = machine.world.network.node.run("iptables-save");
     assert!(!left.contains("KUBE-SERVICES"), "{left}");
     machine.move_to("iptables", options, Pace::FULL).unharmed();
-    assert_eq!(state(), before);
+    assert_eq!(picture(&machine), before);
+}
+
+/// A first sync of those that are cut short.
+const SHORT_SYNC: Duration = Duration::from_secs(12);
+
+const THERE: &[&str] = &["migrate", "--to", "nftables", "--this-node", "--yes"];
+const RESUME: &[&str] = &["migrate", "resume", "--yes"];
+const ROLLBACK: &[&str] = &["migrate", "rollback", "--yes"];
+
+/// Where kpx is killed: the bridge is up; the configuration is about to be changed, and was; kube-proxy has no rules.
+const MOMENTS: [&str; 4] = [
+    "build the mode's rules",
+    "set mode nftables in",
+    "restart kube-proxy",
+    "no sync of IPv4 is done yet",
+];
+
+/// How long nobody goes on with it, but for the guard.
+fn leave_alone() {
+    thread::sleep(Duration::from_secs(4));
+}
+
+/// The rules of iptables, the tables of nftables, and the configuration.
+fn picture(machine: &Machine) -> ([Vec<String>; 2], String, String) {
+    let netns = &machine.world.network.node;
+    let saved = ["iptables-save", "ip6tables-save"].map(|tool| rules(&netns.run(tool)));
+    (saved, netns.run("nft list tables"), machine.api.config())
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn killed_at_several_moments_it_is_gone_on_with_and_nothing_is_lost() {
+    let machine = Machine::new("iptables", SHORT_SYNC);
+    machine.kpx(THERE, |_| {});
+    let after = picture(&machine);
+    machine.kpx(ROLLBACK, |_| {});
+    let traffic = Traffic::start(&machine.world, Pace::FULL);
+    let mut args = THERE;
+    for moment in MOMENTS {
+        machine.killed_at(args, moment);
+        leave_alone();
+        args = RESUME;
+    }
+    assert!(machine.has_bridge());
+    machine.kpx(RESUME, |_| {});
+    thread::sleep(Duration::from_secs(1));
+    judge(&traffic.stop());
+    assert_eq!(picture(&machine), after);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn killed_at_several_moments_it_is_taken_back_and_nothing_is_lost() {
+    let machine = Machine::new("iptables", SHORT_SYNC);
+    let before = picture(&machine);
+    let traffic = Traffic::start(&machine.world, Pace::FULL);
+    for moment in MOMENTS {
+        machine.killed_at(THERE, moment);
+        leave_alone();
+        machine.kpx(ROLLBACK, |_| {});
+        assert_eq!(picture(&machine), before, "{moment}");
+    }
+    // Once it has begun to go back, it goes on back.
+    machine.killed_at(THERE, MOMENTS[3]);
+    machine.killed_at(ROLLBACK, "no sync of IPv4 is done yet");
+    leave_alone();
+    assert!(machine.has_bridge());
+    machine.kpx(RESUME, |_| {});
+    assert_eq!(picture(&machine), before);
+    judge(&traffic.stop());
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn asked_to_stop_it_stops_and_a_guard_keeps_what_is_prepared() {
+    let machine = Machine::new("iptables", SHORT_SYNC);
+    let before = picture(&machine);
+    let traffic = Traffic::start(&machine.world, Pace::FULL);
+    machine.asked_at(THERE, MOMENTS[0], Signal::SIGINT);
+    machine.asked_at(RESUME, MOMENTS[3], Signal::SIGTERM);
+    machine.kpx(ROLLBACK, |_| {});
+    assert_eq!(picture(&machine), before);
+
+    machine.kpx(&["migrate", "prepare", "--to", "nftables", "--yes"], |_| {});
+    // Mode iptables is whole all the while.
+    for _ in 0..8 {
+        thread::sleep(Duration::from_secs(1));
+        assert!(machine.has_bridge());
+    }
+    machine.kpx(ROLLBACK, |_| {});
+    assert!(!machine.has_bridge());
+    assert_eq!(picture(&machine), before);
+    judge(&traffic.stop());
 }
 
 #[test]
@@ -200,22 +365,53 @@ fn into_nftables_and_back_in_place_nothing_is_lost_or_left() {
     by_nftables(IN_PLACE);
 }
 
+/// From `mode` to ipvs and back, each way as kpx does it where it is told nothing: nothing is lost, and nothing is left.
+fn by_ipvs(mode: &str) {
+    let machine = Machine::new(mode, FIRST_SYNC);
+    let tables = || {
+        let all = ["ip", "ip6"].map(|family| format!("nft -s list table {family} kube-proxy"));
+        let texts =
+            all.map(|list| (mode == "nftables").then(|| machine.world.network.node.run(&list)));
+        let words = texts.map(|text| {
+            let text = text.unwrap_or_default();
+            let split = text.split([',', '\n']);
+            let mut words: Vec<_> = split.map(|word| word.trim().to_owned()).collect();
+            words.sort();
+            words
+        });
+        // Those of iptables are made by its tools, which leave them when they are empty; their rules are looked at apart.
+        let names = machine.world.network.node.run("nft list tables");
+        let ours = names
+            .lines()
+            .filter(|name| name.contains("kube-proxy") || name.contains("kpx"));
+        (words, ours.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let state = || {
+        let mut state = machine.state();
+        // A jump that both modes have stays where it is, and kube-proxy puts those it misses in front of it.
+        state.rules.iter_mut().for_each(|rules| rules.sort());
+        // They are there as long as ip_vs is loaded, as kube-proxy set them, and are about virtual servers alone.
+        state
+            .sysctls
+            .retain(|line| !line.starts_with("net.ipv4.vs."));
+        (state, tables(), machine.api.config())
+    };
+    let before = state();
+    machine.move_to("ipvs", &[], Pace::EMULATED).unharmed();
+    let servers = machine.state().servers;
+    assert!(servers.len() > 20, "{servers:?}");
+    machine.move_to(mode, &[], Pace::EMULATED).unharmed();
+    assert_eq!(state(), before);
+}
+
 #[test]
 #[ignore = "needs root and ip_vs"]
-fn vm_into_ipvs_in_place_nothing_is_lost_or_left() {
-    let machine = Machine::new("iptables", Duration::ZERO);
-    machine.move_to("ipvs", IN_PLACE, Pace::EMULATED).unharmed();
-    let state = machine.state();
-    assert!(state.servers.len() > 20, "{state:?}");
-    let left = [
-        "KUBE-SVC-",
-        "KUBE-SEP-",
-        "KUBE-NODEPORTS",
-        "KUBE-EXTERNAL-SERVICES",
-    ];
-    let rules = state.rules.concat();
-    let left = rules
-        .iter()
-        .filter(|rule| left.iter().any(|name| rule.contains(name)));
-    assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
+fn vm_from_iptables_to_ipvs_and_back_nothing_is_lost_or_left() {
+    by_ipvs("iptables");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs"]
+fn vm_from_nftables_to_ipvs_and_back_nothing_is_lost_or_left() {
+    by_ipvs("nftables");
 }
