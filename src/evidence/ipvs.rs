@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::{Family, Proto};
 
+/// The link that carries service addresses in ipvs mode.
+pub const DUMMY: &str = "kube-ipvs0";
+
 /// The whole of `node/ipvs.json`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]

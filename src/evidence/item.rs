@@ -100,6 +100,8 @@ items! {
     Udp6 = "node/proc-net-udp6.txt", None;
     /// Listening sockets with their processes, `ss -lntuSHp`.
     Sockets = "node/ss.txt", Root;
+    /// Connected sockets from addresses of kube-ipvs0, or of a route of kpx's, with their processes, as `ss -ntuHp` does.
+    HeldSockets = "node/ss-held.txt", Root;
     /// Kernel settings, `sysctl -a` or the part that matters.
     Sysctl = "node/sysctl.txt", None;
     /// Loaded modules, `/proc/modules`.

@@ -1,6 +1,7 @@
 //! Links and addresses, printed as `ip -j -d link` and `ip -j addr` do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
@@ -88,6 +89,28 @@ pub(super) fn addresses(item: Item, context: &Context) -> Result<String, Gap> {
         Value::Object(link)
     });
     Ok(print(&Value::Array(links.collect())))
+}
+
+/// Returns the addresses of the link `name`; none where there is no such link.
+pub(super) fn addresses_of(item: Item, name: &str) -> Result<BTreeSet<IpAddr>, Gap> {
+    let names = link_names(item)?;
+    let Some((&index, _)) = names.iter().find(|(_, of)| *of == name) else {
+        return Ok(BTreeSet::new());
+    };
+    let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    let answers = dump(item, NETLINK_ROUTE, &request)?.into_iter();
+    let of_link = answers.filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewAddress(message) if message.header.index == index => Some(message),
+        _ => None,
+    });
+    let addresses = of_link.filter_map(|message| {
+        let mut attributes = message.attributes.into_iter();
+        attributes.find_map(|attribute| match attribute {
+            AddressAttribute::Address(addr) => Some(addr),
+            _ => None,
+        })
+    });
+    Ok(addresses.collect())
 }
 
 /// Returns the kernel's word for `family`.

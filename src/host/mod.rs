@@ -144,6 +144,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         Item::Routes => context.look(item, routes::routes).await,
         Item::Rules => context.look(item, routes::rules).await,
         Item::Sockets => context.look(item, sockets::read).await,
+        Item::HeldSockets => context.look(item, sockets::held).await,
         Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {
             context.look(item, sockets::table).await
         }

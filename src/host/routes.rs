@@ -56,6 +56,29 @@ pub(super) fn routes(item: Item, context: &Context) -> Result<String, Gap> {
     Ok(print(&Value::Array(routes)))
 }
 
+/// Returns where to the routes lead that have this protocol number.
+pub(super) fn destinations(item: Item, by: u8) -> Result<Vec<IpAddr>, Gap> {
+    let mut all = Vec::new();
+    for family in Family::BOTH {
+        let mut message = RouteMessage::default();
+        message.header.address_family = address_family(family);
+        for answer in dump(item, NETLINK_ROUTE, &RouteNetlinkMessage::GetRoute(message))? {
+            let RouteNetlinkMessage::NewRoute(route) = answer else {
+                continue;
+            };
+            if route.header.protocol != RouteProtocol::Other(by) {
+                continue;
+            }
+            all.extend(route.attributes.iter().find_map(|of| match of {
+                RouteAttribute::Destination(RouteAddress::Inet(addr)) => Some(IpAddr::V4(*addr)),
+                RouteAttribute::Destination(RouteAddress::Inet6(addr)) => Some(IpAddr::V6(*addr)),
+                _ => None,
+            }));
+        }
+    }
+    Ok(all)
+}
+
 /// Reads the policy rules: one list for each family, IPv4 first. A family that was not asked for has an empty one.
 pub(super) fn rules(item: Item, context: &Context) -> Result<String, Gap> {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Listening sockets and who holds them, printed as `ss -lntuSHp` does.
+//! Sockets and who holds them: those that listen, printed as `ss -lntuSHp` does, and some that are connected.
 //!
 //! The kernel is asked for listening sockets alone: on a node with 100,000 connections that is what makes it fast. As
 //! with `ss`, the first question may make the kernel load `tcp_diag` and `udp_diag`.
@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use netlink_packet_sock_diag::SockDiagMessage;
@@ -21,9 +21,12 @@ use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 
 use super::context::Context;
 use super::files;
-use super::links::link_names;
+use super::links::{self, link_names};
 use super::netlink::dump;
 use super::processes::{command, ids};
+use super::routes;
+use crate::action::ROUTE_PROTOCOL;
+use crate::evidence::ipvs::DUMMY;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
@@ -98,6 +101,48 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
         let line = format!(
             "{name} {state} {} {} {local} {peer} {users}",
             header.recv_queue, header.send_queue
+        );
+        // Writing to a string cannot fail.
+        writeln!(text, "{}", line.trim_end()).ok();
+    }
+    Ok(text)
+}
+
+/// Reads connected sockets whose own address is one that kube-ipvs0 holds, or that kpx has a route to.
+pub(super) fn held(item: Item, context: &Context) -> Result<String, Gap> {
+    let mut addresses = links::addresses_of(item, DUMMY)?;
+    addresses.extend(routes::destinations(item, ROUTE_PROTOCOL)?);
+    if addresses.is_empty() {
+        return Ok(String::new());
+    }
+    let open = StateFlags::ESTABLISHED;
+    let opens = StateFlags::ESTABLISHED | StateFlags::SYN_SENT;
+    let mut sockets = Vec::new();
+    for (number, name, states) in [(IPPROTO_UDP, "udp", open), (IPPROTO_TCP, "tcp", opens)] {
+        // A socket of IPv6 may be connected over IPv4.
+        for family in Family::BOTH {
+            let all = ask(item, number, family, &states)?.into_iter();
+            let own = |socket: &InetResponse| socket.header.socket_id.source_address;
+            let held = all.filter(|socket| addresses.contains(&own(socket).to_canonical()));
+            sockets.extend(held.map(|socket| (name, socket)));
+        }
+    }
+    let inodes = sockets.iter().map(|(_, socket)| socket.header.inode);
+    let holders = holders(item, &context.path("proc"), &inodes.collect())?;
+    let mut text = String::new();
+    for (name, socket) in &sockets {
+        let header = &socket.header;
+        let id = &header.socket_id;
+        let [local, peer] = [
+            (id.source_address, id.source_port),
+            (id.destination_address, id.destination_port),
+        ]
+        .map(|(addr, port)| SocketAddr::new(addr, port));
+        let (received, sent) = (header.recv_queue, header.send_queue);
+        let by = holders.get(&header.inode).map(|list| users(list));
+        let line = format!(
+            "{name} ESTAB {received} {sent} {local} {peer} {}",
+            by.unwrap_or_default()
         );
         // Writing to a string cannot fail.
         writeln!(text, "{}", line.trim_end()).ok();

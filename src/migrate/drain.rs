@@ -1,10 +1,11 @@
-//! Connections that IPVS forwards: what is lost when its virtual servers go.
+//! Connections that IPVS forwards, and sockets from addresses of kube-ipvs0: what is lost when these go.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+use super::journey::Strategy;
 use crate::desired::DesiredState;
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
@@ -12,21 +13,31 @@ use crate::node::NodeSnapshot;
 use crate::node::ipvs_connections::IpvsConnection;
 
 /// What [`Gauge::read`] looks at, beside what tells the Services.
-pub const NEEDS: &[Item] = &[Item::IpvsConnections];
+pub const NEEDS: &[Item] = &[Item::IpvsConnections, Item::HeldSockets];
+
+/// Returns what of that the drain of a journey by `strategy` waits for. Without the bridge's routes every connection that a
+/// process of the node opens begins from an address of kube-ipvs0, so that their number need never fall: they are told
+/// beforehand, and not waited for.
+pub const fn awaited(strategy: Strategy) -> &'static [Item] {
+    match strategy {
+        Strategy::Bridge => NEEDS,
+        Strategy::InPlace | Strategy::DrainNode => &[Item::IpvsConnections],
+    }
+}
 
 /// Connections that are open, by Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Gauge {
     /// How many there are.
     pub count: usize,
-    /// How many each Service has, the most first; an address stands for a Service that is not known.
+    /// How many each Service has, or process of the node, the most first; an address stands for a Service that is not known.
     pub top: Vec<Holder>,
 }
 
-/// A Service with open connections.
+/// A Service with open connections, or a process of the node with sockets.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Holder {
-    /// `NAMESPACE/NAME:PORT`, or the address.
+    /// `NAMESPACE/NAME:PORT`, or the address; of a process `process NAME, pid PID`.
     pub service: String,
     /// How many.
     pub count: usize,
@@ -36,8 +47,11 @@ pub struct Holder {
 const NAMED: usize = 5;
 
 impl Gauge {
-    /// Counts the connections of `node` that TCP and SCTP have open. The next datagram of UDP takes the new way, but for
-    /// sockets of the host that are bound to an address of kube-ipvs0.
+    /// Counts the connections of `node` that TCP and SCTP have open, and other connected sockets of its own processes from
+    /// an address that kube-ipvs0 holds, TCP and UDP: while the bridge stands they go on, and nobody can send from such an
+    /// address when it is gone. From elsewhere the next datagram of UDP takes the new way.
+    ///
+    /// What a bundle from before sockets were recorded does not tell is not counted.
     pub fn read(node: &NodeSnapshot<'_>, desired: Option<&DesiredState>) -> Result<Self, Gap> {
         Self::read_without(node, desired, &[])
     }
@@ -53,15 +67,32 @@ impl Gauge {
             Err(Gap::NotApplicable(_)) => &[],
             Err(gap) => return Err(gap),
         };
+        let sockets = match node.held_sockets() {
+            Ok(sockets) => &sockets[..],
+            Err(Gap::NotCollected(_)) => &[],
+            Err(gap) => return Err(gap),
+        };
         let names = names(desired);
+        let mut forwarded = HashSet::new();
         let mut by: BTreeMap<String, usize> = BTreeMap::new();
-        let counts = |of: &&IpvsConnection| is_open(of) && !clients.contains(&of.client.ip());
-        for connection in connections.iter().filter(counts) {
+        for connection in connections.iter().filter(|of| is_open(of)) {
+            forwarded.insert((connection.client, connection.proto));
+            if clients.contains(&connection.client.ip()) {
+                continue;
+            }
             let key = (connection.server, connection.proto);
             let name = names
                 .get(&key)
                 .copied()
                 .map_or_else(|| connection.server.to_string(), str::to_owned);
+            *by.entry(name).or_default() += 1;
+        }
+        let others = sockets.iter();
+        for socket in others.filter(|of| !forwarded.contains(&(of.local, of.proto))) {
+            let name = socket.processes.first().map_or_else(
+                || format!("a process with a socket at {}", socket.local),
+                |holder| format!("process {}, pid {}", holder.name, holder.pid),
+            );
             *by.entry(name).or_default() += 1;
         }
         let count = by.values().sum();
@@ -158,5 +189,18 @@ TCP 0A600001 1004 0A600001 0050 0AF40101 1F90 ESTABLISHED     900
         let client = "10.96.0.1".parse().unwrap();
         let rest = Gauge::read_without(&NodeSnapshot::new(&evidence), None, &[client]).unwrap();
         assert_eq!(rest.count, 0);
+        // A process of the node: one connection is there already, two sockets are not.
+        let sockets = "\
+tcp ESTAB 0 0 10.96.0.1:4096 10.96.0.1:80 users:((\"curl\",pid=7,fd=3))
+udp ESTAB 0 0 10.96.0.10:4242 10.96.0.10:53 users:((\"agent\",pid=12,fd=5))
+tcp ESTAB 0 0 [::ffff:10.96.0.1]:4999 [::ffff:10.96.0.1]:80 users:((\"agent\",pid=12,fd=9))
+udp ESTAB 0 0 [fd00::a]:4242 [fd00::a]:53
+";
+        evidence.insert(Item::HeldSockets, Ok(sockets.to_owned()));
+        let gauge = Gauge::read(&NodeSnapshot::new(&evidence), None).unwrap();
+        assert_eq!(gauge.count, 6);
+        let expected = "10.96.0.1:80 (2), process agent, pid 12 (2), 10.96.0.2:80 (1), a process with a socket at \
+                        [fd00::a]:4242 (1)";
+        assert_eq!(gauge.holders(), expected);
     }
 }

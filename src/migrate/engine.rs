@@ -117,7 +117,7 @@ enum Trouble {
     #[error("after {} s it is not so that all is well: {what}", .waited.as_secs())]
     Gates { waited: Duration, what: String },
     #[error(
-        "after {} s {} connections through virtual servers are open still: {}", .waited.as_secs(), .gauge.count,
+        "after {} s {} connections through virtual servers, and sockets from their addresses, are open still: {}", .waited.as_secs(), .gauge.count,
         .gauge.holders()
     )]
     Drain { waited: Duration, gauge: Gauge },
@@ -352,7 +352,10 @@ impl<S: Site> Engine<'_, S> {
         let mut waited = Duration::ZERO;
         let mut first = None;
         loop {
-            let evidence = self.site.read(drain::NEEDS).await;
+            let evidence = self
+                .site
+                .read(drain::awaited(so_far.journey.strategy))
+                .await;
             let gauge = Gauge::read(&NodeSnapshot::new(&evidence), desired);
             let gauge = gauge.map_err(|gap| Trouble::Failed {
                 stage,

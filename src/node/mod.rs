@@ -36,7 +36,7 @@ use modules::Modules;
 use processes::{Processes, ProxyFiles};
 use routes::{Routes, Rules};
 use runtime::{Health, Metrics};
-use sockets::Sockets;
+use sockets::{Connected, Sockets};
 use sysctl::Sysctl;
 
 type Section<T> = OnceCell<Result<T, Gap>>;
@@ -58,6 +58,7 @@ pub struct NodeSnapshot<'a> {
     routes: Section<Routes>,
     rules: Section<Rules>,
     sockets: Section<Sockets>,
+    held_sockets: Section<Vec<Connected>>,
     sysctl: Section<Sysctl<'a>>,
     modules: Section<Modules<'a>>,
     conntrack: Section<Conntrack>,
@@ -109,6 +110,8 @@ sections! {
     rules: Rules = |e| e.text(Item::Rules).and_then(routes::rules);
     /// Returns the listening sockets, with their processes where known.
     sockets: Sockets = |e| sockets::parse(e);
+    /// Returns connected sockets from addresses that kube-ipvs0 holds, or that kpx has a route to.
+    held_sockets: Vec<Connected> = |e| e.text(Item::HeldSockets).and_then(sockets::connected);
     /// Returns the kernel settings.
     sysctl: Sysctl<'a> = |e| e.text(Item::Sysctl).map(Sysctl::parse);
     /// Returns what is known of kernel modules.
@@ -235,6 +238,7 @@ impl<'a> NodeSnapshot<'a> {
             routes: OnceCell::new(),
             rules: OnceCell::new(),
             sockets: OnceCell::new(),
+            held_sockets: OnceCell::new(),
             sysctl: OnceCell::new(),
             modules: OnceCell::new(),
             conntrack: OnceCell::new(),

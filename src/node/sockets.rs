@@ -53,6 +53,38 @@ impl Sockets {
     }
 }
 
+/// A connected socket of this node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Connected {
+    /// TCP or UDP.
+    pub proto: Proto,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The processes that hold it; empty if not known.
+    pub processes: Vec<Holder>,
+}
+
+/// Reads the lines of `ss -ntuHp`.
+pub fn connected(text: &str) -> Result<Vec<Connected>, Gap> {
+    lines(Item::HeldSockets, text, |line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let proto = match words.first() {
+            Some(&"tcp") => Proto::Tcp,
+            Some(&"udp") => Proto::Udp,
+            _ => return Ok(None),
+        };
+        let local = words.get(4).ok_or("the line ends before the address")?;
+        let local: SocketAddr = local
+            .parse()
+            .map_err(|_| format!("{local:?} is not an address and a port"))?;
+        Ok(Some(Connected {
+            proto,
+            local: SocketAddr::new(local.ip().to_canonical(), local.port()),
+            processes: holders(line),
+        }))
+    })
+}
+
 /// Reads `ss -lntuSHp` where it is there, and `/proc/net/{tcp,udp}*` otherwise.
 pub fn parse(evidence: &Evidence) -> Result<Sockets, Gap> {
     let mut sockets = Sockets::default();
@@ -86,11 +118,11 @@ pub fn parse(evidence: &Evidence) -> Result<Sockets, Gap> {
     Ok(sockets)
 }
 
-fn lines(
+fn lines<T>(
     item: Item,
     text: &str,
-    read: impl Fn(&str) -> Result<Option<Socket>, String>,
-) -> Result<Vec<Socket>, Gap> {
+    read: impl Fn(&str) -> Result<Option<T>, String>,
+) -> Result<Vec<T>, Gap> {
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let socket =
@@ -130,6 +162,17 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
         host => host.parse().map_err(|_| wrong())?,
     };
     let v6_only = (addr.is_ipv6() && addr.is_unspecified()).then_some(!host.starts_with('*'));
+    Ok(Some(Socket {
+        proto,
+        local: SocketAddr::new(addr, port),
+        v6_only,
+        device,
+        processes: holders(line),
+    }))
+}
+
+/// Reads `users:(("kube-proxy",pid=142,fd=9),…)` at the end of a line.
+fn holders(line: &str) -> Vec<Holder> {
     let users = line.split_once("users:(").map_or("", |(_, users)| users);
     let processes = users.split("(\"").skip(1).filter_map(|holder| {
         let (name, rest) = holder.split_once("\",pid=")?;
@@ -141,13 +184,7 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
             pid: rest[..digits].parse().ok()?,
         })
     });
-    Ok(Some(Socket {
-        proto,
-        local: SocketAddr::new(addr, port),
-        v6_only,
-        device,
-        processes: processes.collect(),
-    }))
+    processes.collect()
 }
 
 /// Reads `0: 0100007F:2809 00000000:0000 0A …`; the words of an address are in the node's byte order, little-endian

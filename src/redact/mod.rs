@@ -80,7 +80,7 @@ impl Redactor {
             }
             Item::IpvsConnections => self.connections(text),
             Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => self.proc_net(text),
-            Item::Sockets => self.sockets(text),
+            Item::Sockets | Item::HeldSockets => self.sockets(text),
             Item::Sysctl => self.sysctl(text),
             Item::ProxyConfig => self.config(text),
             Item::Metrics => self.metrics(text),

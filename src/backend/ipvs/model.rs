@@ -4,11 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::evidence::ipvs::{Forwarding, Info, Stats, Timeouts};
+pub use crate::evidence::ipvs::{DUMMY, Forwarding, Info, Stats, Timeouts};
 use crate::net::{Family, Proto};
-
-/// The link that carries service addresses in ipvs mode.
-pub const DUMMY: &str = "kube-ipvs0";
 
 /// The IPVS table of one network namespace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

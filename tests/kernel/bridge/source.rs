@@ -5,9 +5,13 @@
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kpx::evidence::Item;
+use kpx::node::NodeSnapshot;
+use kpx::node::sockets::Connected;
 use socket2::{Domain, Protocol, Socket, Type};
 use tempfile::TempDir;
 
@@ -185,9 +189,18 @@ fn new_ones_pass(node: &Netns) {
     }
 }
 
-#[test]
+/// How many sockets the drain has to wait for.
+async fn awaited(node: &Netns) -> usize {
+    let evidence = node.collect(&[Item::HeldSockets]).await;
+    let held = NodeSnapshot::new(&evidence).held_sockets().unwrap().clone();
+    let mine = |of: &Connected| of.processes.iter().any(|by| by.pid == process::id());
+    assert!(held.iter().all(mine), "{held:?}");
+    held.len()
+}
+
+#[tokio::test]
 #[ignore = "needs root and network namespaces"]
-fn what_a_process_of_the_node_opens_outlives_kube_ipvs0() {
+async fn what_a_process_of_the_node_opens_outlives_kube_ipvs0() {
     let place = Place::new();
     let node = place.node();
     let without = routes(node);
@@ -212,6 +225,7 @@ fn what_a_process_of_the_node_opens_outlives_kube_ipvs0() {
         .into();
     let datagrams = TARGETS.map(|(target, _)| Datagrams::from_itself(node, target));
     assert!(datagrams.iter().all(Datagrams::passes));
+    assert_eq!(awaited(node).await, bound.len() + datagrams.len());
 
     node.run("ip link delete kube-ipvs0");
     new_ones_pass(node);
@@ -221,6 +235,9 @@ fn what_a_process_of_the_node_opens_outlives_kube_ipvs0() {
         assert!(bound[at].passes(), "{target}");
         assert!(datagrams[at].passes(), "{target}");
     }
+    assert_eq!(awaited(node).await, bound.len() + datagrams.len());
+    drop(datagrams);
+    assert_eq!(awaited(node).await, bound.len());
     place.down();
     for line in without.lines() {
         assert!(routes(node).contains(line), "{line}");
