@@ -114,7 +114,7 @@ enum Trouble {
     },
     #[error("cannot {}: {why}", .stage.title())]
     Failed { stage: Stage, why: String },
-    #[error("after {} s it is not so that all is well: {what}", .waited.as_secs())]
+    #[error("after {} s not all is well: {what}", .waited.as_secs())]
     Gates { waited: Duration, what: String },
     #[error(
         "after {} s {} connections through virtual servers, and sockets from their addresses, are open still: {}", .waited.as_secs(), .gauge.count,

@@ -79,7 +79,9 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, journey: &Journey
             }
         },
     };
-    let hosts = journey.to() == Mode::Ipvs && !stage::masquerades(desired);
+    // By the bridge they send from an address of the node that stays.
+    let bridged = journey.strategy == Strategy::Bridge;
+    let hosts = !bridged && journey.to() == Mode::Ipvs && !stage::masquerades(desired);
     let new = if hosts { New::HostsAtRisk } else { New::Kept };
     let sync = first_sync(node, desired, journey.target(Leg::There));
     let unfollowed = match journey.strategy {

@@ -389,7 +389,13 @@ fn by_ipvs(mode: &str) {
     let state = || {
         let mut state = machine.state();
         // A jump that both modes have stays where it is, and kube-proxy puts those it misses in front of it.
-        state.rules.iter_mut().for_each(|rules| rules.sort());
+        for rules in &mut state.rules {
+            let (mut jumps, others): (Vec<_>, Vec<_>) = std::mem::take(rules)
+                .into_iter()
+                .partition(|rule| rule.starts_with("FORWARD "));
+            jumps.sort();
+            *rules = [jumps, others].concat();
+        }
         // They are there as long as ip_vs is loaded, as kube-proxy set them, and are about virtual servers alone.
         state
             .sysctls

@@ -361,8 +361,9 @@ pub(super) fn notes(from: Mode, to: Mode) -> Vec<String> {
             "kernel modules and settings of mode ipvs stay: they do nothing without virtual servers".to_owned(),
         );
         notes.push(
-            "what a process of this host opened to a Service from an address of kube-ipvs0 ends with that link, UDP sockets \
-             included: `ss -tun` shows them, with the Service's address on both sides"
+            "what a process of this host opened to a Service from an address of kube-ipvs0, UDP sockets included, cannot \
+             outlive mode ipvs: with the bridge its end is waited for, else it breaks with that link; `ss -tun` shows it, \
+             with the Service's address on both sides"
                 .to_owned(),
         );
     }

@@ -80,7 +80,7 @@ fn where_it_is_not_over_the_last_line_is_the_command_that_goes_on() {
     let stopped = || Ended::Stopped("the disk is full".to_owned());
     let text = "because the disk is full\n\
                 worker1: stopped on the way from mode ipvs to mode nftables\n\
-                next: kpx migrate resume\n";
+                next: kpx migrate resume, or kpx migrate rollback\n";
     assert_eq!(last(&state(false), stopped(), false), (text.to_owned(), 4));
     let mut prepared = state(true);
     while prepared.next() != Some(Stage::Configure) {
@@ -92,5 +92,10 @@ fn where_it_is_not_over_the_last_line_is_the_command_that_goes_on() {
     assert_eq!(told, (text.to_owned(), 0));
     // Part-way between, it is not for others yet.
     let told = last(&state(true), stopped(), false);
-    assert!(told.0.ends_with("next: kpx migrate resume\n"), "{}", told.0);
+    assert!(
+        told.0
+            .ends_with("next: kpx migrate resume, or kpx migrate rollback\n"),
+        "{}",
+        told.0
+    );
 }

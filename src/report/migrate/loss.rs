@@ -51,13 +51,13 @@ impl Offers {
             ("HOST PROCESSES", 0),
             ("NOT FOLLOWED", 0),
         ];
-        let mut rows = vec![row(["->", &strategy.to_string()], loss, from)];
+        let mut rows = vec![row("->", strategy, &strategy.to_string(), loss, from)];
         for offer in &self.others {
             let name = match &offer.refused {
                 None => offer.strategy.to_string(),
                 Some(_) => format!("({})", offer.strategy),
             };
-            rows.push(row(["", &name], &offer.loss, from));
+            rows.push(row("", offer.strategy, &name, &offer.loss, from));
         }
         page.grid(&columns, &rows);
         page.para(&format!("{strategy}: "), &self.why);
@@ -107,7 +107,7 @@ impl Offers {
     }
 }
 
-fn row([mark, name]: [&str; 2], loss: &Loss, from: Mode) -> Vec<String> {
+fn row(mark: &str, strategy: Strategy, name: &str, loss: &Loss, from: Mode) -> Vec<String> {
     let established = match &loss.established {
         Established::None => "none".to_owned(),
         Established::AfterDrain(gauge) => format!("of {} what the wait leaves", gauge.count),
@@ -120,10 +120,12 @@ fn row([mark, name]: [&str; 2], loss: &Loss, from: Mode) -> Vec<String> {
         (Evicted::Pods(pods), "none") => format!("all of {pods} pods"),
         (Evicted::Pods(pods), _) => format!("all of {pods} pods, else {established}"),
     };
-    let hosts = match (loss.new, from) {
-        (New::HostsAtRisk, _) => "new ones at risk",
-        (New::Kept, Mode::Ipvs) => "some lost",
-        (New::Kept, _) => "none",
+    let hosts = match (loss.new, from, strategy) {
+        (New::HostsAtRisk, ..) => "new ones at risk",
+        // Theirs are among those that are waited for.
+        (New::Kept, Mode::Ipvs, Strategy::Bridge) => "as established",
+        (New::Kept, Mode::Ipvs, _) => "some lost",
+        (New::Kept, ..) => "none",
     };
     let unfollowed = match loss.unfollowed_seconds {
         0 => "-".to_owned(),
@@ -214,7 +216,7 @@ mod tests {
         let expected = "\
 expected loss of connections, and how long endpoints are not followed:
     STRATEGY      NEW   ESTABLISHED                 HOST PROCESSES  NOT FOLLOWED
-->  bridge        none  of 42 what the wait leaves  some lost       -
+->  bridge        none  of 42 what the wait leaves  as established  -
     in-place      none  all 42                      some lost       about 119 s
     (drain-node)  none  all of 12 pods, else all 3  some lost       about 14 min
 bridge: it was asked for
