@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -155,6 +155,14 @@ struct Ports {
     next: u16,
 }
 
+/// How many clients there have been. Each begins at another of its ports than the one before it did: when IPVS forgets a
+/// connection, conntrack is made to forget whatever is by then between the same addresses and ports
+/// (`ip_vs_conn_drop_conntrack`), ten seconds after the end of the old one.
+static CLIENTS: AtomicU16 = AtomicU16::new(0);
+
+/// How far apart the first ports of two clients are.
+const APART: u16 = 37;
+
 impl Ports {
     fn of(line: &Line) -> Self {
         let target = TARGETS.iter().position(|(to, _, _)| *to == line.to);
@@ -166,9 +174,10 @@ impl Ports {
         } else {
             (29_000 + number * 100, 100)
         };
+        let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
         Self {
             all: first..=first + count - 1,
-            next: first,
+            next: first + client.wrapping_mul(APART) % count,
         }
     }
 
