@@ -33,6 +33,11 @@ fn kube_proxy(netns: &Netns) -> Impostor {
         let listener = TcpListener::bind("127.0.0.1:10249").unwrap();
         let mut sleep = Command::new("sleep");
         let child = sleep.arg0("kube-proxy").arg("60").spawn().unwrap();
+        // The kernel lets its parent go on before it shows what it is called.
+        let called = format!("/proc/{}/cmdline", child.id());
+        while fs::read(&called).unwrap().is_empty() {
+            thread::yield_now();
+        }
         (listener, child)
     });
     let (listener, child) = inside.join().unwrap();
