@@ -36,9 +36,14 @@ async fn what_dns_should_say_is_told_from_a_bundle() {
 /// A server that knows `web.edge.svc.cluster.local` by `address`, and says by UDP only that there is more to be had by TCP
 /// where `cuts`.
 fn server(address: Ipv4Addr, cuts: bool) -> SocketAddr {
-    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // A port that is free for both.
+    let (udp, tcp) = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .find_map(|udp| {
+            let tcp = TcpListener::bind(udp.local_addr().unwrap());
+            Some((udp, tcp.ok()?))
+        })
+        .unwrap();
     let at = udp.local_addr().unwrap();
-    let tcp = TcpListener::bind(at).unwrap();
     thread::spawn(move || {
         let mut question = [0; 512];
         while let Ok((length, from)) = udp.recv_from(&mut question) {
