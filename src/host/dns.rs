@@ -1,7 +1,7 @@
 //! A question to a DNS server, for `kpx resolve`.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::Options;
 use super::context::Context;
+use super::probe::any;
 use crate::evidence::{Gap, Item};
 
 /// How long an answer may take before the question is sent once more, as resolvers do.
@@ -52,14 +53,10 @@ pub async fn ask(
 }
 
 async fn by_udp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
-    let any: SocketAddr = match server {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
     let mut answer = vec![0; LARGEST];
     for _ in 0..TRIES {
         // A socket of its own for each try: what comes late for the first is not taken for the answer to the second.
-        let socket = UdpSocket::bind(any).await?;
+        let socket = UdpSocket::bind(any(server)).await?;
         socket.connect(server).await?;
         socket.send(question).await?;
         if let Ok(met) = timeout(PATIENCE, socket.recv(&mut answer)).await {

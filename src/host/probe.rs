@@ -107,7 +107,8 @@ async fn datagram(target: SocketAddr, question: &[u8], limit: Duration) -> io::R
     })
 }
 
-fn any(target: SocketAddr) -> SocketAddr {
+/// Returns what to bind a socket to that is to reach `target`.
+pub(super) fn any(target: SocketAddr) -> SocketAddr {
     match target {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),

@@ -130,6 +130,52 @@ impl ResolveReport {
         let unasked = |of: &Candidate| of.unknown.is_some() && of.answered == Answered::NotAsked;
         self.found().is_none() && self.elsewhere.is_empty() && self.tried.iter().any(unasked)
     }
+
+    /// The last line: how it came out.
+    fn last(&self) -> String {
+        if let Some(of) = self.tried.iter().find(|of| of.agrees == Some(false)) {
+            return match &of.answered {
+                Answered::Failed(why) => format!(
+                    "cluster DNS does not answer: {why}; next: kpx trace kube-system/kube-dns:dns"
+                ),
+                _ => format!(
+                    "{} is not what the cluster's objects say; next: look at what CoreDNS logs",
+                    of.name
+                ),
+            };
+        }
+        match self.found() {
+            None if !self.elsewhere.is_empty() => format!(
+                "there is no such name; a pod in namespace {} reaches the Service as {}",
+                self.namespace,
+                self.elsewhere
+                    .iter()
+                    .map(|namespace| format!("{}.{namespace}", self.name))
+                    .collect::<Vec<_>>()
+                    .join(" or ")
+            ),
+            None if self.is_unknown() => {
+                "it is no name of the cluster's; whether there is one beyond it was not asked"
+                    .to_owned()
+            }
+            None => "there is no such name".to_owned(),
+            Some(of) => {
+                let before = self.tried.len() - 1;
+                let searched = match before {
+                    0 => String::new(),
+                    1 => ", after 1 name that is not there".to_owned(),
+                    count => format!(
+                        ", after {count} names that are not there; a dot at the end of the name spares these"
+                    ),
+                };
+                match &of.answered {
+                    Answered::Failed(why) => why.clone(),
+                    Answered::NotAsked => format!("it should resolve, as {}{searched}", of.name),
+                    _ => format!("it resolves, as {}{searched}", of.name),
+                }
+            }
+        }
+    }
 }
 
 impl Report for ResolveReport {
@@ -177,54 +223,6 @@ impl Report for ResolveReport {
             (_, None) => FOUND,
             (_, Some(of)) if matches!(of.answered, Answered::Failed(_)) => UNKNOWN,
             _ => CLEAN,
-        }
-    }
-}
-
-impl ResolveReport {
-    /// The last line: how it came out.
-    fn last(&self) -> String {
-        if let Some(of) = self.tried.iter().find(|of| of.agrees == Some(false)) {
-            return match &of.answered {
-                Answered::Failed(why) => format!(
-                    "cluster DNS does not answer: {why}; next: kpx trace kube-system/kube-dns:dns"
-                ),
-                _ => format!(
-                    "{} is not what the cluster's objects say; next: look at what CoreDNS logs",
-                    of.name
-                ),
-            };
-        }
-        match self.found() {
-            None if !self.elsewhere.is_empty() => format!(
-                "there is no such name; a pod in namespace {} reaches the Service as {}",
-                self.namespace,
-                self.elsewhere
-                    .iter()
-                    .map(|namespace| format!("{}.{namespace}", self.name))
-                    .collect::<Vec<_>>()
-                    .join(" or ")
-            ),
-            None if self.is_unknown() => {
-                "it is no name of the cluster's; whether there is one beyond it was not asked"
-                    .to_owned()
-            }
-            None => "there is no such name".to_owned(),
-            Some(of) => {
-                let before = self.tried.len() - 1;
-                let searched = match before {
-                    0 => String::new(),
-                    1 => ", after 1 name that is not there".to_owned(),
-                    count => format!(
-                        ", after {count} names that are not there; a dot at the end of the name spares these"
-                    ),
-                };
-                match &of.answered {
-                    Answered::Failed(why) => why.clone(),
-                    Answered::NotAsked => format!("it should resolve, as {}{searched}", of.name),
-                    _ => format!("it resolves, as {}{searched}", of.name),
-                }
-            }
         }
     }
 }
