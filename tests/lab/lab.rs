@@ -1,0 +1,817 @@
+//! A Kubernetes cluster of three nodes on this machine: etcd, the control plane, containerd, kubelet and kube-proxy as
+//! kubeadm deploys it, in namespaces of its own.
+//!
+//! Its state is in `target/lab`; what is named `kpx-lab-*` belongs to it. It stays until [`Lab::down`].
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::image::Image;
+use crate::run::{command, must, output, output_with, start, wait_for};
+
+/// The nodes, each with its address. Pods of the first, second, third are in 10.244.0.0/24, 10.244.1.0/24, 10.244.2.0/24.
+pub(crate) const NODES: [(&str, &str); 3] = [
+    ("cp1", "10.210.0.15"),
+    ("w1", "10.210.0.16"),
+    ("w2", "10.210.0.17"),
+];
+
+/// The namespace of the control plane, which is also the switch between the nodes, and a place outside.
+const CONTROL: &str = "kpx-lab-control";
+const OUTSIDE: &str = "kpx-lab-outside";
+
+/// An external address and that of a load balancer; both lead to w1.
+pub(crate) const EXTERNAL: &str = "10.210.0.77";
+pub(crate) const BALANCER: &str = "10.210.0.200";
+
+const API: &str = "10.210.0.2";
+
+const PROGRAMS: [&str; 6] = [
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubectl",
+];
+
+/// Debian packages of the tools beside those that `make packages` installs.
+const TOOLS: [(&str, &str); 9] = [
+    ("etcd", "etcd-server"),
+    ("containerd", "containerd"),
+    ("runc", "runc"),
+    ("openssl", "openssl"),
+    ("ip", "iproute2"),
+    ("iptables", "iptables"),
+    ("nft", "nftables"),
+    ("ipset", "ipset"),
+    ("conntrack", "conntrack"),
+];
+
+pub(crate) struct Lab {
+    /// Where the cluster keeps its state.
+    pub(crate) folder: PathBuf,
+    programs: PathBuf,
+}
+
+/// The namespace of a node.
+fn netns(node: &str) -> String {
+    format!("kpx-lab-{node}")
+}
+
+impl Lab {
+    /// The cluster of this project, with the Kubernetes programs from the folder that `KUBE_BIN` names; else why there can
+    /// be none.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the harness has no other settings"
+    )]
+    pub(crate) fn new() -> Result<Self, String> {
+        let programs = std::env::var("KUBE_BIN")
+            .map_err(|_| "KUBE_BIN is not set: it names the folder of the Kubernetes programs")?;
+        let programs = fs::canonicalize(&programs).map_err(|e| format!("{programs}: {e}"))?;
+        for name in PROGRAMS {
+            if !programs.join(name).is_file() {
+                return Err(format!("{} has no {name}", programs.display()));
+            }
+        }
+        for (tool, package) in TOOLS {
+            if output(&["sh", "-c", &format!("command -v {tool}")]).is_err() {
+                return Err(format!("{tool} is missing: apt-get install {package}"));
+            }
+        }
+        if !Path::new("/usr/lib/cni/bridge").is_file() {
+            let package = "containernetworking-plugins";
+            return Err(format!(
+                "/usr/lib/cni/bridge is missing: apt-get install {package}"
+            ));
+        }
+        if must(&["id", "-u"]).trim() != "0" {
+            return Err("root is needed".to_owned());
+        }
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/lab");
+        Ok(Self { folder, programs })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("log/{name}.log"))
+    }
+
+    fn program(&self, name: &str) -> String {
+        self.programs.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The version of the Kubernetes programs, such as `v1.36.2`.
+    pub(crate) fn version(&self) -> String {
+        let said = must(&[&self.program("kube-proxy"), "--version"]);
+        said.split_whitespace().last().unwrap().to_owned()
+    }
+
+    /// Makes the cluster, and waits until it serves.
+    pub(crate) fn up(&self) {
+        self.down();
+        drop(fs::remove_dir_all(&self.folder));
+        for folder in ["log", "pids", "pki", "images", "bin"] {
+            fs::create_dir_all(self.folder.join(folder)).unwrap();
+        }
+        self.credentials();
+        self.images();
+        self.control_plane();
+        for (index, (node, address)) in NODES.into_iter().enumerate() {
+            self.node(index, node, address);
+        }
+        self.outside();
+        for (node, _) in NODES {
+            let limit = Duration::from_secs(120);
+            wait_for(&format!("node {node}"), limit, || {
+                output(&["sh", "-c", &self.admin(&format!("get node {node}"))]).ok()
+            });
+        }
+        self.kubectl("label node cp1 node-role.kubernetes.io/control-plane=");
+        let proxy = include_str!("kube-proxy.yaml").replace("VERSION", &self.version());
+        self.apply(&proxy);
+        self.apply(include_str!("objects.yaml"));
+        self.apply(include_str!("../../deploy/rbac.yaml"));
+        self.apply(include_str!("../../deploy/rbac-migrate.yaml"));
+        self.kubectl(&format!(
+            "-n demo patch service edge-balanced --subresource=status --type=merge \
+             -p '{{\"status\":{{\"loadBalancer\":{{\"ingress\":[{{\"ip\":\"{BALANCER}\"}}]}}}}}}'"
+        ));
+        let kubeconfig = self.kubeconfig_of("kpx");
+        fs::write(self.folder.join("pki/kpx.conf"), kubeconfig).unwrap();
+        self.settled();
+    }
+
+    /// Waits until every pod is as its controller wants it.
+    pub(crate) fn settled(&self) {
+        self.kubectl("-n kube-system rollout status daemonset/kube-proxy --timeout=180s");
+        for what in [
+            "deployment/web",
+            "deployment/api",
+            "daemonset/edge",
+            "daemonset/client",
+        ] {
+            self.kubectl(&format!("-n demo rollout status {what} --timeout=180s"));
+        }
+    }
+
+    /// Ends every process of the cluster and removes its namespaces.
+    pub(crate) fn down(&self) {
+        if let Ok(entries) = fs::read_dir(self.folder.join("pids")) {
+            for entry in entries {
+                let path = entry.unwrap().path();
+                let recorded = fs::read_to_string(&path).unwrap();
+                let (pid, began) = recorded.split_once(' ').unwrap();
+                let pid: i32 = pid.parse().unwrap();
+                // Another process may have got its number.
+                if began_of(pid).as_deref() == Some(began) {
+                    kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
+                    wait_for("the end of a process", Duration::from_secs(20), || {
+                        (began_of(pid).as_deref() != Some(began)).then_some(())
+                    });
+                }
+                fs::remove_file(path).unwrap();
+            }
+        }
+        for (node, _) in NODES {
+            drop(output(&["ip", "netns", "del", &netns(node)]));
+            for controller in fs::read_dir("/sys/fs/cgroup").into_iter().flatten() {
+                let group = controller.unwrap().path().join(netns(node));
+                // Those of its containers go with their processes, which takes a moment; what stays is empty.
+                drop(output(&[
+                    "find",
+                    group.to_str().unwrap(),
+                    "-depth",
+                    "-type",
+                    "d",
+                    "-delete",
+                ]));
+            }
+        }
+        for name in [CONTROL, OUTSIDE] {
+            drop(output(&["ip", "netns", "del", name]));
+        }
+    }
+
+    fn record(&self, name: &str, pid: u32) {
+        let began = began_of(pid.cast_signed()).unwrap_or_else(|| panic!("{name} ended"));
+        fs::write(
+            self.folder.join("pids").join(name),
+            format!("{pid} {began}"),
+        )
+        .unwrap();
+    }
+
+    fn daemon(&self, name: &str, words: &[&str]) {
+        let child = start(words, &self.log(name));
+        self.record(name, child.id());
+        // It is ended by `down`, perhaps of another process.
+        thread::spawn(move || {
+            let mut child = child;
+            child.wait()
+        });
+    }
+
+    // -- Certificates and kubeconfigs --
+
+    fn certificate(&self, name: &str, subject: &str, names: &str) {
+        let file = |kind: &str| self.path(&format!("pki/{name}.{kind}"));
+        must(&[
+            "openssl",
+            "req",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            &file("key"),
+            "-out",
+            &file("csr"),
+            "-subj",
+            subject,
+        ]);
+        fs::write(file("ext"), format!("subjectAltName={names}\n")).unwrap();
+        must(&[
+            "openssl",
+            "x509",
+            "-req",
+            "-in",
+            &file("csr"),
+            "-CA",
+            &self.path("pki/ca.crt"),
+            "-CAkey",
+            &self.path("pki/ca.key"),
+            "-CAcreateserial",
+            "-days",
+            "30",
+            "-extfile",
+            &file("ext"),
+            "-out",
+            &file("crt"),
+        ]);
+    }
+
+    fn kubeconfig(&self, user: &str) -> String {
+        let authority = base64(&self.path("pki/ca.crt"));
+        format!(
+            "apiVersion: v1\nkind: Config\n\
+             clusters: [{{name: lab, cluster: {{server: \"https://{API}:6443\", certificate-authority-data: {authority}}}}}]\n\
+             contexts: [{{name: lab, context: {{cluster: lab, user: user}}}}]\ncurrent-context: lab\n\
+             users: [{{name: user, user: {{{user}}}}}]\n"
+        )
+    }
+
+    fn credentials(&self) {
+        must(&[
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            &self.path("pki/ca.key"),
+            "-out",
+            &self.path("pki/ca.crt"),
+            "-days",
+            "30",
+            "-subj",
+            "/CN=kubernetes",
+        ]);
+        let (key, public) = (self.path("pki/sa.key"), self.path("pki/sa.pub"));
+        must(&["openssl", "genrsa", "-out", &key, "2048"]);
+        must(&["openssl", "rsa", "-in", &key, "-pubout", "-out", &public]);
+        let names = format!("DNS:kubernetes,DNS:localhost,IP:127.0.0.1,IP:{API},IP:10.96.0.1");
+        self.certificate("apiserver", "/CN=kube-apiserver", &names);
+        self.certificate(
+            "kubelet-client",
+            "/O=system:masters/CN=kubelet-client",
+            "DNS:client",
+        );
+        let mut clients = vec![
+            ("admin", "/O=system:masters/CN=admin".to_owned()),
+            (
+                "controller-manager",
+                "/CN=system:kube-controller-manager".to_owned(),
+            ),
+            ("scheduler", "/CN=system:kube-scheduler".to_owned()),
+        ];
+        for (node, _) in NODES {
+            clients.push((node, format!("/O=system:nodes/CN=system:node:{node}")));
+        }
+        for (name, subject) in clients {
+            self.certificate(name, &subject, "DNS:client");
+            let [crt, key] =
+                ["crt", "key"].map(|kind| base64(&self.path(&format!("pki/{name}.{kind}"))));
+            let user = format!("client-certificate-data: {crt}, client-key-data: {key}");
+            let file = self.folder.join(format!("pki/{name}.conf"));
+            fs::write(file, self.kubeconfig(&user)).unwrap();
+        }
+    }
+
+    /// A kubeconfig for the service account kube-system/`account`.
+    pub(crate) fn kubeconfig_of(&self, account: &str) -> String {
+        let token = self.kubectl(&format!(
+            "-n kube-system create token {account} --duration=24h"
+        ));
+        self.kubeconfig(&format!("token: {}", token.trim()))
+    }
+
+    // -- The control plane --
+
+    pub(crate) fn start_api(&self) {
+        let pki = |name: &str| self.path(&format!("pki/{name}"));
+        self.daemon(
+            "api",
+            &[
+                "ip",
+                "netns",
+                "exec",
+                CONTROL,
+                &self.program("kube-apiserver"),
+                "--etcd-servers=http://127.0.0.1:2379",
+                "--bind-address=0.0.0.0",
+                "--secure-port=6443",
+                &format!("--advertise-address={API}"),
+                &format!("--tls-cert-file={}", pki("apiserver.crt")),
+                &format!("--tls-private-key-file={}", pki("apiserver.key")),
+                &format!("--client-ca-file={}", pki("ca.crt")),
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
+                &format!("--service-account-key-file={}", pki("sa.pub")),
+                &format!("--service-account-signing-key-file={}", pki("sa.key")),
+                "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+                "--service-cluster-ip-range=10.96.0.0/12",
+                &format!("--kubelet-client-certificate={}", pki("kubelet-client.crt")),
+                &format!("--kubelet-client-key={}", pki("kubelet-client.key")),
+                "--allow-privileged=true",
+                "--kubelet-preferred-address-types=InternalIP",
+                "--v=1",
+            ],
+        );
+    }
+
+    pub(crate) fn wait_for_api(&self) {
+        wait_for("the API server", Duration::from_secs(90), || {
+            output(&["sh", "-c", &self.admin("get --raw /readyz")]).ok()
+        });
+    }
+
+    /// Ends the API server as a crash would.
+    pub(crate) fn kill_api(&self) {
+        let recorded = fs::read_to_string(self.folder.join("pids/api")).unwrap();
+        let pid: i32 = recorded.split_once(' ').unwrap().0.parse().unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+
+    fn control_plane(&self) {
+        let ip = |words: &str| {
+            let words: Vec<_> = ["ip", "-n", CONTROL]
+                .into_iter()
+                .chain(words.split(' '))
+                .collect();
+            must(&words)
+        };
+        must(&["ip", "netns", "add", CONTROL]);
+        ip("link set lo up");
+        ip("link add br0 type bridge");
+        ip(&format!("addr add {API}/24 dev br0"));
+        ip("link set br0 up");
+        must(&[
+            "ip",
+            "netns",
+            "exec",
+            CONTROL,
+            "sysctl",
+            "-qw",
+            "net.ipv4.ip_forward=1",
+        ]);
+        self.daemon(
+            "etcd",
+            &[
+                "ip",
+                "netns",
+                "exec",
+                CONTROL,
+                "etcd",
+                "--data-dir",
+                &self.path("etcd"),
+                "--listen-client-urls",
+                "http://127.0.0.1:2379",
+                "--advertise-client-urls",
+                "http://127.0.0.1:2379",
+                "--unsafe-no-fsync",
+                "--log-level",
+                "warn",
+            ],
+        );
+        self.start_api();
+        self.wait_for_api();
+        let manager = self.path("pki/controller-manager.conf");
+        self.daemon(
+            "controller-manager",
+            &[
+                "ip",
+                "netns",
+                "exec",
+                CONTROL,
+                &self.program("kube-controller-manager"),
+                &format!("--kubeconfig={manager}"),
+                &format!("--authentication-kubeconfig={manager}"),
+                &format!("--authorization-kubeconfig={manager}"),
+                &format!("--root-ca-file={}", self.path("pki/ca.crt")),
+                &format!(
+                    "--service-account-private-key-file={}",
+                    self.path("pki/sa.key")
+                ),
+                "--use-service-account-credentials=true",
+                "--leader-elect=false",
+                "--cluster-cidr=10.244.0.0/16",
+                "--bind-address=127.0.0.1",
+            ],
+        );
+        let scheduler = self.path("pki/scheduler.conf");
+        self.daemon(
+            "scheduler",
+            &[
+                "ip",
+                "netns",
+                "exec",
+                CONTROL,
+                &self.program("kube-scheduler"),
+                &format!("--kubeconfig={scheduler}"),
+                &format!("--authentication-kubeconfig={scheduler}"),
+                &format!("--authorization-kubeconfig={scheduler}"),
+                "--leader-elect=false",
+                "--bind-address=127.0.0.1",
+            ],
+        );
+    }
+
+    // -- Images --
+
+    /// The program of the harness itself, which the pods of the traffic run.
+    pub(crate) fn app() -> String {
+        let path = fs::read_link("/proc/self/exe").unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn images(&self) {
+        let (app, images) = (Self::app(), self.folder.join("images"));
+        let of_app = || Image::default().add(&app, "/app");
+        of_app().write(
+            "lab.local/pause:1",
+            &["/app", "idle"],
+            &images.join("pause.tar"),
+        );
+        of_app().write("lab.local/app:1", &["/app"], &images.join("app.tar"));
+        let kube_proxy = self.program("kube-proxy");
+        let name = format!("lab.local/kube-proxy:{}", self.version());
+        let path = "/usr/local/bin/kube-proxy";
+        let image = Image::default().add(&kube_proxy, path).tools();
+        image.write(&name, &[path], &images.join("kube-proxy.tar"));
+        // One that ends in mode nftables.
+        let broken = "#!/bin/sh\n\
+            if grep -q 'mode: \"*nftables' /var/lib/kube-proxy/config.conf; then\n\
+            echo 'E1122 cannot allocate what nftables needs' >&2; exit 1; fi\n\
+            exec /usr/local/lib/kube-proxy \"$@\"\n";
+        let image = Image::default()
+            .add(&kube_proxy, "/usr/local/lib/kube-proxy")
+            .tools();
+        let image = image.text(broken, path);
+        image.write(
+            "lab.local/kube-proxy:broken",
+            &[path],
+            &images.join("broken.tar"),
+        );
+        fs::copy(env!("CARGO_BIN_EXE_kpx"), self.folder.join("bin/kpx")).unwrap();
+        let path = "/usr/local/bin/kpx";
+        let image = Image::default().add(&self.path("bin/kpx"), path).tools();
+        image.write("lab.local/kpx:1", &[path], &images.join("kpx.tar"));
+    }
+
+    // -- Nodes --
+
+    fn node(&self, index: usize, node: &str, address: &str) {
+        let (netns, link) = (netns(node), format!("kl-{node}"));
+        let ip = |words: &str| {
+            must(
+                &["ip"]
+                    .into_iter()
+                    .chain(words.split(' '))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        ip(&format!("netns add {netns}"));
+        ip(&format!(
+            "link add {link} netns {CONTROL} type veth peer name eth0 netns {netns}"
+        ));
+        ip(&format!("-n {CONTROL} link set {link} master br0 up"));
+        ip(&format!("-n {netns} addr add {address}/24 dev eth0"));
+        ip(&format!("-n {netns} link set lo up"));
+        ip(&format!("-n {netns} link set eth0 up"));
+        ip(&format!("-n {netns} route add default via {API}"));
+        for (other, (_, via)) in NODES.into_iter().enumerate() {
+            if other != index {
+                ip(&format!(
+                    "-n {netns} route add 10.244.{other}.0/24 via {via}"
+                ));
+            }
+        }
+        must(&[
+            "ip",
+            "netns",
+            "exec",
+            &netns,
+            "sysctl",
+            "-qw",
+            "net.ipv4.ip_forward=1",
+            "net.ipv6.conf.all.forwarding=1",
+            "net.bridge.bridge-nf-call-iptables=1",
+            "net.bridge.bridge-nf-call-ip6tables=1",
+        ]);
+        self.node_files(index, node);
+
+        // In a group of each controller, so that the node's own root group is this one.
+        let join = "if [ -e /sys/fs/cgroup/cgroup.controllers ]; then all=/sys/fs/cgroup; else all=/sys/fs/cgroup/*/; fi; \
+            for controller in $all; do \
+                [ -e $controller/cgroup.procs ] || continue; \
+                group=$controller/$0; mkdir -p $group; \
+                for set in cpuset.cpus cpuset.mems; do \
+                    [ ! -e $group/$set ] || cat $controller/$set >$group/$set; done; \
+                echo $$ >$group/cgroup.procs; done; exec \"$@\"";
+        let settings = [
+            format!("LAB={}", self.folder.display()),
+            format!("LAB_NODE={node}"),
+            format!("LAB_ADDRESS={address}"),
+            format!("KUBE_BIN={}", self.programs.display()),
+        ];
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/node");
+        let mut words = vec!["sh", "-c", join, &netns, "env"];
+        words.extend(settings.iter().map(String::as_str));
+        let inside = format!("--net=/run/netns/{netns}");
+        let app = Self::app();
+        words.extend([
+            "nsenter", &inside, "unshare", "-m", "-u", "-i", "-C", "-p", "--fork",
+        ]);
+        words.extend([
+            "--propagation",
+            "private",
+            &app,
+            "init",
+            script.to_str().unwrap(),
+        ]);
+        let child = start(&words, &self.log(node));
+        let pid = child.id();
+        thread::spawn(move || {
+            let mut child = child;
+            child.wait()
+        });
+        let first = wait_for("a node's first process", Duration::from_secs(20), || {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+            // The shell before it has children, too.
+            let first: u32 = children.split_whitespace().next()?.parse().ok()?;
+            let words = fs::read_to_string(format!("/proc/{first}/cmdline")).ok()?;
+            words.starts_with(&format!("{app}\0init")).then_some(first)
+        });
+        // Its end is the end of every process of the node.
+        self.record(node, first);
+    }
+
+    fn node_files(&self, index: usize, node: &str) {
+        let etc = self.folder.join(format!("nodes/{node}/root/etc"));
+        for folder in [
+            "cni/net.d",
+            "containerd",
+            "kubernetes/pki",
+            "kubernetes/manifests",
+        ] {
+            fs::create_dir_all(etc.join(folder)).unwrap();
+        }
+        for folder in ["var/log", "var/lib", "root"] {
+            fs::create_dir_all(etc.parent().unwrap().join(folder)).unwrap();
+        }
+        for name in [
+            "passwd",
+            "group",
+            "nsswitch.conf",
+            "protocols",
+            "services",
+            "os-release",
+            "alternatives",
+            "ld.so.cache",
+        ] {
+            let from = format!("/etc/{name}");
+            must(&["cp", "-a", &from, etc.to_str().unwrap()]);
+        }
+        let random = must(&["openssl", "rand", "-hex", "16"]);
+        let hosts: String = NODES
+            .map(|(name, address)| format!("{address} {name}\n"))
+            .concat();
+        let network = format!(
+            r#"{{"cniVersion":"0.4.0","name":"pods","plugins":[{{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":false,"hairpinMode":true,"ipam":{{"type":"host-local","ranges":[[{{"subnet":"10.244.{index}.0/24"}}]],"routes":[{{"dst":"0.0.0.0/0"}}]}}}},{{"type":"portmap","capabilities":{{"portMappings":true}}}}]}}"#
+        );
+        for (name, text) in [
+            ("machine-id", random.as_str()),
+            ("hostname", &format!("{node}\n")),
+            ("hosts", &format!("127.0.0.1 localhost\n{hosts}")),
+            ("resolv.conf", "nameserver 127.0.0.1\n"),
+            ("cni/net.d/10-pods.conflist", &network),
+            ("containerd/config.toml", CONTAINERD),
+            ("kubernetes/kubelet.yaml", KUBELET),
+        ] {
+            fs::write(etc.join(name), text).unwrap();
+        }
+        let pki = self.folder.join("pki");
+        fs::copy(pki.join("ca.crt"), etc.join("kubernetes/pki/ca.crt")).unwrap();
+        fs::copy(
+            pki.join(format!("{node}.conf")),
+            etc.join("kubernetes/kubelet.conf"),
+        )
+        .unwrap();
+        if node == "cp1" {
+            fs::copy(pki.join("admin.conf"), etc.join("kubernetes/admin.conf")).unwrap();
+        }
+        let mounts = etc.join("mtab");
+        drop(fs::remove_file(&mounts));
+        symlink("/proc/mounts", mounts).unwrap();
+    }
+
+    fn outside(&self) {
+        let ip = |words: &str| {
+            must(
+                &["ip"]
+                    .into_iter()
+                    .chain(words.split(' '))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        ip(&format!("netns add {OUTSIDE}"));
+        ip(&format!(
+            "link add kl-out netns {CONTROL} type veth peer name eth0 netns {OUTSIDE}"
+        ));
+        ip(&format!("-n {CONTROL} link set kl-out master br0 up"));
+        ip(&format!("-n {OUTSIDE} addr add 10.210.0.99/24 dev eth0"));
+        ip(&format!("-n {OUTSIDE} link set lo up"));
+        ip(&format!("-n {OUTSIDE} link set eth0 up"));
+        for address in [EXTERNAL, BALANCER] {
+            ip(&format!(
+                "-n {OUTSIDE} route add {address}/32 via {}",
+                NODES[1].1
+            ));
+        }
+    }
+
+    // -- Its use --
+
+    /// The command that runs `words` as root on a node: in its mounts, processes and network.
+    pub(crate) fn on(&self, node: &str, words: &[&str]) -> Command {
+        let recorded = fs::read_to_string(self.folder.join("pids").join(node));
+        let recorded = recorded.unwrap_or_else(|error| panic!("node {node} does not run: {error}"));
+        let pid = recorded.split_once(' ').unwrap().0;
+        let path = format!(
+            "PATH={}:{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            self.path("bin"),
+            self.programs.display()
+        );
+        let mut all = vec![
+            "nsenter", "-t", pid, "-m", "-u", "-i", "-n", "-p", "-C", "env", "-i",
+        ];
+        all.extend([path.as_str(), "HOME=/root", "TERM=xterm", "LANG=C.UTF-8"]);
+        all.extend(words);
+        command(&all)
+    }
+
+    /// What the shell command `script` prints on a node, where it must succeed.
+    pub(crate) fn sh(&self, node: &str, script: &str) -> String {
+        let output = self.on(node, &["sh", "-c", script]).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{node}: {script}: {}\n{out}{err}",
+            output.status
+        );
+        out
+    }
+
+    /// The command that runs `words` where the API is reached with the kubeconfig `pki/CONFIG.conf`, and no node is.
+    pub(crate) fn laptop(&self, config: &str, words: &[&str]) -> Command {
+        let kubeconfig = format!("KUBECONFIG={}", self.path(&format!("pki/{config}.conf")));
+        let path = format!(
+            "PATH={}:{}:/usr/sbin:/usr/bin:/sbin:/bin",
+            self.path("bin"),
+            self.programs.display()
+        );
+        let mut all = vec!["ip", "netns", "exec", CONTROL, "env", &kubeconfig, &path];
+        all.extend(words);
+        command(&all)
+    }
+
+    fn admin(&self, arguments: &str) -> String {
+        let kubeconfig = self.path("pki/admin.conf");
+        let kubectl = self.program("kubectl");
+        format!("ip netns exec {CONTROL} {kubectl} --kubeconfig={kubeconfig} {arguments}")
+    }
+
+    /// What kubectl prints, where it must succeed; `arguments` are words of a shell.
+    pub(crate) fn kubectl(&self, arguments: &str) -> String {
+        must(&["sh", "-c", &self.admin(arguments)])
+    }
+
+    /// The objects that kubectl lists.
+    pub(crate) fn objects(&self, arguments: &str) -> Vec<Value> {
+        let text = self.kubectl(&format!("{arguments} -o json"));
+        let list: Value = serde_json::from_str(&text).unwrap();
+        list["items"].as_array().unwrap().clone()
+    }
+
+    fn apply(&self, objects: &str) {
+        let words = self.admin("apply -f -");
+        output_with(&["sh", "-c", &words], objects).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// What runs a program in the network of the outside, of a node, or of the pod of `client` on a node.
+    pub(crate) fn outside_network() -> String {
+        format!("/run/netns/{OUTSIDE}")
+    }
+
+    pub(crate) fn node_network(node: &str) -> String {
+        format!("/run/netns/{}", netns(node))
+    }
+
+    pub(crate) fn pod_network(&self, node: &str) -> String {
+        let pods = self.objects("-n demo get pods -l app=client");
+        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
+        let pod = pod.unwrap_or_else(|| panic!("no client on {node}"));
+        let address = pod["status"]["podIP"].as_str().unwrap();
+        for entry in fs::read_dir("/proc").unwrap() {
+            let process = entry.unwrap().path();
+            let read = |name: &str| fs::read_to_string(process.join(name)).unwrap_or_default();
+            let idle = read("cmdline") == "/app\0idle\0";
+            if idle && read("net/fib_trie").contains(&format!("-- {address}\n")) {
+                return process.join("ns/net").to_str().unwrap().to_owned();
+            }
+        }
+        panic!("no process of the client on {node}");
+    }
+
+    /// The cluster address of a Service in namespace demo.
+    pub(crate) fn address(&self, service: &str) -> String {
+        self.kubectl(&format!(
+            "-n demo get service {service} -o jsonpath='{{.spec.clusterIP}}'"
+        ))
+    }
+}
+
+/// When a process began, in the kernel's ticks; nothing where there is none or it has ended.
+fn began_of(pid: i32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = stat.rsplit_once(") ")?.1.split(' ');
+    (words.next()? != "Z").then_some(())?;
+    words.nth(18).map(str::to_owned)
+}
+
+fn base64(file: &str) -> String {
+    must(&["base64", "-w0", file])
+}
+
+const CONTAINERD: &str = r#"version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "lab.local/pause:1"
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = "/etc/cni/net.d"
+"#;
+
+const KUBELET: &str = r"apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true, cacheTTL: 0s}, x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
+authorization: {mode: Webhook}
+cgroupDriver: cgroupfs
+failCgroupV1: false
+failSwapOn: false
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+resolvConf: /etc/resolv.conf
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+evictionHard: {memory.available: 50Mi, nodefs.available: 1%, imagefs.available: 1%}
+imageGCHighThresholdPercent: 100
+staticPodPath: /etc/kubernetes/manifests
+";
