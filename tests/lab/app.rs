@@ -141,8 +141,8 @@ pub(crate) fn client(out: PathBuf, targets: &[String]) {
         let mut flights = Vec::new();
         for (number, text) in targets.iter().enumerate() {
             let mut parts = text.splitn(3, '=');
-            let mut part = || parts.next().unwrap_or_else(|| panic!("no target: {text}"));
-            let (name, kind, address) = (part(), part(), part());
+            let mut next = || parts.next().unwrap_or_else(|| panic!("no target: {text}"));
+            let (name, kind, address) = (next(), next(), next());
             let first_port = 10_000 + u16::try_from(number).unwrap() * 2_000;
             let target = Arc::new(Target {
                 name: name.to_owned(),
@@ -190,11 +190,11 @@ pub(crate) fn client(out: PathBuf, targets: &[String]) {
         }
         // Those under way are waited for, and counted.
         sleep(PATIENCE + Duration::from_millis(300)).await;
-        let tally: Tally = all
+        let seen: Tally = all
             .iter()
             .map(|target| (target.name.clone(), target.seen.lock().unwrap().clone()))
             .collect();
-        fs::write(out, serde_json::to_string(&tally).unwrap()).unwrap();
+        fs::write(out, serde_json::to_string(&seen).unwrap()).unwrap();
     });
 }
 
@@ -205,10 +205,10 @@ async fn get(address: SocketAddr) -> Result<(), String> {
     stream.write_all(request).await.map_err(said)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.map_err(said)?;
-    match answer.starts_with(b"HTTP/1.0 200 OK") {
-        true => Ok(()),
-        false => Err(format!("answered {:?}", String::from_utf8_lossy(&answer))),
+    if !answer.starts_with(b"HTTP/1.0 200 OK") {
+        return Err(format!("answered {:?}", String::from_utf8_lossy(&answer)));
     }
+    Ok(())
 }
 
 async fn ask(address: SocketAddr, port: u16) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Container images, written as archives that containerd imports.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -132,11 +133,11 @@ impl Image {
         }
         let layer = layer.into_inner().unwrap();
         let hash = |bytes: &[u8]| {
-            let digest = Sha256::digest(bytes);
-            digest
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
+            let mut text = String::new();
+            for byte in Sha256::digest(bytes) {
+                write!(text, "{byte:02x}").unwrap();
+            }
+            text
         };
         let layer_hash = hash(&layer);
         let config = json!({

@@ -3,8 +3,10 @@
 //!
 //! Its state is in `target/lab`; what is named `kpx-lab-*` belongs to it. It stays until [`Lab::down`].
 
+mod control;
+mod nodes;
+
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -62,6 +64,12 @@ pub(crate) struct Lab {
     programs: PathBuf,
 }
 
+/// Runs `ip` with these words.
+fn ip(words: &str) {
+    let words: Vec<_> = ["ip"].into_iter().chain(words.split(' ')).collect();
+    must(&words);
+}
+
 /// The namespace of a node.
 fn netns(node: &str) -> String {
     format!("kpx-lab-{node}")
@@ -75,8 +83,10 @@ impl Lab {
         reason = "the harness has no other settings"
     )]
     pub(crate) fn new() -> Result<Self, String> {
-        let programs = std::env::var("KUBE_BIN")
-            .map_err(|_| "KUBE_BIN is not set: it names the folder of the Kubernetes programs")?;
+        let programs = std::env::var("KUBE_BIN").unwrap_or_default();
+        if programs.is_empty() {
+            return Err("KUBE_BIN does not name the folder of the Kubernetes programs".to_owned());
+        }
         let programs = fs::canonicalize(&programs).map_err(|e| format!("{programs}: {e}"))?;
         for name in PROGRAMS {
             if !programs.join(name).is_file() {
@@ -132,7 +142,7 @@ impl Lab {
         for (index, (node, address)) in NODES.into_iter().enumerate() {
             self.node(index, node, address);
         }
-        self.outside();
+        Self::outside();
         for (node, _) in NODES {
             let limit = Duration::from_secs(120);
             wait_for(&format!("node {node}"), limit, || {
@@ -224,243 +234,6 @@ impl Lab {
         });
     }
 
-    // -- Certificates and kubeconfigs --
-
-    fn certificate(&self, name: &str, subject: &str, names: &str) {
-        let file = |kind: &str| self.path(&format!("pki/{name}.{kind}"));
-        must(&[
-            "openssl",
-            "req",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-keyout",
-            &file("key"),
-            "-out",
-            &file("csr"),
-            "-subj",
-            subject,
-        ]);
-        fs::write(file("ext"), format!("subjectAltName={names}\n")).unwrap();
-        must(&[
-            "openssl",
-            "x509",
-            "-req",
-            "-in",
-            &file("csr"),
-            "-CA",
-            &self.path("pki/ca.crt"),
-            "-CAkey",
-            &self.path("pki/ca.key"),
-            "-CAcreateserial",
-            "-days",
-            "30",
-            "-extfile",
-            &file("ext"),
-            "-out",
-            &file("crt"),
-        ]);
-    }
-
-    fn kubeconfig(&self, user: &str) -> String {
-        let authority = base64(&self.path("pki/ca.crt"));
-        format!(
-            "apiVersion: v1\nkind: Config\n\
-             clusters: [{{name: lab, cluster: {{server: \"https://{API}:6443\", certificate-authority-data: {authority}}}}}]\n\
-             contexts: [{{name: lab, context: {{cluster: lab, user: user}}}}]\ncurrent-context: lab\n\
-             users: [{{name: user, user: {{{user}}}}}]\n"
-        )
-    }
-
-    fn credentials(&self) {
-        must(&[
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-keyout",
-            &self.path("pki/ca.key"),
-            "-out",
-            &self.path("pki/ca.crt"),
-            "-days",
-            "30",
-            "-subj",
-            "/CN=kubernetes",
-        ]);
-        let (key, public) = (self.path("pki/sa.key"), self.path("pki/sa.pub"));
-        must(&["openssl", "genrsa", "-out", &key, "2048"]);
-        must(&["openssl", "rsa", "-in", &key, "-pubout", "-out", &public]);
-        let names = format!("DNS:kubernetes,DNS:localhost,IP:127.0.0.1,IP:{API},IP:10.96.0.1");
-        self.certificate("apiserver", "/CN=kube-apiserver", &names);
-        self.certificate(
-            "kubelet-client",
-            "/O=system:masters/CN=kubelet-client",
-            "DNS:client",
-        );
-        let mut clients = vec![
-            ("admin", "/O=system:masters/CN=admin".to_owned()),
-            (
-                "controller-manager",
-                "/CN=system:kube-controller-manager".to_owned(),
-            ),
-            ("scheduler", "/CN=system:kube-scheduler".to_owned()),
-        ];
-        for (node, _) in NODES {
-            clients.push((node, format!("/O=system:nodes/CN=system:node:{node}")));
-        }
-        for (name, subject) in clients {
-            self.certificate(name, &subject, "DNS:client");
-            let [crt, key] =
-                ["crt", "key"].map(|kind| base64(&self.path(&format!("pki/{name}.{kind}"))));
-            let user = format!("client-certificate-data: {crt}, client-key-data: {key}");
-            let file = self.folder.join(format!("pki/{name}.conf"));
-            fs::write(file, self.kubeconfig(&user)).unwrap();
-        }
-    }
-
-    /// A kubeconfig for the service account kube-system/`account`.
-    pub(crate) fn kubeconfig_of(&self, account: &str) -> String {
-        let token = self.kubectl(&format!(
-            "-n kube-system create token {account} --duration=24h"
-        ));
-        self.kubeconfig(&format!("token: {}", token.trim()))
-    }
-
-    // -- The control plane --
-
-    pub(crate) fn start_api(&self) {
-        let pki = |name: &str| self.path(&format!("pki/{name}"));
-        self.daemon(
-            "api",
-            &[
-                "ip",
-                "netns",
-                "exec",
-                CONTROL,
-                &self.program("kube-apiserver"),
-                "--etcd-servers=http://127.0.0.1:2379",
-                "--bind-address=0.0.0.0",
-                "--secure-port=6443",
-                &format!("--advertise-address={API}"),
-                &format!("--tls-cert-file={}", pki("apiserver.crt")),
-                &format!("--tls-private-key-file={}", pki("apiserver.key")),
-                &format!("--client-ca-file={}", pki("ca.crt")),
-                "--authorization-mode=Node,RBAC",
-                "--enable-admission-plugins=NodeRestriction",
-                &format!("--service-account-key-file={}", pki("sa.pub")),
-                &format!("--service-account-signing-key-file={}", pki("sa.key")),
-                "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-                "--service-cluster-ip-range=10.96.0.0/12",
-                &format!("--kubelet-client-certificate={}", pki("kubelet-client.crt")),
-                &format!("--kubelet-client-key={}", pki("kubelet-client.key")),
-                "--allow-privileged=true",
-                "--kubelet-preferred-address-types=InternalIP",
-                "--v=1",
-            ],
-        );
-    }
-
-    pub(crate) fn wait_for_api(&self) {
-        wait_for("the API server", Duration::from_secs(90), || {
-            output(&["sh", "-c", &self.admin("get --raw /readyz")]).ok()
-        });
-    }
-
-    /// Ends the API server as a crash would.
-    pub(crate) fn kill_api(&self) {
-        let recorded = fs::read_to_string(self.folder.join("pids/api")).unwrap();
-        let pid: i32 = recorded.split_once(' ').unwrap().0.parse().unwrap();
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    }
-
-    fn control_plane(&self) {
-        let ip = |words: &str| {
-            let words: Vec<_> = ["ip", "-n", CONTROL]
-                .into_iter()
-                .chain(words.split(' '))
-                .collect();
-            must(&words)
-        };
-        must(&["ip", "netns", "add", CONTROL]);
-        ip("link set lo up");
-        ip("link add br0 type bridge");
-        ip(&format!("addr add {API}/24 dev br0"));
-        ip("link set br0 up");
-        must(&[
-            "ip",
-            "netns",
-            "exec",
-            CONTROL,
-            "sysctl",
-            "-qw",
-            "net.ipv4.ip_forward=1",
-        ]);
-        self.daemon(
-            "etcd",
-            &[
-                "ip",
-                "netns",
-                "exec",
-                CONTROL,
-                "etcd",
-                "--data-dir",
-                &self.path("etcd"),
-                "--listen-client-urls",
-                "http://127.0.0.1:2379",
-                "--advertise-client-urls",
-                "http://127.0.0.1:2379",
-                "--unsafe-no-fsync",
-                "--log-level",
-                "warn",
-            ],
-        );
-        self.start_api();
-        self.wait_for_api();
-        let manager = self.path("pki/controller-manager.conf");
-        self.daemon(
-            "controller-manager",
-            &[
-                "ip",
-                "netns",
-                "exec",
-                CONTROL,
-                &self.program("kube-controller-manager"),
-                &format!("--kubeconfig={manager}"),
-                &format!("--authentication-kubeconfig={manager}"),
-                &format!("--authorization-kubeconfig={manager}"),
-                &format!("--root-ca-file={}", self.path("pki/ca.crt")),
-                &format!(
-                    "--service-account-private-key-file={}",
-                    self.path("pki/sa.key")
-                ),
-                "--use-service-account-credentials=true",
-                "--leader-elect=false",
-                "--cluster-cidr=10.244.0.0/16",
-                "--bind-address=127.0.0.1",
-            ],
-        );
-        let scheduler = self.path("pki/scheduler.conf");
-        self.daemon(
-            "scheduler",
-            &[
-                "ip",
-                "netns",
-                "exec",
-                CONTROL,
-                &self.program("kube-scheduler"),
-                &format!("--kubeconfig={scheduler}"),
-                &format!("--authentication-kubeconfig={scheduler}"),
-                &format!("--authorization-kubeconfig={scheduler}"),
-                "--leader-elect=false",
-                "--bind-address=127.0.0.1",
-            ],
-        );
-    }
-
-    // -- Images --
-
     /// The program of the harness itself, which the pods of the traffic run.
     pub(crate) fn app() -> String {
         let path = fs::read_link("/proc/self/exe").unwrap();
@@ -500,180 +273,6 @@ impl Lab {
         let image = Image::default().add(&self.path("bin/kpx"), path).tools();
         image.write("lab.local/kpx:1", &[path], &images.join("kpx.tar"));
     }
-
-    // -- Nodes --
-
-    fn node(&self, index: usize, node: &str, address: &str) {
-        let (netns, link) = (netns(node), format!("kl-{node}"));
-        let ip = |words: &str| {
-            must(
-                &["ip"]
-                    .into_iter()
-                    .chain(words.split(' '))
-                    .collect::<Vec<_>>(),
-            )
-        };
-        ip(&format!("netns add {netns}"));
-        ip(&format!(
-            "link add {link} netns {CONTROL} type veth peer name eth0 netns {netns}"
-        ));
-        ip(&format!("-n {CONTROL} link set {link} master br0 up"));
-        ip(&format!("-n {netns} addr add {address}/24 dev eth0"));
-        ip(&format!("-n {netns} link set lo up"));
-        ip(&format!("-n {netns} link set eth0 up"));
-        ip(&format!("-n {netns} route add default via {API}"));
-        for (other, (_, via)) in NODES.into_iter().enumerate() {
-            if other != index {
-                ip(&format!(
-                    "-n {netns} route add 10.244.{other}.0/24 via {via}"
-                ));
-            }
-        }
-        must(&[
-            "ip",
-            "netns",
-            "exec",
-            &netns,
-            "sysctl",
-            "-qw",
-            "net.ipv4.ip_forward=1",
-            "net.ipv6.conf.all.forwarding=1",
-            "net.bridge.bridge-nf-call-iptables=1",
-            "net.bridge.bridge-nf-call-ip6tables=1",
-        ]);
-        self.node_files(index, node);
-
-        // In a group of each controller, so that the node's own root group is this one.
-        let join = "if [ -e /sys/fs/cgroup/cgroup.controllers ]; then all=/sys/fs/cgroup; else all=/sys/fs/cgroup/*/; fi; \
-            for controller in $all; do \
-                [ -e $controller/cgroup.procs ] || continue; \
-                group=$controller/$0; mkdir -p $group; \
-                for set in cpuset.cpus cpuset.mems; do \
-                    [ ! -e $group/$set ] || cat $controller/$set >$group/$set; done; \
-                echo $$ >$group/cgroup.procs; done; exec \"$@\"";
-        let settings = [
-            format!("LAB={}", self.folder.display()),
-            format!("LAB_NODE={node}"),
-            format!("LAB_ADDRESS={address}"),
-            format!("KUBE_BIN={}", self.programs.display()),
-        ];
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/node");
-        let mut words = vec!["sh", "-c", join, &netns, "env"];
-        words.extend(settings.iter().map(String::as_str));
-        let inside = format!("--net=/run/netns/{netns}");
-        let app = Self::app();
-        words.extend([
-            "nsenter", &inside, "unshare", "-m", "-u", "-i", "-C", "-p", "--fork",
-        ]);
-        words.extend([
-            "--propagation",
-            "private",
-            &app,
-            "init",
-            script.to_str().unwrap(),
-        ]);
-        let child = start(&words, &self.log(node));
-        let pid = child.id();
-        thread::spawn(move || {
-            let mut child = child;
-            child.wait()
-        });
-        let first = wait_for("a node's first process", Duration::from_secs(20), || {
-            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-            // The shell before it has children, too.
-            let first: u32 = children.split_whitespace().next()?.parse().ok()?;
-            let words = fs::read_to_string(format!("/proc/{first}/cmdline")).ok()?;
-            words.starts_with(&format!("{app}\0init")).then_some(first)
-        });
-        // Its end is the end of every process of the node.
-        self.record(node, first);
-    }
-
-    fn node_files(&self, index: usize, node: &str) {
-        let etc = self.folder.join(format!("nodes/{node}/root/etc"));
-        for folder in [
-            "cni/net.d",
-            "containerd",
-            "kubernetes/pki",
-            "kubernetes/manifests",
-        ] {
-            fs::create_dir_all(etc.join(folder)).unwrap();
-        }
-        for folder in ["var/log", "var/lib", "root"] {
-            fs::create_dir_all(etc.parent().unwrap().join(folder)).unwrap();
-        }
-        for name in [
-            "passwd",
-            "group",
-            "nsswitch.conf",
-            "protocols",
-            "services",
-            "os-release",
-            "alternatives",
-            "ld.so.cache",
-        ] {
-            let from = format!("/etc/{name}");
-            must(&["cp", "-a", &from, etc.to_str().unwrap()]);
-        }
-        let random = must(&["openssl", "rand", "-hex", "16"]);
-        let hosts: String = NODES
-            .map(|(name, address)| format!("{address} {name}\n"))
-            .concat();
-        let network = format!(
-            r#"{{"cniVersion":"0.4.0","name":"pods","plugins":[{{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":false,"hairpinMode":true,"ipam":{{"type":"host-local","ranges":[[{{"subnet":"10.244.{index}.0/24"}}]],"routes":[{{"dst":"0.0.0.0/0"}}]}}}},{{"type":"portmap","capabilities":{{"portMappings":true}}}}]}}"#
-        );
-        for (name, text) in [
-            ("machine-id", random.as_str()),
-            ("hostname", &format!("{node}\n")),
-            ("hosts", &format!("127.0.0.1 localhost\n{hosts}")),
-            ("resolv.conf", "nameserver 127.0.0.1\n"),
-            ("cni/net.d/10-pods.conflist", &network),
-            ("containerd/config.toml", CONTAINERD),
-            ("kubernetes/kubelet.yaml", KUBELET),
-        ] {
-            fs::write(etc.join(name), text).unwrap();
-        }
-        let pki = self.folder.join("pki");
-        fs::copy(pki.join("ca.crt"), etc.join("kubernetes/pki/ca.crt")).unwrap();
-        fs::copy(
-            pki.join(format!("{node}.conf")),
-            etc.join("kubernetes/kubelet.conf"),
-        )
-        .unwrap();
-        if node == "cp1" {
-            fs::copy(pki.join("admin.conf"), etc.join("kubernetes/admin.conf")).unwrap();
-        }
-        let mounts = etc.join("mtab");
-        drop(fs::remove_file(&mounts));
-        symlink("/proc/mounts", mounts).unwrap();
-    }
-
-    fn outside(&self) {
-        let ip = |words: &str| {
-            must(
-                &["ip"]
-                    .into_iter()
-                    .chain(words.split(' '))
-                    .collect::<Vec<_>>(),
-            )
-        };
-        ip(&format!("netns add {OUTSIDE}"));
-        ip(&format!(
-            "link add kl-out netns {CONTROL} type veth peer name eth0 netns {OUTSIDE}"
-        ));
-        ip(&format!("-n {CONTROL} link set kl-out master br0 up"));
-        ip(&format!("-n {OUTSIDE} addr add 10.210.0.99/24 dev eth0"));
-        ip(&format!("-n {OUTSIDE} link set lo up"));
-        ip(&format!("-n {OUTSIDE} link set eth0 up"));
-        for address in [EXTERNAL, BALANCER] {
-            ip(&format!(
-                "-n {OUTSIDE} route add {address}/32 via {}",
-                NODES[1].1
-            ));
-        }
-    }
-
-    // -- Its use --
 
     /// The command that runs `words` as root on a node: in its mounts, processes and network.
     pub(crate) fn on(&self, node: &str, words: &[&str]) -> Command {
@@ -782,36 +381,3 @@ fn began_of(pid: i32) -> Option<String> {
     (words.next()? != "Z").then_some(())?;
     words.nth(18).map(str::to_owned)
 }
-
-fn base64(file: &str) -> String {
-    must(&["base64", "-w0", file])
-}
-
-const CONTAINERD: &str = r#"version = 2
-root = "/var/lib/containerd"
-state = "/run/containerd"
-[grpc]
-address = "/run/containerd/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "lab.local/pause:1"
-restrict_oom_score_adj = true
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "/usr/lib/cni"
-conf_dir = "/etc/cni/net.d"
-"#;
-
-const KUBELET: &str = r"apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-authentication: {anonymous: {enabled: false}, webhook: {enabled: true, cacheTTL: 0s}, x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
-authorization: {mode: Webhook}
-cgroupDriver: cgroupfs
-failCgroupV1: false
-failSwapOn: false
-clusterDNS: [10.96.0.10]
-clusterDomain: cluster.local
-resolvConf: /etc/resolv.conf
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-evictionHard: {memory.available: 50Mi, nodefs.available: 1%, imagefs.available: 1%}
-imageGCHighThresholdPercent: 100
-staticPodPath: /etc/kubernetes/manifests
-";

@@ -118,17 +118,16 @@ fn test(names: &[String]) -> ExitCode {
         }));
         let took = began.elapsed().as_secs();
         let name = scenario.name;
-        match ran {
-            Ok(said) => println!("{name:14} ok    {took:4} s  {said}"),
-            Err(_) => {
-                failed += 1;
-                println!("{name:14} FAILED {took:3} s");
-                // The next one begins in a cluster as it should be.
-                if !keep {
-                    lab.up();
-                }
+        let Ok(said) = ran else {
+            failed += 1;
+            println!("{name:14} FAILED {took:3} s");
+            // The next one begins in a cluster as it should be.
+            if !keep {
+                lab.up();
             }
-        }
+            continue;
+        };
+        println!("{name:14} ok    {took:4} s  {said}");
     }
     if !keep {
         lab.down();

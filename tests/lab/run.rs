@@ -39,13 +39,11 @@ pub(crate) fn output_with(words: &[&str], input: &str) -> Result<String, String>
 fn text_of(words: &[&str], output: std::io::Result<Output>) -> Result<String, String> {
     let output = output.map_err(|error| format!("{words:?}: {error}"))?;
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => {
-            let (out, err) = (text(&output.stdout), text(&output.stderr));
-            Err(format!("{words:?}: {}\n{out}{err}", output.status))
-        }
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    if !output.status.success() {
+        return Err(format!("{words:?}: {}\n{out}{err}", output.status));
     }
+    Ok(out)
 }
 
 /// Runs a program that must succeed.
