@@ -21,9 +21,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 /// How long a connection may take, answer included.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How often each client opens a connection to each target.
-const EVERY: Duration = Duration::from_millis(20);
-
 /// How many connections each client keeps open to each target of kind `long`.
 const LONG: usize = 3;
 
@@ -133,9 +130,9 @@ impl Target {
     }
 }
 
-/// Opens connections to `targets` (`NAME=http|udp|long=ADDRESS:PORT`) until it is asked to end, and writes a [`Tally`] to
+/// Opens a connection `every` so often to each of `targets` (`NAME=http|udp|long=ADDRESS:PORT`) until it is asked to end, and writes a [`Tally`] to
 /// `out`.
-pub(crate) fn client(out: PathBuf, targets: &[String]) {
+pub(crate) fn client(out: PathBuf, every: Duration, targets: &[String]) {
     runtime().block_on(async {
         let mut all = Vec::new();
         let mut flights = Vec::new();
@@ -161,7 +158,7 @@ pub(crate) fn client(out: PathBuf, targets: &[String]) {
             assert!(http || kind == "udp", "no kind of target: {kind}");
             flights.push(tokio::spawn(async move {
                 sleep(Duration::from_millis(3) * u32::try_from(number).unwrap()).await;
-                let mut beat = interval(EVERY);
+                let mut beat = interval(every);
                 beat.set_missed_tick_behavior(MissedTickBehavior::Skip);
                 loop {
                     beat.tick().await;

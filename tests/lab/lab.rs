@@ -27,8 +27,8 @@ pub(crate) const NODES: [(&str, &str); 3] = [
 ];
 
 /// The namespace of the control plane, which is also the switch between the nodes, and a place outside.
-const CONTROL: &str = "kpx-lab-control";
-const OUTSIDE: &str = "kpx-lab-outside";
+pub(crate) const CONTROL: &str = "kpx-lab-control";
+pub(crate) const OUTSIDE: &str = "kpx-lab-outside";
 
 /// An external address and that of a load balancer; both lead to w1.
 pub(crate) const EXTERNAL: &str = "10.210.0.77";
@@ -115,11 +115,11 @@ impl Lab {
         self.folder.join(name).to_str().unwrap().to_owned()
     }
 
-    fn log(&self, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.folder.join(format!("log/{name}.log"))
     }
 
-    fn program(&self, name: &str) -> String {
+    pub(crate) fn program(&self, name: &str) -> String {
         self.programs.join(name).to_str().unwrap().to_owned()
     }
 
@@ -131,12 +131,7 @@ impl Lab {
 
     /// Makes the cluster, and waits until it serves.
     pub(crate) fn up(&self) {
-        self.down();
-        drop(fs::remove_dir_all(&self.folder));
-        for folder in ["log", "pids", "pki", "images", "bin"] {
-            fs::create_dir_all(self.folder.join(folder)).unwrap();
-        }
-        self.credentials();
+        self.ready();
         self.images();
         self.control_plane();
         for (index, (node, address)) in NODES.into_iter().enumerate() {
@@ -162,6 +157,16 @@ impl Lab {
         let kubeconfig = self.kubeconfig_of("kpx");
         fs::write(self.folder.join("pki/kpx.conf"), kubeconfig).unwrap();
         self.settled();
+    }
+
+    /// Ends what there may be of a cluster, and makes what a new one begins with.
+    pub(crate) fn ready(&self) {
+        self.down();
+        drop(fs::remove_dir_all(&self.folder));
+        for folder in ["log", "pids", "pki", "images", "bin"] {
+            fs::create_dir_all(self.folder.join(folder)).unwrap();
+        }
+        self.credentials();
     }
 
     /// Waits until every pod is as its controller wants it.
@@ -224,7 +229,7 @@ impl Lab {
         .unwrap();
     }
 
-    fn daemon(&self, name: &str, words: &[&str]) {
+    pub(crate) fn daemon(&self, name: &str, words: &[&str]) {
         let child = start(words, &self.log(name));
         self.record(name, child.id());
         // It is ended by `down`, perhaps of another process.
@@ -336,7 +341,7 @@ impl Lab {
         list["items"].as_array().unwrap().clone()
     }
 
-    fn apply(&self, objects: &str) {
+    pub(crate) fn apply(&self, objects: &str) {
         let words = self.admin("apply -f -");
         output_with(&["sh", "-c", &words], objects).unwrap_or_else(|error| panic!("{error}"));
     }

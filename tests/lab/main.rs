@@ -9,6 +9,7 @@
 //! lab on NODE COMMAND…       run as root on a node
 //! lab laptop COMMAND…        run where the API is reached, as service account kube-system/kpx
 //! lab traffic SECONDS        count what fails
+//! lab ipvs                   move one node between all modes, on a kernel with `ip_vs`: by `tests/vm/run`
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should stop")]
@@ -20,7 +21,9 @@
 #![expect(clippy::exit, reason = "it passes the status of another program on")]
 
 mod app;
+
 mod image;
+mod ipvs;
 mod lab;
 mod run;
 mod scenarios;
@@ -43,7 +46,11 @@ fn main() -> ExitCode {
         "serve" => app::serve(),
         "idle" => app::idle(),
         "init" => app::init(rest),
-        "client" => app::client(rest[0].clone().into(), &rest[1..]),
+        "client" => app::client(
+            rest[0].clone().into(),
+            Duration::from_millis(rest[1].parse().unwrap()),
+            &rest[2..],
+        ),
         "list" => {
             for Scenario { name, about, .. } in SCENARIOS {
                 println!("{name:14} {about}");
@@ -60,6 +67,7 @@ fn main() -> ExitCode {
             let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
             match (verb, rest.as_slice()) {
                 ("up", []) => lab.up(),
+                ("ipvs", []) => ipvs::run(&lab),
                 ("down", []) => lab.down(),
                 ("on", [node, command @ ..]) => status(lab.on(node, command)),
                 ("laptop", command) => status(lab.laptop("kpx", command)),

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::lab::{Lab, NODES};
-use crate::run::wait_for;
+use crate::run::{must, wait_for};
 use crate::traffic::{Report, Traffic};
 
 pub(crate) struct Scenario {
@@ -90,6 +90,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "drain",
         about: "nodes are drained, a budget blocks and opens",
         run: drain,
+    },
+    Scenario {
+        name: "ipvs",
+        about: "one node between all modes, on a kernel with ip_vs",
+        run: ipvs,
     },
     Scenario {
         name: "crash-loop",
@@ -795,4 +800,15 @@ fn crash_loop(lab: &Lab) -> String {
         seconds(all),
         report.unharmed()
     )
+}
+
+fn ipvs(_: &Lab) -> String {
+    let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vm/run");
+    let printed = must(&["env", "KPX_VM_NAME=lab", runner, &Lab::app(), "ipvs"]);
+    let legs: Vec<_> = printed
+        .lines()
+        .filter(|line| line.contains(" to "))
+        .collect();
+    assert_eq!(legs.len(), 6, "{printed}");
+    format!("\n  {}", legs.join("\n  "))
 }

@@ -157,7 +157,8 @@ impl Lab {
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     }
 
-    pub(super) fn control_plane(&self) {
+    /// Starts etcd and the API server, and waits for it.
+    pub(crate) fn api(&self) {
         must(&["ip", "netns", "add", CONTROL]);
         ip(&format!("-n {CONTROL} link set lo up"));
         ip(&format!("-n {CONTROL} link add br0 type bridge"));
@@ -193,6 +194,10 @@ impl Lab {
         );
         self.start_api();
         self.wait_for_api();
+    }
+
+    pub(super) fn control_plane(&self) {
+        self.api();
         let manager = self.path("pki/controller-manager.conf");
         self.daemon(
             "controller-manager",
