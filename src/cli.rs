@@ -715,15 +715,19 @@ pub enum MigratePart {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct StatusArgs {
     /// The migration of the cluster's nodes, whoever began it and wherever
-    #[arg(long, env = "KPX_ALL_NODES")]
+    #[arg(long, conflicts_with = "this_node", env = "KPX_ALL_NODES")]
     pub all_nodes: bool,
+
+    /// The node that kpx runs on
+    #[arg(long, env = "KPX_THIS_NODE")]
+    pub this_node: bool,
 }
 
 /// Arguments of what goes on with a migration, or takes it back.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct TurnArgs {
     /// The migration of the cluster's nodes, whoever began it and wherever
-    #[arg(long, env = "KPX_ALL_NODES")]
+    #[arg(long, conflicts_with = "this_node", env = "KPX_ALL_NODES")]
     pub all_nodes: bool,
 
     /// How long to wait, and for what.
@@ -745,10 +749,6 @@ pub struct JourneyArgs {
     /// With --dry-run, say only what stands in the way and what it costs
     #[arg(long, requires = "dry_run", env = "KPX_BRIEF")]
     pub brief: bool,
-
-    /// Move this node alone
-    #[arg(long, env = "KPX_THIS_NODE")]
-    pub this_node: bool,
 
     /// Set the scheduler of virtual servers, too
     #[arg(long, value_name = "NAME", env = "KPX_SCHEDULER")]
@@ -805,7 +805,15 @@ pub enum StrategyArg {
 
 /// Arguments of everything that goes on with a migration.
 #[derive(Args, Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "flags that have nothing to do with each other"
+)]
 pub struct GoOnArgs {
+    /// The node that kpx runs on, with --node NAME where its Node has another name
+    #[arg(long, env = "KPX_THIS_NODE")]
+    pub this_node: bool,
+
     /// Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration, env = "KPX_CONFIRM_TIMEOUT")]
     pub confirm_timeout: Duration,

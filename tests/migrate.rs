@@ -2,6 +2,7 @@
 
 mod drain_node;
 mod machine;
+mod one_node;
 mod rules;
 mod screen;
 
@@ -11,8 +12,9 @@ use futures_util::FutureExt as _;
 use kpx::action::Action;
 use kpx::apply::{Apply, StepError};
 use kpx::backend::Mode;
+use kpx::cluster::Pod;
 use kpx::cluster::edit::Fields;
-use kpx::evidence::{Evidence, Item, Time};
+use kpx::evidence::{Evidence, Gap, Item, Time};
 use kpx::migrate::engine::{Ended, Engine, Event, Limits, Site};
 use kpx::migrate::journal::{self, Entry};
 use kpx::migrate::journey::{Journey, Strategy};
@@ -38,6 +40,8 @@ struct Place {
     silent: Vec<Mode>,
     /// Changes whose text holds this are refused.
     refused: Option<&'static str>,
+    /// How often a stage was planned again.
+    again: usize,
 }
 
 impl Place {
@@ -61,6 +65,7 @@ impl Place {
             },
             silent: Vec::new(),
             refused: None,
+            again: 0,
         }
     }
 
@@ -77,20 +82,23 @@ impl Place {
     /// Goes on with the journal; `None` if kpx was killed.
     fn go_on(&mut self, rollback: bool) -> Option<Ended> {
         let mut state = journal::read(&self.journal).unwrap();
-        let mut tell = |_: Event<'_>| {};
+        let mut again = 0;
+        let mut tell = |event: Event<'_>| again += usize::from(matches!(event, Event::Again(_)));
         let limits = self.limits;
         let mut engine = Engine {
-            site: self,
+            site: &mut *self,
             limits,
             tell: &mut tell,
         };
-        async {
+        let ended = async {
             if rollback {
                 engine.turn(&mut state, "asked for").await.unwrap();
             }
             engine.run(&mut state).await
         }
-        .now_or_never()
+        .now_or_never();
+        self.again += again;
+        ended
     }
 }
 
@@ -105,7 +113,7 @@ impl Apply for Place {
         if self.refused.is_some_and(|refused| text.contains(refused)) {
             return Err(StepError::Refused("because".to_owned()));
         }
-        self.machine.apply(action).map_err(StepError::Refused)
+        self.machine.change(action).map_err(StepError::Refused)
     }
 }
 
@@ -113,10 +121,6 @@ impl Site for Place {
     async fn read(&mut self, items: &[Item]) -> Evidence {
         self.machine.pass();
         self.machine.tell().only(items)
-    }
-
-    fn name(&self) -> Option<String> {
-        Some("node1".to_owned())
     }
 
     fn own_pods(&self) -> Result<Vec<String>, String> {
@@ -128,6 +132,16 @@ impl Site for Place {
             return Err("no answer".to_owned());
         }
         Ok(())
+    }
+
+    async fn proxy_pods(&mut self, node: &str) -> Result<Vec<Pod>, Gap> {
+        assert_eq!(node, "node1");
+        Ok(self.machine.pods())
+    }
+
+    async fn last_line(&mut self, _: &str, container: &str) -> Option<String> {
+        assert_eq!(container, "kube-proxy");
+        Some("E1 \"Error running ProxyServer\" err=\"no such bit\"".to_owned())
     }
 
     async fn record(&mut self, entry: &Entry) -> Result<(), String> {
@@ -501,7 +515,7 @@ fn connections_of_virtual_servers_are_waited_for() {
         let Some(Ended::RolledBack(why)) = place.go_on(false) else {
             panic!("{to}");
         };
-        assert!(why.contains("after 60 s 1 connections"), "{why}");
+        assert!(why.contains("after 60 s 1 connection through"), "{why}");
         is_back(&place, &before, Mode::Ipvs);
         // Accepted, they are lost.
         let mut place = bound(Mode::Ipvs, to);
@@ -516,7 +530,7 @@ fn connections_of_virtual_servers_are_waited_for() {
     let Some(Ended::Stopped(why)) = place.go_on(false) else {
         panic!();
     };
-    assert!(why.contains("1 connections"), "{why}");
+    assert!(why.contains("1 connection through"), "{why}");
     assert_eq!(place.machine.proxy.mode, Mode::Iptables);
     let left = place.machine.faults(Mode::Iptables).join(" ");
     assert!(
@@ -536,7 +550,7 @@ fn connections_of_virtual_servers_are_waited_for() {
         let Some(Ended::Stopped(why)) = place.go_on(true) else {
             panic!("{from}");
         };
-        assert!(why.contains("after 60 s 1 connections"), "{why}");
+        assert!(why.contains("after 60 s 1 connection through"), "{why}");
         assert!(place.machine.has_bridge());
         assert_eq!(place.machine.proxy.mode, Mode::Ipvs);
         assert_eq!(place.machine.files, there.files);

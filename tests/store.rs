@@ -365,7 +365,10 @@ async fn a_pod_that_does_not_get_ready_is_waited_for_only_so_long_and_quoted() {
                 pod["status"]["containerStatuses"] = json!([{
                     "name": "kube-proxy", "restartCount": 3,
                     "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+                    "lastState": {"terminated": {"exitCode": 1}},
                 }]);
+                // As the API server does.
+                pod["metadata"]["creationTimestamp"] = json!("2026-11-20T13:00:00Z");
             });
         }
     }));
@@ -375,11 +378,12 @@ async fn a_pod_that_does_not_get_ready_is_waited_for_only_so_long_and_quoted() {
         panic!("{error:?}")
     };
     assert!(
-        why.contains("waits after 3 restarts (CrashLoopBackOff: back-off 40s)"),
+        why.contains("does not start: crash loop: container kube-proxy ended with exit status 1 (pod kube-proxy-x")
+            && why.contains(", restarted 3 times)"),
         "{why}"
     );
     assert!(
-        why.ends_with("its last words: can't use the IPVS proxier: ipvs not supported"),
+        why.ends_with("its log ends: can't use the IPVS proxier: ipvs not supported"),
         "{why}"
     );
 }
@@ -683,4 +687,98 @@ fn a_text_too_long_for_an_annotation_is_kept_elsewhere() {
         "{:?}",
         plan.notes
     );
+}
+
+/// Carries out what a plan sets in the ConfigMap of `evidence`.
+fn carry_out(evidence: &mut Evidence, action: &Action) {
+    let Action::Kube {
+        command: KubeCommand::Set { fields, .. },
+    } = action
+    else {
+        panic!("{action}");
+    };
+    let mut maps: Value = serde_json::from_str(evidence.text(Item::ConfigMaps).unwrap()).unwrap();
+    for field in fields {
+        assert_eq!(field.of(&maps["items"][0]), field.from.as_ref());
+        let mut place = &mut maps["items"][0];
+        for key in &field.path {
+            place = &mut place[key.as_str()];
+        }
+        *place = field.to.clone().unwrap_or_default();
+    }
+    // As the API server does: what is null is not there.
+    let annotations = maps["items"][0]["metadata"]["annotations"].as_object_mut();
+    annotations.unwrap().retain(|_, value| !value.is_null());
+    evidence.insert(Item::ConfigMaps, Ok(maps.to_string()));
+}
+
+#[test]
+fn what_was_written_to_the_config_map_is_put_back_to_the_letter() {
+    let mut evidence = node(&json!([]), &json!([]));
+    for (item, file) in [
+        (Item::DaemonSets, "daemonsets.json"),
+        (Item::ConfigMaps, "configmaps.json"),
+    ] {
+        let path = root()
+            .join("testdata/nodes/dual-iptables/cluster")
+            .join(file);
+        evidence.insert(item, Ok(fs::read_to_string(path).unwrap()));
+    }
+    // As kubeadm has it.
+    let mut maps: Value = serde_json::from_str(evidence.text(Item::ConfigMaps).unwrap()).unwrap();
+    let text = maps["items"][0]["data"]["config.conf"].as_str().unwrap();
+    let text = text.replace("mode: \"iptables\"", "mode: \"\"");
+    assert!(text.contains("\nmode: \"\"\n"), "{text}");
+    maps["items"][0]["data"]["config.conf"] = json!(text);
+    maps["items"][0]["metadata"]["annotations"] = json!({"example.com/a": "b"});
+    evidence.insert(Item::ConfigMaps, Ok(maps.to_string()));
+    let before = maps;
+    let read = |evidence: &Evidence| -> Value {
+        serde_json::from_str(evidence.text(Item::ConfigMaps).unwrap()).unwrap()
+    };
+
+    let written = find(&evidence).configure(&to(Mode::Nftables)).unwrap();
+    let step = &written.steps[0];
+    let Undo::Do(undo) = &step.undo else {
+        panic!();
+    };
+    let ours = [(&step.action, undo)];
+    carry_out(&mut evidence, &step.action);
+    let kept = |maps: &Value| maps["items"][0]["metadata"]["annotations"].clone();
+    assert!(kept(&read(&evidence))["kpx.dev/previous-config.conf"].is_string());
+    let there = evidence.clone();
+
+    let back = find(&evidence)
+        .put_back(&to(Mode::Iptables), &ours)
+        .unwrap();
+    assert!(back.notes.is_empty(), "{:?}", back.notes);
+    carry_out(&mut evidence, &back.steps[0].action);
+    assert_eq!(read(&evidence), before);
+    // It is done.
+    let again = find(&evidence)
+        .put_back(&to(Mode::Iptables), &ours)
+        .unwrap();
+    assert!(again.steps.is_empty());
+
+    // Somebody else changed another line meanwhile: that stays, and the mode is what it was.
+    let mut evidence = there;
+    let mut edited = read(&evidence);
+    let text = edited["items"][0]["data"]["config.conf"].as_str().unwrap();
+    let changed = text.replace("masqueradeAll: false", "masqueradeAll: true");
+    assert!(changed != *text);
+    edited["items"][0]["data"]["config.conf"] = json!(changed);
+    evidence.insert(Item::ConfigMaps, Ok(edited.to_string()));
+    let back = find(&evidence)
+        .put_back(&to(Mode::Iptables), &ours)
+        .unwrap();
+    assert!(
+        back.notes[0].contains("changed by somebody else"),
+        "{:?}",
+        back.notes
+    );
+    carry_out(&mut evidence, &back.steps[0].action);
+    let text = changed.replace("mode: \"nftables\"", "mode: \"\"");
+    let now = read(&evidence);
+    assert_eq!(now["items"][0]["data"]["config.conf"], json!(text));
+    assert_eq!(kept(&now), json!({"example.com/a": "b"}));
 }

@@ -58,9 +58,29 @@ impl Fields {
 
 /// Returns `text` with `fields` set; the same text where they are.
 pub fn set(text: &str, fields: &Fields) -> Result<String, EditError> {
+    set_all(text, fields.all())
+}
+
+/// Returns `text`, which others changed since it was `former`, with the mode as `former` has it, to the letter, and the
+/// other `fields` set. A mode that `former` leaves out becomes the empty one, which means the same.
+pub fn put_back(text: &str, former: &str, fields: &Fields) -> Result<String, EditError> {
+    let mode = read(former)?["mode"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let mut all = fields.all();
+    for (path, value) in &mut all {
+        if *path == "mode" {
+            *value = Value::from(mode.as_str());
+        }
+    }
+    set_all(text, all)
+}
+
+fn set_all(text: &str, fields: Vec<(&'static str, Value)>) -> Result<String, EditError> {
     let mut want = read(text)?;
     let mut done = text.to_owned();
-    for (path, value) in fields.all() {
+    for (path, value) in fields {
         let (section, name) = match path.split_once('.') {
             Some((section, name)) => (Some(section), name),
             None => (None, path),
@@ -150,6 +170,8 @@ fn put(mapping: &Mapping, name: &str, value: &Value) {
         Some('\'') if value.is_string() => mapping.set(name, ScalarValue::single_quoted(text)),
         _ => match value {
             Value::Bool(flag) => mapping.set(name, *flag),
+            // Without quotes it would be null.
+            _ if text.is_empty() => mapping.set(name, ScalarValue::double_quoted(text)),
             _ => mapping.set(name, text.as_str()),
         },
     }
@@ -225,6 +247,28 @@ mod tests {
             &ipvs,
             "portRange: \"\"\nmode: \"ipvs\"\nwinkernel: null\n",
         );
+    }
+
+    #[test]
+    fn a_mode_that_was_empty_becomes_empty_again_and_what_others_wrote_stays() {
+        let back = to(Mode::Iptables);
+        for (former, text, want) in [
+            (
+                "mode: \"\"\n",
+                "mode: \"ipvs\"\na: 1\n",
+                "mode: \"\"\na: 1\n",
+            ),
+            ("mode: ''\n", "a: 1\nmode: 'ipvs'\n", "a: 1\nmode: ''\n"),
+            ("", "mode: ipvs # kpx\na: 1\n", "mode: \"\" # kpx\na: 1\n"),
+            (
+                "mode: iptables\n",
+                "mode: ipvs\na: 1\n",
+                "mode: iptables\na: 1\n",
+            ),
+        ] {
+            let [former, text, want] = [former, text, want].map(|rest| format!("{HEAD}{rest}"));
+            assert_eq!(put_back(&text, &former, &back), Ok(want));
+        }
     }
 
     #[test]

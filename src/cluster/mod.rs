@@ -5,6 +5,8 @@
 pub mod config;
 pub mod edit;
 pub mod flags;
+pub mod pod;
+pub mod validate;
 pub mod version;
 
 use std::collections::BTreeMap;
@@ -351,6 +353,9 @@ pub struct NodeSpec {
     pub pod_cidrs: Vec<String>,
     /// Whether no pods are sent there.
     pub unschedulable: Option<bool>,
+    /// The provider's id of the machine.
+    #[serde(rename = "providerID")]
+    pub provider_id: Option<String>,
 }
 
 /// `status` of a Node.
@@ -390,6 +395,15 @@ pub struct NodeInfo {
     pub kube_proxy_version: String,
     /// The distribution.
     pub os_image: String,
+    /// The machine's id, as in `/etc/machine-id`.
+    #[serde(rename = "machineID")]
+    pub machine_id: String,
+    /// The id of the kernel's boot.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    /// The id of the hardware.
+    #[serde(rename = "systemUUID")]
+    pub system_uuid: String,
 }
 
 /// A ConfigMap.

@@ -8,6 +8,7 @@ mod doctor;
 mod examine;
 mod explain;
 mod failure;
+mod identity;
 mod man;
 mod migrate;
 mod output;
@@ -143,6 +144,9 @@ fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
 async fn dispatch(cli: &Cli, io: &mut Io<'_>) -> Result<u8, Failure> {
     let global = &cli.global;
     output::check(cli)?;
+    if identity::claims(global, &cli.command) {
+        identity::refuse_other(global, io).await?;
+    }
     match &cli.command {
         Command::Doctor(args) => doctor::run(global, io, args).await,
         Command::Explain { check: None } => finish(global, io, &explain::list()),

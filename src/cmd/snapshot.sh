@@ -82,6 +82,20 @@ take_with() {
 
 take node/kernel-release.txt uname -r
 
+# What tells this machine from others, as the kubelet reports it of its Node.
+{
+    echo "host-name = $(uname -n)"
+    for file in /etc/machine-id /var/lib/dbus/machine-id; do
+        if [ -s "$file" ]; then
+            echo "machine-id = $(cat "$file")"
+            break
+        fi
+    done
+    [ -r /proc/sys/kernel/random/boot_id ] && echo "boot-id = $(cat /proc/sys/kernel/random/boot_id)"
+    [ -r /sys/class/dmi/id/product_uuid ] && echo "system-uuid = $(cat /sys/class/dmi/id/product_uuid)"
+    [ -r /sys/class/dmi/id/board_asset_tag ] && echo "asset-tag = $(cat /sys/class/dmi/id/board_asset_tag)"
+} >"$dir/node/host.txt"
+
 # iptables: the back end in use under its plain name, the other one under its own.
 take node/iptables-version.txt iptables --version
 for ip in ip ip6; do

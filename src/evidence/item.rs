@@ -50,6 +50,8 @@ macro_rules! items {
 items! {
     /// The running kernel's release, `uname -r`.
     KernelRelease = "node/kernel-release.txt", None;
+    /// What tells this machine from others: its host name, machine id, boot id, and its hardware's ids.
+    Host = "node/host.txt", None;
     /// IPv4 rules of the iptables back end in use, `iptables-save -c`.
     Iptables4 = "node/iptables-save.txt", NetAdmin;
     /// IPv6 rules of the iptables back end in use, `ip6tables-save -c`.

@@ -1,5 +1,6 @@
 //! Files of the host.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -16,4 +17,32 @@ pub(super) fn text(item: Item, path: &Path) -> Result<String, Gap> {
 /// Reads the release of the running kernel.
 pub(super) fn kernel_release(item: Item, context: &Context) -> Result<String, Gap> {
     text(item, &context.path("proc/sys/kernel/osrelease"))
+}
+
+/// Where a machine has its id: the kubelet reports that of the first file that has one.
+const MACHINE_IDS: &[&str] = &["etc/machine-id", "var/lib/dbus/machine-id"];
+
+/// Reads what tells this machine from others, a `name = value` in each line; what cannot be read is left out.
+pub(super) fn host(_: Item, context: &Context) -> Result<String, Gap> {
+    let read = |path: &str| {
+        let text = fs::read_to_string(context.path(path)).ok()?;
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    };
+    let name = super::proxy::host_name(&context.options.root);
+    let facts = [
+        ("host-name", Some(name).filter(|name| !name.is_empty())),
+        ("machine-id", MACHINE_IDS.iter().find_map(|path| read(path))),
+        ("boot-id", read("proc/sys/kernel/random/boot_id")),
+        ("system-uuid", read("sys/class/dmi/id/product_uuid")),
+        ("asset-tag", read("sys/class/dmi/id/board_asset_tag")),
+    ];
+    let mut text = String::new();
+    for (key, value) in facts {
+        if let Some(value) = value {
+            // Writing to a String does not fail.
+            writeln!(text, "{key} = {value}").ok();
+        }
+    }
+    Ok(text)
 }

@@ -83,6 +83,11 @@ impl Journals {
         Ok(Journal { file })
     }
 
+    /// Removes the folder of the journey `id`, with all that is in it.
+    pub fn remove(&self, id: &str) -> io::Result<()> {
+        fs::remove_dir_all(self.folder(id))
+    }
+
     /// Opens the journal of `id` to go on with it, without the line that a crash may have torn.
     pub fn open(&self, id: &str) -> io::Result<Journal> {
         let path = self.folder(id).join(JOURNAL);

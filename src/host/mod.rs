@@ -113,6 +113,7 @@ pub async fn node_name(options: &Options) -> String {
 /// Reads one item.
 async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     match item {
+        Item::Host => context.look_apart(item, files::host).await,
         Item::KernelRelease => context.look_apart(item, files::kernel_release).await,
         Item::Modules => context.look_apart(item, modules::loaded).await,
         Item::ModulesBuiltin => context.look_apart(item, modules::builtin).await,

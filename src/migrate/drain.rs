@@ -109,6 +109,14 @@ impl Gauge {
         Ok(Self { count, top })
     }
 
+    /// Returns how many there are, in words.
+    pub fn connections(&self) -> String {
+        match self.count {
+            1 => "1 connection".to_owned(),
+            count => format!("{count} connections"),
+        }
+    }
+
     /// Returns the Services that have most, in words.
     pub fn holders(&self) -> String {
         let words = self

@@ -16,20 +16,24 @@ use super::stage::{self, Unplanned};
 use crate::action::Action;
 use crate::apply::{self, Apply, StepError};
 use crate::backend::Mode;
-use crate::evidence::{Evidence, Item, Time};
-use crate::node::NodeSnapshot;
-use crate::plan::Plan;
+use crate::cluster::Pod;
+use crate::cluster::pod::{CrashLoop, Restarts};
+use crate::evidence::{Evidence, Gap, Item, Time};
+use crate::node::{NodeSnapshot, identity};
+use crate::plan::{Plan, Step};
 
 /// The node and its cluster, to be read and changed, and the place where the journal is.
 pub trait Site: Apply {
     /// Reads `items`. What cannot be read is a gap.
     fn read(&mut self, items: &[Item]) -> impl Future<Output = Evidence>;
-    /// Returns the name of the Node, where it was given.
-    fn name(&self) -> Option<String>;
     /// Returns the unique ids of the pods that kpx runs in.
     fn own_pods(&self) -> Result<Vec<String>, String>;
     /// Connects to `target`; returns what it met instead of an answer.
     fn probe(&mut self, target: &Target) -> impl Future<Output = Result<(), String>>;
+    /// Returns kube-proxy's pods on the Node called `node`, as the API server has them.
+    fn proxy_pods(&mut self, node: &str) -> impl Future<Output = Result<Vec<Pod>, Gap>>;
+    /// Returns the last line that `container` of kube-proxy's pod `pod` logged before it ended, where it can be read.
+    fn last_line(&mut self, pod: &str, container: &str) -> impl Future<Output = Option<String>>;
     /// Writes `entry` to the journal: when it returns, it is on the disk.
     fn record(&mut self, entry: &Entry) -> impl Future<Output = Result<(), String>>;
     /// Writes all there is into the folder of the journey. What is there already stays.
@@ -78,6 +82,8 @@ pub enum Event<'e> {
     Evict(&'e Leaving),
     /// The bridge followed the cluster, or could not.
     Bridge(&'e str),
+    /// A step failed because the node changed between the look and the step, and why: it is looked at again.
+    Again(&'e str),
     /// Somebody asked to stop.
     Asked,
     /// The way turns back, and why.
@@ -111,18 +117,54 @@ enum Trouble {
         stage: Stage,
         error: StepError,
         left: Vec<(usize, String)>,
+        /// Whether the kernel's state, which a kube-proxy that runs changes as well, made it fail.
+        moved: bool,
     },
     #[error("cannot {}: {why}", .stage.title())]
     Failed { stage: Stage, why: String },
     #[error("after {} s not all is well: {what}", .waited.as_secs())]
     Gates { waited: Duration, what: String },
+    #[error("kube-proxy does not start: {0}")]
+    Crashes(CrashLoop),
     #[error(
-        "after {} s {} connections through virtual servers, and sockets from their addresses, are open still: {}", .waited.as_secs(), .gauge.count,
-        .gauge.holders()
+        "after {} s {} through virtual servers, or from their addresses, still open: {}", .waited.as_secs(),
+        .gauge.connections(), .gauge.holders()
     )]
     Drain { waited: Duration, gauge: Gauge },
     #[error("after {} s pods have not left the node: {what}", .waited.as_secs())]
     Evict { waited: Duration, what: String },
+}
+
+impl Trouble {
+    /// Returns whether it may go well if the node is looked at again.
+    const fn is_passing(&self) -> bool {
+        match self {
+            Self::Step { moved, .. } => *moved,
+            Self::Unplanned { error, .. } => matches!(error, Unplanned::Gap(Gap::Failed(..))),
+            _ => false,
+        }
+    }
+}
+
+/// Whether `step` failed because what it changes is not what it was when it was read, as far as that can be told: the tools
+/// say so in many words, and another try does no harm.
+fn is_moved(error: &StepError, step: Option<&Step>) -> bool {
+    let changes = step.is_some_and(|step| {
+        matches!(
+            step.action,
+            Action::Iptables { .. }
+                | Action::Nft { .. }
+                | Action::Ipset { .. }
+                | Action::Ipvs { .. }
+                | Action::Link { .. }
+                | Action::Routes { .. }
+        )
+    });
+    match error {
+        StepError::Moved(_) => true,
+        StepError::Refused(_) => changes,
+        StepError::Denied(_) | StepError::Absent(_) | StepError::Held(_) => false,
+    }
 }
 
 fn stay(left: &[(usize, String)]) -> String {
@@ -136,6 +178,13 @@ fn failed(stage: Stage, done: Result<(), String>) -> Result<Vec<String>, Trouble
     done.map(|()| Vec::new())
         .map_err(|why| Trouble::Failed { stage, why })
 }
+
+/// How often a stage is planned anew because the node changed while it was gone through: a kube-proxy that starts rewrites
+/// its rules, and each time it does, what was read of them is old.
+const TRIES: u32 = 5;
+
+/// The pause before the first of these; each is that much longer than the one before.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// How often the node is looked at while something is waited for.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -153,6 +202,10 @@ pub struct Engine<'e, S> {
 impl<S: Site> Engine<'_, S> {
     /// Goes on from `so_far` to the end, there or back.
     pub async fn run(&mut self, so_far: &mut State) -> Ended {
+        let name = match self.name(so_far).await {
+            Ok(name) => name,
+            Err(gap) => return Ended::Stopped(gap.to_string()),
+        };
         // Whoever kept the bridge up to date is gone, and perhaps the bridge is, too.
         if so_far.is_bridged()
             && let Err(why) = self.site.follow(so_far.served()).await
@@ -166,9 +219,9 @@ impl<S: Site> Engine<'_, S> {
             }
             let went = if std::mem::take(&mut undrained) {
                 // The guard may have taken the bridge down since, and connections begun through virtual servers.
-                self.drain(so_far).await.map(|_| ())
+                self.drain(so_far, &name).await.map(|_| ())
             } else {
-                self.stage(so_far, stage).await
+                self.stage(so_far, stage, &name).await
             };
             let Err(trouble) = went else {
                 continue;
@@ -232,13 +285,56 @@ impl<S: Site> Engine<'_, S> {
         }
     }
 
-    async fn stage(&mut self, so_far: &mut State, stage: Stage) -> Result<(), Trouble> {
+    /// Returns the name of the Node that this is: as the journal has it, or, where an older kpx wrote that, as it is found.
+    async fn name(&mut self, so_far: &mut State) -> Result<String, Gap> {
+        if let Some(name) = &so_far.journey.node {
+            return Ok(name.clone());
+        }
+        let evidence = self.site.read(identity::NEEDS).await;
+        let name = NodeSnapshot::new(&evidence).name()?;
+        so_far.journey.node = Some(name.clone());
+        Ok(name)
+    }
+
+    async fn stage(&mut self, so_far: &mut State, stage: Stage, name: &str) -> Result<(), Trouble> {
         self.may_go_on()?;
-        let mine = !(so_far.journey.elsewhere && stage.is_configuration());
         if stage == Stage::BridgeDown {
             // Or it might put back what this takes away.
             self.site.unfollow().await;
         }
+        let mut pause = Duration::ZERO;
+        let notes = loop {
+            let trouble = match self.one_try(so_far, stage, name).await {
+                Ok(notes) => break notes,
+                Err(trouble) => trouble,
+            };
+            if !trouble.is_passing() || pause >= AGAIN * TRIES {
+                return Err(trouble);
+            }
+            (self.tell)(Event::Again(&trouble.to_string()));
+            pause += AGAIN;
+            self.site.pause(pause).await;
+            self.may_go_on()?;
+        };
+        let entry = Entry::Done {
+            at: self.site.now(),
+            leg: so_far.leg,
+            stage,
+            notes,
+        };
+        self.record(so_far, entry).await?;
+        (self.tell)(Event::Done(so_far.leg, stage));
+        Ok(())
+    }
+
+    /// Looks, plans, and carries the plan out.
+    async fn one_try(
+        &mut self,
+        so_far: &mut State,
+        stage: Stage,
+        name: &str,
+    ) -> Result<Vec<String>, Trouble> {
+        let mine = !(so_far.journey.elsewhere && stage.is_configuration());
         let evidence = if mine {
             let mut items = stage::needs(so_far, stage);
             if matches!(stage, Stage::Build | Stage::Configure) {
@@ -250,15 +346,14 @@ impl<S: Site> Engine<'_, S> {
         } else {
             Evidence::default()
         };
-        let name = self.site.name();
-        let node = NodeSnapshot::new(&evidence).called(name.as_deref());
+        let node = NodeSnapshot::new(&evidence).called(Some(name));
         let plan = if mine {
             let own = match stage {
                 Stage::Cordon | Stage::Evict => self.site.own_pods(),
                 _ => Ok(Vec::new()),
             };
             let own = own.map_err(|why| Trouble::Failed { stage, why })?;
-            stage::plan(so_far, stage, &evidence, name.as_deref(), &own)
+            stage::plan(so_far, stage, &evidence, name, &own)
         } else {
             Ok(Plan::default())
         };
@@ -274,29 +369,25 @@ impl<S: Site> Engine<'_, S> {
         self.record(so_far, entry).await?;
         let place = (so_far.done + 1, so_far.stages().len());
         (self.tell)(Event::Begins(so_far.leg, stage, &plan, place));
-        let notes = match stage {
-            Stage::Backup => failed(stage, self.site.backup().await)?,
-            Stage::Drain => self.drain(so_far).await?,
-            Stage::Evict => self.evict(&plan).await?,
-            Stage::Verify | Stage::Recheck => self.wait(so_far, stage).await?,
+        match stage {
+            Stage::Backup => failed(stage, self.site.backup().await),
+            Stage::Drain => self.drain(so_far, name).await,
+            Stage::Evict => self.evict(&plan).await,
+            Stage::Verify | Stage::Recheck => self.wait(so_far, stage, name).await,
             Stage::BridgeUp => {
                 self.do_steps(stage, &plan).await?;
-                failed(stage, self.site.follow(so_far.served()).await)?
+                failed(stage, self.site.follow(so_far.served()).await)
+            }
+            Stage::Configure if so_far.leg == Leg::Back => {
+                self.undo_steps(stage, &plan).await?;
+                // What was not put back to the letter.
+                Ok(plan.notes)
             }
             _ if so_far.leg == Leg::There && stage != Stage::Uncordon => {
-                self.do_steps(stage, &plan).await?
+                self.do_steps(stage, &plan).await
             }
-            _ => self.undo_steps(stage, &plan).await?,
-        };
-        let entry = Entry::Done {
-            at: self.site.now(),
-            leg: so_far.leg,
-            stage,
-            notes,
-        };
-        self.record(so_far, entry).await?;
-        (self.tell)(Event::Done(so_far.leg, stage));
-        Ok(())
+            _ => self.undo_steps(stage, &plan).await,
+        }
     }
 
     /// Says whether nobody asked to stop.
@@ -313,6 +404,7 @@ impl<S: Site> Engine<'_, S> {
         let ran = apply::run_while(plan, self.site, watch, |site| !site.is_to_stop()).await;
         let done = ran.map_err(|stopped| Trouble::Step {
             stage,
+            moved: is_moved(&stopped.error, plan.steps.get(stopped.step)),
             error: stopped.error,
             left: stopped.left,
         })?;
@@ -333,8 +425,12 @@ impl<S: Site> Engine<'_, S> {
             };
             // Whoever uses a module by now is not to lose it.
             if !matches!(step.action, Action::UnloadModules { .. }) {
-                let left = Vec::new();
-                return Err(Trouble::Step { stage, error, left });
+                return Err(Trouble::Step {
+                    stage,
+                    moved: is_moved(&error, Some(step)),
+                    error,
+                    left: Vec::new(),
+                });
             }
             notes.push(error.to_string());
         }
@@ -342,12 +438,11 @@ impl<S: Site> Engine<'_, S> {
     }
 
     /// Waits until there are no connections that the removal of virtual servers would break.
-    async fn drain(&mut self, so_far: &State) -> Result<Vec<String>, Trouble> {
+    async fn drain(&mut self, so_far: &State, name: &str) -> Result<Vec<String>, Trouble> {
         let stage = Stage::Drain;
         let cluster = crate::node::desired::NEEDS;
         let named = self.site.read(cluster).await;
-        let name = self.site.name();
-        let named = NodeSnapshot::new(&named).called(name.as_deref());
+        let named = NodeSnapshot::new(&named).called(Some(name));
         let desired = named.desired(so_far.journey.source(so_far.leg)).ok();
         let mut waited = Duration::ZERO;
         let mut first = None;
@@ -367,7 +462,7 @@ impl<S: Site> Engine<'_, S> {
                 return Ok(Vec::new());
             }
             if self.limits.accept_loss && waited >= self.limits.drain {
-                let lost = format!("{} connections are lost: {}", gauge.count, gauge.holders());
+                let lost = format!("{} lost: {}", gauge.connections(), gauge.holders());
                 return Ok(vec![lost]);
             }
             if waited >= self.limits.drain {
@@ -379,7 +474,12 @@ impl<S: Site> Engine<'_, S> {
     }
 
     /// Waits until every gate is passed.
-    async fn wait(&mut self, so_far: &State, stage: Stage) -> Result<Vec<String>, Trouble> {
+    async fn wait(
+        &mut self,
+        so_far: &State,
+        stage: Stage,
+        name: &str,
+    ) -> Result<Vec<String>, Trouble> {
         let (leg, fields) = (so_far.leg, so_far.journey.fields(so_far.leg).clone());
         let expected = Expected {
             fields: &fields,
@@ -387,10 +487,20 @@ impl<S: Site> Engine<'_, S> {
             cleaned: (stage == Stage::Recheck).then(|| so_far.journey.source(leg)),
         };
         let mut seen = Seen::default();
+        let mut restarts = Restarts::default();
         let mut waited = Duration::ZERO;
         let began = self.site.now();
         loop {
-            let gates = self.look(so_far, expected, &mut seen).await;
+            let mut gates = self.look(so_far, expected, &mut seen, name).await;
+            if gates.iter().any(Gate::is_open)
+                && let Some(found) = self.crash_loop(so_far, name, &mut restarts).await
+            {
+                // On the way back there is nothing to turn to: it may come up yet.
+                if leg == Leg::There && stage == Stage::Verify {
+                    return Err(Trouble::Crashes(found));
+                }
+                gates.insert(0, gates::of_crash(&found));
+            }
             (self.tell)(Event::Gates(&gates));
             let open: Vec<_> = gates.iter().filter(|gate| gate.is_open()).collect();
             if open.is_empty() {
@@ -427,17 +537,37 @@ impl<S: Site> Engine<'_, S> {
         self.may_go_on()
     }
 
+    /// Returns the crash loop that kube-proxy is in. Where its pods cannot be seen, the gates alone tell how it does.
+    async fn crash_loop(
+        &mut self,
+        so_far: &State,
+        name: &str,
+        restarts: &mut Restarts,
+    ) -> Option<CrashLoop> {
+        let pods = self.site.proxy_pods(name).await.ok()?;
+        let started = so_far.proxy.and_then(|proxy| proxy.started);
+        let since = started.map(|seconds| Time { seconds });
+        let mut found = restarts.crash_loop(&pods, since)?;
+        found.last_line = self.site.last_line(&found.pod, &found.container).await;
+        Some(found)
+    }
+
     /// Looks at the gates: first at those that cost little, and at the others once these are passed.
-    async fn look(&mut self, so_far: &State, expected: Expected<'_>, seen: &mut Seen) -> Vec<Gate> {
-        let name = self.site.name();
+    async fn look(
+        &mut self,
+        so_far: &State,
+        expected: Expected<'_>,
+        seen: &mut Seen,
+        name: &str,
+    ) -> Vec<Gate> {
         let evidence = self.site.read(gates::PROXY_NEEDS).await;
-        let node = NodeSnapshot::new(&evidence).called(name.as_deref());
+        let node = NodeSnapshot::new(&evidence).called(Some(name));
         let mut all = gates::of_proxy(&node, expected, seen);
         if all.iter().any(Gate::is_open) {
             return all;
         }
         let evidence = self.site.read(&gates::state_needs(expected)).await;
-        let node = NodeSnapshot::new(&evidence).called(name.as_deref());
+        let node = NodeSnapshot::new(&evidence).called(Some(name));
         all.extend(gates::of_state(&node, expected, seen));
         if all.iter().any(Gate::is_open) {
             return all;

@@ -8,6 +8,7 @@ use super::journal::Proxy;
 use super::log;
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
+use crate::cluster::pod::CrashLoop;
 use crate::diff::{self, Change};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -49,6 +50,8 @@ pub enum Name {
     Log,
     /// Services answer.
     Probes,
+    /// kube-proxy's container does not end again and again.
+    Running,
 }
 
 /// How a condition stands.
@@ -84,6 +87,7 @@ impl Display for Name {
             Self::Leftovers => "leftovers",
             Self::Log => "log",
             Self::Probes => "probes",
+            Self::Running => "running",
         })
     }
 }
@@ -206,6 +210,11 @@ pub fn of_probes(silent: &[String]) -> Gate {
         some => Err(Hold::Not(some.join("; "))),
     };
     gate(Name::Probes, met)
+}
+
+/// Says that kube-proxy's container ends again and again.
+pub fn of_crash(found: &CrashLoop) -> Gate {
+    gate(Name::Running, Err(Hold::Not(found.to_string())))
 }
 
 /// Why a condition does not hold.

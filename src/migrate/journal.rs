@@ -150,6 +150,23 @@ pub struct State {
     pub notes: Vec<String>,
     /// Whether the last line was torn, and left out.
     pub torn: bool,
+    /// Whether kube-proxy was seen to serve in the new mode.
+    pub reached: bool,
+    /// How long the stages took that are done, in order.
+    pub took: Vec<Took>,
+    /// When the stage that was begun last was begun.
+    since: Option<Time>,
+}
+
+/// How long a stage took.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct Took {
+    /// On which way.
+    pub leg: Leg,
+    /// The stage.
+    pub stage: Stage,
+    /// The time, in seconds.
+    pub seconds: u64,
 }
 
 /// Reads a journal.
@@ -191,6 +208,9 @@ impl State {
             gone: Gone::default(),
             notes: Vec::new(),
             torn: false,
+            reached: false,
+            took: Vec::new(),
+            since: None,
         }
     }
 
@@ -264,15 +284,16 @@ impl State {
         match entry {
             Entry::Began { .. } => return false,
             Entry::Stage {
+                at,
                 leg,
                 stage,
                 steps,
                 proxy,
-                ..
             } => {
                 if leg != self.leg || self.next() != Some(stage) {
                     return false;
                 }
+                self.since = Some(at);
                 self.begun = true;
                 // The first is the one that ran before anything was changed.
                 self.proxy = self.proxy.or(proxy);
@@ -281,11 +302,20 @@ impl State {
                 }
             }
             Entry::Done {
-                leg, stage, notes, ..
+                at,
+                leg,
+                stage,
+                notes,
             } => {
                 if leg != self.leg || self.next() != Some(stage) {
                     return false;
                 }
+                self.reached |= (leg, stage) == (Leg::There, Stage::Verify);
+                self.took.extend(self.since.take().map(|since| Took {
+                    leg,
+                    stage,
+                    seconds: at.since(since).as_secs(),
+                }));
                 self.begun = false;
                 self.done += 1;
                 self.notes.extend(notes);

@@ -15,4 +15,5 @@ pub mod log;
 pub mod loss;
 pub mod outlook;
 pub mod probes;
+pub mod removal;
 pub mod stage;

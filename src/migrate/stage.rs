@@ -55,9 +55,7 @@ pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
         Stage::Unlink | Stage::Clean => plan::CLEANUP_NEEDS.to_vec(),
         Stage::BridgeUp => [crate::node::desired::NEEDS, plan::BRIDGE_RULES].concat(),
         Stage::BridgeDown => plan::BRIDGE_DOWN.to_vec(),
-        Stage::Cordon | Stage::Evict => {
-            [EVICT_NEEDS, &[Item::ProxyConfig, Item::Addresses]].concat()
-        }
+        Stage::Cordon | Stage::Evict => EVICT_NEEDS.to_vec(),
         Stage::Backup
         | Stage::Drain
         | Stage::Verify
@@ -67,31 +65,31 @@ pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
     }
 }
 
-/// Returns the plan of `stage`, from `evidence` of all that it needs. `name` is the Node's, where it was given, and `own` has
-/// the unique ids of the pods that kpx runs in.
+/// Returns the plan of `stage`, from `evidence` of all that it [`needs`]. `name` is the Node's, which is found once, before
+/// the first stage: what one stage needs may not tell it. `own` has the unique ids of the pods that kpx runs in.
 pub fn plan(
     so_far: &State,
     stage: Stage,
     evidence: &Evidence,
-    name: Option<&str>,
+    name: &str,
     own: &[String],
 ) -> Result<Plan, Unplanned> {
     let journey = &so_far.journey;
     let (to, from) = (journey.target(so_far.leg), journey.source(so_far.leg));
-    let node = NodeSnapshot::new(evidence).called(name);
+    let node = NodeSnapshot::new(evidence).called(Some(name));
     match stage {
         Stage::Prepare => {
             let evidence = configured(evidence, so_far)?;
-            prepare(&NodeSnapshot::new(&evidence).called(name), so_far)
+            prepare(&NodeSnapshot::new(&evidence).called(Some(name)), so_far)
         }
         // What kube-proxy writes in the mode that it runs in is its own.
         Stage::Build if node.reported_mode() == Ok(to) => Ok(Plan::default()),
         Stage::Build => {
             let evidence = configured(evidence, so_far)?;
-            build(&NodeSnapshot::new(&evidence).called(name), from, to)
+            build(&NodeSnapshot::new(&evidence).called(Some(name)), from, to)
         }
-        Stage::Configure => configure(&node, so_far),
-        Stage::Restart => restart(&node, so_far),
+        Stage::Configure => configure(&node, so_far, name),
+        Stage::Restart => restart(&node, so_far, name),
         Stage::Unlink => {
             let mut plan = clean(&node, from)?;
             plan.steps.retain(|step| {
@@ -199,33 +197,25 @@ fn certain(found: &Diff) -> Result<(), Gap> {
     }
 }
 
-fn configure(node: &NodeSnapshot<'_>, so_far: &State) -> Result<Plan, Unplanned> {
-    let mut plan =
-        Store::find(node, &node.name()?)?.configure(so_far.journey.fields(so_far.leg))?;
-    if so_far.leg == Leg::Back {
-        for step in &mut plan.steps {
-            let Undo::Do(undo) = &step.undo else {
-                continue;
-            };
-            // Where it is still what was written, it becomes again what was there, to the letter.
-            let ours = so_far
-                .recorded(Stage::Configure)
-                .find(|of| of.action == *undo);
-            if let Some(before) = ours.and_then(|of| of.undo.clone()) {
-                step.action = before;
-            }
-        }
+fn configure(node: &NodeSnapshot<'_>, so_far: &State, name: &str) -> Result<Plan, Unplanned> {
+    let store = Store::find(node, name)?;
+    let fields = so_far.journey.fields(so_far.leg);
+    if so_far.leg == Leg::There {
+        return Ok(store.configure(fields)?);
     }
-    Ok(plan)
+    let ours = so_far.recorded(Stage::Configure);
+    let ours: Vec<_> = ours
+        .filter_map(|step| Some((&step.action, step.undo.as_ref()?)))
+        .collect();
+    Ok(store.put_back(fields, &ours)?)
 }
 
 /// Restarts kube-proxy, unless it runs in the mode already: then it was restarted since its configuration was changed.
-fn restart(node: &NodeSnapshot<'_>, so_far: &State) -> Result<Plan, Unplanned> {
+fn restart(node: &NodeSnapshot<'_>, so_far: &State, name: &str) -> Result<Plan, Unplanned> {
     if node.reported_mode() == Ok(so_far.journey.target(so_far.leg)) {
         return Ok(Plan::default());
     }
-    let name = node.name()?;
-    Ok(Store::find(node, &name)?.restart(&name)?)
+    Ok(Store::find(node, name)?.restart(name)?)
 }
 
 /// Removes what `mode` wrote, which must not serve the node.

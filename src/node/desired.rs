@@ -1,7 +1,5 @@
 //! What the node's service proxy should serve, from the cluster's objects and what the node tells.
 
-use std::net::IpAddr;
-
 use super::{NodeSnapshot, Store};
 use crate::backend::Mode;
 use crate::backend::iptables::model::Match;
@@ -69,40 +67,6 @@ impl NodeSnapshot<'_> {
         config.mode_asked().ok_or_else(|| {
             let what = format!("{:?} is not a mode of kube-proxy on Linux", config.mode);
             Gap::Failed(Item::ProxyConfig, what)
-        })
-    }
-
-    /// Returns the name of this node: as asked for, or as configured, or of the Node that has its address.
-    pub fn name(&self) -> Result<String, Gap> {
-        if let Some(name) = &self.named {
-            return Ok(name.clone());
-        }
-        if let Ok(config) = self.proxy_config() {
-            let name = config.hostname_override.trim().to_lowercase();
-            if !name.is_empty() {
-                return Ok(name);
-            }
-        }
-        let nodes = self.nodes()?;
-        let mut here = nodes.iter().filter(|node| self.has_address_of(node));
-        let found = match (nodes.as_slice(), here.next(), here.next()) {
-            ([only], _, _) => Some(only),
-            (_, Some(first), None) => Some(first),
-            _ => None,
-        };
-        found.map(|node| node.metadata.name.clone()).ok_or_else(|| {
-            let what = "which Node this is; `--node NAME` says it";
-            Gap::Absent(Item::Nodes, what.to_owned())
-        })
-    }
-
-    fn has_address_of(&self, node: &Node) -> bool {
-        let Ok(addresses) = self.addresses() else {
-            return false;
-        };
-        node.status.addresses.iter().any(|of| {
-            let addr: Option<IpAddr> = of.address.parse().ok();
-            addr.is_some_and(|addr| addresses.all.iter().any(|at| at.addr.addr == addr))
         })
     }
 

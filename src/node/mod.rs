@@ -3,6 +3,7 @@
 pub mod conntrack;
 pub mod conntrack_stat;
 pub mod desired;
+pub mod identity;
 pub mod ipvs_connections;
 pub mod links;
 pub mod migration;

@@ -28,7 +28,7 @@ pub use evict::{
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, kube_proxy, refuse_other, running};
 pub use repair::{Drain, repair};
-pub use store::{Place, STORE_NEEDS, Store, Unwritable};
+pub use store::{Place, STORE_NEEDS, Store, Unwritable, Written};
 
 /// What to do, in order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

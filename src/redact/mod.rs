@@ -84,8 +84,8 @@ impl Redactor {
             Item::Sysctl => self.sysctl(text),
             Item::ProxyConfig => self.config(text),
             Item::Metrics => self.metrics(text),
-            // A log, a journal or a manifest may hold anything.
-            Item::ProxyLog | Item::KernelLog | Item::ProxyFiles | Item::Migration => {
+            // A log, a journal or a manifest may hold anything, and who the machine is concerns nobody else.
+            Item::Host | Item::ProxyLog | Item::KernelLog | Item::ProxyFiles | Item::Migration => {
                 return Err(Gap::NotCollected(item));
             }
             Item::Services

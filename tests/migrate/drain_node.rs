@@ -7,7 +7,7 @@ use std::time::Duration;
 use kpx::action::Action;
 use kpx::apply::{Apply, StepError};
 use kpx::backend::Mode;
-use kpx::evidence::{Evidence, Item, Time};
+use kpx::evidence::{Evidence, Gap, Item, Time};
 use kpx::host::{self, Environment, LiveCluster, Options};
 use kpx::migrate::engine::{Ended, Engine, Event, Site};
 use kpx::migrate::journal::{self, Entry};
@@ -280,16 +280,20 @@ impl Site for Here<'_> {
         evidence
     }
 
-    fn name(&self) -> Option<String> {
-        self.place.name()
-    }
-
     fn own_pods(&self) -> Result<Vec<String>, String> {
         Ok(self.own.clone())
     }
 
     async fn probe(&mut self, target: &Target) -> Result<(), String> {
         self.place.probe(target).await
+    }
+
+    async fn proxy_pods(&mut self, node: &str) -> Result<Vec<kpx::cluster::Pod>, Gap> {
+        self.place.proxy_pods(node).await
+    }
+
+    async fn last_line(&mut self, pod: &str, container: &str) -> Option<String> {
+        self.place.last_line(pod, container).await
     }
 
     async fn record(&mut self, entry: &Entry) -> Result<(), String> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kpx::action::Action;
 use kpx::backend::Mode;
+use kpx::cluster::Pod;
 use kpx::diff::{self, Layer};
 use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
 use kpx::net::Family;
@@ -34,6 +35,10 @@ pub(super) struct Machine {
     pub(super) connections: String,
     /// kube-proxy's log, where it can be read.
     pub(super) log: Option<String>,
+    /// How often kube-proxy rewrites its rules between a look and a change: what was read of them is old then.
+    pub(super) restless: u32,
+    /// Whether kube-proxy runs in a pod that the API server tells of.
+    pub(super) in_pod: bool,
 }
 
 /// What the kernel holds.
@@ -56,6 +61,8 @@ pub(super) struct Proxy {
     pub(super) slow: u32,
     /// Whether it starts at all in these modes.
     pub(super) broken: Vec<Mode>,
+    /// How often its container has ended since it was started.
+    ends: u32,
 }
 
 impl Kernel {
@@ -115,6 +122,9 @@ impl Machine {
             evidence.insert(item, Err(Gap::NotCollected(item)));
         }
         evidence.insert(Item::Rules, Ok("[]".to_owned()));
+        evidence.insert(Item::Nodes, Ok(three_nodes(&evidence)));
+        let host = "host-name = box\nmachine-id = m\n";
+        evidence.insert(Item::Host, Ok(host.to_owned()));
         let metrics = evidence.text(Item::Metrics).unwrap().lines();
         let metrics = metrics.filter(|line| line.starts_with("kube") && !line.contains("_bucket"));
         let metrics = metrics.collect::<Vec<_>>().join("\n");
@@ -138,7 +148,11 @@ impl Machine {
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .collect(),
         };
-        let config = text(Item::ProxyConfig).to_owned();
+        // kubeadm leaves it empty: the name must be found otherwise.
+        let config = text(Item::ProxyConfig);
+        let named = "hostnameOverride: node1\n";
+        assert!(config.contains(named), "{config}");
+        let config = config.replace(named, "hostnameOverride: \"\"\n");
         let mut machine = Self {
             kernel,
             files: BTreeMap::from([(PathBuf::from(CONFIG), config)]),
@@ -148,9 +162,12 @@ impl Machine {
                 busy: 0,
                 slow: 0,
                 broken: Vec::new(),
+                ends: 0,
             },
             connections: String::new(),
             log: None,
+            restless: 0,
+            in_pod: false,
             evidence,
         };
         // Beside mode nftables, nothing of the others is shared.
@@ -172,6 +189,15 @@ impl Machine {
         machine.proxy.busy = 0;
         machine.sync();
         machine
+    }
+
+    /// Takes everything away that tells which Node this machine is.
+    pub(super) fn lose_identity(&mut self) {
+        self.evidence
+            .insert(Item::Host, Ok("host-name = box\n".to_owned()));
+        let nodes = self.evidence.text(Item::Nodes).unwrap();
+        let nodes = nodes.replace("10.0.2.15", "2001:db8::15");
+        self.evidence.insert(Item::Nodes, Ok(nodes));
     }
 
     /// Returns whether a table of kpx's own stands.
@@ -244,6 +270,32 @@ impl Machine {
         all
     }
 
+    /// Returns kube-proxy's pods on this node: one whose container ends at once ends again with every look, and runs for a
+    /// moment between.
+    pub(super) fn pods(&mut self) -> Vec<Pod> {
+        if !self.in_pod {
+            return Vec::new();
+        }
+        let ended = json!({"terminated": {"exitCode": 1}});
+        let (state, last, restarts) = if self.is_up() {
+            (json!({"running": {}}), json!({}), 0)
+        } else {
+            self.proxy.ends += 1;
+            match self.proxy.ends {
+                1 => (ended, json!({}), 0),
+                count => (json!({"running": {}}), ended, count - 1),
+            }
+        };
+        let pod = json!({
+            "metadata": {"name": "kube-proxy-x", "namespace": "kube-system", "uid": self.proxy.pid.to_string(),
+                "creationTimestamp": "2027-01-01T00:00:00Z"},
+            "spec": {"nodeName": "node1"},
+            "status": {"containerStatuses": [
+                {"name": "kube-proxy", "restartCount": restarts, "state": state, "lastState": last}]},
+        });
+        vec![serde_json::from_value(pod).unwrap()]
+    }
+
     fn is_up(&self) -> bool {
         !self.proxy.broken.contains(&self.proxy.mode)
     }
@@ -297,6 +349,27 @@ impl Machine {
         }
     }
 
+    /// Makes one change of somebody else's: kube-proxy may have been at work since that one looked.
+    pub(super) fn change(&mut self, action: &Action) -> Result<(), String> {
+        if self.restless > 0 && matches!(action, Action::Iptables { .. }) {
+            self.restless -= 1;
+            self.rewrite();
+        }
+        self.apply(action)
+    }
+
+    /// Has kube-proxy sync: what it owns becomes as it should be, and the jumps that it deletes to put them in front again
+    /// are just gone.
+    fn rewrite(&mut self) {
+        self.proxy.busy = 0;
+        self.sync();
+        for rules in &mut self.kernel.rules {
+            rules.lose_jumps();
+        }
+        // It is there again with the next look, if it is kube-proxy's still.
+        self.proxy.busy = 1;
+    }
+
     /// Makes one change.
     pub(super) fn apply(&mut self, action: &Action) -> Result<(), String> {
         match action {
@@ -324,6 +397,7 @@ impl Machine {
     /// Ends the running kube-proxy and starts another one: it removes what its real self removes, and syncs after a while.
     fn start(&mut self) {
         self.proxy.pid += 1;
+        self.proxy.ends = 0;
         self.proxy.mode = self.configured();
         self.proxy.busy = self.proxy.slow + 1;
         if !self.is_up() {
@@ -353,7 +427,7 @@ impl Machine {
         }
         let mode = self.proxy.mode;
         let evidence = self.tell();
-        let node = NodeSnapshot::new(&evidence);
+        let node = NodeSnapshot::new(&evidence).called(Some("node1"));
         let found = diff::compare(&node, mode, &Family::BOTH).unwrap();
         let plan = plan::repair(&node, mode, &Family::BOTH, &found, LAYERS, Drain::First).unwrap();
         self.carry_out(&plan);
@@ -363,7 +437,7 @@ impl Machine {
         let mut evidence = self.tell();
         // Shared chains go, too, unless the mode that runs has them.
         evidence.insert(Item::ProxyMode, Ok(self.proxy.mode.name().to_owned()));
-        let node = NodeSnapshot::new(&evidence);
+        let node = NodeSnapshot::new(&evidence).called(Some("node1"));
         let plan = plan::cleanup(&node, mode, &Family::BOTH, true).unwrap();
         self.carry_out(&plan);
     }
@@ -378,7 +452,7 @@ impl Machine {
     /// Returns what differs from what `mode` should have, and what other modes left.
     pub(super) fn faults(&self, mode: Mode) -> Vec<String> {
         let evidence = self.tell();
-        let node = NodeSnapshot::new(&evidence);
+        let node = NodeSnapshot::new(&evidence).called(Some("node1"));
         let found = diff::compare(&node, mode, &Family::BOTH).unwrap();
         let mut faults: Vec<_> = found
             .changes
@@ -395,6 +469,25 @@ impl Machine {
         faults.extend(leftovers.iter().map(|left| format!("{left:?}")));
         faults
     }
+}
+
+/// Returns the Nodes of a cluster of three, of which the recorded one is the first: no other has its addresses.
+fn three_nodes(evidence: &Evidence) -> String {
+    let nodes: Value = serde_json::from_str(evidence.text(Item::Nodes).unwrap()).unwrap();
+    let first = nodes["items"][0].clone();
+    assert_eq!(first["metadata"]["name"], "node1");
+    let other = |number: u32| {
+        let mut node = first.clone();
+        let name = format!("node{number}");
+        node["metadata"]["name"] = json!(name);
+        node["metadata"]["labels"]["kubernetes.io/hostname"] = json!(name);
+        node["status"]["addresses"] = json!([
+            {"type": "InternalIP", "address": format!("10.0.2.{}", 14 + number)},
+            {"type": "Hostname", "address": name},
+        ]);
+        node
+    };
+    json!({"items": [first, other(2), other(3)]}).to_string()
 }
 
 /// Returns a link as `ip -j -d link` tells it, from what `ip -j addr` does.

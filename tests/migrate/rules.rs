@@ -65,7 +65,11 @@ impl Rules {
                 "-I" => {
                     let (number, rule) = rule.split_once(' ').unwrap();
                     let of = chains.get_mut(chain).ok_or_else(none)?;
-                    of.1.insert(number.parse::<usize>().unwrap() - 1, rule.to_owned());
+                    let at = number.parse::<usize>().unwrap() - 1;
+                    if at > of.1.len() {
+                        return Err(format!("{line}: Index of insertion too big."));
+                    }
+                    of.1.insert(at, rule.to_owned());
                 }
                 "-D" => {
                     let of = chains.get_mut(chain).ok_or_else(none)?;
@@ -92,6 +96,16 @@ impl Rules {
         }
         *self = next;
         Ok(())
+    }
+
+    /// Deletes the first rule of each built-in chain that leads to one of kube-proxy's.
+    pub(super) fn lose_jumps(&mut self) {
+        let chains = self.tables.values_mut().flat_map(BTreeMap::values_mut);
+        for (_, rules) in chains.filter(|(policy, _)| policy != "-") {
+            if let Some(at) = rules.iter().position(|rule| rule.contains("-j KUBE-")) {
+                rules.remove(at);
+            }
+        }
     }
 
     /// Prints what `iptables-save` prints.

@@ -102,7 +102,10 @@ async fn status(journal: &str) -> Ran {
     let folder = root.path().join("var/lib/kpx/migrate/test");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("journal.jsonl"), journal).unwrap();
-    kpx(&["--root", root.path().to_str().unwrap(), "migrate", "status"]).await
+    let root = root.path().to_str().unwrap();
+    let mut ran = kpx(&["--root", root, "migrate", "status"]).await;
+    ran.out = ran.out.replace(root, "ROOT");
+    ran
 }
 
 fn place() -> Place {

@@ -4,19 +4,19 @@ use color_eyre::eyre::{WrapErr as _, eyre};
 
 use super::prospect::{self, Outlook};
 use super::site::Here;
-use super::{Way, go_on, here, journals, limits, newest, travel};
+use super::{Way, go_on, here, journals, limits, newest, prune, travel};
 use crate::backend::Mode;
 use crate::cli::{Global, JourneyArgs};
 use crate::cmd::change::{confirm, open};
 use crate::cmd::failure::Failure;
-use crate::cmd::{Io, mode, output};
+use crate::cmd::{Io, identity, mode, output};
 use crate::host::Journals;
 use crate::migrate::engine::Site as _;
 use crate::migrate::journal::{Entry, State};
 use crate::migrate::journey::Leg;
 use crate::migrate::loss::Established;
 use crate::render::{self, Format};
-use crate::report::migrate::{MigrateReport, Outcome};
+use crate::report::migrate::{MigrateReport, Outcome, Summary};
 
 pub(super) async fn run(
     global: &Global,
@@ -28,6 +28,10 @@ pub(super) async fn run(
     if elsewhere && args.go_on.again && !args.dry_run && is_begun(&journals(global), to)? {
         return go_on(global, io, &args.go_on, Way::Resume).await;
     }
+    // Found once: every stage, and every later command, goes by this name.
+    let named = identity::named(global, io).await?;
+    let given = global;
+    let global = &named.global;
     let present = prospect::present(global, io).await?;
     let from = match args.left.map(mode) {
         Some(left) if present == to => left,
@@ -37,7 +41,7 @@ pub(super) async fn run(
         return Ok(MigrateReport::already(to));
     }
     if args.dry_run {
-        let outlook = prospect::look(global, io, args, from, elsewhere).await?;
+        let outlook = prospect::look(global, &named, io, args, from, elsewhere).await?;
         let mut report = planned(outlook).0;
         if args.brief {
             report.shorten();
@@ -48,12 +52,17 @@ pub(super) async fn run(
     // Held from here on, so that what is found stays as it is as far as kpx is concerned.
     let live = open(global)?;
     let journals = journals(global);
-    refuse_unfinished(&journals)?;
-    let outlook = prospect::look(global, io, args, from, elsewhere).await?;
+    refuse_unfinished(given, &journals)?;
+    let outlook = prospect::look(global, &named, io, args, from, elsewhere).await?;
     let (report, journey) = planned(outlook);
     let quiet = global.quiet && args.go_on.yes;
     if !quiet {
-        render::write(&report, Format::Human, output::style(global, io), io.err)?;
+        let style = output::style(global, io);
+        if args.go_on.yes && report.is_free() {
+            render::write(&Summary(&report), Format::Human, style, io.err)?;
+        } else {
+            render::write(&report, Format::Human, style, io.err)?;
+        }
         writeln!(io.err)?;
     }
     refuse_blocked(&report, args)?;
@@ -72,7 +81,8 @@ pub(super) async fn run(
     recorded.map_err(|why| eyre!(why).wrap_err("cannot begin the journal"))?;
     let mut state = State::new(journey);
     let limits = limits(&args.go_on);
-    let mut done = Box::pin(travel(global, io, site, limits, &mut state, Way::Resume)).await?;
+    prune(&journals)?;
+    let mut done = Box::pin(travel(given, io, site, limits, &mut state, Way::Resume)).await?;
     done.notes.extend(report.notes);
     Ok(done)
 }
@@ -93,7 +103,7 @@ fn is_begun(journals: &Journals, to: Mode) -> Result<bool, Failure> {
     }))
 }
 
-fn refuse_unfinished(journals: &Journals) -> Result<(), Failure> {
+fn refuse_unfinished(global: &Global, journals: &Journals) -> Result<(), Failure> {
     match newest(journals)? {
         Some(state) if !state.ended => Err(Failure::from(eyre!(
             "the migration from mode {} to mode {} that began {} is not over",
@@ -101,7 +111,11 @@ fn refuse_unfinished(journals: &Journals) -> Result<(), Failure> {
             state.journey.to(),
             state.journey.began
         ))
-        .with_hint("`kpx migrate status` says where it stands; `kpx migrate resume` or `kpx migrate rollback` ends it")),
+        .with_hint(format!(
+            "`kpx migrate status` says where it stands; `{}` or `{}` ends it",
+            identity::migrate_command(global, "resume"),
+            identity::migrate_command(global, "rollback")
+        ))),
         _ => Ok(()),
     }
 }

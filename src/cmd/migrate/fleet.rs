@@ -36,7 +36,7 @@ const GO_BACK: &str = "kpx migrate rollback --all-nodes";
 
 /// Returns whether other nodes than this one are asked for.
 pub(super) fn is_asked(global: &Global, args: &MigrateArgs) -> bool {
-    args.fleet.all_nodes || global.node.is_some() && !args.journey.this_node
+    args.fleet.all_nodes || global.node.is_some() && !args.journey.go_on.this_node
 }
 
 /// What is about to be done.
@@ -87,10 +87,9 @@ pub(super) async fn begin(
             return Err(failure);
         }
         if !agreed {
-            confirm(
-                io,
-                &format!("the migration of {} nodes", outlook.plan.nodes.len()),
-            )?;
+            let count = outlook.plan.nodes.len();
+            let nodes = if count == 1 { "node" } else { "nodes" };
+            confirm(io, &format!("the migration of {count} {nodes}"))?;
         }
     }
     let mut fleet = Fleet::new(outlook.plan);

@@ -20,7 +20,7 @@ use futures_util::future::{Either, select};
 
 use super::change::open_after_guard;
 use super::failure::Failure;
-use super::{Io, finish};
+use super::{Io, finish, identity};
 use crate::cli::{Global, GoOnArgs, MigrateArgs, MigratePart};
 use crate::host::Journals;
 use crate::host::clock::Interrupts;
@@ -128,21 +128,60 @@ fn waits(state: &State) -> bool {
 fn status(global: &Global) -> Result<StatusReport, Failure> {
     let state = newest(&journals(global))?;
     Ok(StatusReport {
-        next: state.as_ref().and_then(next).map(str::to_owned),
+        next: state.as_ref().and_then(|state| next(global, state)),
         journey: state.as_ref().map(JourneyStatus::from),
     })
 }
 
-/// Returns the command that goes on with `state`.
-fn next(state: &State) -> Option<&'static str> {
+/// Returns the command that goes on with `state`, with what it takes of this command line.
+fn next(global: &Global, state: &State) -> Option<String> {
     if state.ended {
         return None;
     }
-    Some(if waits(state) {
-        "kpx migrate finish"
-    } else {
-        "kpx migrate resume"
+    let part = if waits(state) { "finish" } else { "resume" };
+    Some(identity::migrate_command(global, part))
+}
+
+/// Returns the command line with the Node that the journal names: this machine is no other one.
+fn as_journal(global: &Global, state: &State) -> Result<Global, Failure> {
+    let kept = &state.journey.node;
+    if let (Some(given), Some(kept)) = (&global.node, kept)
+        && given != kept
+    {
+        return Err(Failure::from(eyre!(
+            "the journal of {} is that of node {kept}, not of node {given}",
+            state.journey.id
+        ))
+        .with_hint("leave --node out: the journal has the name"));
+    }
+    Ok(Global {
+        node: kept.clone().or_else(|| global.node.clone()),
+        ..global.clone()
     })
+}
+
+/// How many journals of migrations that are over are kept.
+const KEPT: usize = 10;
+
+/// Removes the journals of migrations that are over, but for the newest ones.
+fn prune(journals: &Journals) -> Result<(), Failure> {
+    let cannot = "cannot look for migrations that were begun before";
+    let mut over = 0;
+    for id in journals.all().wrap_err(cannot)?.iter().rev() {
+        let text = journals.read(id).wrap_err(cannot)?;
+        // What cannot be read is for somebody to look at.
+        let ended = match journal::read(&text) {
+            Ok(state) => state.ended,
+            Err(error) => error == JournalError::Empty,
+        };
+        over += usize::from(ended);
+        if ended && over > KEPT {
+            journals
+                .remove(id)
+                .wrap_err_with(|| format!("cannot remove the journal of {id}"))?;
+        }
+    }
+    Ok(())
 }
 
 async fn go_on(
@@ -171,6 +210,12 @@ async fn go_on(
             "the newest migration was rolled back already"
         )));
     }
+    let given = global;
+    let global = &as_journal(given, &state)?;
+    if let Some(name) = &global.node {
+        // A journal of an older kpx may be without it.
+        state.journey.node = Some(name.clone());
+    }
     let journal = journals
         .open(&state.journey.id)
         .wrap_err("cannot open the journal")?;
@@ -180,7 +225,7 @@ async fn go_on(
         configured: way != Way::Resume,
         ..limits(args)
     };
-    Box::pin(travel(global, io, site, limits, &mut state, way)).await
+    Box::pin(travel(given, io, site, limits, &mut state, way)).await
 }
 
 /// Returns the report on what is done already, or was never begun, for whoever repeats a command.
@@ -243,7 +288,7 @@ async fn travel(
         }
         Either::Right((ended, _)) => ended,
     };
-    Ok(outcome(state, ended, asked))
+    Ok(outcome(global, state, ended, asked))
 }
 
 fn limits(args: &GoOnArgs) -> Limits {
@@ -256,7 +301,7 @@ fn limits(args: &GoOnArgs) -> Limits {
 }
 
 /// Reports how a journey ended; `asked` tells whether it was to be taken back.
-fn outcome(state: &State, ended: Ended, asked: bool) -> MigrateReport {
+fn outcome(global: &Global, state: &State, ended: Ended, asked: bool) -> MigrateReport {
     let (outcome, why) = match ended {
         Ended::Migrated => (Outcome::Migrated, None),
         Ended::RolledBack(_) if asked => (Outcome::RolledBack, None),
@@ -266,11 +311,12 @@ fn outcome(state: &State, ended: Ended, asked: bool) -> MigrateReport {
     };
     let mut report = MigrateReport::new(&state.journey, outcome);
     report.why = why;
-    report.next = next(state).map(str::to_owned);
+    report.reached = state.reached;
+    report.took.clone_from(&state.took);
+    report.next = next(global, state);
     if outcome == Outcome::Stopped && state.leg == Leg::There {
-        report.next = report
-            .next
-            .map(|next| format!("{next}, or kpx migrate rollback"));
+        let back = identity::migrate_command(global, "rollback");
+        report.next = report.next.map(|next| format!("{next}, or {back}"));
     }
     report.notes.clone_from(&state.notes);
     report

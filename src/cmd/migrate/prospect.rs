@@ -9,17 +9,20 @@ use crate::check;
 use crate::cli::{Global, JourneyArgs, StrategyArg};
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::edit::Fields;
-use crate::cmd::doctor::named;
+use crate::cluster::validate;
 use crate::cmd::failure::{Failure, Hint as _};
-use crate::cmd::{Io, gather, mode, preflight};
+use crate::cmd::identity::Named;
+use crate::cmd::{Io, doctor, gather, mode, preflight};
 use crate::diff;
 use crate::evidence::{Evidence, Item, Time};
 use crate::host::{clock, own_pods};
 use crate::migrate::gates::{self, Expected, Seen};
 use crate::migrate::journal::State;
 use crate::migrate::journey::{Journey, Stage, Strategy};
+use crate::migrate::removal::Removal;
 use crate::migrate::{drain, loss, probes, stage};
 use crate::node::NodeSnapshot;
+use crate::node::identity::Clue;
 use crate::plan::{self, Consent, Plan, Store};
 use crate::report::migrate::{Offer, Offers, Prospect, StagePlan};
 use crate::report::preflight::{PreflightReport, Status};
@@ -40,9 +43,10 @@ pub(super) async fn present(global: &Global, io: &Io<'_>) -> Result<Mode, Failur
     told.hint("only a kube-proxy that runs, and says its mode at its metrics address, can be seen to change it")
 }
 
-/// Looks at the node, and plans the way from mode `from`.
+/// Looks at the node, which is `named`, and plans the way from mode `from`.
 pub(super) async fn look(
     global: &Global,
+    named: &Named,
     io: &Io<'_>,
     args: &JourneyArgs,
     from: Mode,
@@ -50,34 +54,36 @@ pub(super) async fn look(
 ) -> Result<Outlook, Failure> {
     let to = to(args)?;
     refuse_strays(global, args)?;
-    let skipped = named(&args.skip)?;
+    let name = named.name.as_str();
+    let skipped = doctor::named(&args.skip)?;
     let mut checks = check::asked(Some(to));
     checks.retain(|check| skipped.iter().all(|skipped| skipped.id != check.id));
     let report = preflight::look(global, io, to, &checks).await?;
     preflight::refuse_without(&report)?;
     let evidence = gather(global, io, &needs(from, to)).await?;
-    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    let node = NodeSnapshot::new(&evidence).called(Some(name));
     plan::refuse_other(&node)
         .hint("a migration changes kube-proxy's mode, and it is not kube-proxy that serves here")?;
     refuse_unseen(&node, from)?;
+    refuse_invalid(&evidence, to)?;
     let mut journey = journey(&node, args, from, elsewhere, &report)?;
+    journey.node = Some(name.to_owned());
     let state = State::new(journey.clone());
     let wanted = stage::configured(&evidence, &state).hint(READ)?;
-    let wanted = NodeSnapshot::new(&wanted).called(global.node.as_deref());
+    let wanted = NodeSnapshot::new(&wanted).called(Some(name));
     let desired = wanted.desired(to).hint(READ)?;
-    journey.node = Some(desired.node.clone());
     if global.from.is_none() {
         let targets = probes::targets(desired);
         let met = join_all(targets.iter().map(|target| probe(global, target))).await;
         let answered = targets.into_iter().zip(met).filter(|(_, met)| met.is_ok());
         journey.probes = answered.map(|(target, _)| target).collect();
     }
-    let store = node.name().and_then(|name| Store::find(&node, &name));
+    let store = Store::find(&node, name);
     let (place, diff) = match &store {
         Ok(store) => (store.place().to_string(), store.diff(&journey.there)),
         Err(gap) => (gap.to_string(), String::new()),
     };
-    let stages = stages(&state, &evidence, global, args.dry_run)?;
+    let stages = stages(&state, &evidence, name, args.dry_run)?;
     let others = Strategy::ALL.into_iter();
     let others = others.filter(|strategy| *strategy != journey.strategy);
     let others = others.map(|strategy| {
@@ -88,7 +94,7 @@ pub(super) async fn look(
         Offer {
             strategy,
             loss: loss::expect(&node, desired, &journey),
-            refused: refused(&State::new(journey), &stages, &evidence, global),
+            refused: refused(&State::new(journey), &stages, &evidence, name),
         }
     });
     let prospect = Prospect {
@@ -107,6 +113,9 @@ pub(super) async fn look(
         assessment: report.assessment,
     };
     let mut notes = notes(from, to);
+    if !matches!(named.by, Clue::Given | Clue::Flag | Clue::Config) {
+        notes.push(format!("this machine is Node {name}, by {}", named.by));
+    }
     if store.is_ok_and(|store| store.is_shared()) && !elsewhere {
         notes.push(
             "the configuration is that of all nodes: from its change on, each other node goes to the new mode whenever its \
@@ -136,12 +145,30 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
         drain::NEEDS,
         plan::BRIDGE_RULES,
         plan::EVICT_NEEDS,
+        plan::CLEANUP_NEEDS,
         &[Item::Modules, Item::ModulesBuiltin, Item::ModulesDep],
     ]
     .concat();
     items.sort();
     items.dedup();
     items
+}
+
+/// Refuses a configuration that kube-proxy would refuse in mode `to`: its container would end again and again.
+pub(super) fn refuse_invalid(evidence: &Evidence, to: Mode) -> Result<(), Failure> {
+    let text = evidence.text(Item::ProxyConfig).hint(READ)?;
+    let refused = validate::refused(text, to).hint(READ)?;
+    // The mode is about to be another one.
+    let refused = refused.iter().filter(|of| of.field != "mode");
+    let refused: Vec<String> = refused.map(ToString::to_string).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::from(eyre!(
+        "kube-proxy would not start in mode {to}: {}; nothing was changed",
+        refused.join("; ")
+    ))
+    .with_hint("set these fields in kube-proxy's configuration first"))
 }
 
 /// Refuses a node whose kube-proxy could not be seen to do well afterwards.
@@ -266,7 +293,7 @@ pub(super) fn refuse_strays(global: &Global, args: &JourneyArgs) -> Result<(), F
 fn stages(
     state: &State,
     evidence: &Evidence,
-    global: &Global,
+    name: &str,
     dry_run: bool,
 ) -> Result<Vec<StagePlan>, Failure> {
     let own =
@@ -289,7 +316,9 @@ fn stages(
                 ..Plan::default()
             }
         } else if known {
-            match stage::plan(state, stage, evidence, global.node.as_deref(), &own) {
+            // What the stage itself will have: what it does not ask for must not be needed.
+            let evidence = evidence.only(&stage::needs(state, stage));
+            match stage::plan(state, stage, &evidence, name, &own) {
                 Ok(plan) => plan,
                 // What is refused is known.
                 Err(error @ stage::Unplanned::Evict(_)) => return Err(unplanned(error)),
@@ -303,18 +332,33 @@ fn stages(
         } else {
             Plan::default()
         };
-        all.push(StagePlan::new(stage, plan));
+        let mut planned = StagePlan::new(stage, plan);
+        if stage == Stage::Clean {
+            removal(state, evidence, &mut planned);
+        }
+        all.push(planned);
     }
     Ok(all)
 }
 
+/// Adds what is left of the old mode to be removed.
+fn removal(state: &State, evidence: &Evidence, planned: &mut StagePlan) {
+    let (from, to) = (state.journey.from, state.journey.to());
+    match Removal::expected(evidence, from, to) {
+        Ok(removal) => planned.removes = Some(removal),
+        Err(why) => planned
+            .notes
+            .push(format!("it is not known how much that is: {why}")),
+    }
+    if to == Mode::Nftables || from == Mode::Nftables {
+        planned.notes.push(format!(
+            "kube-proxy itself removes most of it when it starts in mode {to}"
+        ));
+    }
+}
+
 /// Returns why a stage of another strategy, which the planned `stages` are without, cannot be planned.
-fn refused(
-    other: &State,
-    stages: &[StagePlan],
-    evidence: &Evidence,
-    global: &Global,
-) -> Option<String> {
+fn refused(other: &State, stages: &[StagePlan], evidence: &Evidence, name: &str) -> Option<String> {
     let own = match own_pods() {
         Ok(own) => own,
         Err(why) => return Some(why.clone()),
@@ -324,7 +368,7 @@ fn refused(
     let more = more.filter(|stage| special.contains(stage));
     let mut more = more.filter(|stage| stages.iter().all(|planned| planned.stage != *stage));
     more.find_map(|stage| {
-        let plan = stage::plan(other, stage, evidence, global.node.as_deref(), &own);
+        let plan = stage::plan(other, stage, evidence, name, &own);
         plan.err().map(|why| why.to_string())
     })
 }

@@ -30,7 +30,8 @@ pub(super) async fn look<'io>(
     }
     if let Some(image) = plan.image.as_ref().filter(|_| !global.quiet) {
         let count = plan.nodes.len();
-        let line = format!("kpx: looking at {count} nodes, in pods of {image} that end with it");
+        let nodes = if count == 1 { "node" } else { "nodes" };
+        let line = format!("kpx: looking at {count} {nodes}, in pods of {image} that end with it");
         writeln!(io.borrow_mut().err, "{line}")?;
     }
     let mut engine = Engine {

@@ -12,6 +12,7 @@ use crate::action::Action;
 use crate::apply::{Apply, StepError};
 use crate::backend::Mode;
 use crate::cli::Global;
+use crate::cluster::Pod;
 use crate::cmd::bridge::follow::Follower;
 use crate::cmd::bridge::guard;
 use crate::cmd::{options, read};
@@ -113,16 +114,21 @@ impl Site for Here<'_> {
             })
     }
 
-    fn name(&self) -> Option<String> {
-        self.global.node.clone()
-    }
-
     fn own_pods(&self) -> Result<Vec<String>, String> {
         host::own_pods()
     }
 
     async fn probe(&mut self, target: &Target) -> Result<(), String> {
         probe(self.global, target).await
+    }
+
+    async fn proxy_pods(&mut self, node: &str) -> Result<Vec<Pod>, Gap> {
+        let pods = beside(&mut self.follower, self.live.proxy_pods(node)).await;
+        pods.map_err(|why| Gap::Failed(Item::Pods, why.to_string()))
+    }
+
+    async fn last_line(&mut self, pod: &str, container: &str) -> Option<String> {
+        beside(&mut self.follower, self.live.last_line(pod, container)).await
     }
 
     async fn record(&mut self, entry: &Entry) -> Result<(), String> {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::cmd::failure::Failure;
 use crate::cmd::{Io, finish, output};
+use crate::host::clock;
 use crate::migrate::engine::Event;
 use crate::migrate::fleet::engine::Event as FarEvent;
 use crate::migrate::fleet::state::{Fleet, Leg, NodeState};
@@ -31,6 +32,16 @@ pub(super) fn board(global: &Global, io: &Io<'_>) -> Board {
     } else {
         Board::default()
     }
+}
+
+/// Returns the time of day, in UTC, for a line in a log: where it is drawn, each line has its own clock.
+fn stamp(board: &Board) -> String {
+    if board.is_drawn() {
+        return String::new();
+    }
+    let now = clock::now().to_string();
+    let time = now.get(11..19).unwrap_or_default();
+    format!("{time} ")
 }
 
 /// Tells events of one node.
@@ -87,7 +98,8 @@ impl<'t, 'io> Teller<'t, 'io> {
         if let Some(words) = words {
             let drawn = self.board.is_drawn() && event.passes();
             if !self.quiet && !self.lines && !drawn {
-                self.board.say(&format!("kpx: {words}"), self.io.err);
+                let line = format!("kpx: {}{words}", stamp(&self.board));
+                self.board.say(&line, self.io.err);
             }
             self.last = words;
         }
@@ -194,8 +206,9 @@ impl<'t, 'f, 'io> FarTeller<'t, 'f, 'io> {
             FarEvent::Turns(why) => (CLUSTER, format!("{why}: back to the old mode")),
         };
         if !self.quiet {
-            let line = format!("kpx: {name}: {text}");
-            self.board.borrow().say(&line, self.io.borrow_mut().err);
+            let board = self.board.borrow();
+            let line = format!("kpx: {}{name}: {text}", stamp(&board));
+            board.say(&line, self.io.borrow_mut().err);
         }
     }
 

@@ -27,6 +27,7 @@ use super::context::Context;
 use super::ipvs;
 use crate::action::Action;
 use crate::apply::{Apply, StepError};
+use crate::cluster::Pod;
 pub use cluster::LiveCluster;
 pub use guard::{Guard, start as start_guard};
 
@@ -96,6 +97,19 @@ impl Live {
             loaded: Vec::new(),
             lock: Arc::clone(&self.lock),
         }
+    }
+
+    /// Returns kube-proxy's pods on the Node called `node`, as the API server has them.
+    pub async fn proxy_pods(&self, node: &str) -> Result<Vec<Pod>, StepError> {
+        let context = &self.context;
+        context.cluster.proxy_pods(node, &context.options).await
+    }
+
+    /// Returns the last line that `container` of kube-proxy's pod `pod` logged before it ended, where it can be read.
+    pub async fn last_line(&self, pod: &str, container: &str) -> Option<String> {
+        let context = &self.context;
+        let line = context.cluster.last_line(pod, container, &context.options);
+        line.await.ok().flatten()
     }
 
     /// Returns a network namespace of its own, made for this, on the node that `options` describe.

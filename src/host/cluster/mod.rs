@@ -20,6 +20,7 @@ use tokio::sync::OnceCell;
 use super::Options;
 use crate::action::{KubeCommand, Object};
 use crate::apply::StepError;
+use crate::cluster::Pod;
 use crate::evidence::{Gap, Item};
 pub use access::Environment;
 pub use watch::Watch;
@@ -216,6 +217,27 @@ impl Cluster {
     /// Returns the whole log of the pod `name` of kube-system, with the first credentials that may see it.
     pub(super) async fn log_of(&self, name: &str, options: &Options) -> Result<String, StepError> {
         let look = async |session: &Session| change::log(session, name).await;
+        self.with_each(options, look).await
+    }
+
+    /// Returns kube-proxy's pods on the Node called `node`, with the first credentials that may see them.
+    pub(super) async fn proxy_pods(
+        &self,
+        node: &str,
+        options: &Options,
+    ) -> Result<Vec<Pod>, StepError> {
+        let look = async |session: &Session| proxy::pods(session, node).await;
+        self.with_each(options, look).await
+    }
+
+    /// Returns the last line that `container` of kube-proxy's pod `pod` logged before it ended.
+    pub(super) async fn last_line(
+        &self,
+        pod: &str,
+        container: &str,
+        options: &Options,
+    ) -> Result<Option<String>, StepError> {
+        let look = async |session: &Session| Ok(proxy::last_line(session, pod, container).await);
         self.with_each(options, look).await
     }
 

@@ -10,16 +10,15 @@ use super::{Refusal, Trouble};
 use crate::action::PROXY_LABEL;
 use crate::apply::StepError;
 use crate::cluster::Pod;
+use crate::cluster::pod::{self, Restarts};
+use crate::evidence::Time;
 
 /// How long between the first two looks; it doubles, up to the longest.
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How many lines of a log an error quotes.
-const LAST_WORDS: u32 = 5;
-
-/// How often a container may fail before nobody waits for it any more.
-const FAILURES: u32 = 3;
+/// How many lines of a log are read to find its last one that says something.
+const LAST_LINES: u32 = 5;
 
 const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 
@@ -32,8 +31,9 @@ pub(super) async fn wait(
 ) -> Result<(), StepError> {
     let end = Instant::now() + limit;
     let mut pause = FIRST;
+    let mut restarts = Restarts::default();
     loop {
-        let seen = match look(session, node, after).await {
+        let seen = match look(session, node, after, &mut restarts).await {
             Ok(State::Ready) => return Ok(()),
             Ok(State::Lost(why)) => return Err(StepError::Refused(why)),
             Ok(State::Waits(why)) => why,
@@ -66,7 +66,12 @@ fn refused(session: &Session, trouble: Trouble) -> StepError {
     refusal.step()
 }
 
-async fn look(session: &Session, node: &str, after: &[String]) -> Result<State, Trouble> {
+async fn look(
+    session: &Session,
+    node: &str,
+    after: &[String],
+    restarts: &mut Restarts,
+) -> Result<State, Trouble> {
     let pods = on(session, node).await?;
     let new = pods.iter().find(|pod| {
         !after.contains(&pod.metadata.uid) && pod.metadata.deletion_timestamp.is_none()
@@ -78,25 +83,30 @@ async fn look(session: &Session, node: &str, after: &[String]) -> Result<State, 
     let Some(trouble) = unready(pod) else {
         return Ok(State::Ready);
     };
-    let crashed = |status: &crate::cluster::ContainerStatus| {
-        status.restart_count >= FAILURES && status.state.waiting.is_some()
+    // A pod that was not there before has ended only by itself.
+    let crashes = restarts.crash_loop(std::slice::from_ref(pod), Some(Time { seconds: 0 }));
+    if let Some(mut found) = crashes {
+        found.last_line = last_line(session, name, &found.container).await;
+        let why = format!("kube-proxy on node {node} does not start: {found}");
+        return Ok(State::Lost(why));
+    }
+    let ran = pod.status.container_statuses.iter().find(|of| ran(of));
+    let line = match ran {
+        Some(container) => last_line(session, name, &container.name).await,
+        None => None,
     };
-    let lost = pod.status.container_statuses.iter().any(crashed);
-    let words = if pod.status.container_statuses.iter().any(ran) {
-        last_words(session, name).await
-    } else {
-        String::new()
-    };
-    let why = format!("pod {name}: {trouble}{words}");
-    Ok(if lost {
-        State::Lost(format!("kube-proxy on node {node} does not start: {why}"))
-    } else {
-        State::Waits(why)
-    })
+    let line = line.map_or(String::new(), |line| format!("; its log ends: {line}"));
+    Ok(State::Waits(format!("pod {name}: {trouble}{line}")))
 }
 
 fn ran(status: &crate::cluster::ContainerStatus) -> bool {
     status.restart_count > 0 || status.state.terminated.is_some()
+}
+
+/// Returns kube-proxy's pods on `node`.
+pub(super) async fn pods(session: &Session, node: &str) -> Result<Vec<Pod>, StepError> {
+    let pods = on(session, node).await;
+    pods.map_err(|trouble| refused(session, trouble))
 }
 
 /// Returns kube-proxy's pods on `node`.
@@ -176,19 +186,20 @@ fn unready(pod: &Pod) -> Option<String> {
     }
 }
 
-/// Returns the end of what the pod `name` wrote, before its last restart if it had one.
-async fn last_words(session: &Session, name: &str) -> String {
+/// Returns the last line that `container` of the pod `name` logged before its last restart, or, without one, at all.
+pub(super) async fn last_line(session: &Session, name: &str, container: &str) -> Option<String> {
     for previous in ["true", "false"] {
         let path = format!(
-            "{PODS}/{}/log?tailLines={LAST_WORDS}&previous={previous}",
-            quote(name)
+            "{PODS}/{}/log?container={}&tailLines={LAST_LINES}&previous={previous}",
+            quote(name),
+            quote(container)
         );
-        // Without them the reason is still told.
+        // Without it the reason is still told.
         if let Ok(text) = session.get(&path).await
-            && !text.trim().is_empty()
+            && let Some(line) = pod::last_line(&text)
         {
-            return format!("; its last words: {}", text.trim());
+            return Some(line);
         }
     }
-    String::new()
+    None
 }

@@ -138,7 +138,7 @@ pub(super) async fn node_name(context: &Arc<Context>) -> String {
 }
 
 /// Returns the host's name, as kube-proxy would turn it into a Node's.
-fn host_name(root: &Path) -> String {
+pub(in crate::host) fn host_name(root: &Path) -> String {
     // The kernel tells the name of the namespace that asks; in a container that is not the host's.
     let file = std::fs::read_to_string(root.join("etc/hostname")).ok();
     let kernel = || nix::unistd::gethostname().ok()?.into_string().ok();

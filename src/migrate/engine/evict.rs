@@ -87,8 +87,12 @@ impl<S: Site> Engine<'_, S> {
                     kept.push(Kept { pod, why });
                 }
                 Err(error) => {
-                    let (stage, left) = (Stage::Evict, Vec::new());
-                    return Err(Trouble::Step { stage, error, left });
+                    return Err(Trouble::Step {
+                        stage: Stage::Evict,
+                        error,
+                        left: Vec::new(),
+                        moved: false,
+                    });
                 }
             }
         }

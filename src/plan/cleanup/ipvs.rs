@@ -59,16 +59,23 @@ impl Plan {
         }
         let mut step = |title: String, (make, undo)| self.push(title, make, Undo::Do(undo));
         if set_count > 0 {
-            step(format!("delete {set_count} sets"), sets.actions());
+            step(
+                format!("delete {}", counted(set_count, "set", "sets")),
+                sets.actions(),
+            );
         }
         if server_count > 0 {
             step(
-                format!("delete {server_count} virtual servers"),
+                format!(
+                    "delete {}",
+                    counted(server_count, "virtual server", "virtual servers")
+                ),
                 servers.actions(),
             );
         }
         if !addresses.is_empty() {
-            let title = format!("delete {} addresses of {DUMMY}", addresses.len());
+            let count = counted(addresses.len(), "address", "addresses");
+            let title = format!("delete {count} of {DUMMY}");
             step(title, ipvs::change::delete_addresses(&addresses));
         }
         if link && families.len() == Family::BOTH.len() {
@@ -76,4 +83,8 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }

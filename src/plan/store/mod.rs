@@ -7,6 +7,7 @@ mod find;
 mod lines;
 mod managed;
 mod pod;
+mod put_back;
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use thiserror::Error;
+
+pub use put_back::Written;
 
 use super::{Plan, Undo};
 use crate::action::{Action, Field, KubeCommand, Object, Only, Resource};

@@ -71,6 +71,11 @@ pub enum MigrateEvent<'e> {
         /// What it did.
         text: &'e str,
     },
+    /// A step failed because the node changed meanwhile: it is looked at again.
+    Again {
+        /// What failed.
+        why: &'e str,
+    },
     /// Somebody asked to stop.
     Asked {},
     /// The way turns back.
@@ -107,6 +112,7 @@ impl<'e> From<Event<'e>> for MigrateEvent<'e> {
             },
             Event::Evict(pods) => Self::Evict { pods },
             Event::Bridge(text) => Self::Bridge { text },
+            Event::Again(why) => Self::Again { why },
             Event::Asked => Self::Asked {},
             Event::Turns(why) => Self::Turns { why },
         }
@@ -156,6 +162,7 @@ impl MigrateEvent<'_> {
             },
             Self::Evict { pods } => format!("  {}", pods.in_words()),
             Self::Bridge { text } => format!("the bridge: {text}"),
+            Self::Again { why } => format!("  {why}: planning again from the live state"),
             Self::Asked {} => {
                 "asked to stop: what is under way ends first; asked again, it is left as it is"
                     .to_owned()

@@ -12,9 +12,11 @@ use super::plan::block;
 use super::{CLEAN, FAILED, FOUND, UNKNOWN};
 use crate::backend::Mode;
 use crate::check::Severity;
-use crate::migrate::journey::{Journey, Stage, Strategy};
+use crate::migrate::journal::Took;
+use crate::migrate::journey::{Journey, Leg, Stage, Strategy};
 use crate::migrate::loss::{Established, Loss, New};
 use crate::migrate::outlook::Outlook;
+use crate::migrate::removal::Removal;
 use crate::plan::{Plan, Step};
 use crate::render::{Page, Report, Tone};
 
@@ -56,6 +58,12 @@ pub struct MigrateReport {
     /// What to know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// How long each stage took, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub took: Vec<Took>,
+    /// Whether kube-proxy was seen to serve in the new mode.
+    #[serde(skip)]
+    pub reached: bool,
 }
 
 /// What came of a journey.
@@ -106,6 +114,9 @@ pub struct StagePlan {
     /// Its steps, as far as they are known beforehand.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
+    /// What it will remove of the mode that is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removes: Option<Removal>,
     /// What to know of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -129,6 +140,7 @@ impl StagePlan {
             stage,
             title: stage.title(),
             steps: plan.steps,
+            removes: None,
             notes: plan.notes,
             unknown: None,
         }
@@ -184,6 +196,8 @@ impl MigrateReport {
             plan: None,
             outlook: None,
             notes: Vec::new(),
+            took: Vec::new(),
+            reached: false,
         }
     }
 
@@ -201,7 +215,15 @@ impl MigrateReport {
             plan: None,
             outlook: None,
             notes: Vec::new(),
+            took: Vec::new(),
+            reached: false,
         }
+    }
+
+    /// Returns whether nothing stands in the way.
+    pub fn is_free(&self) -> bool {
+        let plan = self.plan.as_ref();
+        plan.is_none_or(|plan| plan.blockers().is_empty())
     }
 
     /// Keeps of the plan what stands in the way, and what it costs.
@@ -221,10 +243,7 @@ impl MigrateReport {
                 Tone::Good,
                 format!("migrated from mode {from} to mode {to}"),
             ),
-            Outcome::RolledBack => (
-                Tone::Good,
-                format!("rolled back from mode {to} to mode {from}"),
-            ),
+            Outcome::RolledBack => (Tone::Good, rolled_back(from, to, self.reached)),
             Outcome::Reverted => (
                 Tone::Bad,
                 format!("rolled back to mode {from}, for it did not get to mode {to}"),
@@ -238,6 +257,67 @@ impl MigrateReport {
                 format!("stopped on the way from mode {from} to mode {to}"),
             ),
         }
+    }
+}
+
+/// Returns what came of a way back to mode `from`; `reached` tells whether mode `to` was.
+pub(super) fn rolled_back(from: Mode, to: Mode, reached: bool) -> String {
+    if reached {
+        format!("rolled back from mode {to} to mode {from}")
+    } else {
+        format!("rolled back to mode {from}")
+    }
+}
+
+/// Returns how long all took, and each of the stages that took a while; nothing where no stage is done.
+fn in_time(took: &[Took]) -> Option<String> {
+    let all: u64 = took.iter().map(|of| of.seconds).sum();
+    let long = took.iter().filter(|of| of.seconds > 0);
+    let long: Vec<String> = long
+        .map(|of| {
+            let back = if of.leg == Leg::Back { "back: " } else { "" };
+            format!("{back}{} {} s", of.stage.title(), of.seconds)
+        })
+        .collect();
+    let parts = if long.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", long.join(", "))
+    };
+    (!took.is_empty()).then(|| format!("{all} s{parts}"))
+}
+
+/// What is about to be done in a few lines, for whoever agreed to it beforehand.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct Summary<'r>(pub &'r MigrateReport);
+
+impl Report for Summary<'_> {
+    const KIND: &'static str = "MigrateReport";
+
+    fn page(&self, page: &mut Page) {
+        let report = self.0;
+        let name = report.node.as_deref().unwrap_or("this node");
+        let (tone, head) = report.head();
+        page.line(&format!("{name}: {}", page.paint(tone, &head)));
+        let Some(plan) = &report.plan else {
+            return;
+        };
+        let warnings = plan.assessment.findings.iter();
+        let mut warnings: Vec<&str> = warnings.map(|of| of.id).collect();
+        warnings.dedup();
+        if !warnings.is_empty() {
+            page.para("warnings: ", &warnings.join(", "));
+        }
+        page.para("configuration: ", &plan.store);
+        let stages: Vec<&str> = plan.stages.iter().map(|stage| stage.title).collect();
+        page.para("stages: ", &stages.join(", "));
+        page.para("expected loss: ", &plan.loss_in_words());
+        page.line("--dry-run shows the whole plan");
+    }
+
+    fn exit(&self) -> u8 {
+        self.0.exit()
     }
 }
 
@@ -271,6 +351,9 @@ impl Report for MigrateReport {
         }
         if self.outcome != Outcome::Planned {
             page.line(&format!("{name}: {}", page.paint(tone, &head)));
+        }
+        if let Some(took) = in_time(&self.took) {
+            page.para("took ", &took);
         }
         if let Some(next) = &self.next {
             page.line(&format!("next: {next}"));
@@ -314,6 +397,9 @@ impl Prospect {
                 page.line(&format!("     - {}", step.title));
                 block(page, "       ", "", &step.action.to_string());
                 block(page, "       ", "undo: ", &step.undo.to_string());
+            }
+            if let Some(removal) = &stage.removes {
+                page.para("     - ", &removal.to_string());
             }
             for note in &stage.notes {
                 page.para("     note: ", note);

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::rolled_back;
 use crate::backend::Mode;
 use crate::evidence::Time;
 use crate::migrate::journal::State;
@@ -43,6 +44,11 @@ pub struct JourneyStatus {
     pub why: Option<String>,
     /// Whether the journal's last line was torn: what it announced was not begun.
     pub torn: bool,
+    /// Whether kube-proxy was seen to serve in the new mode.
+    pub reached: bool,
+    /// The Node, where the journal has its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// How far a stage is.
@@ -86,6 +92,8 @@ impl From<&State> for JourneyStatus {
             stages: stages.collect(),
             why: state.why.clone(),
             torn: state.torn,
+            reached: state.reached,
+            node: state.journey.node.clone(),
         }
     }
 }
@@ -103,10 +111,7 @@ impl Report for StatusReport {
                 Tone::Good,
                 format!("migrated from mode {from} to mode {to}"),
             ),
-            (true, Leg::Back) => (
-                Tone::Good,
-                format!("rolled back from mode {to} to mode {from}"),
-            ),
+            (true, Leg::Back) => (Tone::Good, rolled_back(from, to, journey.reached)),
             (false, Leg::There) => (
                 Tone::Doubtful,
                 format!("on the way from mode {from} to mode {to}"),

@@ -57,7 +57,14 @@ impl<C: Cluster> Engine<'_, C> {
             Err(StepError::Moved(_)) => {}
             done => return Ok(done?),
         }
-        let plan = self.store(fleet).await?.configure(&fleet.plan.back)?;
+        let set = Action::Kube {
+            command: configured.set.clone(),
+        };
+        let back = Action::Kube {
+            command: configured.back.clone(),
+        };
+        let store = self.store(fleet).await?;
+        let plan = store.put_back(&fleet.plan.back, &[(&set, &back)])?;
         for step in &plan.steps {
             self.cluster.apply(&step.action).await?;
         }

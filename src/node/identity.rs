@@ -1,0 +1,453 @@
+//! Which Node of the cluster this machine is, told from everything that is known of both.
+//!
+//! kube-proxy says it best: its own `--hostname-override`, or `hostnameOverride` of its configuration. kubeadm leaves the
+//! latter empty, so what the kubelet reports of each Node is compared with this machine: its addresses, the ids of the
+//! hardware, of the boot and of the installation, and its host name. No clue alone is trusted where another narrows it
+//! down: installations that were cloned share a machine id, containers on one machine share the boot id.
+
+use std::fmt::{self, Display, Formatter};
+use std::net::IpAddr;
+
+use super::NodeSnapshot;
+use crate::backend::ipvs::model::DUMMY;
+use crate::cluster::Node;
+use crate::cluster::flags::Flags;
+use crate::evidence::{Gap, Item};
+
+/// What [`NodeSnapshot::identity`] looks at.
+pub const NEEDS: &[Item] = &[
+    Item::Host,
+    Item::Addresses,
+    Item::Processes,
+    Item::ProxyConfig,
+    Item::Nodes,
+];
+
+/// Programs whose command line has kube-proxy's own flags.
+const KUBE_PROXY: &[&str] = &["kube-proxy", "hyperkube"];
+
+/// Which Node this machine is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Identity {
+    /// One Node, and the evidence for it.
+    Known {
+        /// Its name.
+        name: String,
+        /// What tells it.
+        by: Clue,
+    },
+    /// Several Nodes match equally well.
+    Ambiguous {
+        /// Their names, sorted.
+        names: Vec<String>,
+        /// What they have in common with this machine.
+        by: Clue,
+    },
+    /// Nothing tells it, and why.
+    Unknown(Gap),
+}
+
+/// What tells which Node this machine is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Clue {
+    /// Somebody named it: `--node`, or the journal.
+    Given,
+    /// kube-proxy's command line.
+    Flag,
+    /// kube-proxy's configuration.
+    Config,
+    /// An address of the Node is on an interface here.
+    Address,
+    /// The id of the hardware.
+    SystemUuid,
+    /// The provider's id of the machine.
+    ProviderId,
+    /// The id of the kernel's boot.
+    BootId,
+    /// The id of the installation.
+    MachineId,
+    /// The host name.
+    HostName,
+    /// There is no other Node.
+    Only,
+}
+
+impl Display for Clue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Given => "the name that was given",
+            Self::Flag => "kube-proxy's --hostname-override",
+            Self::Config => "kube-proxy's hostnameOverride",
+            Self::Address => "an address of this machine",
+            Self::SystemUuid => "this machine's system UUID",
+            Self::ProviderId => "the provider's id of this machine",
+            Self::BootId => "this machine's boot id",
+            Self::MachineId => "this machine's machine id",
+            Self::HostName => "this machine's host name",
+            Self::Only => "the cluster's only Node",
+        })
+    }
+}
+
+impl Identity {
+    /// Returns the name, or why it is not known.
+    pub fn name(self) -> Result<String, Gap> {
+        match self {
+            Self::Known { name, .. } => Ok(name),
+            Self::Ambiguous { names, by } => {
+                let names = names.join(", ");
+                let what = format!(
+                    "{names} all have {by}, so it is not known which Node this machine is; --node NAME names it"
+                );
+                Err(Gap::Absent(Item::Nodes, what))
+            }
+            Self::Unknown(gap) => Err(gap),
+        }
+    }
+}
+
+impl NodeSnapshot<'_> {
+    /// Returns which Node this machine is.
+    pub fn identity(&self) -> Identity {
+        let known = |name: &str, by| Identity::Known {
+            name: name.to_owned(),
+            by,
+        };
+        if let Some(name) = &self.named {
+            return known(name, Clue::Given);
+        }
+        if let Some((name, by)) = self.hostname_override() {
+            return known(&name, by);
+        }
+        let nodes = match self.nodes() {
+            Ok(nodes) => nodes,
+            Err(gap) => return Identity::Unknown(gap),
+        };
+        let host = Host::of(self);
+        let mut left: Vec<&Node> = nodes.iter().collect();
+        let mut by = None;
+        for clue in [
+            Clue::Address,
+            Clue::SystemUuid,
+            Clue::ProviderId,
+            Clue::BootId,
+            Clue::MachineId,
+            Clue::HostName,
+        ] {
+            let matches = |node: &&&Node| self.matches(&host, node, clue);
+            let found: Vec<&Node> = left.iter().filter(matches).copied().collect();
+            if !found.is_empty() && (by.is_none() || found.len() < left.len()) {
+                by = Some(clue);
+                left = found;
+            }
+            if by.is_some() && left.len() == 1 {
+                break;
+            }
+        }
+        match (left.as_slice(), by) {
+            ([only], by) => known(&only.metadata.name, by.unwrap_or(Clue::Only)),
+            (several, Some(by)) => {
+                let names = several.iter().map(|node| node.metadata.name.clone());
+                let mut names: Vec<String> = names.collect();
+                names.sort();
+                Identity::Ambiguous { names, by }
+            }
+            (_, None) => {
+                let what = "no Node has an address, an id or the host name of this machine; --node NAME names it";
+                Identity::Unknown(Gap::Absent(Item::Nodes, what.to_owned()))
+            }
+        }
+    }
+
+    /// Returns the name of this node: as asked for, or as kube-proxy has it, or of the Node that this machine is.
+    pub fn name(&self) -> Result<String, Gap> {
+        self.identity().name()
+    }
+
+    /// Returns the name that kube-proxy was told to give its node, and where.
+    pub fn hostname_override(&self) -> Option<(String, Clue)> {
+        let named = |name: &str| {
+            let name = name.trim().to_lowercase();
+            (!name.is_empty()).then_some(name)
+        };
+        // The flag wins over the file.
+        let processes = self.processes().ok().map(|all| all.processes.as_slice());
+        let here = processes.unwrap_or_default().iter();
+        let mut here = here.filter(|of| of.same_network != Some(false));
+        let flag = here.find_map(|process| {
+            let flags = if KUBE_PROXY.contains(&process.name.as_str()) {
+                Flags::parse(process.args.get(1..).unwrap_or_default())
+            } else {
+                Flags::passed_on(&process.args)
+            };
+            named(flags.value("hostname-override")?)
+        });
+        if let Some(name) = flag {
+            return Some((name, Clue::Flag));
+        }
+        let config = self.proxy_config().ok()?;
+        named(&config.hostname_override).map(|name| (name, Clue::Config))
+    }
+
+    /// Returns why this machine is not the Node called `name`; `None` where nothing says so.
+    ///
+    /// Only evidence against it counts: the Node's addresses are elsewhere, and this machine has those of another Node, or
+    /// an installation other than the one that the kubelet of that Node reports.
+    pub fn contradiction(&self, name: &str) -> Option<String> {
+        let nodes = self.nodes().ok()?;
+        let host = Host::of(self);
+        let is = |node: &Node, clue| self.matches(&host, node, clue);
+        let claimed = nodes.iter().find(|node| node.metadata.name == name);
+        if claimed.is_some_and(|node| is(node, Clue::Address)) {
+            return None;
+        }
+        let missing = match claimed {
+            None => "there is no such Node".to_owned(),
+            Some(node) => match addresses_of(node).next() {
+                None => format!("Node {name} has no address"),
+                Some(address) => format!("its address {address} is on no interface here"),
+            },
+        };
+        let other = nodes
+            .iter()
+            .filter(|node| node.metadata.name != name)
+            .find_map(|node| Some((node, self.shared_address(node)?)));
+        if let Some((node, address)) = other {
+            let other = &node.metadata.name;
+            return Some(format!(
+                "{missing}, and {address}, the address of Node {other}, is"
+            ));
+        }
+        let claimed = claimed?;
+        let reported = plain(&claimed.status.node_info.machine_id);
+        let here = host.machine_id.as_deref()?;
+        let differs = !reported.is_empty() && reported != here;
+        (differs && !is(claimed, Clue::BootId)).then(|| {
+            format!("{missing}, its machine id is {reported}, and that of this machine is {here}")
+        })
+    }
+
+    fn matches(&self, host: &Host, node: &Node, clue: Clue) -> bool {
+        let info = &node.status.node_info;
+        let same = |here: &Option<String>, reported: &str| {
+            let reported = plain(reported);
+            here.as_ref().is_some_and(|here| *here == reported)
+        };
+        match clue {
+            Clue::Address => self.shared_address(node).is_some(),
+            Clue::SystemUuid => same(&host.system_uuid, &info.system_uuid),
+            Clue::BootId => same(&host.boot_id, &info.boot_id),
+            Clue::MachineId => same(&host.machine_id, &info.machine_id),
+            Clue::ProviderId => {
+                let id = node.spec.provider_id.as_deref().unwrap_or_default();
+                let last = id.rsplit('/').next().unwrap_or_default();
+                same(&host.asset_tag, last)
+            }
+            Clue::HostName => host.name.as_ref().is_some_and(|here| {
+                let metadata = &node.metadata;
+                let label = metadata.labels.get("kubernetes.io/hostname");
+                let addresses = node.status.addresses.iter();
+                let mut names = addresses
+                    .filter(|of| of.kind == "Hostname")
+                    .map(|of| &of.address)
+                    .chain([&metadata.name])
+                    .chain(label);
+                names.any(|name| name.to_lowercase() == *here)
+            }),
+            Clue::Given | Clue::Flag | Clue::Config | Clue::Only => false,
+        }
+    }
+
+    /// Returns an address of `node` that an interface of this machine has.
+    fn shared_address(&self, node: &Node) -> Option<IpAddr> {
+        let here = &self.addresses().ok()?.all;
+        // What kube-ipvs0 holds are addresses of Services, on every machine the same; so are those of loopback.
+        let here = || {
+            here.iter()
+                .filter(|at| at.link != DUMMY && at.scope != "link")
+                .map(|at| at.addr.addr)
+                .filter(|addr| !addr.is_loopback())
+        };
+        addresses_of(node).find(|addr| here().any(|at| at == *addr))
+    }
+}
+
+fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
+    let all = node.status.addresses.iter();
+    all.filter_map(|of| of.address.parse().ok())
+}
+
+/// What tells this machine from others; each where it is known.
+#[derive(Debug, Default)]
+struct Host {
+    name: Option<String>,
+    machine_id: Option<String>,
+    boot_id: Option<String>,
+    system_uuid: Option<String>,
+    asset_tag: Option<String>,
+}
+
+impl Host {
+    fn of(node: &NodeSnapshot<'_>) -> Self {
+        let mut host = Self::default();
+        // Where it was not read, it tells nothing.
+        let text = node.evidence().text(Item::Host).unwrap_or_default();
+        for (key, value) in text.lines().filter_map(|line| line.split_once(" = ")) {
+            let value = value.trim();
+            let (place, value) = match key {
+                "host-name" => (&mut host.name, value.to_lowercase()),
+                "machine-id" => (&mut host.machine_id, plain(value)),
+                "boot-id" => (&mut host.boot_id, plain(value)),
+                "system-uuid" => (&mut host.system_uuid, plain(value)),
+                "asset-tag" => (&mut host.asset_tag, plain(value)),
+                _ => continue,
+            };
+            *place = Some(value).filter(|value| !value.is_empty());
+        }
+        host
+    }
+}
+
+/// Returns an id without what its writers disagree on: dashes, and upper case.
+fn plain(id: &str) -> String {
+    id.trim().replace('-', "").to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Evidence;
+
+    /// A cluster of three Nodes, as kubelets report them.
+    fn nodes(edit: impl Fn(usize, &mut serde_json::Value)) -> String {
+        let one = |at: usize| {
+            let mut node = serde_json::json!({
+                "metadata": {"name": format!("w{at}"), "labels": {}},
+                "spec": {"providerID": format!("aws:///eu-1a/i-0{at}")},
+                "status": {
+                    "addresses": [{"type": "InternalIP", "address": format!("10.0.0.{at}")}],
+                    "nodeInfo": {
+                        "machineID": format!("aa{at}"), "bootID": format!("bb-{at}"), "systemUUID": format!("CC-{at}"),
+                    },
+                },
+            });
+            edit(at, &mut node);
+            node
+        };
+        serde_json::json!({"items": [one(1), one(2), one(3)]}).to_string()
+    }
+
+    fn evidence(nodes: String, host: &str, address: &str) -> Evidence {
+        let mut all = Evidence::default();
+        all.insert(Item::Nodes, Ok(nodes));
+        all.insert(Item::Host, Ok(host.to_owned()));
+        let addresses = format!(
+            r#"[{{"ifname": "eth0", "addr_info": [
+                {{"family": "inet", "local": "{address}", "prefixlen": 24, "scope": "global"}}]}},
+               {{"ifname": "kube-ipvs0", "addr_info": [
+                {{"family": "inet", "local": "10.0.0.3", "prefixlen": 32, "scope": "global"}}]}}]"#
+        );
+        all.insert(Item::Addresses, Ok(addresses));
+        all
+    }
+
+    fn known(name: &str, by: Clue) -> Identity {
+        let name = name.to_owned();
+        Identity::Known { name, by }
+    }
+
+    #[test]
+    fn each_clue_alone_tells_which_of_three_nodes_this_is() {
+        let elsewhere = "192.0.2.1";
+        for (host, address, by) in [
+            ("", "10.0.0.2", Clue::Address),
+            ("system-uuid = cc-2", elsewhere, Clue::SystemUuid),
+            ("asset-tag = i-02", elsewhere, Clue::ProviderId),
+            ("boot-id = bb-2", elsewhere, Clue::BootId),
+            ("machine-id = aa2", elsewhere, Clue::MachineId),
+            ("host-name = W2", elsewhere, Clue::HostName),
+        ] {
+            let all = evidence(nodes(|_, _| ()), host, address);
+            assert_eq!(NodeSnapshot::new(&all).identity(), known("w2", by));
+        }
+    }
+
+    #[test]
+    fn what_kube_proxy_calls_its_node_comes_first_and_its_flag_before_its_file() {
+        let mut all = evidence(nodes(|_, _| ()), "", "10.0.0.2");
+        let config = "kind: KubeProxyConfiguration\nhostnameOverride: W1\n";
+        all.insert(Item::ProxyConfig, Ok(config.to_owned()));
+        assert_eq!(
+            NodeSnapshot::new(&all).identity(),
+            known("w1", Clue::Config)
+        );
+        let processes = r#"{"processes": [
+            {"pid": 1, "name": "kube-proxy", "args": ["kube-proxy", "--hostname-override=other"], "sameNetwork": false},
+            {"pid": 2, "name": "kube-proxy", "args": ["kube-proxy", "--hostname-override=w3"], "sameNetwork": true}]}"#;
+        all.insert(Item::Processes, Ok(processes.to_owned()));
+        assert_eq!(NodeSnapshot::new(&all).identity(), known("w3", Clue::Flag));
+        let given = NodeSnapshot::new(&all).called(Some("w2"));
+        assert_eq!(given.identity(), known("w2", Clue::Given));
+    }
+
+    #[test]
+    fn what_several_nodes_share_is_narrowed_down_by_the_next_clue() {
+        // Nodes in containers of one machine that was cloned.
+        let shared = nodes(|_, node| {
+            node["status"]["nodeInfo"]["bootID"] = "bb".into();
+            node["status"]["nodeInfo"]["machineID"] = "aa".into();
+        });
+        let host = "machine-id = aa\nboot-id = bb\n";
+        let all = evidence(shared.clone(), host, "192.0.2.1");
+        let ambiguous = NodeSnapshot::new(&all).identity();
+        assert!(
+            matches!(&ambiguous, Identity::Ambiguous { names, by: Clue::BootId } if names.len() == 3),
+            "{ambiguous:?}"
+        );
+        let why = ambiguous.name().unwrap_err().to_string();
+        assert!(why.contains("w1, w2, w3") && why.contains("--node NAME"));
+        let all = evidence(shared, &format!("{host}host-name = w3\n"), "192.0.2.1");
+        let identity = NodeSnapshot::new(&all).identity();
+        assert_eq!(identity, known("w3", Clue::HostName));
+        // Nothing tells it; and one Node alone needs no clue.
+        let all = evidence(nodes(|_, _| ()), "host-name = laptop", "192.0.2.1");
+        let identity = NodeSnapshot::new(&all).identity();
+        assert!(matches!(identity, Identity::Unknown(_)), "{identity:?}");
+        let mut all = all;
+        let only = r#"{"items": [{"metadata": {"name": "a"}}]}"#;
+        all.insert(Item::Nodes, Ok(only.to_owned()));
+        assert_eq!(NodeSnapshot::new(&all).identity(), known("a", Clue::Only));
+    }
+
+    #[test]
+    fn a_machine_is_not_another_node_where_something_says_so_and_only_there() {
+        let said = |host: &str, address: &str, name: &str| {
+            let all = evidence(nodes(|_, _| ()), host, address);
+            NodeSnapshot::new(&all).contradiction(name)
+        };
+        assert_eq!(said("", "10.0.0.2", "w2"), None);
+        assert_eq!(
+            said("", "10.0.0.2", "w1").as_deref(),
+            Some(
+                "its address 10.0.0.1 is on no interface here, and 10.0.0.2, the address of Node w2, is"
+            )
+        );
+        let stranger = said("", "10.0.0.2", "w9").unwrap();
+        assert!(
+            stranger.starts_with("there is no such Node, and 10.0.0.2"),
+            "{stranger}"
+        );
+        // Nothing is known of a machine behind a translated address: it may be any.
+        assert_eq!(said("", "192.0.2.1", "w1"), None);
+        let other = said("machine-id = aa9", "192.0.2.1", "w1").unwrap();
+        assert!(
+            other.contains("its machine id is aa1") && other.ends_with("is aa9"),
+            "{other}"
+        );
+        assert_eq!(
+            said("machine-id = aa9\nboot-id = bb-1", "192.0.2.1", "w1"),
+            None
+        );
+        assert_eq!(said("machine-id = aa9", "10.0.0.1", "w1"), None);
+    }
+}

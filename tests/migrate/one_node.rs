@@ -1,0 +1,410 @@
+//! A node among others, whose kube-proxy is at work while kpx is: which Node it is, what is planned anew, and what turns
+//! back early.
+
+use std::fs;
+
+use kpx::evidence::{ITEMS, load};
+use kpx::migrate::journal::State;
+use kpx::migrate::journey::{Stage, there};
+use kpx::migrate::stage;
+use kpx::node::NodeSnapshot;
+use kpx::node::identity::{Clue, Identity};
+use serde_json::{Value, json};
+
+use super::machine::CONFIG;
+use super::*;
+use crate::fake_api::Api;
+use crate::support::{kpx, kpx_on, root};
+
+const STRATEGIES: [Strategy; 3] = Strategy::ALL;
+
+/// The recorded cluster `name` with two more Nodes, and kube-proxy from its DaemonSet, as kubeadm deploys it.
+fn three(name: &str) -> Evidence {
+    let mut evidence = load(&root().join("testdata/nodes").join(name), ITEMS).unwrap();
+    let mut nodes: Value = serde_json::from_str(evidence.text(Item::Nodes).unwrap()).unwrap();
+    let all = nodes["items"].as_array_mut().unwrap();
+    all.truncate(1);
+    for number in [2, 3] {
+        let mut node = all[0].clone();
+        let called = format!("node{number}");
+        node["metadata"]["name"] = json!(called);
+        node["metadata"]["labels"]["kubernetes.io/hostname"] = json!(called);
+        node["status"]["addresses"] =
+            json!([{"type": "InternalIP", "address": format!("10.0.2.{}", 14 + number)}]);
+        all.push(node);
+    }
+    evidence.insert(Item::Nodes, Ok(nodes.to_string()));
+    let config = evidence.text(Item::ProxyConfig).unwrap();
+    let named = "hostnameOverride: node1\n";
+    assert!(config.contains(named), "{config}");
+    let config = config.replace(named, "hostnameOverride: \"\"\n");
+    evidence.insert(Item::ProxyConfig, Ok(config));
+    evidence.insert(Item::Modules, Ok(String::new()));
+    evidence.insert(Item::ModulesBuiltin, Ok(String::new()));
+    evidence.insert(Item::ModulesDep, Ok(String::new()));
+    evidence.insert(Item::Processes, Ok("{\"processes\": []}".to_owned()));
+    evidence.insert(Item::Routes, Ok("[]".to_owned()));
+    evidence
+}
+
+#[test]
+fn each_stage_is_planned_from_what_it_needs_and_nothing_else() {
+    for (from, name) in [
+        (Mode::Iptables, "full-iptables"),
+        (Mode::Ipvs, "full-ipvs"),
+        (Mode::Nftables, "full-nftables"),
+    ] {
+        let evidence = three(name);
+        let found = Identity::Known {
+            name: "node1".to_owned(),
+            by: Clue::Address,
+        };
+        assert_eq!(NodeSnapshot::new(&evidence).identity(), found);
+        let name = "node1";
+        for (to, strategy) in Mode::ALL
+            .into_iter()
+            .filter(|to| *to != from)
+            .flat_map(|to| STRATEGIES.map(|strategy| (to, strategy)))
+        {
+            let mut journey = journey(from, to, strategy);
+            journey.evict = Consent {
+                bare: true,
+                empty_dir: true,
+            };
+            let state = State::new(journey);
+            for stage in there(from, to, strategy) {
+                let known = evidence.only(&stage::needs(&state, stage));
+                let planned = stage::plan(&state, stage, &known, name, &[]);
+                // What serves is not cleaned up before kube-proxy serves otherwise.
+                let serves = matches!(planned, Err(stage::Unplanned::Refused(_)));
+                assert!(
+                    planned.is_ok() || serves,
+                    "{from} to {to} {strategy}: {stage:?}: {planned:?}"
+                );
+                if matches!(stage, Stage::Configure | Stage::Restart) {
+                    assert!(
+                        !planned.unwrap().steps.is_empty(),
+                        "{from} to {to}: {stage:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn among_three_nodes_it_goes_there_and_back_without_being_told_which_it_is() {
+    for (from, to) in directions() {
+        let mut place = bound(from, to);
+        assert_eq!(journal::read(&place.journal).unwrap().journey.node, None);
+        let before = place.machine.clone();
+        assert_eq!(place.go_on(false), Some(Ended::Migrated), "{from} to {to}");
+        let ended = place.go_on(true);
+        assert!(matches!(ended, Some(Ended::RolledBack(_))), "{ended:?}");
+        is_back(&place, &before, from);
+    }
+}
+
+#[test]
+fn where_nothing_tells_which_node_it_is_nothing_is_begun() {
+    let mut place = bound(Mode::Iptables, Mode::Nftables);
+    place.machine.lose_identity();
+    let before = place.machine.kernel.clone();
+    let Some(Ended::Stopped(why)) = place.go_on(false) else {
+        panic!();
+    };
+    assert!(why.contains("no Node has an address"), "{why}");
+    assert_eq!(place.machine.kernel, before);
+    assert_eq!(place.journal.lines().count(), 1);
+    // With its name in the journal, no evidence is asked for.
+    let mut named = journey(Mode::Iptables, Mode::Nftables, Strategy::Bridge);
+    named.node = Some("node1".to_owned());
+    let mut machine = Machine::new(SMALL, Mode::Iptables);
+    machine.lose_identity();
+    let mut place = Place::new(machine, &named);
+    assert_eq!(place.go_on(false), Some(Ended::Migrated));
+}
+
+#[test]
+fn what_kube_proxy_rewrites_meanwhile_is_planned_again() {
+    for (from, to) in directions() {
+        let machine = bound(from, to);
+        let mut retried = 0;
+        for life in [8, 12, 16, 20] {
+            let mut place = machine.clone();
+            place.life = Some(life);
+            place.go_on(false);
+            place.life = None;
+            // It is rolled back while kube-proxy starts.
+            place.machine.restless = 3;
+            let before = place.journal.lines().count();
+            let ended = place.go_on(true);
+            assert!(
+                matches!(ended, Some(Ended::RolledBack(_))),
+                "{from} to {to}, killed at {life}: {ended:?}"
+            );
+            assert_eq!(place.machine.proxy.mode, from);
+            assert_eq!(place.machine.files, machine.machine.files);
+            assert_eq!(place.machine.faults(from), Vec::<String>::new());
+            retried += place.again;
+            assert!(place.journal.lines().count() > before);
+        }
+        let mut place = machine.clone();
+        place.machine.restless = 4;
+        assert_eq!(place.go_on(false), Some(Ended::Migrated), "{from} to {to}");
+        assert_eq!(place.machine.faults(to), Vec::<String>::new());
+        retried += place.again;
+        // What nftables has is changed in whole tables, which nobody moves.
+        let writes = from == Mode::Iptables || to == Mode::Iptables;
+        assert!(retried > 0 || !writes, "{from} to {to}");
+    }
+}
+
+#[test]
+fn what_fails_each_time_is_tried_a_few_times_and_no_more() {
+    let mut place = bound(Mode::Iptables, Mode::Ipvs);
+    let before = place.machine.clone();
+    place.refused = Some("ip addr add");
+    let Some(Ended::RolledBack(why)) = place.go_on(false) else {
+        panic!();
+    };
+    assert!(why.ends_with(": because"), "{why}");
+    assert_eq!(place.again, 5);
+    assert!(place.clock < 10, "{}", place.clock);
+    is_back(&place, &before, Mode::Iptables);
+}
+
+#[test]
+fn a_kube_proxy_that_ends_again_and_again_turns_back_at_once_and_its_last_words_are_told() {
+    for (from, to) in directions() {
+        let mut place = bound(from, to);
+        let before = place.machine.clone();
+        place.machine.in_pod = true;
+        place.machine.proxy.broken = vec![to];
+        place.limits.confirm = Duration::from_secs(300);
+        let Some(Ended::RolledBack(why)) = place.go_on(false) else {
+            panic!("{from} to {to}");
+        };
+        for words in [
+            "crash loop: container kube-proxy ended with exit status 1",
+            "its log ends: E1 \"Error running ProxyServer\" err=\"no such bit\"",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+        assert!(place.clock < 30, "{from} to {to}: {} s", place.clock);
+        place.machine.proxy.broken.clear();
+        place.machine.in_pod = false;
+        is_back(&place, &before, from);
+    }
+}
+
+/// Returns the configuration of `place` with the mode left empty, which means iptables.
+fn with_empty_mode(place: &mut Place) -> String {
+    let text = place
+        .machine
+        .files
+        .get_mut(std::path::Path::new(CONFIG))
+        .unwrap();
+    let line = text.lines().find(|line| line.starts_with("mode:")).unwrap();
+    *text = text.replacen(&line.to_owned(), "mode: \"\"", 1);
+    text.clone()
+}
+
+#[test]
+fn the_configuration_is_put_back_to_the_letter_and_what_others_wrote_stays() {
+    let path = std::path::Path::new(CONFIG);
+    for to in [Mode::Ipvs, Mode::Nftables] {
+        let mut place = bound(Mode::Iptables, to);
+        let text = with_empty_mode(&mut place);
+        assert_eq!(place.go_on(false), Some(Ended::Migrated));
+        let mut edited = place.clone();
+        assert!(matches!(place.go_on(true), Some(Ended::RolledBack(_))));
+        assert_eq!(place.machine.files[path], text);
+        // Somebody else changed it meanwhile.
+        edited
+            .machine
+            .files
+            .get_mut(path)
+            .unwrap()
+            .push_str("# by hand\n");
+        assert!(matches!(edited.go_on(true), Some(Ended::RolledBack(_))));
+        assert_eq!(edited.machine.files[path], format!("{text}# by hand\n"));
+        let notes = journal::read(&edited.journal).unwrap().notes.join("\n");
+        assert!(
+            notes.contains("was changed by somebody else since kpx wrote it: the mode is put back"),
+            "{notes}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_that_kube_proxy_refuses_is_refused_before_anything_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let bundle = dir.path().join("bundle");
+    copy(&root().join("testdata/nodes/full-iptables"), &bundle);
+    let config = bundle.join("kube-proxy/config.conf");
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(!text.contains("nftables:"), "{text}");
+    fs::write(&config, format!("{text}nftables:\n  masqueradeBit: 99\n")).unwrap();
+    let bundle = bundle.to_str().unwrap();
+    let ran = kpx(&["--from", bundle, "migrate", "--to", "nftables", "--dry-run"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(
+        ran.err.contains(
+            "nftables.masqueradeBit: 99 is refused by kube-proxy: it must be a number from 0 to 31"
+        ),
+        "{ran}"
+    );
+    // The other mode does not read that section.
+    let ran = kpx(&[
+        "--from",
+        bundle,
+        "migrate",
+        "--to",
+        "ipvs",
+        "--dry-run",
+        "--brief",
+    ])
+    .await;
+    assert!(!ran.err.contains("masqueradeBit"), "{ran}");
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_dry_run_counts_what_is_removed_of_the_old_mode() {
+    for (name, to, words) in [
+        (
+            "full-iptables",
+            "nftables",
+            &[
+                "removes ",
+                " chains, ",
+                " rules of other chains",
+                "sets net.ipv4.conf.all.route_localnet = 0",
+            ][..],
+        ),
+        (
+            "full-ipvs",
+            "iptables",
+            &["IP sets, ", " virtual servers, ", " addresses, 1 link"],
+        ),
+        ("full-nftables", "iptables", &["removes 2 nftables tables"]),
+    ] {
+        let ran = kpx_on(name, &["migrate", "--to", to, "--dry-run"]).await;
+        let part = ran
+            .out
+            .split("remove what the mode that is left leaves behind")
+            .nth(1);
+        let part = part.unwrap().split("make sure").next().unwrap();
+        let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
+        for word in words {
+            let word = word.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(part.contains(&word), "{name}: {word}: {part}");
+        }
+    }
+}
+
+/// A machine of its own whose Node would be `w2`, in a cluster of three.
+struct Far {
+    _api: Api,
+    dir: tempfile::TempDir,
+}
+
+impl Far {
+    fn new() -> Self {
+        let api = Api::new();
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("kubeconfig"), api.kubeconfig()).unwrap();
+        for folder in ["etc", "run", "proc"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        fs::write(dir.path().join("etc/machine-id"), "ee02\n").unwrap();
+        fs::write(dir.path().join("etc/hostname"), "w2\n").unwrap();
+        api.with(|cluster| {
+            for number in 1..=3 {
+                cluster.put(json!({
+                    "kind": "Node", "apiVersion": "v1",
+                    "metadata": {"name": format!("w{number}")}, "spec": {},
+                    "status": {
+                        "addresses": [{"type": "InternalIP", "address": format!("2001:db8:7777::{number}")}],
+                        "nodeInfo": {"machineID": format!("ee0{number}")},
+                    },
+                }));
+            }
+        });
+        Self { _api: api, dir }
+    }
+
+    async fn kpx(&self, args: &[&str]) -> crate::support::Ran {
+        let kubeconfig = self.dir.path().join("kubeconfig");
+        let mut all = vec![
+            "--root",
+            self.dir.path().to_str().unwrap(),
+            "--kubeconfig",
+            kubeconfig.to_str().unwrap(),
+        ];
+        all.extend(args);
+        kpx(&all).await
+    }
+}
+
+#[tokio::test]
+async fn a_command_in_the_name_of_another_node_is_refused() {
+    let far = Far::new();
+    for command in [
+        &["doctor"][..],
+        &["show", "services"],
+        &["diff"],
+        &["trace", "10.96.0.1:443"],
+        &["reconcile", "--apply", "--yes"],
+        &["cleanup", "--mode", "ipvs"],
+        &["bridge", "up"],
+        &["migrate", "--to", "ipvs", "--this-node", "--yes"],
+        &["migrate", "prepare", "--to", "ipvs", "--yes"],
+        &["migrate", "finish"],
+        &["migrate", "resume"],
+        &["migrate", "rollback", "--this-node"],
+    ] {
+        let args = [command, &["--node", "w1"]].concat();
+        let ran = far.kpx(&args).await;
+        assert_eq!(ran.code, 4, "{args:?}: {ran}");
+        assert!(
+            ran.err.starts_with("kpx: this machine is not node w1: "),
+            "{args:?}: {ran}"
+        );
+        assert!(ran.err.contains("its machine id is ee01"), "{ran}");
+        let args = [command, &["--node", "w2"]].concat();
+        let ran = far.kpx(&args).await;
+        assert!(!ran.err.contains("is not node"), "{args:?}: {ran}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_found_or_asked_for_before_anything_else() {
+    let far = Far::new();
+    // Its kube-proxy does not run, which is all that is wrong: which Node it is was found.
+    let ran = far.kpx(&["migrate", "--to", "ipvs", "--dry-run"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(!ran.err.contains("which Node"), "{ran}");
+    fs::remove_file(far.dir.path().join("etc/machine-id")).unwrap();
+    fs::write(far.dir.path().join("etc/hostname"), "laptop\n").unwrap();
+    let ran = far.kpx(&["migrate", "--to", "ipvs", "--dry-run"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(
+        ran.err
+            .contains("no Node has an address, an id or the host name of this machine"),
+        "{ran}"
+    );
+    assert!(ran.err.contains("--node NAME --this-node"), "{ran}");
+}
