@@ -38,6 +38,8 @@ struct Place {
     silent: Vec<Mode>,
     /// Changes whose text holds this are refused.
     refused: Option<&'static str>,
+    /// Whether a guard was started.
+    guarded: bool,
 }
 
 impl Place {
@@ -58,9 +60,11 @@ impl Place {
                 drain: Duration::from_secs(60),
                 accept_loss: false,
                 configured: false,
+                lease: Duration::from_secs(60),
             },
             silent: Vec::new(),
             refused: None,
+            guarded: false,
         }
     }
 
@@ -105,7 +109,12 @@ impl Apply for Place {
         if self.refused.is_some_and(|refused| text.contains(refused)) {
             return Err(StepError::Refused("because".to_owned()));
         }
-        self.machine.apply(action).map_err(StepError::Refused)
+        let before = self.machine.has_bridge();
+        self.machine.apply(action).map_err(StepError::Refused)?;
+        // Whoever is killed right after it has loaded the bridge leaves nobody else behind to keep it.
+        let loaded = !before && self.machine.has_bridge();
+        assert!(!loaded || self.guarded, "nobody guards: {text}");
+        Ok(())
     }
 }
 
@@ -139,6 +148,11 @@ impl Site for Place {
     }
 
     async fn backup(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn guard(&mut self, _: Mode) -> Result<(), String> {
+        self.guarded = true;
         Ok(())
     }
 

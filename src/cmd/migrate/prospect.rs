@@ -5,6 +5,7 @@ use futures_util::future::join_all;
 
 use super::site::probe;
 use crate::backend::Mode;
+use crate::bridge::Lease;
 use crate::check;
 use crate::cli::{Global, JourneyArgs, StrategyArg};
 use crate::cluster::config::ProxyConfig;
@@ -77,7 +78,7 @@ pub(super) async fn look(
         Ok(store) => (store.place().to_string(), store.diff(&journey.there)),
         Err(gap) => (gap.to_string(), String::new()),
     };
-    let stages = stages(&state, &evidence, global, args.dry_run)?;
+    let stages = stages(&state, &evidence, global, args)?;
     let others = Strategy::ALL.into_iter();
     let others = others.filter(|strategy| *strategy != journey.strategy);
     let others = others.map(|strategy| {
@@ -88,7 +89,13 @@ pub(super) async fn look(
         Offer {
             strategy,
             loss: loss::expect(&node, desired, &journey),
-            refused: refused(&State::new(journey), &stages, &evidence, global),
+            refused: refused(
+                &State::new(journey),
+                &stages,
+                &evidence,
+                global,
+                &lease(args),
+            ),
         }
     });
     let prospect = Prospect {
@@ -262,12 +269,16 @@ pub(super) fn refuse_strays(global: &Global, args: &JourneyArgs) -> Result<(), F
     Err(Failure::usage(what))
 }
 
+fn lease(args: &JourneyArgs) -> Lease {
+    Lease::of(args.go_on.lease)
+}
+
 /// Returns what each stage would do, as far as that can be known before the ones in front of it are done.
 fn stages(
     state: &State,
     evidence: &Evidence,
     global: &Global,
-    dry_run: bool,
+    args: &JourneyArgs,
 ) -> Result<Vec<StagePlan>, Failure> {
     let own =
         own_pods().map_err(|why| eyre!(why).wrap_err("cannot tell whether kpx runs in a pod"))?;
@@ -289,12 +300,19 @@ fn stages(
                 ..Plan::default()
             }
         } else if known {
-            match stage::plan(state, stage, evidence, global.node.as_deref(), &own) {
+            match stage::plan(
+                state,
+                stage,
+                evidence,
+                global.node.as_deref(),
+                &own,
+                &lease(args),
+            ) {
                 Ok(plan) => plan,
                 // What is refused is known.
                 Err(error @ stage::Unplanned::Evict(_)) => return Err(unplanned(error)),
                 // A look is worth more with a hole in it than not at all.
-                Err(error) if dry_run => {
+                Err(error) if args.dry_run => {
                     all.push(StagePlan::unknown(stage, &error));
                     continue;
                 }
@@ -314,6 +332,7 @@ fn refused(
     stages: &[StagePlan],
     evidence: &Evidence,
     global: &Global,
+    lease: &Lease,
 ) -> Option<String> {
     let own = match own_pods() {
         Ok(own) => own,
@@ -324,7 +343,7 @@ fn refused(
     let more = more.filter(|stage| special.contains(stage));
     let mut more = more.filter(|stage| stages.iter().all(|planned| planned.stage != *stage));
     more.find_map(|stage| {
-        let plan = stage::plan(other, stage, evidence, global.node.as_deref(), &own);
+        let plan = stage::plan(other, stage, evidence, global.node.as_deref(), &own, lease);
         plan.err().map(|why| why.to_string())
     })
 }

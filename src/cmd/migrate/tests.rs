@@ -1,7 +1,6 @@
 //! The last lines: what came of it, and the exact command that goes on.
 
 use super::*;
-use crate::backend::Mode;
 use crate::cluster::edit::Fields;
 use crate::evidence::Time;
 use crate::migrate::journey::{Journey, Strategy};
