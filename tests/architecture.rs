@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "check",
-        "backend cluster desired diff evidence net node owner trace",
+        "action backend bridge cluster desired diff evidence net node owner trace",
     ),
     (
         "plan",

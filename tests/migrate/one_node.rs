@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use kpx::bridge::Lease;
 use kpx::evidence::{ITEMS, load};
 use kpx::migrate::journal::State;
 use kpx::migrate::journey::{Stage, there};
@@ -61,6 +62,7 @@ fn each_stage_is_planned_from_what_it_needs_and_nothing_else() {
         };
         assert_eq!(NodeSnapshot::new(&evidence).identity(), found);
         let name = "node1";
+        let lease = Lease::of(Duration::from_secs(60));
         for (to, strategy) in Mode::ALL
             .into_iter()
             .filter(|to| *to != from)
@@ -74,7 +76,7 @@ fn each_stage_is_planned_from_what_it_needs_and_nothing_else() {
             let state = State::new(journey);
             for stage in there(from, to, strategy) {
                 let known = evidence.only(&stage::needs(&state, stage));
-                let planned = stage::plan(&state, stage, &known, name, &[]);
+                let planned = stage::plan(&state, stage, &known, name, &[], &lease);
                 // What serves is not cleaned up before kube-proxy serves otherwise.
                 let serves = matches!(planned, Err(stage::Unplanned::Refused(_)));
                 assert!(

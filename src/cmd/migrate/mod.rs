@@ -21,6 +21,7 @@ use futures_util::future::{Either, select};
 use super::change::open_after_guard;
 use super::failure::Failure;
 use super::{Io, finish, identity};
+use crate::backend::Mode;
 use crate::cli::{Global, GoOnArgs, MigrateArgs, MigratePart};
 use crate::host::Journals;
 use crate::host::clock::Interrupts;
@@ -118,6 +119,12 @@ fn newest(journals: &Journals) -> Result<Option<State>, Failure> {
 pub(super) fn is_prepared(global: &Global) -> Result<bool, Failure> {
     let state = newest(&journals(global))?;
     Ok(state.is_some_and(|state| waits(&state)))
+}
+
+/// Returns the mode as which the bridge of a migration that is under way serves.
+pub(super) fn served(global: &Global) -> Option<Mode> {
+    let state = newest(&journals(global)).ok()??;
+    (!state.ended).then(|| state.served())
 }
 
 fn waits(state: &State) -> bool {
@@ -220,7 +227,14 @@ async fn go_on(
         .open(&state.journey.id)
         .wrap_err("cannot open the journal")?;
     let folder = journals.folder(&state.journey.id);
-    let site = Here::new(global, live, journal, folder, state.journey.clone());
+    let site = Here::new(
+        global,
+        live,
+        journal,
+        folder,
+        state.journey.clone(),
+        args.lease,
+    );
     let limits = Limits {
         configured: way != Way::Resume,
         ..limits(args)
@@ -297,6 +311,7 @@ fn limits(args: &GoOnArgs) -> Limits {
         drain: args.drain_timeout,
         accept_loss: args.accept_loss,
         configured: false,
+        lease: args.lease,
     }
 }
 
