@@ -132,7 +132,7 @@ fn what_kube_proxy_rewrites_meanwhile_is_planned_again() {
     for (from, to) in directions() {
         let machine = bound(from, to);
         let mut retried = 0;
-        for life in [8, 12, 16, 20] {
+        for life in [8, 12, 16, 20, 24, 28] {
             let mut place = machine.clone();
             place.life = Some(life);
             place.go_on(false);
