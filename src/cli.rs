@@ -645,6 +645,7 @@ Examples:
 const ROLLBACK_EXAMPLES: &str = "\
 Examples:
   kpx migrate rollback                   back to the mode it came from
+  kpx migrate rollback --until-restart   ready for others to do the rest
   kpx migrate rollback --all-nodes       all nodes, the last one first";
 
 /// Arguments of `kpx migrate`.
@@ -721,7 +722,7 @@ pub enum MigratePart {
 
     /// Take a migration back: one that stopped on the way, or the newest that was done
     #[command(after_help = ROLLBACK_EXAMPLES, after_long_help = ROLLBACK_EXAMPLES)]
-    Rollback(TurnArgs),
+    Rollback(RollbackArgs),
 }
 
 /// Arguments of `kpx migrate status`.
@@ -742,6 +743,24 @@ pub struct TurnArgs {
     /// The migration of the cluster's nodes, whoever began it and wherever
     #[arg(long, conflicts_with = "this_node", env = "KPX_ALL_NODES")]
     pub all_nodes: bool,
+
+    /// How long to wait, and for what.
+    #[command(flatten)]
+    pub go_on: GoOnArgs,
+}
+
+/// Arguments of what takes a migration back.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct RollbackArgs {
+    /// The migration of the cluster's nodes, whoever began it and wherever
+    #[arg(long, conflicts_with = "this_node", env = "KPX_ALL_NODES")]
+    pub all_nodes: bool,
+
+    /// Do all that comes before the change of kube-proxy's configuration, and leave that and the restart to others
+    ///
+    /// Whoever does it puts the configuration back and restarts kube-proxy; `kpx migrate finish` goes on then.
+    #[arg(long, conflicts_with = "all_nodes", env = "KPX_UNTIL_RESTART")]
+    pub until_restart: bool,
 
     /// How long to wait, and for what.
     #[command(flatten)]

@@ -367,8 +367,6 @@ async fn a_pod_that_does_not_get_ready_is_waited_for_only_so_long_and_quoted() {
                     "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
                     "lastState": {"terminated": {"exitCode": 1}},
                 }]);
-                // As the API server does.
-                pod["metadata"]["creationTimestamp"] = json!("2026-11-20T13:00:00Z");
             });
         }
     }));

@@ -28,7 +28,8 @@ pub(super) fn claims(global: &Global, command: &Command) -> bool {
         Command::Migrate(args) => match &args.part {
             None => args.journey.go_on.this_node && !args.fleet.all_nodes,
             Some(MigratePart::Prepare(_) | MigratePart::Finish(_)) => true,
-            Some(MigratePart::Resume(args) | MigratePart::Rollback(args)) => !args.all_nodes,
+            Some(MigratePart::Resume(args)) => !args.all_nodes,
+            Some(MigratePart::Rollback(args)) => !args.all_nodes,
             Some(MigratePart::Status(_)) => false,
         },
         Command::Explain { .. }

@@ -243,6 +243,7 @@ impl<S: Site> Engine<'_, S> {
                 Entry::Turned {
                     at,
                     why: why.clone(),
+                    elsewhere: false,
                 }
             } else {
                 Entry::Stopped {
@@ -272,11 +273,26 @@ impl<S: Site> Engine<'_, S> {
 
     /// Turns back, unless it did already.
     pub async fn turn(&mut self, so_far: &mut State, why: &str) -> Result<(), String> {
+        self.turn_to(so_far, why, false).await
+    }
+
+    /// Turns back like [`Engine::turn`]; with `elsewhere` only as far as it goes before somebody else puts the configuration
+    /// back and restarts kube-proxy, and on from there afterwards.
+    pub async fn turn_to(
+        &mut self,
+        so_far: &mut State,
+        why: &str,
+        elsewhere: bool,
+    ) -> Result<(), String> {
         if so_far.leg == Leg::Back {
             return Ok(());
         }
-        let (at, why) = (self.site.now(), why.to_owned());
-        let turned = self.record(so_far, Entry::Turned { at, why }).await;
+        let entry = Entry::Turned {
+            at: self.site.now(),
+            why: why.to_owned(),
+            elsewhere,
+        };
+        let turned = self.record(so_far, entry).await;
         turned.map_err(|trouble| trouble.to_string())
     }
 

@@ -56,6 +56,9 @@ pub enum Entry {
         at: Time,
         /// Why.
         why: String,
+        /// Whether somebody else puts the configuration back, and restarts kube-proxy.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        elsewhere: bool,
     },
     /// kpx gave up, and left the node where it was.
     Stopped {
@@ -320,7 +323,7 @@ impl State {
                 self.done += 1;
                 self.notes.extend(notes);
             }
-            Entry::Turned { why, .. } => {
+            Entry::Turned { why, elsewhere, .. } => {
                 if self.leg == Leg::Back {
                     return false;
                 }
@@ -331,7 +334,9 @@ impl State {
                     // Whoever keeps pods away since the end is somebody else.
                     cordoned: self.began(Stage::Cordon) && !ended,
                     settled: ended,
+                    waits: elsewhere,
                 };
+                self.journey.elsewhere |= elsewhere;
                 self.done = 0;
                 self.begun = false;
                 self.why = Some(why);

@@ -241,6 +241,8 @@ pub struct Gone {
     pub cordoned: bool,
     /// It was over: clients have come to the new mode since.
     pub settled: bool,
+    /// Somebody else puts the configuration back, and restarts kube-proxy, once all is prepared for that.
+    pub waits: bool,
 }
 
 /// Returns the stages of the way back, in order.
@@ -250,6 +252,7 @@ pub fn back(from: Mode, to: Mode, gone: Gone) -> Vec<Stage> {
         configured,
         cordoned,
         settled,
+        waits,
     } = gone;
     // Then mode ipvs is left as on any way out of it; its configuration is what a restart finds meanwhile as before.
     let leaves = settled && to == Mode::Ipvs;
@@ -257,9 +260,10 @@ pub fn back(from: Mode, to: Mode, gone: Gone) -> Vec<Stage> {
     let stages = [
         (Stage::BridgeUp, leaves),
         (Stage::Drain, leaves),
+        (Stage::Build, configured && waits),
         // Before any other change, or any restart would lead to the new mode again.
         (Stage::Configure, configured),
-        (Stage::Build, configured),
+        (Stage::Build, configured && !waits),
         (Stage::Restart, configured),
         (Stage::Verify, configured),
         (Stage::Unlink, drain),

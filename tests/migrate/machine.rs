@@ -218,6 +218,11 @@ impl Machine {
         self.start();
     }
 
+    /// Restarts kube-proxy, as somebody else would.
+    pub(super) fn restart(&mut self) {
+        self.start();
+    }
+
     fn configure(&mut self, mode: Mode) {
         let fields = kpx::cluster::edit::Fields {
             mode,

@@ -157,7 +157,7 @@ fn what_kube_proxy_rewrites_meanwhile_is_planned_again() {
         assert_eq!(place.machine.faults(to), Vec::<String>::new());
         retried += place.again;
         // What nftables has is changed in whole tables, which nobody moves.
-        let writes = from == Mode::Iptables || to == Mode::Iptables;
+        let writes = from != Mode::Nftables && to != Mode::Nftables;
         assert!(retried > 0 || !writes, "{from} to {to}");
     }
 }
@@ -255,6 +255,11 @@ async fn a_configuration_that_kube_proxy_refuses_is_refused_before_anything_is_d
         ran.err.contains(
             "nftables.masqueradeBit: 99 is refused by kube-proxy: it must be a number from 0 to 31"
         ),
+        "{ran}"
+    );
+    let ran = kpx(&["--from", bundle, "preflight", "--to", "nftables"]).await;
+    assert!(
+        ran.code == 1 && ran.out.contains("nftables.masqueradeBit"),
         "{ran}"
     );
     // The other mode does not read that section.
@@ -409,4 +414,48 @@ async fn a_name_is_found_or_asked_for_before_anything_else() {
         "{ran}"
     );
     assert!(ran.err.contains("--node NAME --this-node"), "{ran}");
+}
+
+#[test]
+fn on_the_way_back_somebody_else_may_put_the_configuration_back() {
+    for (from, to) in directions() {
+        let mut place = bound(from, to);
+        let before = place.machine.clone();
+        assert_eq!(place.go_on(false), Some(Ended::Migrated), "{from} to {to}");
+        let there = place.machine.files.clone();
+        let mut state = journal::read(&place.journal).unwrap();
+        let limits = place.limits;
+        let mut tell = |_: Event<'_>| {};
+        let mut engine = Engine {
+            site: &mut place,
+            limits,
+            tell: &mut tell,
+        };
+        let ended = async {
+            engine.turn_to(&mut state, "asked for", true).await.unwrap();
+            engine.run(&mut state).await
+        };
+        assert_eq!(
+            ended.now_or_never(),
+            Some(Ended::Prepared),
+            "{from} to {to}"
+        );
+        // kube-proxy is as it was, and all that the old mode needs is there beside it.
+        assert_eq!(place.machine.files, there);
+        assert_eq!(place.machine.proxy.mode, to);
+        assert_eq!(
+            journal::read(&place.journal).unwrap().next(),
+            Some(Stage::Configure)
+        );
+        // Somebody else does the rest, and `kpx migrate finish` goes on.
+        place.machine.files.clone_from(&before.files);
+        place.machine.restart();
+        place.limits.configured = true;
+        let ended = place.go_on(false);
+        assert!(
+            matches!(ended, Some(Ended::RolledBack(_))),
+            "{from} to {to}: {ended:?}"
+        );
+        is_back(&place, &before, from);
+    }
 }

@@ -58,7 +58,10 @@ pub(super) async fn run(
             Box::pin(go_on(global, io, &args.go_on, Way::Resume)).await?
         }
         Some(MigratePart::Rollback(args)) => {
-            Box::pin(go_on(global, io, &args.go_on, Way::Rollback)).await?
+            let way = Way::Rollback {
+                elsewhere: args.until_restart,
+            };
+            Box::pin(go_on(global, io, &args.go_on, way)).await?
         }
     };
     tell::report(global, io, &report)
@@ -72,7 +75,16 @@ const ASKED: &str = "it was asked for";
 enum Way {
     Finish,
     Resume,
-    Rollback,
+    Rollback {
+        /// Whether somebody else puts the configuration back, and restarts kube-proxy.
+        elsewhere: bool,
+    },
+}
+
+impl Way {
+    const fn is_back(self) -> bool {
+        matches!(self, Self::Rollback { .. })
+    }
 }
 
 fn journals(global: &Global) -> Journals {
@@ -208,7 +220,7 @@ async fn go_on(
         return Ok(report);
     }
     let none = "no migration was begun on this node";
-    let Some(mut state) = state.filter(|state| !state.ended || way == Way::Rollback) else {
+    let Some(mut state) = state.filter(|state| !state.ended || way.is_back()) else {
         return Err(Failure::from(eyre!("{none} that is not over"))
             .with_hint("`kpx migrate --to MODE` begins one"));
     };
@@ -236,7 +248,7 @@ async fn go_on(
         args.lease,
     );
     let limits = Limits {
-        configured: way != Way::Resume,
+        configured: matches!(way, Way::Finish | Way::Rollback { elsewhere: false }),
         ..limits(args)
     };
     Box::pin(travel(given, io, site, limits, &mut state, way)).await
@@ -250,11 +262,11 @@ async fn done(
     way: Way,
 ) -> Result<Option<MigrateReport>, Failure> {
     Ok(match (state, way) {
-        (None, Way::Rollback) => {
+        (None, Way::Rollback { .. }) => {
             let mode = prospect::present(global, io).await?;
             Some(MigrateReport::already(mode))
         }
-        (Some(state), Way::Rollback) if state.ended && state.leg == Leg::Back => {
+        (Some(state), Way::Rollback { .. }) if state.ended && state.leg == Leg::Back => {
             Some(MigrateReport::new(&state.journey, Outcome::RolledBack))
         }
         (Some(state), Way::Finish) if state.ended && state.leg == Leg::There => {
@@ -289,11 +301,11 @@ async fn travel(
         limits,
         tell: &mut tell,
     };
-    if way == Way::Rollback {
-        let turned = engine.turn(state, ASKED).await;
+    if let Way::Rollback { elsewhere } = way {
+        let turned = engine.turn_to(state, ASKED, elsewhere).await;
         turned.map_err(|why| eyre!(why))?;
     }
-    let asked = way == Way::Rollback || state.why.as_deref() == Some(ASKED);
+    let asked = way.is_back() || state.why.as_deref() == Some(ASKED);
     // In this order, or what goes on would not be left for as long as it has something to do.
     let ended = match select(pin!(asked_twice), Box::pin(engine.run(state))).await {
         Either::Left(((), run)) => {
@@ -327,6 +339,7 @@ fn outcome(global: &Global, state: &State, ended: Ended, asked: bool) -> Migrate
     let mut report = MigrateReport::new(&state.journey, outcome);
     report.why = why;
     report.reached = state.reached;
+    report.back = state.leg == Leg::Back;
     report.took.clone_from(&state.took);
     report.next = next(global, state);
     if outcome == Outcome::Stopped && state.leg == Leg::There {

@@ -64,6 +64,9 @@ pub struct MigrateReport {
     /// Whether kube-proxy was seen to serve in the new mode.
     #[serde(skip)]
     pub reached: bool,
+    /// Whether it is on the way back.
+    #[serde(skip)]
+    pub back: bool,
 }
 
 /// What came of a journey.
@@ -198,6 +201,7 @@ impl MigrateReport {
             notes: Vec::new(),
             took: Vec::new(),
             reached: false,
+            back: false,
         }
     }
 
@@ -217,6 +221,7 @@ impl MigrateReport {
             notes: Vec::new(),
             took: Vec::new(),
             reached: false,
+            back: false,
         }
     }
 
@@ -247,6 +252,10 @@ impl MigrateReport {
             Outcome::Reverted => (
                 Tone::Bad,
                 format!("rolled back to mode {from}, for it did not get to mode {to}"),
+            ),
+            Outcome::Prepared if self.back => (
+                Tone::Good,
+                format!("prepared for the way back to mode {from}; kube-proxy may be put back now"),
             ),
             Outcome::Prepared => (
                 Tone::Good,

@@ -95,6 +95,8 @@ pub enum Area {
     Sysctl,
     /// A file or folder of the host that kube-proxy's pod must see.
     Mount,
+    /// A field of kube-proxy's configuration.
+    Configuration,
     /// A right at the API server.
     Access,
 }
@@ -133,6 +135,7 @@ impl PreflightReport {
         needs.extend(others::tools(facts, to));
         needs.extend(others::sysctls(facts, to));
         needs.extend(others::mounts(facts, to));
+        needs.extend(others::configuration(facts, to));
         needs.extend(others::access(facts));
         Self {
             to,
@@ -247,6 +250,7 @@ impl Area {
             Self::Tool => ("TOOL OF THE HOST", "VERSION"),
             Self::Sysctl => ("SETTING", "VALUE"),
             Self::Mount => ("SEEN BY KUBE-PROXY'S POD", "STATE"),
+            Self::Configuration => ("FIELD OF THE CONFIGURATION", "VALUE"),
             Self::Access => ("RIGHT AT THE API SERVER", "STATE"),
         }
     }

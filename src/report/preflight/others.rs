@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::{Area, Need, Status};
 use crate::backend::Mode;
 use crate::check::Facts;
+use crate::cluster::validate;
 use crate::cluster::version::Version;
 use crate::evidence::{Gap, Item};
 use crate::report::show::sysctls::{By, wished};
@@ -262,6 +263,21 @@ struct Attributes {
 struct ReviewStatus {
     allowed: bool,
     reason: String,
+}
+
+/// Returns the fields that kube-proxy refuses when it starts in mode `to`.
+pub(super) fn configuration(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
+    let text = facts.node.evidence().text(Item::ProxyConfig);
+    let refused = text.and_then(|text| validate::refused(text, to));
+    // What cannot be read is told by what reads it.
+    let refused = refused.unwrap_or_default().into_iter();
+    let refused = refused.filter(|of| of.field != "mode");
+    let needs = refused.map(|of| {
+        let state = of.value.clone();
+        let note = format!("kube-proxy does not start with it: {}", of.allowed);
+        need(Area::Configuration, &of.field, Status::Fails, &state, &note)
+    });
+    needs.collect()
 }
 
 pub(super) fn access(facts: &Facts<'_>) -> Vec<Need> {
