@@ -268,7 +268,11 @@ async fn what_is_forbidden_names_verb_and_resource_for_each_item() {
         _ => status(403, "not for you"),
     });
     let node = Node::with(&api.url);
-    let evidence = node.read(CLUSTER).await;
+    let options = Options {
+        timeout: Duration::from_secs(1),
+        ..node.options()
+    };
+    let evidence = collect(CLUSTER, &options).await;
     for (item, what) in [
         (Item::Services, "list services: not for you"),
         (
@@ -288,6 +292,44 @@ async fn what_is_forbidden_names_verb_and_resource_for_each_item() {
         assert!(why.starts_with(what), "{why}");
         assert!(why.ends_with("deploy/rbac.yaml allows it"), "{why}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_has_just_started_is_asked_again() {
+    let asked = Mutex::new(HashMap::new());
+    let api = Api::start(move |path, query| {
+        let mut asked = asked.lock().unwrap();
+        let count = asked.entry(path.to_owned()).or_insert(0);
+        *count += 1;
+        match (path, *count) {
+            ("/version", _) => well(path, query),
+            // It knows no roles at first, not even that of those who ask for their rights.
+            ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", _) | (_, 1) => {
+                status(403, "forbidden: RBAC: clusterrole not found")
+            }
+            (_, 2) => status(503, "starting"),
+            _ => well(path, query),
+        }
+    });
+    let evidence = Node::with(&api.url).read(CLUSTER).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+    assert_eq!(names(&evidence, Item::Pods), ["coredns", "kube-proxy-1"]);
+}
+
+#[tokio::test]
+async fn what_a_review_confirms_is_not_asked_for_again() {
+    let api = Api::start(|path, query| match path {
+        "/version" => well(path, query),
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+            (201, json!({"status": {"allowed": false}}))
+        }
+        _ => status(403, "not for you"),
+    });
+    let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+    assert!(matches!(gap(&evidence, Item::Services), Gap::Denied(..)));
+    let asked = api.asked();
+    let services = asked.iter().filter(|path| path.contains("services?"));
+    assert_eq!(services.count(), 1, "{asked:?}");
 }
 
 #[tokio::test]
@@ -336,7 +378,12 @@ async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() 
     assert_eq!(api.asked(), ["/version"]);
 
     let api = Api::start(|_, _| status(500, "etcd is away"));
-    let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+    let node = Node::with(&api.url);
+    let options = Options {
+        timeout: Duration::from_millis(300),
+        ..node.options()
+    };
+    let evidence = collect(&[Item::Services], &options).await;
     let Gap::Failed(_, why) = gap(&evidence, Item::Services) else {
         panic!("{evidence:?}");
     };

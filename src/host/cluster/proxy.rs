@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
+use super::patience::Way;
 use super::session::{Session, quote};
 use super::{Refusal, Trouble};
 use crate::action::PROXY_LABEL;
@@ -19,21 +20,21 @@ const LONGEST: Duration = Duration::from_secs(1);
 const LAST_WORDS: u32 = 5;
 
 /// How often a container may fail before nobody waits for it any more.
-const FAILURES: u32 = 3;
+const FAILURES: u32 = 2;
 
 const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 
 /// Waits until the pod of kube-proxy on `node` that is none of `after` is ready.
 pub(super) async fn wait(
-    session: &Session,
+    way: Way<'_>,
     node: &str,
     after: &[String],
     limit: Duration,
 ) -> Result<(), StepError> {
-    let end = Instant::now() + limit;
+    let (session, end) = (way.session, Instant::now() + limit);
     let mut pause = FIRST;
     loop {
-        let seen = match look(session, node, after).await {
+        let seen = match look(way, end, node, after).await {
             Ok(State::Ready) => return Ok(()),
             Ok(State::Lost(why)) => return Err(StepError::Refused(why)),
             Ok(State::Waits(why)) => why,
@@ -66,8 +67,11 @@ fn refused(session: &Session, trouble: Trouble) -> StepError {
     refusal.step()
 }
 
-async fn look(session: &Session, node: &str, after: &[String]) -> Result<State, Trouble> {
-    let pods = on(session, node).await?;
+async fn look(way: Way<'_>, end: Instant, node: &str, after: &[String]) -> Result<State, Trouble> {
+    let session = way.session;
+    let mut patience = way.patience().until(end);
+    let list = async || on(session, node).await;
+    let pods = session.persist(&mut patience, "list", PODS, list).await?;
     let new = pods.iter().find(|pod| {
         !after.contains(&pod.metadata.uid) && pod.metadata.deletion_timestamp.is_none()
     });

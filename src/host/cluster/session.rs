@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use kube::client::Body;
 use kube::core::{Status, WatchEvent};
 use kube::{Client, Config};
 use serde::Deserialize;
@@ -113,7 +116,7 @@ impl Session {
             let proxy = access.proxy.as_ref().map_or(String::new(), |proxy| {
                 format!("; kpx does not use the kubeconfig's proxy {proxy}")
             });
-            Refusal::Failed(format!(
+            Refusal::Away(format!(
                 "cannot reach the API server {} (from {}): {why}{proxy}",
                 session.server, session.origin
             ))
@@ -183,11 +186,23 @@ impl Session {
     ) -> Result<String, Trouble> {
         let request =
             request.map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
-        match timeout(self.limit, self.client.request_text(request)).await {
+        match timeout(self.limit, self.exchange(request)).await {
             Err(_) => Err(Trouble::Late),
-            Ok(Ok(text)) => Ok(text),
-            Ok(Err(e)) => Err(trouble(e)),
+            Ok(answer) => answer,
         }
+    }
+
+    /// Sends `request`, and reads the answer to its end.
+    async fn exchange(&self, request: http::Request<Vec<u8>>) -> Result<String, Trouble> {
+        let response = self.client.send(request.map(Body::from)).await;
+        let (head, body) = response.map_err(trouble)?.into_parts();
+        let body = body.collect_bytes().await.map_err(trouble)?;
+        let text = String::from_utf8(body.to_vec());
+        let text = text.map_err(|e| Trouble::Answer(e.to_string()))?;
+        if head.status.is_client_error() || head.status.is_server_error() {
+            return Err(refused(head.status.as_u16(), &head.headers, &text));
+        }
+        Ok(text)
     }
 
     /// Returns the changes that a watch at `path` tells, until it ends.
@@ -256,6 +271,26 @@ impl Session {
                 None => return Ok(all),
             }
         }
+    }
+}
+
+/// Returns what it means that the server answered with `code` and `text`, which is a `Status` or what a proxy says.
+fn refused(code: u16, headers: &HeaderMap, text: &str) -> Trouble {
+    let status: Option<Status> = serde_json::from_str(text).ok();
+    let header = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
+    let header = header.and_then(|value| value.trim().parse::<u64>().ok());
+    let details = status.as_ref().and_then(|status| status.details.as_ref());
+    let body = details.map_or(0, |details| u64::from(details.retry_after_seconds));
+    let message = status
+        .as_ref()
+        .map_or_else(|| text.trim().to_owned(), words);
+    match header.or((body > 0).then_some(body)) {
+        Some(after) if matches!(code, 429 | 503) => {
+            Trouble::Busy(code, message, Duration::from_secs(after))
+        }
+        _ => Trouble::Status(code, message),
     }
 }
 
