@@ -8,6 +8,8 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::cmd::failure::Failure;
 use crate::cmd::{Io, finish, output};
+use crate::evidence::Time;
+use crate::host::clock;
 use crate::migrate::engine::Event;
 use crate::migrate::fleet::engine::Event as FarEvent;
 use crate::migrate::fleet::state::{Fleet, Leg, NodeState};
@@ -54,6 +56,14 @@ struct Told<'e> {
     event: &'e MigrateEvent<'e>,
     #[serde(skip_serializing_if = "Option::is_none")]
     words: Option<&'e str>,
+}
+
+/// An event of many nodes, and when it was.
+#[derive(Serialize)]
+struct FarTold<'e> {
+    time: Time,
+    #[serde(flatten)]
+    event: FleetEvent<'e>,
 }
 
 impl<'t, 'io> Teller<'t, 'io> {
@@ -179,7 +189,11 @@ impl<'t, 'f, 'io> FarTeller<'t, 'f, 'io> {
     pub(super) fn tell(&mut self, event: FarEvent<'_>) {
         if self.lines {
             let mut io = self.io.borrow_mut();
-            render::write_line(FAR_EVENT, &FleetEvent::from(event), io.out).ok();
+            let told = FarTold {
+                time: clock::now(),
+                event: FleetEvent::from(event),
+            };
+            render::write_line(FAR_EVENT, &told, io.out).ok();
             return;
         }
         self.draw(event);
@@ -194,8 +208,14 @@ impl<'t, 'f, 'io> FarTeller<'t, 'f, 'io> {
             FarEvent::Turns(why) => (CLUSTER, format!("{why}: back to the old mode")),
         };
         if !self.quiet {
-            let line = format!("kpx: {name}: {text}");
-            self.board.borrow().say(&line, self.io.borrow_mut().err);
+            let board = self.board.borrow();
+            // What is drawn tells the time by itself.
+            let line = if board.is_drawn() {
+                format!("kpx: {name}: {text}")
+            } else {
+                format!("kpx: {} {name}: {text}", clock::now())
+            };
+            board.say(&line, self.io.borrow_mut().err);
         }
     }
 
