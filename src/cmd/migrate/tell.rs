@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::cmd::failure::Failure;
 use crate::cmd::{Io, finish, output};
+use crate::evidence::Time;
 use crate::host::clock;
 use crate::migrate::engine::Event;
 use crate::migrate::fleet::engine::Event as FarEvent;
@@ -65,6 +66,14 @@ struct Told<'e> {
     event: &'e MigrateEvent<'e>,
     #[serde(skip_serializing_if = "Option::is_none")]
     words: Option<&'e str>,
+}
+
+/// An event of many nodes, and when it was.
+#[derive(Serialize)]
+struct FarTold<'e> {
+    time: Time,
+    #[serde(flatten)]
+    event: FleetEvent<'e>,
 }
 
 impl<'t, 'io> Teller<'t, 'io> {
@@ -191,7 +200,11 @@ impl<'t, 'f, 'io> FarTeller<'t, 'f, 'io> {
     pub(super) fn tell(&mut self, event: FarEvent<'_>) {
         if self.lines {
             let mut io = self.io.borrow_mut();
-            render::write_line(FAR_EVENT, &FleetEvent::from(event), io.out).ok();
+            let told = FarTold {
+                time: clock::now(),
+                event: FleetEvent::from(event),
+            };
+            render::write_line(FAR_EVENT, &told, io.out).ok();
             return;
         }
         self.draw(event);
