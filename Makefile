@@ -10,10 +10,11 @@
 SHELL = /bin/bash
 .SHELLFLAGS = -eu -o pipefail -c
 
-# What kpx looks at is made and checked with the first line, the virtual machine needs the second, this file and what it
-# builds the third.
+# What kpx looks at is made and checked with the first line, the virtual machine needs the second, the user-mode kernel the
+# third, this file and what it builds the fourth.
 PACKAGES = iptables nftables ipset ipvsadm conntrack nfacct iproute2 procps kmod util-linux \
 	qemu-system-x86 busybox-static cpio xz-utils zstd dpkg apt \
+	flex bison bc make perl libelf-dev \
 	shellcheck man-db gcc libc6-dev
 
 # Packages and namespaces need root; cargo builds as whoever calls make.
@@ -107,13 +108,13 @@ test-vm-packets:
 	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1 ::vm_the_kernel_agrees
 	@$(PASSED) target/vm/last/output
 
-# The virtual machine's first run fetches a kernel, for which the package lists must be fresh too.
+# The virtual machine's first run fetches a kernel, and builds one, for which the package lists must be fresh too.
 .PHONY: packages
 packages: root
 	@missing=$$(for package in $(PACKAGES); do \
 		[ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || echo $$package; \
 	done); \
-	if [ -n "$$missing" ] || [ ! -d target/vm/kernel ]; then \
+	if [ -n "$$missing" ] || [ ! -d target/vm/um ]; then \
 		$(SUDO) apt-get -qq update; \
 	fi; \
 	if [ -n "$$missing" ]; then \
