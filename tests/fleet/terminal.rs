@@ -343,7 +343,20 @@ async fn where_nothing_can_be_drawn_lines_follow_each_other() {
         }
         let said = kept
             .iter()
-            .any(|line| line == "kpx: worker1: watch it for a while");
+            .any(|line| is_stamped(line, "worker1: watch it for a while"));
         assert_eq!(said, args.len() == 1, "{args:?}: {kept:#?}");
     }
+}
+
+/// Whether `line` says `text` behind the time of day.
+fn is_stamped(line: &str, text: &str) -> bool {
+    let time = line
+        .strip_prefix("kpx: ")
+        .and_then(|line| line.strip_suffix(text));
+    time.is_some_and(|time| {
+        time.len() == "12:34:56 ".len()
+            && time
+                .chars()
+                .all(|c| c.is_ascii_digit() || c == ':' || c == ' ')
+    })
 }

@@ -195,7 +195,9 @@ impl Machine {
         assert!(took < Duration::from_secs(10), "{took:?}: {text}");
         for words in [
             "because it was asked to stop",
-            "next: kpx migrate resume, or kpx migrate rollback",
+            "next: kpx migrate resume --kubeconfig ",
+            ", or kpx migrate rollback --kubeconfig ",
+            " --node node1 --this-node",
         ] {
             assert!(text.contains(words), "{text}");
         }
