@@ -1,6 +1,9 @@
 # make test       everything, from nothing but a Rust toolchain on Debian: installs the tools, lints, runs the tests, those
 #                 against this machine's kernel as root, and those that need ip_vs on Debian's in a virtual machine
 # make test-fast  the part that needs neither root nor packages
+# make test-cluster KUBE_BIN=DIR
+#                 kpx in a real cluster of three nodes on this machine, with the Kubernetes programs of DIR, under traffic;
+#                 SCENARIOS="NAME…" runs those alone (root; half an hour)
 # make bench      how long a trace and the doctor take on a large node (root; wants iptables, nfacct, and hyperfine
 #                 where it is installed)
 
@@ -15,6 +18,9 @@ PACKAGES = iptables nftables ipset ipvsadm conntrack nfacct iproute2 procps kmod
 
 # Packages and namespaces need root; cargo builds as whoever calls make.
 SUDO = $(if $(filter 0,$(shell id -u)),,sudo)
+
+# What a cluster has beside these.
+CLUSTER_PACKAGES = etcd-server containerd runc containernetworking-plugins openssl
 
 KERNEL_TESTS = cargo test --locked --test kernel
 RUNNER = --config "target.'cfg(unix)'.runner='$(1)'"
@@ -49,7 +55,7 @@ test-loops:
 # What is no Rust.
 .PHONY: test-files
 test-files:
-	shellcheck .ci/run src/cmd/snapshot.sh tests/vm/all tests/vm/guest tests/vm/init tests/vm/run
+	shellcheck .ci/run src/cmd/snapshot.sh tests/lab/node tests/vm/all tests/vm/guest tests/vm/init tests/vm/run
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
@@ -61,6 +67,15 @@ test-kernel: root
 	@mkdir -p target
 	$(KERNEL_TESTS) $(if $(SUDO),$(call RUNNER,sudo)) -- --ignored --test-threads=1 --skip ::vm_ | tee target/kernel-tests.txt
 	@$(PASSED) target/kernel-tests.txt
+
+# Real kubelets, a real API server and a real kube-proxy. It fails where it cannot run.
+.PHONY: test-cluster
+test-cluster: PACKAGES += $(CLUSTER_PACKAGES)
+test-cluster: packages
+	cargo test --locked --test lab --no-run
+	$(SUDO) env KUBE_BIN="$(KUBE_BIN)" PATH="$$PATH" \
+		$$(cargo test --locked --test lab --no-run --message-format=json 2>/dev/null | \
+			sed -n 's/.*"executable":"\([^"]*\/lab-[^"]*\)".*/\1/p') test $(SCENARIOS)
 
 # How long a trace and the doctor take on a large node, beside the tools that read all rules.
 .PHONY: bench

@@ -47,7 +47,15 @@ fn main() -> ExitCode {
     let state = node.desired(Mode::Nftables).unwrap();
     let families = [Family::V4];
     let marks = bridge::marks(&node, state).unwrap();
-    let ours = bridge::text(&bridge::tables(state, &families, marks).unwrap());
+    let ours = bridge::text(
+        &bridge::tables(
+            state,
+            &families,
+            marks,
+            &bridge::Lease::of(Duration::from_secs(60)),
+        )
+        .unwrap(),
+    );
     let theirs = program::text(state, Part::Nftables, &families, &[]).unwrap();
     let ports = state.family(Family::V4).unwrap().ports.iter();
     let targets: Vec<_> = ports

@@ -145,7 +145,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__bridge)
-            opts="-y -o -q -v -h --mode --detach --apply --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help show up down follow guard"
+            opts="-y -o -q -v -h --mode --lease --detach --await --apply --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help show up down follow guard"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -153,6 +153,14 @@ _kpx() {
             case "${prev}" in
                 --mode)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --await)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -619,7 +627,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --this-node --confirm-timeout --drain-timeout --accept-loss --yes --again --all-nodes --staged --image --service-account --soak --ready-timeout --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
+            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --image --service-account --soak --ready-timeout --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -654,6 +662,10 @@ _kpx() {
                     return 0
                     ;;
                 --drain-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -729,7 +741,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__finish)
-            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -740,6 +752,10 @@ _kpx() {
                     return 0
                     ;;
                 --drain-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -799,7 +815,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__prepare)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --this-node --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -834,6 +850,10 @@ _kpx() {
                     return 0
                     ;;
                 --drain-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -893,7 +913,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__resume)
-            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -904,6 +924,10 @@ _kpx() {
                     return 0
                     ;;
                 --drain-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -963,7 +987,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__rollback)
-            opts="-y -o -q -v -h --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -974,6 +998,10 @@ _kpx() {
                     return 0
                     ;;
                 --drain-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

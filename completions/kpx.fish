@@ -369,6 +369,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s h -l help -d 'Print 
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l mode -d 'Serve NodePorts, and masquerade, as this mode does (default: the one kube-proxy is configured for)' -r -f -a "iptables\t'Chains of KUBE-* rules'
 ipvs\t'Virtual servers, sets and a few rules'
 nftables\t'The nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l lease -d 'How long the bridge serves new connections after follow or guard renewed it last: 10s to 1h' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l await -d 'guard: wait this long for a bridge, and longer while another kpx changes the node or another guard runs' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -409,6 +411,7 @@ nftables\t'The nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l skip -d 'Go on although these checks find something in the way: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers, and for evicted pods to leave' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l lease -d 'How long the bridge serves new connections after kpx or its guard renewed it last: 10s to 1h' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l image -d 'Do what is to be done on a node in a privileged pod of this image, which has kpx; without it, the commands are told' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l service-account -d 'The service account of these pods, in kube-system; deploy/rbac.yaml makes this one' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l soak -d 'Watch each node this long before the next one' -r
@@ -465,6 +468,7 @@ nftables\t'The nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l skip -d 'Go on although these checks find something in the way: ids, names or groups, separated by commas' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers, and for evicted pods to leave' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l lease -d 'How long the bridge serves new connections after kpx or its guard renewed it last: 10s to 1h' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -497,6 +501,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers, and for evicted pods to leave' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l lease -d 'How long the bridge serves new connections after kpx or its guard renewed it last: 10s to 1h' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -549,6 +554,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers, and for evicted pods to leave' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l lease -d 'How long the bridge serves new connections after kpx or its guard renewed it last: 10s to 1h' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -578,6 +584,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l confirm-timeout -d 'Turn back where kube-proxy does not serve in the new mode, or Services do not answer, after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l drain-timeout -d 'Wait this long for connections to end that go with the virtual servers, and for evicted pods to leave' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l lease -d 'How long the bridge serves new connections after kpx or its guard renewed it last: 10s to 1h' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l from -d 'Read a bundle (folder, .tar or .tar.gz) instead of this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l cluster-from -d 'Read this node live, but the cluster\'s objects and kube-proxy\'s configuration from a bundle' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -596,7 +603,6 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l timeout -d 'How long one external read may take; the rules of iptables and nftables, and a check of the doctor, six times as long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l all-nodes -d 'The migration of the cluster\'s nodes, whoever began it and wherever'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l until-restart -d 'Do all that comes before the change of kube-proxy\'s configuration, and leave that and the restart to others'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l this-node -d 'The node that kpx runs on, with --node NAME where its Node has another name'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l accept-loss -d 'Go on with connections that have not ended by then: they break'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s y -l yes -d 'Agree to the plan beforehand'

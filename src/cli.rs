@@ -299,6 +299,11 @@ pub enum Command {
     /// before from such an address lives on, too, as long as the bridge stands. The follower keeps them in step with
     /// kube-ipvs0, within a second or two; so does the guard, where it watches the cluster.
     ///
+    /// The bridge serves as long as its lease lasts: the set alive of its table, whose elements the kernel lets expire.
+    /// `kpx bridge follow`, `kpx bridge guard` and `kpx migrate` renew it. When all of them are gone, new connections
+    /// take kube-proxy's own rules once it is over (--lease), and those that have begun go on. The kernel has no timeout
+    /// for routes: the guard removes them, and check MX09 tells of those that nobody keeps.
+    ///
     /// To remove the bridge by hand: nft delete table ip kpx-bridge; nft delete table ip6 kpx-bridge; ip route flush
     /// table local proto 107; ip -6 route flush table local proto 107. Addresses of IPv6 that kube-ipvs0 has yet must be
     /// removed from it and added again then.
@@ -523,9 +528,17 @@ pub struct BridgeArgs {
     #[arg(long, value_enum, env = "KPX_MODE")]
     pub mode: Option<ModeArg>,
 
+    /// How long the bridge serves new connections after follow or guard renewed it last: 10s to 1h
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = lease, env = "KPX_LEASE")]
+    pub lease: Duration,
+
     /// guard: in the background, as a transient unit of systemd where that runs
     #[arg(long, env = "KPX_DETACH")]
     pub detach: bool,
+
+    /// guard: wait this long for a bridge, and longer while another kpx changes the node or another guard runs
+    #[arg(long = "await", value_name = "DURATION", default_value = "0s", value_parser = duration, env = "KPX_AWAIT")]
+    pub awaits: Duration,
 
     /// Whether to change anything.
     #[command(flatten)]
@@ -845,6 +858,10 @@ pub struct GoOnArgs {
     #[arg(long, env = "KPX_ACCEPT_LOSS")]
     pub accept_loss: bool,
 
+    /// How long the bridge serves new connections after kpx or its guard renewed it last: 10s to 1h
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = lease, env = "KPX_LEASE")]
+    pub lease: Duration,
+
     /// Agree to the plan beforehand
     #[arg(long, short, env = "KPX_YES")]
     pub yes: bool,
@@ -1075,4 +1092,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     };
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| format!("{text:?} is not a duration kpx can wait for"))
+}
+
+/// Parses the lease of the bridge: long enough for a keeper that is restarted, and short enough to matter.
+fn lease(text: &str) -> Result<Duration, String> {
+    let lease = duration(text)?;
+    let (least, most) = (Duration::from_secs(10), Duration::from_secs(3600));
+    if (least..=most).contains(&lease) {
+        Ok(lease)
+    } else {
+        Err(format!("{text:?} is not between 10s and 1h"))
+    }
 }

@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "check",
-        "backend cluster desired diff evidence net node owner trace",
+        "action backend bridge cluster desired diff evidence net node owner trace",
     ),
     (
         "plan",
@@ -51,6 +51,21 @@ const MAY_USE: &[(&str, &str)] = &[
     ("lib", "cmd"),
     ("main", ""),
 ];
+
+#[test]
+fn the_map_has_every_module_and_what_it_may_use() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for (module, uses) in MAY_USE {
+        let row = map
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{module}` |")));
+        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for {module}"));
+        assert!(
+            row.ends_with(&format!("| {uses} |")),
+            "{row}\nmay use: {uses}"
+        );
+    }
+}
 
 /// Each outside crate with the only modules that may name it.
 const ONLY_IN: &[(&str, &[&str])] = &[

@@ -1,10 +1,11 @@
 //! `kpx bridge` on recorded nodes: what would be loaded, and when that cannot be told.
 
 use std::path::Path;
+use std::time::Duration;
 
 use kpx::action::Action;
 use kpx::backend::Mode;
-use kpx::bridge::{self, Unbuildable};
+use kpx::bridge::{self, Lease, Unbuildable};
 use kpx::diff;
 use kpx::evidence::{self, Evidence, Gap, Item};
 use kpx::net::Family;
@@ -20,6 +21,10 @@ fn recorded(name: &str) -> Evidence {
     let mut items = diff::needs(Mode::Nftables);
     items.push(Item::Routes);
     evidence::load(Path::new(&path), &items).unwrap()
+}
+
+fn lease() -> Lease {
+    Lease::of(Duration::from_secs(60))
 }
 
 /// Returns the bit that the bridge of `evidence` has for itself.
@@ -86,7 +91,7 @@ fn nothing_is_changed_where_nothing_differs() {
     let node = NodeSnapshot::new(&evidence);
     let state = node.desired(Mode::Iptables).unwrap();
     let marks = bridge::marks(&node, state).unwrap();
-    let tables = bridge::tables(state, &Family::BOTH, marks).unwrap();
+    let tables = bridge::tables(state, &Family::BOTH, marks, &lease()).unwrap();
     assert_eq!(tables.len(), 2);
     for table in &tables {
         assert_eq!(bridge::change(table, table), "");
@@ -100,7 +105,7 @@ fn one_that_stands_is_taken_down_and_can_be_put_back() {
         let node = NodeSnapshot::new(evidence);
         let state = node.desired(Mode::Iptables).unwrap();
         let marks = bridge::marks(&node, state).unwrap();
-        bridge::text(&bridge::tables(state, &Family::BOTH, marks).unwrap())
+        bridge::text(&bridge::tables(state, &Family::BOTH, marks, &lease()).unwrap())
     };
     let down = |evidence: &Evidence| {
         plan::bridge_down(&NodeSnapshot::new(evidence), &Family::BOTH).unwrap()

@@ -42,6 +42,8 @@ struct Place {
     refused: Option<&'static str>,
     /// How often a stage was planned again.
     again: usize,
+    /// Whether a guard was started.
+    guarded: bool,
 }
 
 impl Place {
@@ -62,10 +64,12 @@ impl Place {
                 drain: Duration::from_secs(60),
                 accept_loss: false,
                 configured: false,
+                lease: Duration::from_secs(60),
             },
             silent: Vec::new(),
             refused: None,
             again: 0,
+            guarded: false,
         }
     }
 
@@ -113,7 +117,12 @@ impl Apply for Place {
         if self.refused.is_some_and(|refused| text.contains(refused)) {
             return Err(StepError::Refused("because".to_owned()));
         }
-        self.machine.change(action).map_err(StepError::Refused)
+        let before = self.machine.has_bridge();
+        self.machine.change(action).map_err(StepError::Refused)?;
+        // Whoever is killed right after it has loaded the bridge leaves nobody else behind to keep it.
+        let loaded = !before && self.machine.has_bridge();
+        assert!(!loaded || self.guarded, "nobody guards: {text}");
+        Ok(())
     }
 }
 
@@ -153,6 +162,11 @@ impl Site for Place {
     }
 
     async fn backup(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn guard(&mut self, _: Mode) -> Result<(), String> {
+        self.guarded = true;
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::TABLE;
 use super::chains::{DROP, OUTSIDE, REJECT};
+use super::lease::Lease;
 use super::mark::Marks;
 use crate::backend::nftables::build::{
     address, by_index, detected, differs, dnat_by, goto, local, meta, named, number, payload,
@@ -18,11 +19,12 @@ use crate::desired::{DesiredState, Detector, FamilyState, ServicePort};
 use crate::evidence::Gap;
 use crate::net::Proto;
 
-/// Returns the bridge of `family`: for all that `state` serves, masquerading by `marks`.
+/// Returns the bridge of `family`: for all that `state` serves, masquerading by `marks`, for as long as `lease` says.
 pub(super) fn table(
     state: &DesiredState,
     family: &FamilyState,
     marks: Marks,
+    lease: &Lease,
 ) -> Result<Table, Gap> {
     let mut writer = Writer {
         state,
@@ -35,7 +37,7 @@ pub(super) fn table(
         ),
         owners: HashMap::new(),
     };
-    writer.statics();
+    writer.statics(lease);
     let node_ports = &family.node_ports;
     if !node_ports.all {
         for addr in family.node_port_addresses(&state.facts, node_ports.localhost)? {

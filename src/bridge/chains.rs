@@ -1,6 +1,7 @@
 //! What is there whatever the Services are: base chains, sets and maps, and the rules that use these.
 
 use super::build::{Scope, Writer};
+use super::lease::{self, Lease};
 use crate::backend::nftables::build::{
     by_node_port, by_service, connection, differs, equals, goto, jump, local, loopback, masked,
     masquerade, meta, named, payload, reject, set_mark,
@@ -21,13 +22,22 @@ const BASES: &[(&str, &str, &str, i32)] = &[
     ("nat-postrouting", "nat", "postrouting", BEFORE_SNAT),
 ];
 
+/// The base chains that begin something, and so end with the lease. What masquerades is none of them: a packet that was
+/// translated a moment before goes on as it began.
+const BEGIN: &[&str] = &[
+    "refusing-prerouting",
+    "refusing-output",
+    "nat-prerouting",
+    "nat-output",
+];
+
 /// Chains that refuse: with an answer, without, and without where it does not come from the node or its pods.
 pub(super) const REJECT: &str = "refuse-reject";
 pub(super) const DROP: &str = "refuse-drop";
 pub(super) const OUTSIDE: &str = "refuse-outside";
 
 impl Writer<'_> {
-    pub(super) fn statics(&mut self) {
+    pub(super) fn statics(&mut self, lease: &Lease) {
         for &(name, kind, hook, priority) in BASES {
             let base = Base {
                 kind: kind.to_owned(),
@@ -39,6 +49,10 @@ impl Writer<'_> {
         }
         for name in ["refusing", "services", REJECT, DROP, OUTSIDE] {
             self.draft.chain(name, None);
+        }
+        self.draft.set(lease.set());
+        for base in BEGIN {
+            self.draft.rule(base, lease::rule(), None);
         }
         self.sets();
         self.refusing();

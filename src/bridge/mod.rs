@@ -8,10 +8,13 @@
 //! many endpoints share. A random number leads on to a chain that all endpoints at that place of their lists share, which
 //! looks the endpoint up by the address and port: no Service has a chain of its own unless it needs one, and most changes
 //! of the cluster are changes of elements alone.
+//!
+//! It serves as long as its [`Lease`] is renewed, so that one that nobody keeps up to date does not stay.
 
 mod build;
 mod chains;
 mod change;
+mod lease;
 mod mark;
 
 use thiserror::Error;
@@ -23,6 +26,7 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 pub use change::change;
+pub use lease::{Held, Lease, SET as LEASE};
 pub use mark::{Marks, NoBit};
 
 /// The name of the bridge's tables, one for each family.
@@ -44,15 +48,22 @@ pub fn marks(node: &NodeSnapshot<'_>, state: &DesiredState) -> Result<Marks, Unb
     Ok(Marks::free(node, state)??)
 }
 
-/// Returns the bridge for all of `families` that `state` serves: a table each.
+/// Returns the bridge for all of `families` that `state` serves, with `lease` from when it is loaded: a table each.
 ///
 /// # Errors
 ///
 /// [`Gap`] where NodePorts are served on some addresses and the node's are not known.
-pub fn tables(state: &DesiredState, families: &[Family], marks: Marks) -> Result<Vec<Table>, Gap> {
+pub fn tables(
+    state: &DesiredState,
+    families: &[Family],
+    marks: Marks,
+    lease: &Lease,
+) -> Result<Vec<Table>, Gap> {
     let states = state.families.iter();
     let states = states.filter(|of| families.contains(&of.family));
-    states.map(|of| build::table(state, of, marks)).collect()
+    states
+        .map(|of| build::table(state, of, marks, lease))
+        .collect()
 }
 
 /// Returns what `nft -f` reads to have `tables`, in the place of those that stand under the same names.

@@ -15,6 +15,7 @@ mod health;
 mod ib;
 pub mod ignore;
 mod inputs;
+mod keeper;
 mod kernel;
 mod km;
 mod kp;
@@ -183,6 +184,7 @@ impl Severity {
 /// Every check, grouped by file, in the order the doctor runs them.
 pub const CHECKS: &[&[Check]] = &[
     mx::CHECKS,
+    keeper::CHECKS,
     kp::CHECKS,
     km::CHECKS,
     sy::CHECKS,

@@ -2,14 +2,17 @@
 
 pub(super) mod follow;
 pub(super) mod guard;
+pub(super) mod keep;
 
 use super::change::carry_out;
 use super::failure::{Failure, Hint as _};
 use super::{Io, families, gather};
 use crate::backend::Mode;
-use crate::bridge::{self, Unbuildable};
+use crate::backend::nftables::expect::family_name;
+use crate::bridge::{self, Held, Lease, TABLE, Unbuildable};
 use crate::cli::{BridgeArgs, Global};
 use crate::evidence::Item;
+use crate::net::Family;
 use crate::node::{self, NodeSnapshot};
 use crate::plan::{self, Plan};
 use crate::report::plan::PlanReport;
@@ -29,7 +32,8 @@ pub(super) async fn show(
     let mode = super::diff::mode_of(global, io, args.mode).await?;
     let evidence = gather(global, io, &needs()).await?;
     let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
-    let (text, notes) = build(&node, mode, global).hint(UNKNOWN)?;
+    let (text, mut notes) = build(&node, mode, global, &Lease::of(args.lease)).hint(UNKNOWN)?;
+    notes.extend(lease(&node, &families(global)));
     Ok(ProgramReport {
         mode,
         parts: vec![Text {
@@ -49,11 +53,31 @@ fn build(
     node: &NodeSnapshot<'_>,
     mode: Mode,
     global: &Global,
+    lease: &Lease,
 ) -> Result<(String, Vec<String>), Unbuildable> {
     let state = node.desired(mode)?;
     let marks = bridge::marks(node, state)?;
-    let tables = bridge::tables(state, &families(global), marks)?;
+    let tables = bridge::tables(state, &families(global), marks, lease)?;
     Ok((bridge::text(&tables), state.notes.clone()))
+}
+
+/// Says how long the bridge that stands, if one does, serves; nothing where no table was read.
+fn lease(node: &NodeSnapshot<'_>, families: &[Family]) -> Option<String> {
+    let rules = node.nft().ok()?;
+    let tables = families.iter();
+    let tables = tables.filter_map(|&of| rules.table(family_name(of), TABLE));
+    Some(match tables.map(Held::of).min()? {
+        Held::Expired => "lease: expired: the loaded bridge serves nothing; new connections take kube-proxy's rules".to_owned(),
+        Held::Endless => {
+            "lease: none: the loaded bridge serves until it is removed, whoever keeps it up to date".to_owned()
+        }
+        Held::Left { seconds, of, keeper: Some(keeper) } => {
+            format!("lease: {seconds} s left of {of} s, kept by {keeper}")
+        }
+        Held::Left { seconds, of, keeper: None } => {
+            format!("lease: {seconds} s left of {of} s, not renewed since the bridge was loaded")
+        }
+    })
 }
 
 /// Sets the bridge up, or replaces the one that stands.
@@ -68,7 +92,13 @@ pub(super) async fn up(
         let evidence = gather(global, io, &needs()).await?;
         let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
         plan::refuse_other(&node)?;
-        plan::bridge_up(&node, mode, &families(global)).hint(UNKNOWN)
+        let lease = Lease::of(args.lease);
+        let mut plan = plan::bridge_up(&node, mode, &families(global), &lease).hint(UNKNOWN)?;
+        plan.notes.push(format!(
+            "the bridge serves new connections for {} s, and longer only while `kpx bridge follow` or `kpx bridge guard` runs",
+            args.lease.as_secs()
+        ));
+        Ok(plan)
     };
     carry_out(global, io, &args.change, goal, make).await
 }

@@ -6,7 +6,7 @@ use super::failure::{Failure, Hint as _};
 use super::{Io, options, output};
 use crate::apply::{self, Event};
 use crate::cli::{ApplyArgs, Global};
-use crate::host::{Live, Locked, clock};
+use crate::host::{Live, Locked, clock, is_guarded};
 use crate::plan::Plan;
 use crate::render::{self, Format};
 use crate::report::plan::PlanReport;
@@ -29,7 +29,7 @@ pub(super) async fn carry_out(
     if !args.apply {
         return Ok(PlanReport::new(goal, make(io).await?));
     }
-    let mut node = open(global)?;
+    let mut node = open_after_guard(global).await?;
     carry_out_on(&mut node, global, io, args.yes, goal, make).await
 }
 
@@ -48,7 +48,9 @@ const GUARD: Duration = Duration::from_secs(30);
 pub(super) async fn open_after_guard(global: &Global) -> Result<Live, Failure> {
     const PAUSE: Duration = Duration::from_millis(200);
     let mut waited = Duration::ZERO;
-    while waited < GUARD && matches!(Live::new(&options(global)), Err(Locked::Held(_))) {
+    let options = options(global);
+    let is_guarded = || is_guarded(&options).unwrap_or(true);
+    while waited < GUARD && matches!(Live::new(&options), Err(Locked::Held(_))) && is_guarded() {
         clock::pause(PAUSE).await;
         waited += PAUSE;
     }

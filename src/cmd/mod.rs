@@ -216,7 +216,7 @@ async fn bridge_command(
         BridgeAct::Follow => bridge::follow::run(global, io, args).await,
         BridgeAct::Guard if args.detach => {
             let mode = diff::mode_of(global, io, args.mode).await?;
-            bridge::guard::start(global, mode).await?;
+            bridge::guard::start(global, mode, args.lease).await?;
             Ok(CLEAN)
         }
         BridgeAct::Guard => bridge::guard::run(global, io, args).await,

@@ -4,6 +4,7 @@
 //! machine through a [`Context`], print what they find as the standard tool would, and say with a
 //! [`Gap`] what they could not find.
 
+mod aside;
 mod cluster;
 mod conntrack;
 mod context;
@@ -41,8 +42,9 @@ use futures_util::future::join_all;
 
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
+pub use aside::Aside;
 pub use chain::{ChainReader, Listing};
-pub use change::{Guard, Live, LiveCluster, Locked, Trial, start_guard};
+pub use change::{Guard, Live, LiveCluster, Locked, Trial, is_guarded, renew, start_guard};
 pub use cluster::{Environment, Watch};
 use context::Context;
 pub use context::NoNamespace;
@@ -103,6 +105,18 @@ pub async fn collect_watched(items: &[Item], options: &Options, done: impl Fn(It
 /// Returns the family and name of every table of nftables.
 pub async fn nft_tables(options: &Options) -> Result<Vec<(&'static str, String)>, Gap> {
     nft::names(&Context::new(options)).await
+}
+
+/// Returns the set `name` of a table of nftables, as `nft` prints it.
+pub async fn nft_set(
+    options: &Options,
+    family: &str,
+    table: &str,
+    name: &str,
+) -> Result<String, Gap> {
+    let args = ["list", "set", family, table, name];
+    let args = args.map(str::to_owned).to_vec();
+    exec::run_with(&Context::new(options), Item::NftText, "nft", args).await
 }
 
 /// Returns the name of this node's Node object, as well as it can be told without the API.

@@ -16,6 +16,7 @@ use super::stage::{self, Unplanned};
 use crate::action::Action;
 use crate::apply::{self, Apply, StepError};
 use crate::backend::Mode;
+use crate::bridge::Lease;
 use crate::cluster::Pod;
 use crate::cluster::pod::{CrashLoop, Restarts};
 use crate::evidence::{Evidence, Gap, Item, Time};
@@ -38,7 +39,10 @@ pub trait Site: Apply {
     fn record(&mut self, entry: &Entry) -> impl Future<Output = Result<(), String>>;
     /// Writes all there is into the folder of the journey. What is there already stays.
     fn backup(&mut self) -> impl Future<Output = Result<(), String>>;
-    /// Has the bridge, which serves as `mode` does, follow the cluster until it is taken down, and be guarded.
+    /// Has somebody who outlives kpx guard the bridge, which serves as `mode` does, and keeps its lease: before it is up.
+    fn guard(&mut self, mode: Mode) -> impl Future<Output = Result<(), String>>;
+    /// Has the bridge, which serves as `mode` does, follow the cluster until it is taken down, and be guarded. One whose
+    /// lease is over is loaded anew.
     fn follow(&mut self, mode: Mode) -> impl Future<Output = Result<(), String>>;
     /// Ends that, whatever it has begun being done, before the bridge is taken down.
     fn unfollow(&mut self) -> impl Future<Output = ()>;
@@ -63,6 +67,8 @@ pub struct Limits {
     pub accept_loss: bool,
     /// Whether what somebody else does to the configuration is done.
     pub configured: bool,
+    /// How long the bridge serves when nobody keeps it.
+    pub lease: Duration,
 }
 
 /// What happens on the way.
@@ -369,7 +375,8 @@ impl<S: Site> Engine<'_, S> {
                 _ => Ok(Vec::new()),
             };
             let own = own.map_err(|why| Trouble::Failed { stage, why })?;
-            stage::plan(so_far, stage, &evidence, name, &own)
+            let lease = Lease::of(self.limits.lease);
+            stage::plan(so_far, stage, &evidence, name, &own, &lease)
         } else {
             Ok(Plan::default())
         };
@@ -391,6 +398,7 @@ impl<S: Site> Engine<'_, S> {
             Stage::Evict => self.evict(&plan).await,
             Stage::Verify | Stage::Recheck => self.wait(so_far, stage, name).await,
             Stage::BridgeUp => {
+                failed(stage, self.site.guard(so_far.served()).await)?;
                 self.do_steps(stage, &plan).await?;
                 failed(stage, self.site.follow(so_far.served()).await)
             }

@@ -7,7 +7,7 @@ use super::journey::{Leg, Stage};
 use crate::action::{Action, IpvsVerb};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
-use crate::bridge::Unbuildable;
+use crate::bridge::{Lease, Unbuildable};
 use crate::cluster::edit;
 use crate::desired::DesiredState;
 use crate::diff::{self, Diff, Layer};
@@ -66,13 +66,15 @@ pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
 }
 
 /// Returns the plan of `stage`, from `evidence` of all that it [`needs`]. `name` is the Node's, which is found once, before
-/// the first stage: what one stage needs may not tell it. `own` has the unique ids of the pods that kpx runs in.
+/// the first stage: what one stage needs may not tell it. `own` has the unique ids of the pods that kpx runs in; a bridge is
+/// loaded with `lease`.
 pub fn plan(
     so_far: &State,
     stage: Stage,
     evidence: &Evidence,
     name: &str,
     own: &[String],
+    lease: &Lease,
 ) -> Result<Plan, Unplanned> {
     let journey = &so_far.journey;
     let (to, from) = (journey.target(so_far.leg), journey.source(so_far.leg));
@@ -105,7 +107,10 @@ pub fn plan(
             Ok(plan)
         }
         Stage::Unprepare => Ok(taken_back_of(so_far, Stage::Prepare)),
-        Stage::BridgeUp => Ok(plan::bridge_up(&node, so_far.served(), &Family::BOTH)?),
+        Stage::BridgeUp => {
+            let served = so_far.served();
+            Ok(plan::bridge_up(&node, served, &Family::BOTH, lease)?)
+        }
         Stage::BridgeDown => Ok(plan::bridge_down(&node, &Family::BOTH)?),
         Stage::Cordon => {
             // A node whose pods cannot leave is left alone.

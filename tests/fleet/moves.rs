@@ -12,7 +12,7 @@ async fn workers_go_first_one_after_the_other() {
     let mut expected = Vec::new();
     for node in ["worker1", "worker2", "control1"] {
         expected.extend(
-            ["prepare", "guard", "kube-proxy iptables", "finish"]
+            ["guard", "prepare", "kube-proxy iptables", "finish"]
                 .map(|what| format!("{node} {what}")),
         );
     }
@@ -45,6 +45,7 @@ async fn workers_go_first_one_after_the_other() {
         world.nodes.story(),
         ["control1", "worker2", "worker1"]
             .map(|node| [
+                format!("{node} guard"),
                 format!("{node} rollback"),
                 format!("{node} kube-proxy ipvs")
             ])

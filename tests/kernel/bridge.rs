@@ -6,6 +6,7 @@
 mod follow;
 mod guard;
 mod ipvs;
+mod lease;
 mod node;
 mod source;
 
@@ -24,7 +25,7 @@ use super::trace::judge::Judge;
 use super::trace::network::Network;
 use super::trace::recording::{Recording, Store};
 use super::trace::send::{Order, Seen, Sender};
-use node::bridge as recorded;
+use node::{bridge as recorded, lease};
 
 use crate::random;
 
@@ -220,6 +221,10 @@ fn listed(netns: &Netns, family: &str) -> Table {
     let mut table = rules.tables.remove(0);
     for set in &mut table.sets {
         set.elements.sort_by_key(print::element);
+        // How long ago each was loaded is another matter.
+        set.elements
+            .iter_mut()
+            .for_each(|element| element.expires = None);
     }
     for rule in table.chains.iter_mut().flat_map(|chain| &mut chain.rules) {
         rule.handle = None;
@@ -240,7 +245,7 @@ fn a_change_ends_where_loading_all_of_it_does() {
             masquerade: 0x1000,
             set: 0x5000,
         };
-        bridge::tables(state, &Family::BOTH, marks).unwrap()
+        bridge::tables(state, &Family::BOTH, marks, &lease()).unwrap()
     };
     let (changed, loaded) = (Netns::new(), Netns::new());
     for netns in [&changed, &loaded] {

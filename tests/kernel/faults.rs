@@ -62,6 +62,8 @@ while (my @ready = $all->can_read) {
 /// What the scripts of faults may call. `$R` is the recording, `$D` a scratch folder of the node.
 const TOOLS: &str = r#"
 PATH=$PATH:/usr/sbin:/sbin
+# What findings print is typed as it is.
+kpx() { "$KPX" "$@"; }
 # What kube-proxy had written, again.
 rules() {
     iptables-nft-restore <$R/node/iptables-save.txt
@@ -136,7 +138,7 @@ impl Node {
     fn bash(&self, what: &str, script: &str) {
         let at = |path: &Path| path.to_str().unwrap().to_owned();
         let (r, d) = (at(&self.recording), at(self.scratch.path()));
-        let text = format!("set -euo pipefail\nR={r} D={d}\n{TOOLS}\n{script}\n");
+        let text = format!("set -euo pipefail\nR={r} D={d} KPX={KPX}\n{TOOLS}\n{script}\n");
         let name = self.netns.options().netns.unwrap();
         run(&["ip", "netns", "exec", &name, "bash", "-s", what], &text);
     }

@@ -203,6 +203,42 @@ impl Machine {
         }
     }
 
+    /// Kills every guard of the node's bridge.
+    fn kill_guard(&self) {
+        let kubeconfig = self.world.folder.0.join("kubeconfig");
+        let ours = format!("--kubeconfig={}", kubeconfig.display());
+        let mut killed = 0;
+        for process in fs::read_dir("/proc").unwrap().map(Result::unwrap) {
+            let name = process.file_name().into_string().unwrap();
+            let (Ok(pid), Ok(line)) = (name.parse(), fs::read(process.path().join("cmdline")))
+            else {
+                continue;
+            };
+            let line = String::from_utf8_lossy(&line);
+            let words: Vec<&str> = line.split('\0').collect();
+            if words.contains(&"guard") && words.contains(&ours.as_str()) {
+                kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+                killed += 1;
+            }
+        }
+        assert_eq!(killed, 1, "guards");
+    }
+
+    /// Waits until the lease of the bridge is over.
+    fn wait_expired(&self) {
+        let begin = Instant::now();
+        let alive = || {
+            self.world
+                .network
+                .node
+                .run("nft list set ip kpx-bridge alive")
+        };
+        while alive().contains("expires") {
+            assert!(begin.elapsed() < Duration::from_secs(120), "{}", alive());
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     fn has_bridge(&self) -> bool {
         let tables = self.world.network.node.run("nft list tables");
         tables.contains("kpx-bridge")
@@ -330,6 +366,34 @@ fn killed_at_several_moments_it_is_taken_back_and_nothing_is_lost() {
     machine.kpx(RESUME, |_| {});
     assert_eq!(picture(&machine), before);
     judge(&traffic.stop());
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn killed_with_its_guard_kube_proxy_serves_and_a_bridge_that_expired_is_loaded_anew() {
+    const LEASE: &[&str] = &["--lease", "20s"];
+    let machine = Machine::new("iptables", SHORT_SYNC);
+    let before = picture(&machine);
+    let traffic = Traffic::start(&machine.world, Pace::FULL);
+    let begun = [THERE, LEASE].concat();
+    // Taken back: what expired is only in the way.
+    for back in [ROLLBACK, RESUME] {
+        machine.killed_at(&begun, MOMENTS[0]);
+        machine.kill_guard();
+        machine.wait_expired();
+        assert!(machine.has_bridge());
+        // kube-proxy's rules of the old mode serve.
+        thread::sleep(Duration::from_secs(3));
+        machine.kpx(back, |_| {});
+        assert!(!machine.has_bridge());
+        if back == ROLLBACK {
+            assert_eq!(picture(&machine), before);
+        }
+    }
+    thread::sleep(Duration::from_secs(1));
+    judge(&traffic.stop());
+    let left = machine.world.network.node.run("iptables-save");
+    assert!(!left.contains("KUBE-SERVICES"), "{left}");
 }
 
 #[test]

@@ -305,6 +305,10 @@ impl Site for Here<'_> {
         Ok(())
     }
 
+    async fn guard(&mut self, mode: Mode) -> Result<(), String> {
+        self.place.guard(mode).await
+    }
+
     async fn follow(&mut self, mode: Mode) -> Result<(), String> {
         self.place.follow(mode).await
     }

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use kpx::bridge::Lease;
 use kpx::evidence::{ITEMS, load};
 use kpx::migrate::journal::State;
 use kpx::migrate::journey::{Stage, there};
@@ -61,6 +62,7 @@ fn each_stage_is_planned_from_what_it_needs_and_nothing_else() {
         };
         assert_eq!(NodeSnapshot::new(&evidence).identity(), found);
         let name = "node1";
+        let lease = Lease::of(Duration::from_secs(60));
         for (to, strategy) in Mode::ALL
             .into_iter()
             .filter(|to| *to != from)
@@ -74,7 +76,7 @@ fn each_stage_is_planned_from_what_it_needs_and_nothing_else() {
             let state = State::new(journey);
             for stage in there(from, to, strategy) {
                 let known = evidence.only(&stage::needs(&state, stage));
-                let planned = stage::plan(&state, stage, &known, name, &[]);
+                let planned = stage::plan(&state, stage, &known, name, &[], &lease);
                 // What serves is not cleaned up before kube-proxy serves otherwise.
                 let serves = matches!(planned, Err(stage::Unplanned::Refused(_)));
                 assert!(
@@ -130,7 +132,7 @@ fn what_kube_proxy_rewrites_meanwhile_is_planned_again() {
     for (from, to) in directions() {
         let machine = bound(from, to);
         let mut retried = 0;
-        for life in [8, 12, 16, 20] {
+        for life in [8, 12, 16, 20, 24, 28] {
             let mut place = machine.clone();
             place.life = Some(life);
             place.go_on(false);

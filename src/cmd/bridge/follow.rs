@@ -7,14 +7,15 @@ use std::time::Duration;
 use color_eyre::eyre::{Report, WrapErr as _, eyre};
 use futures_util::future::{Either, select};
 
+use super::keep::{Keeper, Order};
 use super::{UNKNOWN, needs};
 use crate::action::Action;
 use crate::apply::Apply as _;
 use crate::backend::Mode;
 use crate::backend::nftables::model::Table;
-use crate::bridge::{self, Marks, TABLE, Unbuildable};
+use crate::bridge::{self, Lease, Marks, TABLE, Unbuildable};
 use crate::cli::{BridgeArgs, Global};
-use crate::cmd::change::open;
+use crate::cmd::change::open_after_guard;
 use crate::cmd::failure::{Failure, Hint as _};
 use crate::cmd::{Io, families, options, read};
 use crate::evidence::{Gap, Item};
@@ -41,12 +42,13 @@ pub(in crate::cmd) async fn run(
         return Err(Failure::usage(why));
     }
     let mode = crate::cmd::diff::mode_of(global, io, args.mode).await?;
-    let node = open(global)?;
+    let node = open_after_guard(global).await?;
     if !stands(global).await? {
         let failure = Failure::from(eyre!("there is no bridge to follow the cluster with"));
         return Err(failure.with_hint("`kpx bridge up --apply` loads one"));
     }
-    let mut follower = Follower::start(node, global, mode).await?;
+    let keeper = Keeper::start(global, args.lease, "kpx bridge follow", Order::Keep)?;
+    let mut follower = Follower::start(node, global, mode, keeper).await?;
     let quiet = global.quiet;
     let mut tell = |text: String| {
         if !quiet {
@@ -54,7 +56,10 @@ pub(in crate::cmd) async fn run(
             writeln!(io.err, "kpx: {text}").ok();
         }
     };
-    tell("following the cluster; Ctrl-C ends that, and leaves the bridge as it is".to_owned());
+    let lease = args.lease.as_secs();
+    tell(format!(
+        "following the cluster; Ctrl-C ends that, and the bridge stops serving new connections {lease} s later"
+    ));
     let never = Cell::new(false);
     let until_removed = pin!(follower.follow(&never, &mut tell));
     match select(until_removed, pin!(clock::interrupted())).await {
@@ -134,11 +139,11 @@ impl Picture {
         self.watch.next().await
     }
 
-    /// Returns the tables that should stand now, and what routes depend on.
-    pub(super) fn tables(&self) -> Result<(Vec<Table>, Served), Gap> {
+    /// Returns the tables that should stand now, with `lease`, and what routes depend on.
+    pub(super) fn tables(&self, lease: &Lease) -> Result<(Vec<Table>, Served), Gap> {
         let (services, slices) = (self.watch.services(), self.watch.slices());
         let state = self.basis.desired(&services, &slices);
-        let tables = bridge::tables(&state, &self.families, self.marks)?;
+        let tables = bridge::tables(&state, &self.families, self.marks, lease)?;
         Ok((tables, Served::of(&state)))
     }
 }
@@ -151,6 +156,7 @@ pub(in crate::cmd) struct Follower {
     global: Global,
     node: Live,
     picture: Picture,
+    keeper: Keeper,
     standing: Vec<Table>,
     served: Served,
     /// Whether the tables are known to be `standing`.
@@ -158,17 +164,19 @@ pub(in crate::cmd) struct Follower {
 }
 
 impl Follower {
-    /// Loads the bridge that `node` should have in `mode` now, in the place of the one that stands.
+    /// Loads the bridge that `node` should have in `mode` now, in the place of the one that stands; `keeper` keeps it.
     pub(in crate::cmd) async fn start(
         node: Live,
         global: &Global,
         mode: Mode,
+        keeper: Keeper,
     ) -> Result<Self, Failure> {
         let picture = Picture::take(global, mode).await?;
         let mut follower = Self {
             global: global.clone(),
             node,
             picture,
+            keeper,
             standing: Vec::new(),
             served: Served::default(),
             sure: false,
@@ -190,6 +198,17 @@ impl Follower {
                     }
                     if ends.get() {
                         return;
+                    }
+                    if let Some(why) = self.keeper.trouble() {
+                        tell(format!(
+                            "cannot renew the lease of the bridge: {why}; trying again"
+                        ));
+                    }
+                    if self.keeper.has_lost() {
+                        // This process was stopped for a while, or could not run nft.
+                        tell("the lease of the bridge was over: loading it anew".to_owned());
+                        self.sure = false;
+                        break Ok(());
                     }
                     match keep_routes(&self.global, &mut self.node, &self.served).await {
                         Ok(done) => done.into_iter().for_each(&mut *tell),
@@ -234,7 +253,7 @@ impl Follower {
 
     /// Brings the tables to what they should be; returns how many lines that took.
     async fn load(&mut self) -> Result<usize, Report> {
-        let (want, served) = self.picture.tables()?;
+        let (want, served) = self.picture.tables(self.keeper.lease())?;
         self.served = served;
         let text = if self.sure {
             let pairs = self.standing.iter().zip(&want);

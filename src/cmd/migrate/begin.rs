@@ -7,7 +7,7 @@ use super::site::Here;
 use super::{Way, go_on, here, journals, limits, newest, prune, travel};
 use crate::backend::Mode;
 use crate::cli::{Global, JourneyArgs};
-use crate::cmd::change::{confirm, open};
+use crate::cmd::change::{confirm, open_after_guard};
 use crate::cmd::failure::Failure;
 use crate::cmd::{Io, identity, mode, output};
 use crate::host::Journals;
@@ -50,7 +50,7 @@ pub(super) async fn run(
     }
     here(global)?;
     // Held from here on, so that what is found stays as it is as far as kpx is concerned.
-    let live = open(global)?;
+    let live = open_after_guard(global).await?;
     let journals = journals(global);
     refuse_unfinished(given, &journals)?;
     let outlook = prospect::look(global, &named, io, args, from, elsewhere).await?;
@@ -72,7 +72,14 @@ pub(super) async fn run(
     let folder = journals.folder(&journey.id);
     let journal = journals.create(&journey.id);
     let journal = journal.wrap_err_with(|| format!("cannot make {}", folder.display()))?;
-    let mut site = Here::new(global, live, journal, folder, journey.clone());
+    let mut site = Here::new(
+        global,
+        live,
+        journal,
+        folder,
+        journey.clone(),
+        args.go_on.lease,
+    );
     let began = Entry::Began {
         kpx: env!("CARGO_PKG_VERSION").to_owned(),
         journey: Box::new(journey.clone()),

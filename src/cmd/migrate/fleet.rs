@@ -31,6 +31,9 @@ use crate::report::migrate::{FleetProspect, FleetReport, Outcome};
 /// What is added to the time that a node's part may take, for what it looks at before and after, in seconds.
 const SPARE: u64 = 600;
 
+/// What `--lease` is where it is not given.
+const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
+
 const GO_ON: &str = "kpx migrate resume --all-nodes";
 const GO_BACK: &str = "kpx migrate rollback --all-nodes";
 
@@ -386,6 +389,9 @@ fn arguments(args: &GoOnArgs) -> Vec<String> {
     let mut all = Vec::new();
     all.extend(seconds("--confirm-timeout", args.confirm_timeout));
     all.extend(seconds("--drain-timeout", args.drain_timeout));
+    if args.lease != LEASE {
+        all.extend(seconds("--lease", args.lease));
+    }
     all.extend(args.accept_loss.then(|| "--accept-loss".to_owned()));
     all
 }

@@ -21,6 +21,7 @@ use futures_util::future::{Either, select};
 use super::change::open_after_guard;
 use super::failure::Failure;
 use super::{Io, finish, identity};
+use crate::backend::Mode;
 use crate::cli::{Global, GoOnArgs, MigrateArgs, MigratePart};
 use crate::host::Journals;
 use crate::host::clock::Interrupts;
@@ -132,6 +133,12 @@ pub(super) fn is_prepared(global: &Global) -> Result<bool, Failure> {
     Ok(state.is_some_and(|state| waits(&state)))
 }
 
+/// Returns the mode as which the bridge of a migration that is under way serves.
+pub(super) fn served(global: &Global) -> Option<Mode> {
+    let state = newest(&journals(global)).ok()??;
+    (!state.ended).then(|| state.served())
+}
+
 fn waits(state: &State) -> bool {
     let next = state.next();
     !state.ended && state.journey.elsewhere && next.is_some_and(Stage::is_configuration)
@@ -232,7 +239,14 @@ async fn go_on(
         .open(&state.journey.id)
         .wrap_err("cannot open the journal")?;
     let folder = journals.folder(&state.journey.id);
-    let site = Here::new(global, live, journal, folder, state.journey.clone());
+    let site = Here::new(
+        global,
+        live,
+        journal,
+        folder,
+        state.journey.clone(),
+        args.lease,
+    );
     let limits = Limits {
         configured: matches!(way, Way::Finish | Way::Rollback { elsewhere: false }),
         ..limits(args)
@@ -309,6 +323,7 @@ fn limits(args: &GoOnArgs) -> Limits {
         drain: args.drain_timeout,
         accept_loss: args.accept_loss,
         configured: false,
+        lease: args.lease,
     }
 }
 

@@ -5,6 +5,7 @@ use futures_util::future::join_all;
 
 use super::site::probe;
 use crate::backend::Mode;
+use crate::bridge::Lease;
 use crate::check;
 use crate::cli::{Global, JourneyArgs, StrategyArg};
 use crate::cluster::config::ProxyConfig;
@@ -83,7 +84,7 @@ pub(super) async fn look(
         Ok(store) => (store.place().to_string(), store.diff(&journey.there)),
         Err(gap) => (gap.to_string(), String::new()),
     };
-    let stages = stages(&state, &evidence, name, args.dry_run)?;
+    let stages = stages(&state, &evidence, name, args)?;
     let others = Strategy::ALL.into_iter();
     let others = others.filter(|strategy| *strategy != journey.strategy);
     let others = others.map(|strategy| {
@@ -94,7 +95,7 @@ pub(super) async fn look(
         Offer {
             strategy,
             loss: loss::expect(&node, desired, &journey),
-            refused: refused(&State::new(journey), &stages, &evidence, name),
+            refused: refused(&State::new(journey), &stages, &evidence, name, &lease(args)),
         }
     });
     let prospect = Prospect {
@@ -289,12 +290,16 @@ pub(super) fn refuse_strays(global: &Global, args: &JourneyArgs) -> Result<(), F
     Err(Failure::usage(what))
 }
 
+fn lease(args: &JourneyArgs) -> Lease {
+    Lease::of(args.go_on.lease)
+}
+
 /// Returns what each stage would do, as far as that can be known before the ones in front of it are done.
 fn stages(
     state: &State,
     evidence: &Evidence,
     name: &str,
-    dry_run: bool,
+    args: &JourneyArgs,
 ) -> Result<Vec<StagePlan>, Failure> {
     let own =
         own_pods().map_err(|why| eyre!(why).wrap_err("cannot tell whether kpx runs in a pod"))?;
@@ -318,12 +323,12 @@ fn stages(
         } else if known {
             // What the stage itself will have: what it does not ask for must not be needed.
             let evidence = evidence.only(&stage::needs(state, stage));
-            match stage::plan(state, stage, &evidence, name, &own) {
+            match stage::plan(state, stage, &evidence, name, &own, &lease(args)) {
                 Ok(plan) => plan,
                 // What is refused is known.
                 Err(error @ stage::Unplanned::Evict(_)) => return Err(unplanned(error)),
                 // A look is worth more with a hole in it than not at all.
-                Err(error) if dry_run => {
+                Err(error) if args.dry_run => {
                     all.push(StagePlan::unknown(stage, &error));
                     continue;
                 }
@@ -358,7 +363,13 @@ fn removal(state: &State, evidence: &Evidence, planned: &mut StagePlan) {
 }
 
 /// Returns why a stage of another strategy, which the planned `stages` are without, cannot be planned.
-fn refused(other: &State, stages: &[StagePlan], evidence: &Evidence, name: &str) -> Option<String> {
+fn refused(
+    other: &State,
+    stages: &[StagePlan],
+    evidence: &Evidence,
+    name: &str,
+    lease: &Lease,
+) -> Option<String> {
     let own = match own_pods() {
         Ok(own) => own,
         Err(why) => return Some(why.clone()),
@@ -368,7 +379,7 @@ fn refused(other: &State, stages: &[StagePlan], evidence: &Evidence, name: &str)
     let more = more.filter(|stage| special.contains(stage));
     let mut more = more.filter(|stage| stages.iter().all(|planned| planned.stage != *stage));
     more.find_map(|stage| {
-        let plan = stage::plan(other, stage, evidence, name, &own);
+        let plan = stage::plan(other, stage, evidence, name, &own, lease);
         plan.err().map(|why| why.to_string())
     })
 }

@@ -15,6 +15,7 @@ use crate::cli::Global;
 use crate::cluster::Pod;
 use crate::cmd::bridge::follow::Follower;
 use crate::cmd::bridge::guard;
+use crate::cmd::bridge::keep::{Keeper, Order};
 use crate::cmd::{options, read};
 use crate::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest, Time};
 use crate::host::{self, Journal, Live, Met, clock};
@@ -41,6 +42,9 @@ pub(super) struct Here<'g> {
     folder: PathBuf,
     journey: Journey,
     follower: Option<Follows>,
+    /// How long the bridge serves when nobody keeps it, and who does.
+    lease: Duration,
+    keeper: Option<Keeper>,
     /// Asks the follower to end.
     ends: Rc<Cell<bool>>,
     /// What the follower had to say that nobody was told yet.
@@ -59,6 +63,7 @@ impl<'g> Here<'g> {
         journal: Journal,
         folder: PathBuf,
         journey: Journey,
+        lease: Duration,
     ) -> Self {
         Self {
             global,
@@ -67,10 +72,23 @@ impl<'g> Here<'g> {
             folder,
             journey,
             follower: None,
+            lease,
+            keeper: None,
             ends: Rc::default(),
             said: Rc::default(),
             stop: Rc::default(),
         }
+    }
+
+    /// Returns who keeps the bridge's lease, from now on if nobody did.
+    fn keeper(&mut self, order: Order) -> Result<Keeper, String> {
+        if let Some(keeper) = &self.keeper {
+            return Ok(keeper.clone());
+        }
+        let started = Keeper::start(self.global, self.lease, "kpx migrate", order);
+        let keeper = started.map_err(|e| format!("cannot keep the bridge's lease: {e}"))?;
+        self.keeper = Some(keeper.clone());
+        Ok(keeper)
     }
 
     /// Returns what is set when somebody asks to stop.
@@ -151,14 +169,21 @@ impl Site for Here<'_> {
         evidence::save(&evidence, &manifest, &path).map_err(|e| chain(&e))
     }
 
+    async fn guard(&mut self, mode: Mode) -> Result<(), String> {
+        self.keeper(Order::Keep)?;
+        let started = guard::start(self.global, mode, self.lease).await;
+        started.map_err(|e| e.to_string())
+    }
+
     async fn follow(&mut self, mode: Mode) -> Result<(), String> {
+        self.guard(mode).await?;
         if self.global.no_api || self.global.cluster_from.is_some() {
-            // What is not watched does not change.
-            return guard::start(self.global, mode)
-                .await
-                .map_err(|e| e.to_string());
+            // What is not watched does not change, so a bridge whose lease is over is as good as new.
+            self.keeper = None;
+            return self.keeper(Order::Revive).map(|_| ());
         }
-        let follower = Follower::start(self.live.beside(), self.global, mode).await;
+        let keeper = self.keeper(Order::Keep)?;
+        let follower = Follower::start(self.live.beside(), self.global, mode, keeper).await;
         let mut follower = follower.map_err(|e| e.to_string())?;
         let said = Rc::clone(&self.said);
         self.ends = Rc::default();
@@ -167,9 +192,7 @@ impl Site for Here<'_> {
             let mut tell = |text| said.borrow_mut().push(text);
             follower.follow(&ends, &mut tell).await;
         }));
-        guard::start(self.global, mode)
-            .await
-            .map_err(|e| e.to_string())
+        Ok(())
     }
 
     async fn unfollow(&mut self) {

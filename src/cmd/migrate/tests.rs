@@ -3,7 +3,6 @@
 use clap::Parser as _;
 
 use super::*;
-use crate::backend::Mode;
 use crate::cli::Cli;
 use crate::cluster::edit::Fields;
 use crate::evidence::Time;

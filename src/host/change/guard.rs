@@ -75,7 +75,8 @@ pub async fn start(options: &Options, command: &[String]) -> Result<(), StepErro
     )))
 }
 
-fn is_guarded(options: &Options) -> Result<bool, StepError> {
+/// Returns whether the node that `options` describe has a guard.
+pub fn is_guarded(options: &Options) -> Result<bool, StepError> {
     match Guard::new(options) {
         Ok(_) => Ok(false),
         Err(Locked::Held(_)) => Ok(true),

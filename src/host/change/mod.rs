@@ -4,6 +4,7 @@ mod cluster;
 mod conntrack;
 mod files;
 mod guard;
+mod lease;
 mod link;
 mod modules;
 mod route;
@@ -29,7 +30,8 @@ use crate::action::Action;
 use crate::apply::{Apply, StepError};
 use crate::cluster::Pod;
 pub use cluster::LiveCluster;
-pub use guard::{Guard, start as start_guard};
+pub use guard::{Guard, is_guarded, start as start_guard};
+pub use lease::renew;
 
 /// What keeps a second kpx away: held while there is a [`Live`], and given back by the kernel however kpx ends.
 const LOCK: &str = "run/kpx.lock";

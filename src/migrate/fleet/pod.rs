@@ -25,7 +25,8 @@ pub enum Job {
     Rollback,
     /// Says what stands in the way, and what a move costs.
     Look,
-    /// Keeps the bridge up to date from the end of [`Job::Prepare`] to the begin of what removes it.
+    /// Keeps the bridge up to date whenever no other kpx on the node does: it is there before the first that sets a bridge
+    /// up, and ends when there is none any more.
     Guard,
 }
 
@@ -69,9 +70,18 @@ struct Line {
 /// Returns the arguments of kpx for `job`, as people type them on the node.
 pub fn arguments(plan: &FleetPlan, job: Job) -> Vec<String> {
     if job == Job::Guard {
-        return ["bridge", "guard", "--mode", plan.from.name()]
-            .map(str::to_owned)
-            .into();
+        // Until what sets the bridge up has had its time.
+        let awaits = format!("{}s", plan.limit);
+        let words = ["bridge", "guard", "--await", &awaits, "--mode"];
+        let mut all: Vec<String> = words.map(str::to_owned).into();
+        all.push(plan.from.name().to_owned());
+        let mut given = plan.arguments.iter();
+        if given.any(|word| word == "--lease")
+            && let Some(lease) = given.next()
+        {
+            all.extend(["--lease".to_owned(), lease.clone()]);
+        }
+        return all;
     }
     let word = if job == Job::Look {
         Job::Prepare.word()
@@ -218,6 +228,11 @@ pub fn phase(pod: &Value) -> Phase {
             Phase::Waits(format!("{reason}{colon}{message}"))
         }
     }
+}
+
+/// Returns whether `pod` is being deleted.
+pub fn terminates(pod: &Value) -> bool {
+    !pod["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// A pod that is over.

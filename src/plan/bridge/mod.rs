@@ -8,7 +8,7 @@ use crate::action::Action;
 use crate::backend::Mode;
 use crate::backend::nftables::expect::family_name;
 use crate::backend::nftables::model::Table;
-use crate::bridge::{self, TABLE, Unbuildable};
+use crate::bridge::{self, LEASE, Lease, TABLE, Unbuildable};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -34,7 +34,7 @@ pub const BRIDGE_RULES: &[Item] = &[
 pub const BRIDGE_DOWN: &[Item] = &[Item::Nft, Item::NftText, Item::Addresses, Item::Routes];
 
 /// Returns the steps that have `node` bridged, for `families`, with what it serves in `mode`: all tables at once, in the
-/// place of those that stand, and routes to the addresses that kube-ipvs0 holds.
+/// place of those that stand, with `lease`, and routes to the addresses that kube-ipvs0 holds.
 ///
 /// # Errors
 ///
@@ -43,12 +43,13 @@ pub fn bridge_up(
     node: &NodeSnapshot<'_>,
     mode: Mode,
     families: &[Family],
+    lease: &Lease,
 ) -> Result<Plan, Unbuildable> {
     let state = node.desired(mode)?;
     // Without its Node, it is not known which endpoints are meant for it.
     node.nodes()?;
     let marks = bridge::marks(node, state)?;
-    let tables = bridge::tables(state, families, marks)?;
+    let tables = bridge::tables(state, families, marks, lease)?;
     let ports: usize = state.families.iter().map(|of| of.ports.len()).sum();
     let mut plan = Plan::default();
     let standing = standing(node, families)?;
@@ -117,6 +118,10 @@ fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, 
         .map(|mut table| {
             let filled = table.sets.iter_mut().filter(|set| set.timeout.is_some());
             filled.for_each(|set| set.elements.clear());
+            // One that has expired stays so; who kept the other is not who loads it again.
+            let leases = table.sets.iter_mut().filter(|set| set.name == LEASE);
+            let elements = leases.flat_map(|set| &mut set.elements);
+            elements.for_each(|element| element.comment = None);
             table
         })
         .collect())

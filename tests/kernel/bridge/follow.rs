@@ -73,8 +73,12 @@ impl Node {
     }
 
     fn follow(&self) -> Following<'_> {
+        self.follow_with(&[])
+    }
+
+    pub(crate) fn follow_with(&self, more: &[&str]) -> Following<'_> {
         let mut child = self
-            .kpx(&["bridge", "follow", "--mode", "iptables"])
+            .kpx(&[&["bridge", "follow", "--mode", "iptables"], more].concat())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -103,7 +107,7 @@ impl Node {
 }
 
 /// A `kpx bridge follow`; killed when dropped.
-struct Following<'n> {
+pub(crate) struct Following<'n> {
     node: &'n Node,
     child: Child,
 }

@@ -1,13 +1,19 @@
 //! The bridge of a recorded node.
 
 use std::path::Path;
+use std::time::Duration;
 
 use kpx::backend::Mode;
-use kpx::bridge;
+use kpx::bridge::{self, Lease};
 use kpx::diff;
 use kpx::evidence::{self, Evidence};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
+
+/// A lease that outlasts every test.
+pub(crate) fn lease() -> Lease {
+    Lease::of(Duration::from_secs(3600))
+}
 
 /// What was recorded as `name` of a node in `mode`.
 pub(crate) fn recorded(name: &str, mode: Mode) -> Evidence {
@@ -23,5 +29,5 @@ pub(crate) fn bridge(name: &str, mode: Mode) -> String {
     let node = NodeSnapshot::new(&evidence);
     let state = node.desired(mode).unwrap();
     let marks = bridge::marks(&node, state).unwrap();
-    bridge::text(&bridge::tables(state, &Family::BOTH, marks).unwrap())
+    bridge::text(&bridge::tables(state, &Family::BOTH, marks, &lease()).unwrap())
 }

@@ -116,6 +116,24 @@ const FAULTS: &[Fault] = &[
         undone_by: "tables",
     },
     Fault {
+        name: "a bridge whose keeper is gone",
+        broken_by: "for family in ip ip6; do
+                        nft add table $family kpx-bridge
+                        nft add set $family kpx-bridge alive '{ type inet_proto; flags timeout; elements = { tcp timeout 1s }; }'
+                    done
+                    while nft list set ip6 kpx-bridge alive | grep -q expires; do sleep 0.1; done",
+        id: "MX09",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
+        name: "a route of the bridge is left",
+        broken_by: "ip route prepend local 10.97.54.248 dev eth0 table local proto 107 scope host src 10.0.2.15",
+        id: "MX09",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
         name: "what the iptables mode left behind",
         broken_by: "R=${R%nftables}iptables; rules",
         id: "MX01",

@@ -219,20 +219,27 @@ impl<C: Cluster> Engine<'_, C> {
         match task {
             Task::Copy => self.copy(fleet).await,
             Task::Prepare(node) => {
+                // Before there is a bridge: from then on somebody keeps it, whatever becomes of the others.
+                self.guarded(fleet, node).await?;
                 let already = self.on_node(fleet, node, Job::Prepare).await? == pod::Ended::Already;
                 let state = if already {
+                    self.unguard(fleet, node).await?;
                     NodeState::Already
                 } else {
-                    self.guard(fleet, node).await?;
                     NodeState::Prepared
                 };
                 fleet.nodes.insert(node.clone(), state);
                 Ok(())
             }
             Task::Configure => self.configure(fleet).await,
-            Task::Move(node) | Task::Return(node) => self.restart(fleet, node, task).await,
+            Task::Move(node) => {
+                self.guard(fleet, node).await?;
+                self.restart(fleet, node, task).await
+            }
+            Task::Return(node) => self.restart(fleet, node, task).await,
             Task::Check(node) => self.check(fleet, node).await,
             Task::Finish(node) => {
+                self.guard(fleet, node).await?;
                 self.on_node(fleet, node, Job::Finish).await?;
                 self.unguard(fleet, node).await?;
                 fleet.nodes.insert(node.clone(), NodeState::Migrated);

@@ -119,19 +119,56 @@ impl<C: Cluster> Engine<'_, C> {
             self.remove(fleet, node, Job::Prepare).await?;
             self.remove(fleet, node, Job::Finish).await?;
         }
+        // A node whose guard does not start is not to stay where it is for that.
+        match self.guarded(fleet, node).await {
+            Err(Trouble::Failed(why)) => (self.tell)(Event::Says(node, &why)),
+            done => done?,
+        }
         self.on_node(fleet, node, Job::Rollback).await?;
         self.unguard(fleet, node).await?;
         fleet.nodes.insert(node.to_owned(), NodeState::RolledBack);
         Ok(())
     }
 
-    /// Has the node's bridge follow the cluster while nothing else of kpx runs there.
-    pub(super) async fn guard(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
-        match &fleet.plan.image {
-            Some(image) if fleet.plan.bridges() => Ok(self
-                .apply(pod::create(&fleet.plan, image, node, Job::Guard))
-                .await?),
-            _ => Ok(()),
+    /// Has a pod of its own keep the node's bridge while nothing else of kpx runs there: one that is gone, or over, is made
+    /// again. Returns its object, where there is one.
+    pub(super) async fn guard(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+    ) -> Result<Option<Object>, Trouble> {
+        let Some(image) = fleet.plan.image.clone().filter(|_| fleet.plan.bridges()) else {
+            return Ok(None);
+        };
+        let object = pod::object(&fleet.plan, node, Job::Guard);
+        if let Some(old) = self.cluster.object(&object).await?
+            && (matches!(pod::phase(&old), Phase::Over(..)) || pod::terminates(&old))
+        {
+            self.remove(fleet, node, Job::Guard).await?;
+        }
+        self.apply(pod::create(&fleet.plan, &image, node, Job::Guard))
+            .await?;
+        Ok(Some(object))
+    }
+
+    /// Has a pod of its own keep the node's bridge, and waits until it runs.
+    pub(super) async fn guarded(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+        let Some(object) = self.guard(fleet, node).await? else {
+            return Ok(());
+        };
+        let (began, mut pace) = (self.cluster.now(), Pace::new());
+        loop {
+            let Some(pod) = self.cluster.object(&object).await? else {
+                return Err(Trouble::Failed(format!("{object} is gone")));
+            };
+            let Phase::Waits(why) = pod::phase(&pod) else {
+                return Ok(());
+            };
+            if self.cluster.now().since(began).as_secs() >= fleet.plan.ready {
+                let why = format!("{object} does not start: {why}");
+                return Err(Trouble::Failed(why));
+            }
+            self.cluster.pause(pace.next()).await;
         }
     }
 

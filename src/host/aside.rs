@@ -1,0 +1,35 @@
+//! Work that goes on whatever else this process is busy with.
+
+use std::{io, thread};
+
+use tokio::runtime;
+use tokio::sync::oneshot;
+
+/// Work on a thread of its own: it ends when this is dropped, or this process ends.
+#[derive(Debug)]
+pub struct Aside {
+    _until: oneshot::Receiver<()>,
+}
+
+impl Aside {
+    /// Begins `work`, on a thread called `name`.
+    pub fn start<W>(name: &str, work: W) -> io::Result<Self>
+    where
+        W: AsyncFnOnce() + Send + 'static,
+    {
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (mut until, receiver) = oneshot::channel::<()>();
+        let run = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = work() => {}
+                    () = until.closed() => {}
+                }
+            });
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Self { _until: receiver })
+    }
+}

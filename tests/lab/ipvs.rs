@@ -1,0 +1,322 @@
+//! One node with a real kube-proxy and a real API server, on a kernel that has `ip_vs`, moved between all three modes under
+//! traffic.
+//!
+//! Such a kernel runs one processor, on which a kubelet does not start. So kube-proxy is a process here, and whoever runs
+//! kpx restarts it in the new mode between `kpx migrate prepare` and `kpx migrate finish`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::lab::{CONTROL, Lab, OUTSIDE};
+use crate::run::{must, output, start, wait_for};
+use crate::traffic::{Place, Traffic};
+
+const NODE: &str = "kpx-lab-node";
+const ADDRESS: &str = "10.210.0.16";
+
+/// The pods: the first two are servers. Each has a namespace of its name.
+const PODS: [(&str, &str); 3] = [
+    ("kpx-lab-server1", "10.244.1.11"),
+    ("kpx-lab-server2", "10.244.1.12"),
+    ("kpx-lab-client", "10.244.1.13"),
+];
+
+/// Every way between two modes, once.
+const WAYS: [&str; 7] = [
+    "iptables", "nftables", "ipvs", "iptables", "ipvs", "nftables", "iptables",
+];
+
+/// Goes all ways; prints the figures of each.
+pub(crate) fn run(lab: &Lab) {
+    lab.ready();
+    lab.api();
+    network();
+    objects(lab);
+    for (pod, _) in &PODS[..2] {
+        let words = ["ip", "netns", "exec", pod, &Lab::app(), "serve"];
+        lab.daemon(pod, &words);
+    }
+    let mut proxy = Proxy::start(lab, "iptables");
+    proxy.synced();
+    println!(
+        "{}",
+        kpx(lab, &["doctor"], &[0, 3])
+            .lines()
+            .next()
+            .unwrap_or_default()
+    );
+
+    for pair in WAYS.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let traffic = Traffic::of(lab, places(lab), Duration::from_millis(100));
+        thread::sleep(Duration::from_secs(4));
+        let began = Instant::now();
+        kpx(lab, &["migrate", "prepare", "--to", to, "--yes"], &[0]);
+        proxy.stop();
+        proxy = Proxy::start(lab, to);
+        kpx(lab, &["migrate", "finish", "--yes"], &[0]);
+        let took = began.elapsed();
+        thread::sleep(Duration::from_secs(3));
+        let report = traffic.stop();
+        println!("{from} to {to}: {:.0} s; {report}", took.as_secs_f32());
+        report.unharmed();
+        kpx(lab, &["diff"], &[0, 3]);
+        assert_eq!(modes(), [to], "what is left of other modes");
+    }
+}
+
+/// The modes of which something is on the node.
+fn modes() -> Vec<&'static str> {
+    let all = [
+        ("iptables", "iptables-save | grep KUBE-SVC-"),
+        ("nftables", "nft list tables | grep kube-proxy"),
+        (
+            "ipvs",
+            "ipvsadm -Ln | grep -E 'TCP|UDP' || ip link show kube-ipvs0",
+        ),
+    ];
+    let there = |script: &str| output(&["ip", "netns", "exec", NODE, "sh", "-c", script]).is_ok();
+    all.into_iter()
+        .filter(|(_, script)| there(script))
+        .map(|(mode, _)| mode)
+        .collect()
+}
+
+/// Runs kpx on the node; it must end with one of `codes`. Returns what it printed.
+fn kpx(lab: &Lab, arguments: &[&str], codes: &[i32]) -> String {
+    let kubeconfig = lab.folder.join("pki/admin.conf");
+    let kpx = env!("CARGO_BIN_EXE_kpx");
+    let mut words = vec![
+        "ip",
+        "netns",
+        "exec",
+        NODE,
+        kpx,
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+    ];
+    words.extend(["--node", "node"]);
+    words.extend(arguments);
+    let output = crate::run::command(&words).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    let code = output.status.code();
+    assert!(
+        codes.iter().any(|good| code == Some(*good)),
+        "{arguments:?}: {code:?}\n{out}\n{err}"
+    );
+    out
+}
+
+struct Proxy {
+    child: Child,
+}
+
+impl Proxy {
+    /// Starts kube-proxy in `mode`, and has the ConfigMap say so.
+    fn start(lab: &Lab, mode: &str) -> Self {
+        let folder = PathBuf::from("/var/lib/kube-proxy");
+        fs::create_dir_all(&folder).unwrap();
+        let all = include_str!("kube-proxy.yaml");
+        let map = all
+            .split("---\n")
+            .find(|part| part.contains("kind: ConfigMap"))
+            .unwrap();
+        let map = map.replace("mode: \"\"", &format!("mode: \"{mode}\""));
+        lab.apply(&map);
+        let text = lab.kubectl("-n kube-system get configmap kube-proxy -o json");
+        let map: Value = serde_json::from_str(&text).unwrap();
+        let config = map["data"]["config.conf"].as_str().unwrap();
+        fs::write(folder.join("config.conf"), config).unwrap();
+        fs::copy(
+            lab.folder.join("pki/admin.conf"),
+            folder.join("kubeconfig.conf"),
+        )
+        .unwrap();
+        let program = lab.program("kube-proxy");
+        let words = [
+            "ip",
+            "netns",
+            "exec",
+            NODE,
+            &program,
+            "--config=/var/lib/kube-proxy/config.conf",
+            "--hostname-override=node",
+        ];
+        Self {
+            child: start(&words, &lab.log("kube-proxy")),
+        }
+    }
+
+    fn stop(&mut self) {
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        kill(pid, Signal::SIGTERM).unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its first sync.
+    fn synced(&mut self) {
+        wait_for("kube-proxy's first sync", Duration::from_secs(60), || {
+            assert!(self.child.try_wait().unwrap().is_none(), "kube-proxy ended");
+            output(&[
+                "ip",
+                "netns",
+                "exec",
+                NODE,
+                "sh",
+                "-c",
+                "iptables-save | grep KUBE-SVC-",
+            ])
+            .ok()
+        });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn network() {
+    let ip = |words: &str| {
+        must(
+            &["ip"]
+                .into_iter()
+                .chain(words.split(' '))
+                .collect::<Vec<_>>(),
+        )
+    };
+    let join = |inside: &str, link: &str, switch: &str, bridge: &str, address: &str| {
+        ip(&format!("netns add {inside}"));
+        ip(&format!(
+            "link add {link} netns {switch} type veth peer name eth0 netns {inside}"
+        ));
+        ip(&format!("-n {switch} link set {link} master {bridge} up"));
+        ip(&format!("-n {inside} addr add {address}/24 dev eth0"));
+        ip(&format!("-n {inside} link set lo up"));
+        ip(&format!("-n {inside} link set eth0 up"));
+    };
+    join(NODE, "kl-node", CONTROL, "br0", ADDRESS);
+    join(OUTSIDE, "kl-out", CONTROL, "br0", "10.210.0.99");
+    ip(&format!("-n {NODE} route add default via 10.210.0.2"));
+    ip(&format!("-n {NODE} link add cni0 type bridge"));
+    ip(&format!("-n {NODE} addr add 10.244.1.1/24 dev cni0"));
+    ip(&format!("-n {NODE} link set cni0 up"));
+    for (index, (pod, address)) in PODS.into_iter().enumerate() {
+        let link = format!("kl-pod{index}");
+        join(pod, &link, NODE, "cni0", address);
+        ip(&format!("-n {pod} route add default via 10.244.1.1"));
+        must(&[
+            "ip", "netns", "exec", NODE, "bridge", "link", "set", "dev", &link, "hairpin", "on",
+        ]);
+    }
+    must(&["modprobe", "br_netfilter"]);
+    must(&[
+        "ip",
+        "netns",
+        "exec",
+        NODE,
+        "sysctl",
+        "-qw",
+        "net.ipv4.ip_forward=1",
+        "net.bridge.bridge-nf-call-iptables=1",
+        "net.bridge.bridge-nf-call-ip6tables=1",
+    ]);
+}
+
+/// A Node, and Services of which the endpoints are written here: there is no controller.
+fn objects(lab: &Lab) {
+    let meta = |name: &str| json!({ "name": name, "namespace": "demo" });
+    let mut all = vec![
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "demo" } }),
+        json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "node", "labels": { "kubernetes.io/os": "linux" } },
+            "spec": { "podCIDR": "10.244.1.0/24" } }),
+    ];
+    let http = json!({ "name": "http", "port": 80, "targetPort": 8080 });
+    let with_node_port = |port: u16| {
+        let mut http = http.clone();
+        http["nodePort"] = json!(port);
+        http
+    };
+    let datagrams = json!({ "name": "datagrams", "port": 9001, "protocol": "UDP" });
+    let echo = json!({ "name": "echo", "port": 9000 });
+    for (name, spec) in [
+        (
+            "web",
+            json!({ "clusterIP": "10.96.0.80", "ports": [http, datagrams, echo] }),
+        ),
+        (
+            "sticky",
+            json!({ "clusterIP": "10.96.0.81", "sessionAffinity": "ClientIP", "ports": [http] }),
+        ),
+        (
+            "nodeport",
+            json!({ "type": "NodePort", "ports": [with_node_port(30080)] }),
+        ),
+        (
+            "local",
+            json!({ "type": "NodePort", "externalTrafficPolicy": "Local", "ports": [with_node_port(30081)] }),
+        ),
+    ] {
+        all.push(
+            json!({ "apiVersion": "v1", "kind": "Service", "metadata": meta(name), "spec": spec }),
+        );
+        let endpoint = |(_, address): (&str, &str)| json!({ "addresses": [address], "nodeName": "node", "conditions": { "ready": true } });
+        let endpoints = [PODS[0], PODS[1]].map(endpoint);
+        let mut slice = meta(&format!("{name}-1"));
+        slice["labels"] = json!({ "kubernetes.io/service-name": name });
+        let ports = [
+            ("http", 8080, "TCP"),
+            ("datagrams", 9001, "UDP"),
+            ("echo", 9000, "TCP"),
+        ];
+        let ports = ports.map(
+            |(name, port, protocol)| json!({ "name": name, "port": port, "protocol": protocol }),
+        );
+        all.push(json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": slice,
+            "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
+        }));
+    }
+    let mut text = String::new();
+    for object in all {
+        writeln!(text, "---\n{object}").unwrap();
+    }
+    lab.apply(&text);
+    let status = json!({ "status": { "addresses": [
+        { "type": "InternalIP", "address": ADDRESS }, { "type": "Hostname", "address": "node" },
+    ] } });
+    lab.kubectl(&format!(
+        "patch node node --subresource=status --type=merge -p '{status}'"
+    ));
+}
+
+fn places(lab: &Lab) -> Vec<Place> {
+    let address = |service: &str| lab.address(service);
+    let [web, sticky] = ["web", "sticky"].map(address);
+    let own = vec![
+        format!("web=http={web}:80"),
+        format!("datagrams=udp={web}:9001"),
+        format!("sticky=http={sticky}:80"),
+    ];
+    let outside = vec![
+        format!("nodeport=http={ADDRESS}:30080"),
+        format!("local=http={ADDRESS}:30081"),
+    ];
+    let netns = |name: &str| format!("/run/netns/{name}");
+    vec![
+        ("pod".to_owned(), netns(PODS[2].0), own.clone()),
+        ("host".to_owned(), netns(NODE), own),
+        ("outside".to_owned(), netns(OUTSIDE), outside),
+    ]
+}

@@ -1,0 +1,814 @@
+//! What an operator does, and what a cluster does meanwhile.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::lab::{Lab, NODES};
+use crate::run::{must, wait_for};
+use crate::traffic::{Report, Traffic};
+
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Panics where something is wrong; returns its figures. The cluster is in mode iptables before and after.
+    pub(crate) run: fn(&Lab) -> String,
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "doctor",
+        about: "nothing is found on a healthy cluster, from each node",
+        run: doctor,
+    },
+    Scenario {
+        name: "faults",
+        about: "what is broken is named",
+        run: faults,
+    },
+    Scenario {
+        name: "one-node",
+        about: "one node there and back, on the node",
+        run: one_node,
+    },
+    Scenario {
+        name: "refused",
+        about: "what cannot go well is refused before anything changes",
+        run: refused,
+    },
+    Scenario {
+        name: "staged",
+        about: "all nodes, staged, and back",
+        run: staged,
+    },
+    Scenario {
+        name: "rollouts",
+        about: "all nodes and back, while Deployments roll",
+        run: rollouts,
+    },
+    Scenario {
+        name: "in-place",
+        about: "all nodes without a bridge, and back",
+        run: in_place,
+    },
+    Scenario {
+        name: "by-hand",
+        about: "all nodes without an image, in a terminal",
+        run: by_hand,
+    },
+    Scenario {
+        name: "gitops",
+        about: "prepare, commit, delete the pod, finish; and back",
+        run: gitops,
+    },
+    Scenario {
+        name: "api-down",
+        about: "the API server is away for 30 s",
+        run: api_down,
+    },
+    Scenario {
+        name: "coordinator",
+        about: "the coordinator is killed, Deployments roll, resumed, rolled back",
+        run: coordinator,
+    },
+    Scenario {
+        name: "asked",
+        about: "the coordinator is asked to stop, and gives its Lease back",
+        run: asked,
+    },
+    Scenario {
+        name: "node-pods",
+        about: "the pods on the nodes are killed",
+        run: node_pods,
+    },
+    Scenario {
+        name: "drain",
+        about: "nodes are drained, a budget blocks and opens",
+        run: drain,
+    },
+    Scenario {
+        name: "ipvs",
+        about: "one node between all modes, on a kernel with ip_vs",
+        run: ipvs,
+    },
+    Scenario {
+        name: "crash-loop",
+        about: "kube-proxy crash-loops in the new mode: reverts by itself",
+        run: crash_loop,
+    },
+];
+
+const IMAGE: &str = "lab.local/kpx:1";
+const TO_NFTABLES: [&str; 6] = ["kpx", "migrate", "--to", "nftables", "--all-nodes", "--yes"];
+
+/// How a command ended: its status, what it printed, what it said.
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+    took: Duration,
+}
+
+impl Ran {
+    fn of(mut command: Command) -> Self {
+        let began = Instant::now();
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            code: output.status.code(),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+            took: began.elapsed(),
+        }
+    }
+
+    fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "\n{}\n{}", self.out, self.err);
+        self
+    }
+
+    fn says(self, words: &str) -> Self {
+        let said = self.out.contains(words) || self.err.contains(words);
+        assert!(said, "does not say {words:?}:\n{}\n{}", self.out, self.err);
+        self
+    }
+
+    fn never_says(self, words: &str) -> Self {
+        let said = self.out.contains(words) || self.err.contains(words);
+        assert!(!said, "says {words:?}:\n{}\n{}", self.out, self.err);
+        self
+    }
+}
+
+/// kpx on a node, as the README has it: by the credentials of the service account, not told which Node it is.
+fn on(lab: &Lab, node: &str, arguments: &[&str]) -> Ran {
+    Ran::of(
+        lab.on(
+            node,
+            &kpx(lab, arguments)
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>(),
+        ),
+    )
+}
+
+fn kpx(lab: &Lab, arguments: &[&str]) -> Vec<String> {
+    let kubeconfig = lab.folder.join("pki/kpx.conf").to_str().unwrap().to_owned();
+    let first = ["kpx".to_owned(), "--kubeconfig".to_owned(), kubeconfig];
+    first
+        .into_iter()
+        .chain(arguments.iter().map(|word| (*word).to_owned()))
+        .collect()
+}
+
+fn laptop(lab: &Lab, words: &[&str]) -> Ran {
+    Ran::of(lab.laptop("kpx", words))
+}
+
+fn to_nftables(more: &[&str]) -> Vec<String> {
+    TO_NFTABLES
+        .iter()
+        .chain(more)
+        .map(|word| (*word).to_owned())
+        .collect()
+}
+
+fn words(owned: &[String]) -> Vec<&str> {
+    owned.iter().map(String::as_str).collect()
+}
+
+/// All is as it should be: each node serves in `mode` alone, and kpx has left nothing anywhere.
+pub(crate) fn healthy(lab: &Lab, mode: &str) {
+    lab.settled();
+    for (node, _) in NODES {
+        on(lab, node, &["doctor"]).exits(0);
+        on(lab, node, &["diff"]).exits(0);
+        let tables = lab.sh(node, "nft list tables");
+        assert_eq!(
+            tables.contains("kube-proxy"),
+            mode == "nftables",
+            "{node}: {tables}"
+        );
+        let rules = lab.sh(node, "iptables-save");
+        assert_eq!(
+            rules.contains("KUBE-SVC-"),
+            mode == "iptables",
+            "{node}: {rules}"
+        );
+        assert!(!tables.contains("kpx"), "{node}: {tables}");
+        let routes = lab.sh(
+            node,
+            "ip -N route show table local; ip -6 -N route show table local",
+        );
+        assert!(!routes.contains("proto 107"), "{node}: {routes}");
+    }
+    let pods = lab.kubectl("-n kube-system get pods -o name");
+    assert!(!pods.contains("kpx"), "{pods}");
+    let sets = lab.kubectl("-n kube-system get daemonsets -o name");
+    assert_eq!(sets.trim(), "daemonset.apps/kube-proxy");
+    let labels = lab.kubectl("get nodes -o jsonpath='{.items[*].metadata.labels}'");
+    assert!(!labels.contains("kpx"), "{labels}");
+    let holder = holder(lab);
+    assert!(holder.is_empty(), "the Lease is held: {holder}");
+}
+
+/// Who holds kpx's Lease; nobody, or there is none: an empty text.
+fn holder(lab: &Lab) -> String {
+    let holder = "-n kube-system get lease kpx-migrate --ignore-not-found -o jsonpath='{.spec.holderIdentity}'";
+    lab.kubectl(holder).trim().to_owned()
+}
+
+/// The text of kube-proxy's configuration, and the annotations of its ConfigMap.
+fn configuration(lab: &Lab) -> String {
+    let path = "jsonpath='{.data}{.metadata.labels}{.metadata.annotations.kpx*}'";
+    let text = lab.kubectl(&format!(
+        "-n kube-system get configmap kube-proxy -o {path}"
+    ));
+    let notes =
+        lab.objects("-n kube-system get configmap --field-selector metadata.name=kube-proxy");
+    let notes = notes[0]["metadata"]["annotations"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    let ours: Vec<_> = notes.keys().filter(|key| key.contains("kpx")).collect();
+    format!("{text}{ours:?}")
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.0} s", time.as_secs_f32())
+}
+
+/// Runs `act` under traffic, and two seconds more.
+fn under_traffic<T>(lab: &Lab, act: impl FnOnce() -> T) -> (T, Report) {
+    let traffic = Traffic::start(lab);
+    thread::sleep(Duration::from_secs(2));
+    let value = act();
+    thread::sleep(Duration::from_secs(2));
+    traffic.at_least(Duration::from_secs(10));
+    (value, traffic.stop())
+}
+
+fn doctor(lab: &Lab) -> String {
+    healthy(lab, "iptables");
+    // By the credentials of the node, which may not read all that is asked for.
+    for (node, _) in NODES {
+        let told = Ran::of(lab.on(node, &["kpx", "doctor"]));
+        let known = matches!(told.code, Some(0 | 3));
+        assert!(known, "{node}: {:?}\n{}\n{}", told.code, told.out, told.err);
+    }
+    let ((), report) = under_traffic(lab, || thread::sleep(Duration::from_secs(8)));
+    report.unharmed().to_string()
+}
+
+fn faults(lab: &Lab) -> String {
+    let found = |node: &str, id: &str| {
+        on(lab, node, &["doctor"]).exits(1).says(id);
+    };
+    // A rule of another's that drops what goes to the pods of a Service.
+    let pod = lab.kubectl("-n demo get pods -l app=edge --field-selector spec.nodeName=w1 -o jsonpath='{.items[0].status.podIP}'");
+    lab.sh(
+        "w1",
+        &format!("iptables -I FORWARD -d {pod} -p tcp --dport 8080 -j DROP"),
+    );
+    found("w1", "IR16");
+    lab.sh(
+        "w1",
+        &format!("iptables -D FORWARD -d {pod} -p tcp --dport 8080 -j DROP"),
+    );
+    let web = lab.address("web");
+    lab.sh("w1", &format!("nft add table ip mine; nft 'add chain ip mine early {{ type filter hook prerouting priority -150; }}'; nft add rule ip mine early ip daddr {web} tcp dport 80 drop"));
+    found("w1", "IR16");
+    lab.sh("w1", "nft delete table ip mine");
+    lab.sh(
+        "w1",
+        &format!("iptables-legacy -I FORWARD -d {pod} -p tcp --dport 8080 -j DROP"),
+    );
+    found("w1", "IR16");
+    lab.sh(
+        "w1",
+        &format!("iptables-legacy -D FORWARD -d {pod} -p tcp --dport 8080 -j DROP"),
+    );
+    lab.sh("w1", "for table in nat filter; do iptables-legacy -t $table -F; done; nft list tables >/dev/null");
+    // kube-proxy does not run on.
+    lab.sh("w2", "pkill -STOP -x kube-proxy");
+    found("w2", "KP05");
+    lab.sh("w2", "pkill -CONT -x kube-proxy");
+    // Rules that went.
+    lab.sh("w1", "iptables -t nat -F KUBE-SERVICES");
+    found("w1", "IR");
+    on(lab, "w1", &["reconcile", "--apply", "--yes"]).exits(0);
+    on(lab, "w1", &["diff"]).exits(0);
+    "5 faults".to_owned()
+}
+
+fn one_node(lab: &Lab) -> String {
+    let before = configuration(lab);
+    on(lab, "w1", &["migrate", "--to", "nftables", "--dry-run"]).exits(0);
+    let ((there, back), report) = under_traffic(lab, || {
+        let there = on(lab, "w1", &["migrate", "--to", "nftables", "--yes"]).exits(0);
+        on(lab, "w1", &["doctor"]).exits(0);
+        on(lab, "w1", &["diff"]).exits(0);
+        let back = on(lab, "w1", &["migrate", "rollback", "--yes"]).exits(0);
+        (there.took, back.never_says("did not get to").took)
+    });
+    assert_eq!(configuration(lab), before);
+    let by_name = on(
+        lab,
+        "w1",
+        &[
+            "--node",
+            "w1",
+            "migrate",
+            "--to",
+            "nftables",
+            "--this-node",
+            "--yes",
+        ],
+    )
+    .exits(0);
+    on(
+        lab,
+        "w1",
+        &[
+            "--node",
+            "w1",
+            "migrate",
+            "rollback",
+            "--this-node",
+            "--yes",
+        ],
+    )
+    .exits(0);
+    let report = report.unharmed();
+    format!(
+        "{}, back {}, by name {}; {report}",
+        seconds(there),
+        seconds(back),
+        seconds(by_name.took)
+    )
+}
+
+fn refused(lab: &Lab) -> String {
+    let before = configuration(lab);
+    on(
+        lab,
+        "w1",
+        &[
+            "--node",
+            "w2",
+            "migrate",
+            "--to",
+            "nftables",
+            "--this-node",
+            "--yes",
+        ],
+    )
+    .exits(4)
+    .says("not node w2");
+    laptop(lab, &TO_NFTABLES).exits(4).says("--image");
+    assert_eq!(configuration(lab), before);
+    "2 commands".to_owned()
+}
+
+/// All nodes to nftables with `more`, and back.
+fn there_and_back(lab: &Lab, more: &[&str]) -> (Duration, Duration) {
+    let before = configuration(lab);
+    let there = laptop(
+        lab,
+        &words(&to_nftables(&[&["--image", IMAGE], more].concat())),
+    )
+    .exits(0);
+    healthy(lab, "nftables");
+    let back = laptop(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]).exits(0);
+    back.never_says_of(&before, lab, there.took)
+}
+
+impl Ran {
+    /// The end of a way back, after which the configuration is as `before`.
+    fn never_says_of(self, before: &str, lab: &Lab, there: Duration) -> (Duration, Duration) {
+        let took = self.never_says("did not get to").took;
+        assert_eq!(configuration(lab), before);
+        (there, took)
+    }
+}
+
+fn staged(lab: &Lab) -> String {
+    laptop(
+        lab,
+        &[
+            "kpx",
+            "migrate",
+            "--to",
+            "nftables",
+            "--all-nodes",
+            "--image",
+            IMAGE,
+            "--dry-run",
+        ],
+    )
+    .exits(0);
+    let ((there, back), report) = under_traffic(lab, || there_and_back(lab, &["--staged"]));
+    format!(
+        "{}, back {}; {}",
+        seconds(there),
+        seconds(back),
+        report.unharmed()
+    )
+}
+
+fn rollouts(lab: &Lab) -> String {
+    let ((there, back), report) = under_traffic(lab, || {
+        thread::scope(|scope| {
+            let rolled = scope.spawn(|| {
+                for _ in 0..4 {
+                    roll(lab);
+                }
+            });
+            let times = there_and_back(lab, &[]);
+            rolled.join().unwrap();
+            times
+        })
+    });
+    format!(
+        "{}, back {}, 4 rollouts; {}",
+        seconds(there),
+        seconds(back),
+        report.all_new_ones_served()
+    )
+}
+
+/// Replaces every pod of both Deployments.
+fn roll(lab: &Lab) {
+    lab.kubectl("-n demo rollout restart deployment/web deployment/api");
+    for name in ["web", "api"] {
+        lab.kubectl(&format!(
+            "-n demo rollout status deployment/{name} --timeout=180s"
+        ));
+    }
+}
+
+fn in_place(lab: &Lab) -> String {
+    let ((there, back), report) =
+        under_traffic(lab, || there_and_back(lab, &["--strategy", "in-place"]));
+    format!(
+        "{}, back {}; {}",
+        seconds(there),
+        seconds(back),
+        report.unharmed()
+    )
+}
+
+/// Types on each node the command that kpx on the laptop asks for.
+fn by_hand(lab: &Lab) -> String {
+    let (took, report) = under_traffic(lab, || {
+        let began = Instant::now();
+        terminal(
+            lab,
+            &["kpx", "migrate", "--to", "nftables", "--all-nodes", "--yes"],
+        );
+        healthy(lab, "nftables");
+        terminal(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]);
+        began.elapsed()
+    });
+    format!("{} there and back; {}", seconds(took), report.unharmed())
+}
+
+/// Runs `words` on the laptop in a terminal, and does on the nodes what it says there; it must end well.
+fn terminal(lab: &Lab, words: &[&str]) {
+    let inner = words.join(" ");
+    let mut command = lab.laptop("kpx", &["script", "-qefc", &inner, "/dev/null"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut all = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line).unwrap() > 0 {
+        let text = String::from_utf8_lossy(&line).into_owned();
+        line.clear();
+        all.push_str(&text);
+        // `on node w1: kpx migrate …`, between what a terminal is told.
+        let Some((before, told)) = text.split_once(": kpx migrate ") else {
+            continue;
+        };
+        let Some((node, _)) = NODES
+            .iter()
+            .find(|(node, _)| before.ends_with(&format!("node {node}")))
+        else {
+            continue;
+        };
+        let arguments: Vec<&str> = told
+            .split_whitespace()
+            .take_while(|word| !word.contains('\u{1b}'))
+            .collect();
+        let arguments: Vec<&str> = [&["migrate"], arguments.as_slice(), &["--yes"]].concat();
+        on(lab, node, &arguments).exits(0);
+        input.write_all(b"\n").unwrap();
+    }
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{words:?}: {status}\n{all}{rest}");
+}
+
+/// Sets kube-proxy's mode as the controller of a `GitOps` repository does: the whole ConfigMap anew.
+fn commit(lab: &Lab, mode: &str) {
+    let file = lab.folder.join("configmap.yaml");
+    let text = lab.kubectl("-n kube-system get configmap kube-proxy -o yaml");
+    let line = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("mode: "))
+        .unwrap();
+    let indent = &line[..line.len() - line.trim_start().len()];
+    fs::write(
+        &file,
+        text.replace(line, &format!("{indent}mode: \"{mode}\"")),
+    )
+    .unwrap();
+    lab.kubectl(&format!("replace -f {}", file.display()));
+}
+
+fn gitops(lab: &Lab) -> String {
+    let delete = || {
+        lab.kubectl(
+            "-n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=w1",
+        )
+    };
+    let (times, report) = under_traffic(lab, || {
+        let leg = |mode: &str| {
+            let began = Instant::now();
+            on(lab, "w1", &["migrate", "prepare", "--to", mode, "--yes"]).exits(0);
+            commit(lab, mode);
+            delete();
+            on(lab, "w1", &["migrate", "finish", "--yes"]).exits(0);
+            began.elapsed()
+        };
+        let there = leg("nftables");
+        let back = leg("iptables");
+        (there, back)
+    });
+    commit(lab, "");
+    lab.kubectl("-n kube-system rollout restart daemonset/kube-proxy");
+    format!(
+        "{}, back {}; {}",
+        seconds(times.0),
+        seconds(times.1),
+        report.unharmed()
+    )
+}
+
+fn api_down(lab: &Lab) -> String {
+    let (took, report) = under_traffic(lab, || {
+        let all = kpx(lab, &["migrate", "--to", "nftables", "--yes"]);
+        let mut command = lab.on("w1", &words(&all));
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut text = String::new();
+        let mut lines = BufReader::new(child.stderr.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
+        for line in lines.by_ref() {
+            text.push_str(&line);
+            if line.contains("restart kube-proxy") {
+                break;
+            }
+        }
+        lab.kill_api();
+        let began = Instant::now();
+        thread::sleep(Duration::from_secs(30));
+        lab.start_api();
+        lab.wait_for_api();
+        for line in lines {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        let status = child.wait().unwrap();
+        assert!(status.success(), "{status}: {text}");
+        let took = began.elapsed();
+        on(lab, "w1", &["migrate", "rollback", "--yes"]).exits(0);
+        took
+    });
+    format!(
+        "{} after the API server's end; {}",
+        seconds(took),
+        report.unharmed()
+    )
+}
+
+/// Starts the move of all nodes, and ends the coordinator by `signal` as soon as it has said `moment`; returns its status.
+fn stopped_at(
+    lab: &Lab,
+    arguments: &[&str],
+    moment: &str,
+    signal: Signal,
+) -> (Option<i32>, String) {
+    // It is kpx itself: each program before it becomes the next.
+    let mut command = lab.laptop("kpx", arguments);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    let mut sent = false;
+    for line in BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+    {
+        text.push_str(&line);
+        text.push('\n');
+        if !sent && line.starts_with("kpx: ") && line.contains(moment) {
+            kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+            sent = true;
+        }
+    }
+    let mut out = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut out)
+        .unwrap();
+    let status = child.wait().unwrap();
+    assert!(sent, "never said {moment:?}: {text}");
+    (status.code(), text + &out)
+}
+
+fn coordinator(lab: &Lab) -> String {
+    let start = to_nftables(&["--image", IMAGE]);
+    let resume = ["kpx", "migrate", "resume", "--all-nodes", "--yes"];
+    let ((), report) = under_traffic(lab, || {
+        let (code, _) = stopped_at(lab, &words(&start), "cp1", Signal::SIGKILL);
+        assert_eq!(code, None);
+        roll(lab);
+        // The second kill is at a random moment of the second node.
+        let (code, _) = stopped_at(lab, &resume, "w1", Signal::SIGKILL);
+        assert_eq!(code, None);
+        roll(lab);
+        laptop(lab, &resume).exits(0);
+        healthy(lab, "nftables");
+        laptop(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]).exits(0);
+    });
+    format!("2 kills, 2 rollouts; {}", report.all_new_ones_served())
+}
+
+fn asked(lab: &Lab) -> String {
+    let before = configuration(lab);
+    let start = to_nftables(&["--image", IMAGE]);
+    let (times, report) = under_traffic(lab, || {
+        let (code, said) = stopped_at(lab, &words(&start), "cp1", Signal::SIGTERM);
+        assert_eq!(code, Some(4), "{said}");
+        assert!(said.contains("kpx migrate resume --all-nodes"), "{said}");
+        let holder =
+            lab.kubectl("-n kube-system get lease -o jsonpath='{.items[*].spec.holderIdentity}'");
+        assert!(
+            holder.trim().is_empty(),
+            "the Lease is held: {holder}\n{said}"
+        );
+        roll(lab);
+        laptop(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"])
+            .exits(0)
+            .took
+    });
+    assert_eq!(configuration(lab), before);
+    format!(
+        "back in {}; {}",
+        seconds(times),
+        report.all_new_ones_served()
+    )
+}
+
+fn node_pods(lab: &Lab) -> String {
+    let start = to_nftables(&["--image", IMAGE]);
+    let (killed, report) = under_traffic(lab, || {
+        thread::scope(|scope| {
+            let moved = scope.spawn(|| laptop(lab, &words(&start)).exits(0));
+            let mut killed = 0;
+            while !moved.is_finished() && killed < 3 {
+                let pods = lab.kubectl("-n kube-system get pods -o name");
+                let ours = pods.lines().find(|pod| {
+                    pod.contains("kpx") && !pod.contains("guard") && !pod.contains("look")
+                });
+                if let Some(pod) = ours {
+                    thread::sleep(Duration::from_millis(700));
+                    let gone = format!(
+                        "-n kube-system delete {pod} --grace-period=0 --force --ignore-not-found"
+                    );
+                    lab.kubectl(&gone);
+                    killed += 1;
+                    thread::sleep(Duration::from_secs(5));
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+            moved.join().unwrap();
+            killed
+        })
+    });
+    assert!(killed > 0, "no pod of a node was seen");
+    laptop(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]).exits(0);
+    format!("{killed} pods killed; {}", report.unharmed())
+}
+
+fn drain(lab: &Lab) -> String {
+    let node = |budget: u32| {
+        lab.kubectl(&format!("-n demo patch poddisruptionbudget web --type=merge -p '{{\"spec\":{{\"minAvailable\":{budget}}}}}'"));
+        let move_it = [
+            "migrate",
+            "--to",
+            "nftables",
+            "--strategy",
+            "drain-node",
+            "--confirm-timeout",
+            "40s",
+            "--yes",
+        ];
+        on(lab, "w1", &move_it)
+    };
+    let cordoned = || {
+        lab.kubectl("get node w1 -o jsonpath='{.spec.unschedulable}'")
+            .contains("true")
+    };
+    let blocked = node(4);
+    assert_eq!(blocked.code, Some(4), "{}\n{}", blocked.out, blocked.err);
+    let blocked = blocked.says("web");
+    assert!(!cordoned());
+    let moved = node(2).exits(0);
+    assert!(!cordoned());
+    on(lab, "w1", &["migrate", "rollback", "--yes"]).exits(0);
+    wait_for("the budget", Duration::from_secs(60), || {
+        let web = lab.kubectl("-n demo get deployment web -o jsonpath='{.status.readyReplicas}'");
+        (web.trim() == "4").then_some(())
+    });
+    lab.kubectl(
+        "-n demo patch poddisruptionbudget web --type=merge -p '{\"spec\":{\"minAvailable\":3}}'",
+    );
+    format!(
+        "blocked and reverted in {}, moved in {}",
+        seconds(blocked.took),
+        seconds(moved.took)
+    )
+}
+
+fn crash_loop(lab: &Lab) -> String {
+    let image = |tag: &str| {
+        let container = format!("kube-proxy=lab.local/kube-proxy:{tag}");
+        lab.kubectl(&format!(
+            "-n kube-system set image daemonset/kube-proxy {container}"
+        ));
+        lab.settled();
+    };
+    image("broken");
+    let before = configuration(lab);
+    let tell = |ran: Ran| {
+        let ran = ran
+            .exits(4)
+            .says("crash loop: container kube-proxy ended with exit status 1")
+            .says("its log ends: ");
+        assert!(
+            ran.took < Duration::from_secs(120),
+            "{:?}\n{}",
+            ran.took,
+            ran.err
+        );
+        ran.took
+    };
+    let ((one, all), report) = under_traffic(lab, || {
+        let one = tell(on(lab, "w1", &["migrate", "--to", "nftables", "--yes"]));
+        assert_eq!(configuration(lab), before);
+        let all = tell(laptop(lab, &words(&to_nftables(&["--image", IMAGE]))));
+        assert_eq!(configuration(lab), before);
+        (one, all)
+    });
+    image(&lab.version());
+    format!(
+        "node reverted in {}, cluster in {}; {}",
+        seconds(one),
+        seconds(all),
+        report.unharmed()
+    )
+}
+
+fn ipvs(_: &Lab) -> String {
+    let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vm/run");
+    let printed = must(&["env", "KPX_VM_NAME=lab", runner, &Lab::app(), "ipvs"]);
+    let legs: Vec<_> = printed
+        .lines()
+        .filter(|line| line.contains(" to "))
+        .collect();
+    assert_eq!(legs.len(), 6, "{printed}");
+    format!("\n  {}", legs.join("\n  "))
+}
