@@ -268,7 +268,11 @@ async fn what_is_forbidden_names_verb_and_resource_for_each_item() {
         _ => status(403, "not for you"),
     });
     let node = Node::with(&api.url);
-    let evidence = node.read(CLUSTER).await;
+    let options = Options {
+        timeout: Duration::from_secs(1),
+        ..node.options()
+    };
+    let evidence = collect(CLUSTER, &options).await;
     for (item, what) in [
         (Item::Services, "list services: not for you"),
         (
@@ -288,6 +292,44 @@ async fn what_is_forbidden_names_verb_and_resource_for_each_item() {
         assert!(why.starts_with(what), "{why}");
         assert!(why.ends_with("deploy/rbac.yaml allows it"), "{why}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_has_just_started_is_asked_again() {
+    let asked = Mutex::new(HashMap::new());
+    let api = Api::start(move |path, query| {
+        let mut asked = asked.lock().unwrap();
+        let count = asked.entry(path.to_owned()).or_insert(0);
+        *count += 1;
+        match (path, *count) {
+            ("/version", _) => well(path, query),
+            // It knows no roles at first, not even that of those who ask for their rights.
+            ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", _) | (_, 1) => {
+                status(403, "forbidden: RBAC: clusterrole not found")
+            }
+            (_, 2) => status(503, "starting"),
+            _ => well(path, query),
+        }
+    });
+    let evidence = Node::with(&api.url).read(CLUSTER).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+    assert_eq!(names(&evidence, Item::Pods), ["coredns", "kube-proxy-1"]);
+}
+
+#[tokio::test]
+async fn what_a_review_confirms_is_not_asked_for_again() {
+    let api = Api::start(|path, query| match path {
+        "/version" => well(path, query),
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+            (201, json!({"status": {"allowed": false}}))
+        }
+        _ => status(403, "not for you"),
+    });
+    let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+    assert!(matches!(gap(&evidence, Item::Services), Gap::Denied(..)));
+    let asked = api.asked();
+    let services = asked.iter().filter(|path| path.contains("services?"));
+    assert_eq!(services.count(), 1, "{asked:?}");
 }
 
 #[tokio::test]
@@ -325,6 +367,118 @@ async fn an_admins_kubeconfig_helps_where_the_kubelets_may_not() {
 }
 
 #[tokio::test]
+async fn what_kube_proxy_may_read_helps_where_the_kubelet_may_not() {
+    let api = Server::start(
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
+        |request| {
+            // With its service account, whose token is in a file of its own.
+            let proxy = request.authorization == "Bearer proxy";
+            let (code, body) = match request.path.as_str() {
+                "/apis/discovery.k8s.io/v1/endpointslices" if !proxy => status(403, "no"),
+                path => well(path, &request.query),
+            };
+            Box::pin(ready(reply(code, body)))
+        },
+    );
+    let node = Node::new();
+    node.write("etc/kubernetes/kubelet.conf", &kubeconfig(&api.url(), ""));
+    let evidence = node.read(&[Item::EndpointSlices]).await;
+    assert!(matches!(
+        gap(&evidence, Item::EndpointSlices),
+        Gap::Denied(..)
+    ));
+    node.process(
+        71,
+        &[
+            "/usr/local/bin/kube-proxy",
+            "--config=/var/lib/kube-proxy/config.conf",
+        ],
+    );
+    let lib = "proc/71/root/var/lib/kube-proxy";
+    let config = "kind: KubeProxyConfiguration\nclientConnection:\n  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf\n";
+    node.write(&format!("{lib}/config.conf"), config);
+    let account = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+    let text = kubeconfig(&api.url(), "").replace("token: abc", &format!("tokenFile: {account}"));
+    node.write(&format!("{lib}/kubeconfig.conf"), &text);
+    // As it may be written by hand: with a newline at its end.
+    node.write(&format!("proc/71/root{account}"), "proxy\n");
+    let evidence = node.read(&[Item::EndpointSlices]).await;
+    assert_eq!(names(&evidence, Item::EndpointSlices), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_missing_plugin_for_credentials_is_named_with_its_hint() {
+    let api = Api::start(well);
+    let node = Node::new();
+    let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: kubectl-no-such-plugin, \
+                interactiveMode: Never, installHint: get it from example.org}";
+    let text = kubeconfig(&api.url, "").replace("token: abc", exec);
+    node.write("kubeconfig", &text);
+    let why = gap(&node.read(&[Item::Services]).await, Item::Services).to_string();
+    let tells = "cannot start the credential plugin \"kubectl-no-such-plugin\": No such file or directory (os error 2); \
+                 its kubeconfig says: get it from example.org";
+    assert!(why.contains(tells), "{why}");
+}
+
+/// A proxy that joins whoever asks for it with the host that they name, and counts them.
+async fn joins() -> (SocketAddr, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let calls = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&calls);
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            *counted.lock().unwrap() += 1;
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(client.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap();
+                let host = head.strip_prefix("CONNECT ").unwrap();
+                let host = host.split(' ').next().unwrap();
+                let mut server = tokio::net::TcpStream::connect(host).await.unwrap();
+                let fine = b"HTTP/1.1 200 OK\r\n\r\n";
+                client.write_all(fine).await.unwrap();
+                tokio::io::copy_bidirectional(&mut client, &mut server)
+                    .await
+                    .ok();
+            });
+        }
+    });
+    (address, calls)
+}
+
+#[tokio::test]
+async fn the_proxy_of_a_kubeconfig_is_used() {
+    let api = Api::start(well);
+    let (proxy, calls) = joins().await;
+    let node = Node::new();
+    let with = |proxy: &str| {
+        let cluster = format!("server: \"{}\", proxy-url: \"{proxy}\"", api.url);
+        kubeconfig(&api.url, "").replace(&format!("server: \"{}\"", api.url), &cluster)
+    };
+    node.write("kubeconfig", &with(&format!("http://{proxy}")));
+    let evidence = node.read(&[Item::Services]).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+    assert!(*calls.lock().unwrap() > 0);
+    let away = nowhere().await;
+    node.write("kubeconfig", &with(&format!("http://{away}")));
+    let why = gap(&node.read(&[Item::Services]).await, Item::Services).to_string();
+    assert!(
+        why.contains(&format!("through the proxy {away} (from /")),
+        "{why}"
+    );
+    node.write("kubeconfig", &with("gopher://x"));
+    let why = gap(&node.read(&[Item::Services]).await, Item::Services).to_string();
+    assert!(
+        why.contains("proxy-url \"gopher://x\" is not the URL of a proxy"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
 async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() {
     let api = Api::start(|_, _| status(401, "Unauthorized"));
     let evidence = Node::with(&api.url).read(CLUSTER).await;
@@ -336,7 +490,12 @@ async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() 
     assert_eq!(api.asked(), ["/version"]);
 
     let api = Api::start(|_, _| status(500, "etcd is away"));
-    let evidence = Node::with(&api.url).read(&[Item::Services]).await;
+    let node = Node::with(&api.url);
+    let options = Options {
+        timeout: Duration::from_millis(300),
+        ..node.options()
+    };
+    let evidence = collect(&[Item::Services], &options).await;
     let Gap::Failed(_, why) = gap(&evidence, Item::Services) else {
         panic!("{evidence:?}");
     };

@@ -3,12 +3,17 @@
 mod faults;
 mod killed;
 mod moves;
+mod signals;
 mod staged;
+mod survive;
 mod terminal;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -29,6 +34,12 @@ struct Nodes {
     modes: Arc<Mutex<BTreeMap<String, String>>>,
     /// Nodes and jobs that fail, with why.
     failing: Arc<Mutex<BTreeMap<String, String>>>,
+    /// What becomes of the pods for a job, one after the other, before one of them does its work.
+    fates: Arc<Mutex<BTreeMap<String, Vec<Fate>>>>,
+    /// How long a pod that has ended is there still.
+    lingers: Arc<Mutex<Duration>>,
+    /// How long the pod for a job takes.
+    slow: Arc<Mutex<BTreeMap<String, Duration>>>,
     /// What pods printed.
     logs: Arc<Mutex<BTreeMap<String, String>>>,
 }
@@ -47,6 +58,16 @@ impl Nodes {
         failing.insert(what.to_owned(), why.to_owned());
     }
 
+    /// Has the next pods for `what` end like `fates`.
+    fn fates(&self, what: &str, fates: &[Fate]) {
+        let mut all = self.fates.lock().unwrap();
+        all.insert(what.to_owned(), fates.iter().rev().copied().collect());
+    }
+
+    fn next_fate(&self, what: &str) -> Option<Fate> {
+        self.fates.lock().unwrap().get_mut(what)?.pop()
+    }
+
     fn mode(&self, node: &str) -> String {
         self.modes.lock().unwrap()[node].clone()
     }
@@ -56,6 +77,9 @@ impl Nodes {
     /// Says what a look at the node finds: that it fails is what stands in the way, unless it is skipped.
     fn look(&self, pod: &Pod, words: &[&str]) -> Fate {
         let doing = format!("{} look", pod.node);
+        if let Some(fate) = self.next_fate(&doing) {
+            return fate;
+        }
         let found = self.failing.lock().unwrap().get(&doing).cloned();
         let found = found.filter(|_| !words.contains(&"--skip"));
         let outlook = json!({"blockers": found.iter().collect::<Vec<_>>(), "loss": format!("no connections of {}", pod.node)});
@@ -81,6 +105,9 @@ impl Kubelet for Nodes {
             let mode = mode_of(config);
             let doing = format!("{} kube-proxy {mode}", pod.node);
             self.tell(doing.clone());
+            if let Some(fate) = self.next_fate(&doing) {
+                return fate;
+            }
             if self.failing.lock().unwrap().contains_key(&doing) {
                 return Fate::NotReady;
             }
@@ -101,6 +128,11 @@ impl Kubelet for Nodes {
         }
         let doing = format!("{} {}", pod.node, words[2]);
         self.tell(doing.clone());
+        if let Some(fate) = self.next_fate(&doing) {
+            return fate;
+        }
+        let slow = self.slow.lock().unwrap().get(&doing).copied();
+        thread::sleep(slow.unwrap_or_default());
         let why = self.failing.lock().unwrap().get(&doing).cloned();
         let mode = self.modes.lock().unwrap().get(&pod.node).cloned();
         let there = |flag: &str| {
@@ -131,6 +163,10 @@ impl Kubelet for Nodes {
 
     fn stop(&self, _: &Pod) {}
 
+    fn lingers(&self) -> Duration {
+        *self.lingers.lock().unwrap()
+    }
+
     fn log(&self, pod: &Pod) -> String {
         match &pod.config {
             // A kube-proxy says what it was started with, whatever its ConfigMap says by now.
@@ -159,6 +195,10 @@ struct World {
     nodes: Nodes,
     dir: TempDir,
     names: &'static [&'static str],
+    /// How long a request may take.
+    timeout: &'static str,
+    /// How long a pod may take to be ready.
+    ready: &'static str,
 }
 
 impl World {
@@ -197,13 +237,20 @@ impl World {
             nodes,
             dir,
             names,
+            timeout: "5s",
+            ready: "5s",
         }
     }
 
     /// Runs kpx; what it prints comes without its line breaks for people.
     async fn kpx(&self, args: &[&str]) -> Ran {
         let config = self.dir.path().join("kubeconfig");
-        let mut all = vec!["--kubeconfig", config.to_str().unwrap(), "--timeout", "5s"];
+        let mut all = vec![
+            "--kubeconfig",
+            config.to_str().unwrap(),
+            "--timeout",
+            self.timeout,
+        ];
         all.extend_from_slice(args);
         let mut ran = kpx(&all).await;
         if !args.contains(&"json") {
@@ -221,7 +268,7 @@ impl World {
             "--soak",
             "0s",
             "--ready-timeout",
-            "5s",
+            self.ready,
             "--yes",
         ];
         args.extend_from_slice(more);
@@ -232,6 +279,26 @@ impl World {
         let mut args = vec!["--all-nodes", "--image", "kpx:1"];
         args.extend_from_slice(more);
         self.migrate(&args).await
+    }
+
+    /// Starts kpx as a process of its own, for all nodes, with `more`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "signals are those of a whole process"
+    )]
+    fn process(&self, more: &[&str]) -> Child {
+        let config = self.dir.path().join("kubeconfig");
+        Command::new(env!("CARGO_BIN_EXE_kpx"))
+            .args(["--kubeconfig", config.to_str().unwrap()])
+            .args(["--timeout", "5s", "migrate", "--to", "iptables", "--yes"])
+            .args(["--all-nodes", "--image", "kpx:1", "--ready-timeout", "5s"])
+            .args(more)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 
     fn object(&self, resource: &str, name: &str) -> Option<Value> {

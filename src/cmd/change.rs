@@ -104,6 +104,12 @@ pub(super) async fn carry_out_on(
 
 /// Asks on the terminal whether `what` is to be carried out.
 pub(super) fn confirm(io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
+    ask(io, what)?;
+    answer(io)
+}
+
+/// Asks on the terminal whether `what` is to be carried out; [`answer`] reads the answer.
+pub(super) fn ask(io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
     if !io.interactive {
         return Err(Failure::from(color_eyre::eyre::eyre!(
             "nobody is there to agree to the plan: standard input is no terminal"
@@ -112,6 +118,11 @@ pub(super) fn confirm(io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
     }
     write!(io.err, "Carry out {what}? [y/N] ")?;
     io.err.flush()?;
+    Ok(())
+}
+
+/// Reads the answer to [`ask`].
+pub(super) fn answer(io: &mut Io<'_>) -> Result<(), Failure> {
     let mut answer = String::new();
     io.input.read_line(&mut answer)?;
     match answer.trim() {

@@ -197,7 +197,11 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         | Item::Pods
         | Item::Access => {
             let node = proxy::node_name(context).await;
-            context.cluster.read(item, &node, &context.options).await
+            let options = &context.options;
+            context
+                .cluster
+                .read(item, &node, options, cluster::Urgency::Look)
+                .await
         }
     }
 }

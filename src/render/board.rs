@@ -139,6 +139,21 @@ impl Board {
         self.aside(|| writeln!(err, "{line}").ok());
     }
 
+    /// Draws nothing until [`Board::reveal`]: somebody else has the terminal.
+    pub fn hide(&self) {
+        if let Some(drawn) = &self.drawn {
+            drawn.all.clear().ok();
+            drawn.all.set_draw_target(ProgressDrawTarget::hidden());
+        }
+    }
+
+    /// Draws on the terminal again.
+    pub fn reveal(&self) {
+        if let Some(drawn) = &self.drawn {
+            drawn.all.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
     /// Does `work` that writes to the terminal or reads from it, while nothing is drawn there.
     pub fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.drawn {

@@ -1,6 +1,7 @@
 //! What a cluster does by itself: `DaemonSets` get their pods, nodes run them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -26,6 +27,16 @@ pub(crate) enum Fate {
     NotReady,
     /// Its container ended, with this status.
     Ended(u8),
+    /// Its container waits: a reason, and a message.
+    Waits(&'static str, &'static str),
+    /// Its container ended with status 1 again and again, and is to be started once more later.
+    CrashLoops,
+    /// The kubelet ended it, for the node has too little of something.
+    Evicted,
+    /// The kernel ended its container, which took too much memory.
+    OutOfMemory,
+    /// It ran, and somebody deleted it at once.
+    Deleted,
 }
 
 /// What runs the pods of all nodes. Each call is on a thread of its own, and may take its time.
@@ -35,6 +46,11 @@ pub(crate) trait Kubelet: Send + Sync {
 
     /// Ends a pod; its object goes afterwards.
     fn stop(&self, pod: &Pod);
+
+    /// How long the object of a pod that has ended is there still.
+    fn lingers(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Returns what the pod printed. Must not ask the API server.
     fn log(&self, pod: &Pod) -> String;
@@ -95,7 +111,8 @@ impl Cluster {
     fn sync_set(&mut self, set: &Value) {
         let template = &set["spec"]["template"];
         let nodes: Vec<Value> = self.objects.list("nodes", None).cloned().collect();
-        let pods = self.pods_of(set);
+        let mut pods = self.pods_of(set);
+        pods.retain(|pod| !(is_ending(pod) && pod["status"]["phase"] == "Failed"));
         // One at a time is replaced, and the next only once that one is ready.
         let mut replace = set["spec"]["updateStrategy"]["type"] != "OnDelete"
             && pods.iter().all(|pod| is_ready(pod) && !is_ending(pod));
@@ -204,6 +221,10 @@ impl Cluster {
             let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
             if is_ending(&object) {
                 if self.ending.insert(uid) {
+                    // While it ends it is there, and not ready.
+                    self.objects.edit(&pod.key, |pod| {
+                        pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+                    });
                     self.jobs.push(Job::Stop(pod));
                 }
             } else if object["status"].is_null() {
@@ -252,26 +273,57 @@ impl Cluster {
 
     /// Notes what became of a pod that was started.
     pub(super) fn started(&mut self, pod: &Pod, fate: Fate) {
+        if fate == Fate::Deleted {
+            self.objects.remove(&pod.key);
+            return;
+        }
         let (phase, ready) = match fate {
             Fate::Ready => ("Running", "True"),
-            Fate::NotReady => ("Running", "False"),
+            Fate::NotReady | Fate::CrashLoops => ("Running", "False"),
+            Fate::Waits(..) => ("Pending", "False"),
             Fate::Ended(0) => ("Succeeded", "False"),
-            Fate::Ended(_) => ("Failed", "False"),
+            _ => ("Failed", "False"),
         };
         let state = match fate {
             Fate::Ended(code) => json!({"terminated": {"exitCode": code}}),
+            Fate::Evicted => json!({"terminated": {"exitCode": 137, "reason": "Error"}}),
+            Fate::OutOfMemory => json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+            Fate::Waits(reason, message) => {
+                json!({"waiting": {"reason": reason, "message": message}})
+            }
+            Fate::CrashLoops => json!({"waiting": {
+                "reason": "CrashLoopBackOff",
+                "message": "back-off 20s restarting failed container",
+            }}),
             _ => json!({"running": {}}),
         };
+        let (restarts, last) = match fate {
+            Fate::CrashLoops => (2, json!({"terminated": {"exitCode": 1, "reason": "Error"}})),
+            _ => (0, json!({})),
+        };
+        let name = &pod.object["spec"]["containers"][0]["name"];
         let uid = &pod.object["metadata"]["uid"];
         self.objects.edit(&pod.key, |object| {
             if object["metadata"]["uid"] == *uid {
                 object["status"] = json!({
                     "phase": phase,
                     "conditions": [{"type": "Ready", "status": ready}],
-                    "containerStatuses": [{"ready": ready == "True", "restartCount": 0, "state": state}],
+                    "containerStatuses": [{
+                        "name": name, "ready": ready == "True", "restartCount": restarts, "state": state, "lastState": last,
+                    }],
                 });
+                if fate == Fate::Evicted {
+                    object["status"]["reason"] = json!("Evicted");
+                    object["status"]["message"] = json!("The node was low on resource: memory.");
+                }
             }
         });
+    }
+
+    /// Notes that the containers of a pod that was deleted have ended: its DaemonSet makes another, and the object stays.
+    pub(super) fn ended(&mut self, pod: &Pod) {
+        self.objects
+            .edit(&pod.key, |pod| pod["status"]["phase"] = json!("Failed"));
     }
 
     /// Removes a pod that was ended.

@@ -11,6 +11,8 @@ use super::rest::Call;
 pub(crate) enum What {
     /// A status, and nothing is done.
     Status(u16, &'static str),
+    /// Too many requests: come again after so many seconds.
+    Busy(u64),
     /// The connection breaks, and nothing is done.
     Broken,
     /// It is done, and the connection breaks before the answer.

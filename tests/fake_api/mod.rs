@@ -55,6 +55,8 @@ pub(crate) struct Cluster {
     jobs: Vec<Job>,
     kubelet: Arc<dyn Kubelet>,
     away: bool,
+    /// Whether it does not know its roles yet, and forbids everything.
+    starting: bool,
     /// How often all watches were cut.
     cuts: u64,
 }
@@ -108,6 +110,13 @@ impl Cluster {
         self.cut_watches();
     }
 
+    /// The API server has just started, or not: as long as it does not know the roles of its cluster, it forbids
+    /// everything, even to ask for one's own rights.
+    pub(crate) fn set_starting(&mut self, starting: bool) {
+        self.starting = starting;
+        self.cut_watches();
+    }
+
     fn forbids(&self, verb: &str, resource: &str) -> bool {
         let mut faults = self.faults.iter();
         faults.any(|fault| fault.forbids(verb, resource))
@@ -149,6 +158,11 @@ impl World {
             }
             Job::Stop(pod) => {
                 kubelet.stop(&pod);
+                let lingers = kubelet.lingers();
+                if !lingers.is_zero() {
+                    self.with(|cluster| cluster.ended(&pod));
+                    thread::sleep(lingers);
+                }
                 self.with(|cluster| cluster.stopped(&pod));
             }
         }
@@ -168,12 +182,24 @@ impl World {
             let (code, body) = status(404, "the server has no such path");
             return reply(code, body);
         };
+        if self.cluster.lock().unwrap().starting {
+            let message = "forbidden: User \"kpx\" cannot do that: RBAC: clusterrole.rbac.authorization.k8s.io not found";
+            let (code, body) = status(403, message);
+            return reply(code, body);
+        }
         let mut lost = false;
         for what in self.strikes(&call) {
             match what {
                 What::Status(code, message) => {
                     let (code, body) = status(code, message);
                     return reply(code, body);
+                }
+                What::Busy(after) => {
+                    let text =
+                        Value::String("Too many requests, please try again later.\n".to_owned());
+                    let mut answer = reply(429, text);
+                    answer.headers_mut().insert("retry-after", after.into());
+                    return answer;
                 }
                 What::Broken => return broken(),
                 What::AnswerLost => lost = true,
@@ -227,6 +253,7 @@ impl Api {
                 jobs: Vec::new(),
                 kubelet: Arc::new(Pretend),
                 away: false,
+                starting: false,
                 cuts: 0,
             }),
             changes: tokio::sync::watch::Sender::new(()),

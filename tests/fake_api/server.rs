@@ -9,7 +9,7 @@ use std::thread;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -23,6 +23,8 @@ pub(crate) struct Request {
     /// Path and query as they were sent.
     pub(crate) uri: String,
     pub(crate) content_type: String,
+    /// The credentials, as they were sent.
+    pub(crate) authorization: String,
     /// The body, or null if it is no JSON.
     pub(crate) body: Value,
 }
@@ -110,17 +112,25 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let content_type = headers.get(header::CONTENT_TYPE);
+    let text = |name| {
+        let value = headers.get(name);
+        value.map_or(String::new(), |v: &HeaderValue| {
+            v.to_str().unwrap().to_owned()
+        })
+    };
     let request = Request {
         method: method.to_string(),
         path: uri.path().to_owned(),
         query,
         uri: uri.to_string(),
-        content_type: content_type.map_or(String::new(), |t| t.to_str().unwrap().to_owned()),
+        content_type: text(header::CONTENT_TYPE),
+        authorization: text(header::AUTHORIZATION),
         body: serde_json::from_slice(&body).unwrap_or_default(),
     };
     shared.asked.lock().unwrap().push(request.clone());
-    (shared.handler)(request).await
+    // As a real one, it does what it was asked to, whether or not somebody waits for the answer still.
+    let answer = tokio::spawn((shared.handler)(request));
+    answer.await.unwrap()
 }
 
 /// A text as it is, anything else as JSON.

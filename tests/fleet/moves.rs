@@ -21,7 +21,8 @@ async fn workers_go_first_one_after_the_other() {
     assert_eq!(world.leftovers(), [""; 0]);
     assert!(
         ran.out
-            .ends_with("migrated: 3 nodes from mode ipvs to mode iptables"),
+            .contains("migrated: 3 nodes from mode ipvs to mode iptables in ")
+            && ran.out.ends_with(" s"),
         "{ran}"
     );
     let lease = world.object("leases", "kpx-migrate").unwrap();
@@ -52,7 +53,7 @@ async fn workers_go_first_one_after_the_other() {
             .concat(),
     );
     assert!(
-        back.out.ends_with("rolled back: 3 nodes to mode ipvs"),
+        back.out.contains("rolled back: 3 nodes to mode ipvs in ") && back.out.ends_with(" s"),
         "{back}"
     );
     assert_eq!(world.modes(), ["ipvs"; 3]);
@@ -72,7 +73,7 @@ async fn chosen_nodes_alone_are_moved() {
     assert_eq!(world.modes(), ["iptables", "ipvs", "iptables"]);
     assert!(
         ran.err
-            .contains("the 1 that are not moved go to the new mode whenever"),
+            .contains("the 1 node that is not moved goes to the new mode whenever"),
         "{ran}"
     );
     let world = World::new();
@@ -108,23 +109,50 @@ async fn chosen_nodes_alone_are_moved() {
 }
 
 #[tokio::test]
-async fn without_an_image_the_commands_are_told() {
+async fn without_an_image_and_a_terminal_nothing_is_moved() {
     let world = World::new();
+    let before = world.api.asked().len();
     let ran = world.migrate(&["--all-nodes"]).await;
-    assert_eq!(ran.code, 0, "{ran}");
-    assert!(
-        ran.err
-            .contains("on node worker1, run: kpx migrate prepare --to iptables "),
-        "{ran}"
-    );
-    assert!(
-        ran.err
-            .contains("on node control1, run: kpx migrate finish "),
-        "{ran}"
-    );
-    let expected =
-        ["worker1", "worker2", "control1"].map(|node| format!("{node} kube-proxy iptables"));
-    assert_eq!(world.nodes.story(), expected);
+    assert_eq!(ran.code, 4, "{ran}");
+    for tells in [
+        "nobody is there to prepare the nodes",
+        "nothing was changed",
+        "--image IMAGE has a pod of kpx on each node do it",
+        "run `kpx migrate prepare --to MODE`",
+    ] {
+        assert!(ran.err.contains(tells), "{tells}: {ran}");
+    }
+    assert_eq!(world.api.asked().len(), before, "nobody is asked");
+    assert_eq!(world.nodes.story(), [""; 0]);
+    // Nor is one that was begun in a terminal.
+    world.api.with(|cluster| {
+        let mut state = serde_json::to_value(kept()).unwrap();
+        state["plan"].as_object_mut().unwrap().remove("image");
+        cluster.put(json!({
+            "kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": {"name": "kpx-migrate", "namespace": "kube-system"},
+            "data": {"state": state.to_string()},
+        }));
+    });
+    for way in ["resume", "rollback"] {
+        let ran = world.kpx(&["migrate", way, "--all-nodes", "--yes"]).await;
+        assert_eq!(ran.code, 4, "{ran}");
+        assert!(ran.err.contains("nobody is there"), "{ran}");
+    }
+    assert_eq!(world.nodes.story(), [""; 0]);
+}
+
+/// A migration that stopped before its first task.
+fn kept() -> Value {
+    let fields = |mode| json!({"mode": mode, "scheduler": null, "strictArp": null});
+    json!({
+        "plan": {
+            "id": "x", "began": "2026-01-01T00:00:00Z", "from": "ipvs", "there": fields("iptables"),
+            "back": fields("ipvs"), "nodes": ["worker1"], "whole": false, "staged": false,
+            "serviceAccount": "kpx", "soak": 1, "ready": 1, "arguments": [], "limit": 60,
+        },
+        "leg": "there", "done": 0, "reached": 0, "ended": false,
+    })
 }
 
 #[tokio::test]
@@ -132,7 +160,7 @@ async fn a_dry_run_changes_nothing_and_tells_all() {
     let world = World::new();
     let before = world.api.asked().len();
     let ran = world.all(&["--dry-run"]).await;
-    assert_eq!(ran.code, 1, "{ran}");
+    assert_eq!(ran.code, 0, "{ran}");
     for tells in [
         "3 nodes from mode ipvs to mode iptables",
         "1. worker1",
@@ -159,6 +187,7 @@ async fn a_dry_run_changes_nothing_and_tells_all() {
     );
     assert_eq!(world.leftovers(), [""; 0]);
     let json = world.all(&["--dry-run", "-o", "json"]).await;
+    assert_eq!(json.out.lines().count(), 1, "{json}");
     let report: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(report["kind"], "FleetReport");
     assert_eq!(report["plan"]["looks"][2]["node"], "control1");
@@ -208,16 +237,7 @@ async fn what_goes_with_another_mode_or_strategy_is_refused() {
 
 #[tokio::test]
 async fn the_strategy_is_that_of_each_node() {
-    let world = World::new();
     let args = ["--strategy", "drain-node", "--delete-bare-pods"];
-    let ran = world.migrate(&[&["--all-nodes"], &args[..]].concat()).await;
-    assert_eq!(ran.code, 0, "{ran}");
-    assert!(
-        ran.err.contains(
-            "on node worker1, run: kpx migrate prepare --to iptables --left ipvs --strategy drain-node --delete-bare-pods "
-        ),
-        "{ran}"
-    );
     // No bridge stands, so none is followed.
     let world = World::new();
     let ran = world.all(&args).await;
@@ -274,7 +294,8 @@ async fn a_node_in_whose_way_something_stands_keeps_all_from_being_moved() {
 async fn without_an_image_it_is_said_what_was_not_looked_at() {
     let world = World::new();
     let ran = world.migrate(&["--all-nodes", "--dry-run"]).await;
-    assert_eq!(ran.code, 1, "{ran}");
+    // Nothing is known of the nodes.
+    assert_eq!(ran.code, 3, "{ran}");
     for tells in [
         "without --image nobody looks at the nodes themselves",
         "expected loss: told by each node before anything is done there",

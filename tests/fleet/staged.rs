@@ -70,7 +70,7 @@ async fn a_later_node_that_fails_is_moved_back_alone() {
         assert!(ran.out.contains("on node worker2: "), "{what}: {ran}");
         for tells in [
             "1. worker1 in the new mode 2. worker2 back in the old mode 3. control1",
-            "stopped: 1 of 3 nodes run in mode iptables",
+            ": 1 of 3 nodes run in mode iptables",
         ] {
             assert!(ran.out.contains(tells), "{what}: {tells}: {ran}");
         }

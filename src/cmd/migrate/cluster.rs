@@ -1,9 +1,10 @@
 //! The cluster, as the move of its nodes sees it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use serde_json::Value;
 
 use crate::action::{Action, KubeCommand, Object, Only, Resource};
@@ -22,6 +23,8 @@ pub(super) struct Far<'c, 'f, 'io> {
     io: &'c RefCell<&'f mut Io<'io>>,
     /// Where progress is drawn meanwhile.
     pub(super) board: Rc<RefCell<Board>>,
+    /// Whether somebody asked to stop.
+    pub(super) stop: Rc<Cell<bool>>,
 }
 
 impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
@@ -30,6 +33,7 @@ impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
             live: LiveCluster::new(&options(global)),
             io,
             board: Rc::default(),
+            stop: Rc::default(),
         }
     }
 
@@ -52,6 +56,30 @@ impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
     }
 }
 
+impl Far<'_, '_, '_> {
+    /// Asks whether `command` is done on `node`, until there is an answer or somebody asks to stop.
+    async fn asked(&self, node: &str, command: &str) -> Result<(), String> {
+        ask(&mut self.io.borrow_mut(), node, command)?;
+        // The Lease is renewed while nobody answers, and a signal is heard.
+        let mut typed = Box::pin(clock::typed());
+        loop {
+            typed = match select(typed, Box::pin(clock::pause(LISTEN))).await {
+                Either::Left(_) => break,
+                Either::Right(((), typed)) => typed,
+            };
+            if self.stop.get() {
+                writeln!(self.io.borrow_mut().err).ok();
+                return Err(not_done(command));
+            }
+        }
+        answer(&mut self.io.borrow_mut(), command)
+    }
+}
+
+fn not_done(command: &str) -> String {
+    format!("`{command}` was not run there")
+}
+
 impl Apply for Far<'_, '_, '_> {
     async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
         self.live.apply(action).await
@@ -72,8 +100,10 @@ impl Cluster for Far<'_, '_, '_> {
     }
 
     async fn by_hand(&mut self, node: &str, command: &str) -> Result<(), String> {
-        let mut io = self.io.borrow_mut();
-        self.board.borrow().aside(|| ask(&mut io, node, command))
+        self.board.borrow().hide();
+        let done = self.asked(node, command).await;
+        self.board.borrow().reveal();
+        done
     }
 
     fn now(&self) -> Time {
@@ -85,18 +115,30 @@ impl Cluster for Far<'_, '_, '_> {
     }
 }
 
-/// Tells whoever is there what to run on `node`, and waits until that is done.
+/// How often it is looked whether somebody asked to stop, while a question is open.
+const LISTEN: Duration = Duration::from_millis(200);
+
+/// Tells whoever is there what to run on `node`, and asks whether that is done.
 fn ask(io: &mut Io<'_>, node: &str, command: &str) -> Result<(), String> {
-    writeln!(io.err, "kpx: on node {node}, run: {command}").map_err(|e| e.to_string())?;
     if !io.interactive {
-        return Ok(());
+        return Err(format!(
+            "nobody is there to run `{command}`: standard input is no terminal"
+        ));
     }
-    write!(io.err, "Is that done? [y/N] ").map_err(|e| e.to_string())?;
-    io.err.flush().map_err(|e| e.to_string())?;
+    let ask = |io: &mut Io<'_>| {
+        writeln!(io.err, "kpx: on node {node}, run: {command}")?;
+        write!(io.err, "Is that done? [y/N] ")?;
+        io.err.flush()
+    };
+    ask(io).map_err(|e| e.to_string())
+}
+
+/// Reads the answer.
+fn answer(io: &mut Io<'_>, command: &str) -> Result<(), String> {
     let mut answer = String::new();
     io.input.read_line(&mut answer).map_err(|e| e.to_string())?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(format!("`{command}` was not done there")),
+        _ => Err(not_done(command)),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
@@ -14,15 +15,16 @@ use super::{prospect, sight};
 use crate::cli::{Global, GoOnArgs, MigrateArgs};
 use crate::cluster::Node;
 use crate::cluster::config::ProxyConfig;
-use crate::cmd::change::confirm;
+use crate::cmd::change::{answer, ask};
 use crate::cmd::failure::{Failure, Hint as _};
 use crate::cmd::{Io, output};
-use crate::evidence::Item;
-use crate::host::clock;
+use crate::evidence::{Item, Time};
+use crate::host::clock::{self, Interrupts};
 use crate::migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
 use crate::migrate::fleet::order;
 use crate::migrate::fleet::pod::{self, Job};
-use crate::migrate::fleet::state::{self, Fleet, FleetPlan, Leg};
+use crate::migrate::fleet::state::{self, Fleet, FleetPlan, Leg, NodeState};
+use crate::migrate::fleet::task::Task;
 use crate::node::NodeSnapshot;
 use crate::plan::{Store, Unwritable};
 use crate::render::{self, Board, Format, Report as _};
@@ -58,11 +60,23 @@ pub(super) async fn begin(
         let what = "nodes of a cluster are moved through its API server: --from and --no-api leave that out";
         return Err(Failure::usage(what));
     }
+    if !args.journey.dry_run {
+        refuse_unattended(io, args.fleet.image.as_deref())?;
+    }
     let shared = RefCell::new(io);
     let mut far = Far::new(global, &shared);
-    let mut outlook = look(global, &mut far, args).await?;
+    let mut interrupts = Interrupts::listen_to_hangup();
+    let mut outlook = unless_asked(&mut interrupts, look(global, &mut far, args)).await?;
     if let Some(prospect) = &mut outlook.report.plan {
-        prospect.looks = sight::look(global, &shared, &mut far, &outlook.plan).await?;
+        let looks = sight::look(global, &shared, &mut far, &outlook.plan);
+        match unless_asked(&mut interrupts, looks).await {
+            Ok(looks) => prospect.looks = looks,
+            Err(failure) => {
+                sight::look_away(&mut far, &outlook.plan).await;
+                return Err(failure);
+            }
+        }
+        prospect.accepts_loss = args.journey.go_on.accept_loss;
     }
     let report = outlook.report;
     if args.journey.dry_run || report.outcome == Outcome::Already {
@@ -82,22 +96,32 @@ pub(super) async fn begin(
     let blocked = sight::blocked(&report, args);
     {
         let io = &mut **shared.borrow_mut();
-        if !(global.quiet && agreed) || blocked.is_some() {
+        // Where no node could be looked at, the failure says all there is to know.
+        let seen = report.plan.as_ref().is_none_or(FleetProspect::is_seen);
+        if (!(global.quiet && agreed) || blocked.is_some()) && (seen || blocked.is_none()) {
             render::write(&report, Format::Human, output::style(global, io), io.err)?;
             writeln!(io.err)?;
         }
         if let Some(failure) = blocked {
             return Err(failure);
         }
-        if !agreed {
-            let count = outlook.plan.nodes.len();
-            let nodes = if count == 1 { "node" } else { "nodes" };
-            confirm(io, &format!("the migration of {count} {nodes}"))?;
-        }
+    }
+    if !agreed {
+        let what = format!("the migration of {}", nodes(outlook.plan.nodes.len()));
+        agree(&shared, &mut interrupts, &what).await?;
     }
     let mut fleet = Fleet::new(outlook.plan);
-    let ended = travel(global, &shared, &mut far, &mut fleet, Way::Begin).await?;
-    let report = outcome(&fleet, ended, false);
+    let began = clock::now();
+    let ended = travel(
+        global,
+        &shared,
+        &mut far,
+        &mut fleet,
+        Way::Begin,
+        &mut interrupts,
+    )
+    .await?;
+    let report = outcome(&fleet, ended, began);
     print(global, &mut shared.borrow_mut(), &report)
 }
 
@@ -142,18 +166,66 @@ pub(super) async fn go_on(
             "the newest migration of this cluster was rolled back already"
         )));
     }
+    refuse_unattended(&shared.borrow(), fleet.plan.image.as_deref())?;
+    let mut interrupts = Interrupts::listen_to_hangup();
     if !args.yes {
         let what = if back { "rollback" } else { "rest" };
-        let count = fleet.plan.nodes.len();
-        confirm(
-            &mut shared.borrow_mut(),
-            &format!("the {what} of the migration of {count} nodes"),
-        )?;
+        let count = nodes(fleet.plan.nodes.len());
+        let what = format!("the {what} of the migration of {count}");
+        agree(&shared, &mut interrupts, &what).await?;
     }
     let way = if back { Way::Back } else { Way::On };
-    let ended = travel(global, &shared, &mut far, &mut fleet, way).await?;
-    let report = outcome(&fleet, ended, back);
+    let began = clock::now();
+    let ended = travel(global, &shared, &mut far, &mut fleet, way, &mut interrupts).await?;
+    let report = outcome(&fleet, ended, began);
     print(global, &mut shared.borrow_mut(), &report)
+}
+
+/// Refuses what nobody would do on the nodes: kube-proxy would be restarted on nodes that are not prepared.
+fn refuse_unattended(io: &Io<'_>, image: Option<&str>) -> Result<(), Failure> {
+    if image.is_some() || io.interactive {
+        return Ok(());
+    }
+    let what = eyre!(
+        "nobody is there to prepare the nodes: without --image they are prepared by hand, and standard input is no \
+         terminal; nothing was changed"
+    );
+    Err(Failure::from(what).with_hint(
+        "--image IMAGE has a pod of kpx on each node do it; or run this in a terminal, which shows the command for each \
+         node; or, on one node after the other, run `kpx migrate prepare --to MODE`, change the configuration, delete \
+         kube-proxy's pod, and run `kpx migrate finish`",
+    ))
+}
+
+/// Does `work`, which changes nothing, unless somebody asks to stop.
+async fn unless_asked<T>(
+    interrupts: &mut Interrupts,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    match select(pin!(interrupts.next()), pin!(work)).await {
+        Either::Left(_) => Err(eyre!("asked to stop; nothing was changed").into()),
+        Either::Right((done, _)) => done,
+    }
+}
+
+/// Asks on the terminal whether `what` is to be carried out.
+async fn agree(
+    io: &RefCell<&mut Io<'_>>,
+    interrupts: &mut Interrupts,
+    what: &str,
+) -> Result<(), Failure> {
+    ask(&mut io.borrow_mut(), what)?;
+    unless_asked(interrupts, async {
+        clock::typed().await;
+        Ok(())
+    })
+    .await?;
+    answer(&mut io.borrow_mut())
+}
+
+pub(super) fn nodes(count: usize) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} node{s}")
 }
 
 fn none() -> Failure {
@@ -195,13 +267,14 @@ async fn travel<'io>(
     far: &mut Far<'_, '_, 'io>,
     fleet: &mut Fleet,
     way: Way,
+    interrupts: &mut Interrupts,
 ) -> Result<Ended, Failure> {
     let waits = |holder: &str| {
-        let text = format!("kpx: {holder} has the Lease; waiting whether it is still there");
+        let text = format!("kpx: {holder} holds the Lease; waiting for it to expire");
         writeln!(io.borrow_mut().err, "{text}").ok();
     };
-    let mut lock = Lock::take(&far.live, waits).await?;
-    let ran = locked(global, io, far, fleet, way, &mut lock).await;
+    let mut lock = unless_asked(interrupts, Lock::take(&far.live, waits)).await?;
+    let ran = locked(global, io, far, fleet, way, &mut lock, interrupts).await;
     lock.release().await;
     // What is drawn ends before the report is printed.
     *far.board.borrow_mut() = Board::default();
@@ -215,6 +288,7 @@ async fn locked<'io>(
     fleet: &mut Fleet,
     way: Way,
     lock: &mut Lock,
+    interrupts: &mut Interrupts,
 ) -> Result<Ended, Failure> {
     // What was there before the Lease was held may be of yesterday.
     let (now, saved) = kept(far).await?;
@@ -232,32 +306,56 @@ async fn locked<'io>(
     if way == Way::Back && fleet.leg == Leg::There {
         fleet.turn("it was asked for");
     }
+    fleet.asked |= way == Way::Back;
     *far.board.borrow_mut() = tell::board(global, &io.borrow());
     let mut told = FarTeller::new(global, io, Rc::clone(&far.board), fleet);
     let mut teller = |event: Event<'_>| told.tell(event);
+    let (stop, board) = (Rc::clone(&far.stop), Rc::clone(&far.board));
+    let asked_twice = async {
+        interrupts.next().await;
+        stop.set(true);
+        if !global.quiet {
+            let line = "kpx: asked to stop: the step in progress ends first; asked again, it is left as it is";
+            board.borrow().say(line, io.borrow_mut().err);
+        }
+        interrupts.next().await;
+    };
     let mut engine = Engine {
         cluster: far,
         saved,
         tell: &mut teller,
+        stop: &stop,
     };
     let run = Box::pin(engine.run(fleet));
     let keep = Box::pin(lock.keep());
-    Ok(match select(run, keep).await {
-        Either::Left((ended, _)) => ended,
-        Either::Right((why, _)) => Ended::Stopped(why),
-    })
+    let ended = match select(pin!(asked_twice), select(run, keep)).await {
+        Either::Left(_) => None,
+        Either::Right((Either::Left((ended, _)), _)) => Some(ended),
+        Either::Right((Either::Right((why, _)), _)) => Some(Ended::Stopped(why)),
+    };
+    Ok(ended.unwrap_or_else(|| {
+        let task = fleet.next();
+        let node = task.as_ref().and_then(Task::node);
+        let node = node.map_or(String::new(), |node| format!(" on node {node}"));
+        let task = task.as_ref().map_or(String::new(), Task::to_string);
+        Ended::Stopped(format!(
+            "asked to stop twice; left in progress: {task}{node}"
+        ))
+    }))
 }
 
-fn outcome(fleet: &Fleet, ended: Ended, asked: bool) -> FleetReport {
+fn outcome(fleet: &Fleet, ended: Ended, began: Time) -> FleetReport {
     let (outcome, why) = match ended {
         Ended::Migrated => (Outcome::Migrated, None),
-        Ended::RolledBack(_) if asked => (Outcome::RolledBack, None),
+        Ended::RolledBack(_) if fleet.asked => (Outcome::RolledBack, None),
         Ended::RolledBack(why) => (Outcome::Reverted, Some(why)),
         Ended::Stopped(why) => (Outcome::Stopped, Some(why)),
     };
     let mut report = FleetReport::new(fleet, outcome);
     report.why = why;
+    report.seconds = Some(clock::now().since(began).as_secs());
     if outcome == Outcome::Stopped {
+        report.notes.extend(guarded(fleet));
         report.next = Some(match fleet.leg {
             Leg::There => format!("{GO_ON}, or {GO_BACK}"),
             Leg::Back => GO_ON.to_owned(),
@@ -266,8 +364,21 @@ fn outcome(fleet: &Fleet, ended: Ended, asked: bool) -> FleetReport {
     report
 }
 
+/// Says which bridges stand, and who keeps them up to date.
+fn guarded(fleet: &Fleet) -> Option<String> {
+    let prepared = fleet.nodes.iter();
+    let prepared = prepared.filter(|(_, state)| **state == NodeState::Prepared);
+    let prepared: Vec<&str> = prepared.map(|(node, _)| node.as_str()).collect();
+    (fleet.plan.image.is_some() && fleet.plan.bridges() && !prepared.is_empty()).then(|| {
+        format!(
+            "a bridge serves {}; its guard, a pod of kpx, stays there and keeps it up to date",
+            prepared.join(", ")
+        )
+    })
+}
+
 fn print(global: &Global, io: &mut Io<'_>, report: &FleetReport) -> Result<u8, Failure> {
-    if tell::is_lines(global) && report.plan.is_none() {
+    if tell::is_lines(global) {
         render::write_line(FleetReport::KIND, report, io.out)?;
         return Ok(report.exit());
     }
@@ -357,6 +468,7 @@ async fn look(
             tasks: fleet.tasks(),
             commands: [Job::Prepare, Job::Finish].map(|job| pod::command(&fleet.plan, job)).to_vec(),
             looks: Vec::new(),
+            accepts_loss: false,
             loss: "told by each node before anything is done there, which stops where connections would break; \
                    `kpx migrate --to MODE --dry-run` on a node tells it now"
                 .to_owned(),
@@ -409,14 +521,22 @@ fn notes(plan: &FleetPlan, all: usize, more: &[String]) -> Vec<String> {
              {minutes} minutes, a node that is not moved yet goes to the new mode whenever its kube-proxy happens to \
              restart; --staged closes that window"
         )),
+        (false, 1) => notes.push(
+            "the configuration is that of all nodes: from its change on, and after the end, the 1 node that is not moved \
+             goes to the new mode whenever its kube-proxy happens to restart; --staged keeps it where it is"
+                .to_owned(),
+        ),
         (false, others) => notes.push(format!(
-            "the configuration is that of all nodes: from its change on, and after the end, the {others} that are not \
+            "the configuration is that of all nodes: from its change on, and after the end, the {others} nodes that are not \
              moved go to the new mode whenever their kube-proxy happens to restart; --staged keeps them where they are"
         )),
         (true, 0) => notes.push(
             "at the end each node goes back to the first DaemonSet, which then replaces its pods once more, all in the new \
              mode"
                 .to_owned(),
+        ),
+        (true, 1) => notes.push(
+            "1 node is not moved, so the copies of ConfigMap and DaemonSet stay".to_owned(),
         ),
         (true, others) => notes.push(format!(
             "{others} nodes are not moved, so the copies of ConfigMap and DaemonSet stay"

@@ -1,6 +1,6 @@
 //! A look at all nodes before the first one is moved.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use color_eyre::eyre::eyre;
 
@@ -30,16 +30,31 @@ pub(super) async fn look<'io>(
     }
     if let Some(image) = plan.image.as_ref().filter(|_| !global.quiet) {
         let count = plan.nodes.len();
-        let nodes = if count == 1 { "node" } else { "nodes" };
-        let line = format!("kpx: looking at {count} {nodes}, in pods of {image} that end with it");
+        let nodes = super::fleet::nodes(count);
+        let line = format!("kpx: looking at {nodes}, in pods of {image} that end with it");
         writeln!(io.borrow_mut().err, "{line}")?;
     }
+    let stop = Cell::new(false);
     let mut engine = Engine {
         cluster: far,
         saved: None,
         tell: &mut |_| (),
+        stop: &stop,
     };
     Ok(Box::pin(engine.look(plan)).await)
+}
+
+/// Deletes the pods of a look that was left early.
+pub(super) async fn look_away(far: &mut Far<'_, '_, '_>, plan: &FleetPlan) {
+    let stop = Cell::new(false);
+    let mut engine = Engine {
+        cluster: far,
+        saved: None,
+        tell: &mut |_| (),
+        stop: &stop,
+    };
+    // One that stays ends by itself, and the next migration deletes it.
+    engine.look_away(plan).await.ok();
 }
 
 /// Refuses to drain the node that kpx itself runs on.
@@ -65,17 +80,26 @@ async fn refuse_own(far: &mut Far<'_, '_, '_>, plan: &FleetPlan) -> Result<(), F
 pub(super) fn blocked(report: &FleetReport, args: &MigrateArgs) -> Option<Failure> {
     let looks = &report.plan.as_ref()?.looks;
     let accepts = args.journey.go_on.accept_loss;
-    let objections = looks.iter().filter_map(|looked| {
-        let why = looked.objection(accepts)?;
-        Some(format!("{}: {why}", looked.node))
-    });
-    let objections: Vec<String> = objections.collect();
+    let mut objections: Vec<(String, Vec<&str>)> = Vec::new();
+    for looked in looks {
+        let Some(why) = looked.objection(accepts) else {
+            continue;
+        };
+        match objections.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, nodes)) => nodes.push(&looked.node),
+            None => objections.push((why, vec![&looked.node])),
+        }
+    }
     if objections.is_empty() {
         return None;
     }
+    let blocked: usize = objections.iter().map(|(_, nodes)| nodes.len()).sum();
+    let objections = objections.iter();
+    let objections = objections.map(|(why, nodes)| format!("{}: {why}", nodes.join(", ")));
+    let objections: Vec<String> = objections.collect();
+    let s = if looks.len() == 1 { "" } else { "s" };
     let what = eyre!(
-        "{} of {} nodes cannot be moved: {}; nothing was changed",
-        objections.len(),
+        "{blocked} of {} node{s} cannot be moved: {}; nothing was changed",
         looks.len(),
         objections.join("; ")
     );

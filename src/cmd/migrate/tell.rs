@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::cmd::failure::Failure;
 use crate::cmd::{Io, finish, output};
+use crate::evidence::Time;
 use crate::host::clock;
 use crate::migrate::engine::Event;
 use crate::migrate::fleet::engine::Event as FarEvent;
@@ -34,14 +35,12 @@ pub(super) fn board(global: &Global, io: &Io<'_>) -> Board {
     }
 }
 
-/// Returns the time of day, in UTC, for a line in a log: where it is drawn, each line has its own clock.
+/// Returns the time for a line in a log: where progress is drawn, each line has its own clock.
 fn stamp(board: &Board) -> String {
     if board.is_drawn() {
         return String::new();
     }
-    let now = clock::now().to_string();
-    let time = now.get(11..19).unwrap_or_default();
-    format!("{time} ")
+    format!("{} ", clock::now())
 }
 
 /// Tells events of one node.
@@ -65,6 +64,14 @@ struct Told<'e> {
     event: &'e MigrateEvent<'e>,
     #[serde(skip_serializing_if = "Option::is_none")]
     words: Option<&'e str>,
+}
+
+/// An event of many nodes, and when it was.
+#[derive(Serialize)]
+struct FarTold<'e> {
+    time: Time,
+    #[serde(flatten)]
+    event: FleetEvent<'e>,
 }
 
 impl<'t, 'io> Teller<'t, 'io> {
@@ -191,7 +198,11 @@ impl<'t, 'f, 'io> FarTeller<'t, 'f, 'io> {
     pub(super) fn tell(&mut self, event: FarEvent<'_>) {
         if self.lines {
             let mut io = self.io.borrow_mut();
-            render::write_line(FAR_EVENT, &FleetEvent::from(event), io.out).ok();
+            let told = FarTold {
+                time: clock::now(),
+                event: FleetEvent::from(event),
+            };
+            render::write_line(FAR_EVENT, &told, io.out).ok();
             return;
         }
         self.draw(event);

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::super::Options;
+use super::super::cluster::Urgency;
 use super::super::context::Context;
 use crate::action::{Action, Object};
 use crate::apply::{Apply, StepError};
@@ -29,7 +30,8 @@ impl LiveCluster {
     pub async fn read(&self, items: &[Item], node: &str) -> Evidence {
         let context = &self.context;
         let reads = items.iter().map(async |&item| {
-            let read = context.cluster.read(item, node, &context.options).await;
+            let (cluster, options) = (&context.cluster, &context.options);
+            let read = cluster.read(item, node, options, Urgency::Change).await;
             (item, read)
         });
         let mut evidence = Evidence::default();

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use http::Uri;
 use kube::Config;
 use kube::config::{
     AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
@@ -11,7 +12,7 @@ use kube::config::{
 };
 
 use super::Refusal;
-use crate::host::{Options, rooted};
+use crate::host::{Options, proxy, rooted};
 
 /// What the environment says about the cluster.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +34,8 @@ pub(super) struct Access {
     pub(super) origin: String,
     /// What the client needs.
     pub(super) config: Config,
-    /// The proxy that the kubeconfig asks for, which kpx does not use.
-    pub(super) proxy: Option<String>,
+    /// The file with the token, which changes now and then.
+    pub(super) token: Option<PathBuf>,
 }
 
 /// Kubeconfigs of kubelets and admins, below the host's root: the less powerful first.
@@ -54,6 +55,12 @@ const ON_THE_NODE: &[&str] = &[
 
 /// Where a pod finds the credentials of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Variables of the environment that name a proxy. kpx takes one from the kubeconfig alone.
+const PROXIES: &[&str] = &["HTTPS_PROXY", "https_proxy"];
+
+/// Kinds of proxies that the client can use.
+const PROXY_SCHEMES: &[&str] = &["http", "https", "socks5"];
 
 /// Stands in for a proxy, so that the client does not look for one in the process's environment.
 const NO_PROXY: &str = "http://unused.invalid";
@@ -102,6 +109,16 @@ async fn on_the_node(options: &Options) -> Result<Vec<Access>, Refusal> {
             Err(why) => refusal = refusal.or(Some(why)),
         }
     }
+    // On a worker, a kubelet may not list what kube-proxy may.
+    if let Some((path, inside)) = proxy::kubeconfig(&options.root) {
+        match open_inside(&path, &inside, options).await {
+            Ok(mut access) => {
+                access.origin = format!("kube-proxy ({})", access.origin);
+                found.push(access);
+            }
+            Err(why) => refusal = refusal.or(Some(why)),
+        }
+    }
     match (found.is_empty(), refusal) {
         (false, _) => Ok(found),
         (true, Some(why)) => Err(why),
@@ -129,7 +146,11 @@ async fn open(paths: &[PathBuf], options: &Options) -> Result<Access, Refusal> {
 
 /// Opens a kubeconfig below the host's root, whose paths are the host's.
 async fn open_below(path: &Path, options: &Options) -> Result<Access, Refusal> {
-    let root = &options.root;
+    open_inside(path, &options.root, options).await
+}
+
+/// Opens the kubeconfig at `path`, whose own paths are below `root`.
+async fn open_inside(path: &Path, root: &Path, options: &Options) -> Result<Access, Refusal> {
     let mut config = Kubeconfig::read_from(path).map_err(|e| unreadable(path, &e))?;
     if root != Path::new("/") {
         let mut files: Vec<&mut String> = Vec::new();
@@ -222,15 +243,18 @@ async fn load(
         .iter()
         .find(|named| Some(&named.name) == context);
     let cluster = context.and_then(|named| named.context.as_ref().map(|c| c.cluster.clone()));
+    let elsewhere = PROXIES.iter().any(|name| std::env::var_os(name).is_some());
     let mut proxy = None;
     for named in &mut kubeconfig.clusters {
         if let Some(body) = &mut named.cluster {
-            let asked = body.proxy_url.replace(NO_PROXY.to_owned());
+            let asked = body.proxy_url.take();
+            body.proxy_url = elsewhere.then(|| NO_PROXY.to_owned());
             if Some(&named.name) == cluster.as_ref() {
                 proxy = asked.filter(|url| !url.is_empty());
             }
         }
     }
+    let proxy = proxy.map(|url| proxy_of(&url, &origin)).transpose()?;
     let choice = KubeConfigOptions {
         context: options.context.clone(),
         ..KubeConfigOptions::default()
@@ -250,9 +274,17 @@ async fn load(
             KubeconfigError::CurrentContextNotSet => Refusal::Failed(format!(
                 "{origin} sets no current context; --context chooses one"
             )),
+            KubeconfigError::ParseNoProxy(e) => Refusal::Failed(format!(
+                "the client cannot read the environment variable NO_PROXY: {}; unset it for kpx, which uses no proxy but \
+                 the kubeconfig's",
+                root_cause(&e)
+            )),
             e => Refusal::Failed(format!("{origin}: {}", root_cause(&e))),
         })?;
-    config.proxy_url = None;
+    config.proxy_url = proxy;
+    // The client would send the newline at its end, too.
+    let token = config.auth_info.token_file.take().map(PathBuf::from);
+    let token = token.filter(|_| config.auth_info.token.is_none());
     // Every failed read would be tried again for minutes.
     config.default_retry = false;
     config.connect_timeout = Some(options.timeout);
@@ -264,7 +296,20 @@ async fn load(
     Ok(Access {
         origin,
         config,
-        proxy,
+        token,
+    })
+}
+
+/// Returns the proxy at `url`, which the kubeconfig `origin` asks for.
+fn proxy_of(url: &str, origin: &str) -> Result<Uri, Refusal> {
+    let known = |uri: &Uri| {
+        let scheme = uri.scheme_str();
+        scheme.is_some_and(|scheme| PROXY_SCHEMES.contains(&scheme)) && uri.host().is_some()
+    };
+    url.parse().ok().filter(known).ok_or_else(|| {
+        Refusal::Failed(format!(
+            "{origin}: proxy-url {url:?} is not the URL of a proxy that kpx can use: http://, https:// or socks5://"
+        ))
     })
 }
 
@@ -327,8 +372,7 @@ mod tests {
             let access = load(config, "pod".to_owned(), &options).await.unwrap();
             assert_eq!(access.config.cluster_url.to_string(), url);
             assert_eq!(access.config.root_cert, Some(vec![vec![0, 0, 0]]));
-            let token = access.config.auth_info.token_file;
-            assert_eq!(token, Some(format!("{folder}/token")));
+            assert_eq!(access.token, Some(PathBuf::from(format!("{folder}/token"))));
             assert!(!access.config.default_retry);
         }
     }
@@ -356,7 +400,19 @@ mod tests {
             file("var/lib/kubelet/pki/2026.pem")
         );
         assert_eq!(user.client_key, file("etc/kubernetes/pki/key"));
-        assert_eq!(found[0].proxy.as_deref(), Some("http://10.9.9.9:3128"));
-        assert_eq!(found[0].config.proxy_url, None);
+        let proxy = found[0].config.proxy_url.as_ref().unwrap();
+        assert_eq!(proxy.to_string(), "http://10.9.9.9:3128/");
+        fs::write(
+            dir.join("etc/kubernetes/kubelet.conf"),
+            text.replace("http://10.9", "ftp://10.9"),
+        )
+        .unwrap();
+        let Err(Refusal::Failed(why)) = find(&options(dir)).await else {
+            panic!();
+        };
+        assert!(
+            why.contains("\"ftp://10.9.9.9:3128\" is not the URL of a proxy"),
+            "{why}"
+        );
     }
 }

@@ -3,11 +3,9 @@
 //! Each looks before it acts, and looks again when an answer is lost: so what was done already is not done twice, and
 //! what somebody else changed meanwhile is not overwritten.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
+use super::patience::{Patience, Way};
 use super::session::{Session, quote};
 use super::{Trouble, proxy};
 use crate::action::{Field, KubeCommand, OURS, Object, Only, Resource, eviction, merge_patch};
@@ -16,55 +14,19 @@ use crate::apply::StepError;
 /// The roles that allow what is done here.
 pub(super) const ROLES: &str = "deploy/rbac-migrate.yaml";
 
-/// How many times longer than one request a change may take: a restart of the API server fits in.
-const PATIENCE: u32 = 6;
-
-/// The first pause before a request is made again; each is twice the one before, up to the longest.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 /// How often a field is written again because the object changed elsewhere in between.
 const CONFLICTS: u32 = 10;
 
 /// Carries `command` out.
-pub(super) async fn carry_out(session: &Session, command: &KubeCommand) -> Result<(), StepError> {
+pub(super) async fn carry_out(way: Way<'_>, command: &KubeCommand) -> Result<(), StepError> {
     match command {
-        KubeCommand::Set { object, fields } => set(session, object, fields).await,
-        KubeCommand::Create { object, body } => create(session, object, body).await,
-        KubeCommand::Delete { object, only } => delete(session, object, only).await,
-        KubeCommand::Evict { pod, uid } => evict(session, pod, uid).await,
+        KubeCommand::Set { object, fields } => set(way, object, fields).await,
+        KubeCommand::Create { object, body } => create(way, object, body).await,
+        KubeCommand::Delete { object, only } => delete(way, object, only).await,
+        KubeCommand::Evict { pod, uid } => evict(way, pod, uid).await,
         KubeCommand::AwaitProxy { node, after, limit } => {
-            proxy::wait(session, node, after, *limit).await
+            proxy::wait(way, node, after, *limit).await
         }
-    }
-}
-
-/// How long one change may go on.
-pub(super) struct Patience {
-    end: Instant,
-    pause: Duration,
-}
-
-impl Patience {
-    pub(super) fn of(session: &Session) -> Self {
-        Self::until(session.limit * PATIENCE)
-    }
-
-    pub(super) fn until(limit: Duration) -> Self {
-        Self {
-            end: Instant::now() + limit,
-            pause: PAUSE,
-        }
-    }
-
-    /// Waits before another try; returns whether there is time for one.
-    pub(super) async fn wait(&mut self) -> bool {
-        if Instant::now() + self.pause >= self.end {
-            return false;
-        }
-        sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        true
     }
 }
 
@@ -100,81 +62,60 @@ pub(super) fn failed(
 }
 
 /// Returns `object`, or `None` where there is none.
-pub(super) async fn get(session: &Session, object: &Object) -> Result<Option<Value>, StepError> {
-    look(session, object, &mut Patience::of(session)).await
+pub(super) async fn get(way: Way<'_>, object: &Object) -> Result<Option<Value>, StepError> {
+    look(way, object, &mut way.patience()).await
 }
 
 /// Returns the pods of kube-system that kpx made.
-pub(super) async fn own_pods(session: &Session) -> Result<Vec<Value>, StepError> {
+pub(super) async fn own_pods(way: Way<'_>) -> Result<Vec<Value>, StepError> {
     let pods = Object::of_system(Resource::Pod, "");
     let label = quote(&format!("{}={}", OURS.0, OURS.1));
     let query = format!("labelSelector={label}");
-    let mut patience = Patience::of(session);
-    loop {
-        match session.list(&collection(&pods), &query).await {
-            Ok(found) => {
-                let pods = found
-                    .items
-                    .iter()
-                    .map(|raw| serde_json::from_str(raw.get()));
-                let pods: Result<_, _> = pods.collect();
-                let pods = pods.map_err(|e| Trouble::Answer(e.to_string()));
-                return pods.map_err(|e| failed(session, "list", &pods_of_kpx(), e));
-            }
-            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
-            Err(trouble) => return Err(failed(session, "list", &pods_of_kpx(), trouble)),
-        }
-    }
-}
-
-fn pods_of_kpx() -> Object {
-    Object::of_system(Resource::Pod, "of kpx")
+    let pods = async {
+        let found = way.list(&collection(&pods), &query).await?;
+        let pods = found.items.iter();
+        let pods: Result<_, _> = pods.map(|raw| serde_json::from_str(raw.get())).collect();
+        pods.map_err(|e| Trouble::Answer(e.to_string()))
+    };
+    let of_kpx = Object::of_system(Resource::Pod, "of kpx");
+    let pods = pods.await;
+    pods.map_err(|trouble| failed(way.session, "list", &of_kpx, trouble))
 }
 
 /// Returns the whole log of the pod `name` of kube-system.
-pub(super) async fn log(session: &Session, name: &str) -> Result<String, StepError> {
+pub(super) async fn log(way: Way<'_>, name: &str) -> Result<String, StepError> {
     let pod = Object::of_system(Resource::Pod, name);
-    let path = format!("{}/log", path(&pod));
-    let mut patience = Patience::of(session);
-    loop {
-        match session.get(&path).await {
-            Ok(text) => return Ok(text),
-            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
-            Err(trouble) => {
-                let what = format!("pods/log {name} in namespace kube-system");
-                return Err(trouble.refusal(session, "get", &what, ROLES).step());
-            }
-        }
-    }
+    let log = way.get(&format!("{}/log", path(&pod))).await;
+    log.map_err(|trouble| {
+        let what = format!("pods/log {name} in namespace kube-system");
+        trouble.refusal(way.session, "get", &what, ROLES).step()
+    })
 }
 
 /// Reads `object`, again and again while the server is away.
 async fn look(
-    session: &Session,
+    way: Way<'_>,
     object: &Object,
     patience: &mut Patience,
 ) -> Result<Option<Value>, StepError> {
-    loop {
-        match session.object(&path(object)).await {
-            Ok(None) => return Ok(None),
-            Ok(Some(raw)) => {
-                let value = serde_json::from_str(raw.get());
-                let value = value.map_err(|e| Trouble::Answer(e.to_string()));
-                return value
-                    .map(Some)
-                    .map_err(|e| failed(session, "get", object, e));
-            }
-            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
-            Err(trouble) => return Err(failed(session, "get", object, trouble)),
-        }
-    }
+    let (session, at) = (way.session, path(object));
+    let get = async || session.object(&at).await;
+    let found = session.persist(patience, "get", &at, get).await;
+    let found = found.and_then(|raw| {
+        let value = raw.map(|raw| serde_json::from_str(raw.get()));
+        value
+            .transpose()
+            .map_err(|e| Trouble::Answer(e.to_string()))
+    });
+    found.map_err(|trouble| failed(session, "get", object, trouble))
 }
 
-async fn set(session: &Session, object: &Object, fields: &[Field]) -> Result<(), StepError> {
-    let mut patience = Patience::of(session);
+async fn set(way: Way<'_>, object: &Object, fields: &[Field]) -> Result<(), StepError> {
+    let (session, at) = (way.session, path(object));
+    let mut patience = way.patience();
     let mut conflicts = 0;
     loop {
-        let Some(now) = look(session, object, &mut patience).await? else {
+        let Some(now) = look(way, object, &mut patience).await? else {
             let why = format!("there is no {object} any more");
             return Err(StepError::Moved(why));
         };
@@ -191,7 +132,8 @@ async fn set(session: &Session, object: &Object, fields: &[Field]) -> Result<(),
         }
         let mut patch = merge_patch(fields);
         patch["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
-        match session.patch(&path(object), patch.to_string()).await {
+        let patched = session.patch(&at, patch.to_string()).await;
+        match patched {
             Ok(_) => return Ok(()),
             // The object changed since it was read, perhaps elsewhere than in these fields.
             Err(Trouble::Status(409, _)) if conflicts < CONFLICTS => conflicts += 1,
@@ -200,30 +142,27 @@ async fn set(session: &Session, object: &Object, fields: &[Field]) -> Result<(),
                     "{object} is changed by somebody else all the time: {why}"
                 )));
             }
-            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
+            // It may be done: that is seen before it is tried again.
+            Err(trouble) if patience.again(session, "patch", &at, &trouble).await => {}
             Err(trouble) => return Err(failed(session, "patch", object, trouble)),
         }
     }
 }
 
-async fn create(session: &Session, object: &Object, body: &Value) -> Result<(), StepError> {
-    let mut patience = Patience::of(session);
-    loop {
-        let text = body.to_string();
-        match session.post(&collection(object), text).await {
-            Ok(_) => return Ok(()),
-            Err(Trouble::Status(409, _)) => {
-                return match look(session, object, &mut patience).await? {
-                    Some(there) if within(body, &there) => Ok(()),
-                    Some(_) => Err(StepError::Moved(format!(
-                        "there is a {object} already, and it is another"
-                    ))),
-                    None => Err(StepError::Moved(format!("{object} comes and goes"))),
-                };
-            }
-            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
-            Err(trouble) => return Err(failed(session, "create", object, trouble)),
-        }
+async fn create(way: Way<'_>, object: &Object, body: &Value) -> Result<(), StepError> {
+    let (session, at, text) = (way.session, collection(object), body.to_string());
+    let mut patience = way.patience();
+    let post = async || session.post(&at, text.clone()).await;
+    match session.persist(&mut patience, "create", &at, post).await {
+        Ok(_) => Ok(()),
+        Err(Trouble::Status(409, _)) => match look(way, object, &mut patience).await? {
+            Some(there) if within(body, &there) => Ok(()),
+            Some(_) => Err(StepError::Moved(format!(
+                "there is a {object} already, and it is another"
+            ))),
+            None => Err(StepError::Moved(format!("{object} comes and goes"))),
+        },
+        Err(trouble) => Err(failed(session, "create", object, trouble)),
     }
 }
 
@@ -240,12 +179,13 @@ fn within(part: &Value, whole: &Value) -> bool {
     }
 }
 
-async fn delete(session: &Session, object: &Object, only: &Only) -> Result<(), StepError> {
-    let mut patience = Patience::of(session);
+async fn delete(way: Way<'_>, object: &Object, only: &Only) -> Result<(), StepError> {
+    let (session, at) = (way.session, path(object));
+    let mut patience = way.patience();
     let uid = match only {
         Only::Uid(uid) => uid.clone(),
         Only::Ours => {
-            let Some(there) = look(session, object, &mut patience).await? else {
+            let Some(there) = look(way, object, &mut patience).await? else {
                 return Ok(());
             };
             let metadata = &there["metadata"];
@@ -263,32 +203,33 @@ async fn delete(session: &Session, object: &Object, only: &Only) -> Result<(), S
         "kind": "DeleteOptions",
         "preconditions": {"uid": uid},
     });
-    loop {
-        match session.delete(&path(object), options.to_string()).await {
-            // One of another unique id has come after it.
-            Ok(_) | Err(Trouble::Status(404 | 409, _)) => return Ok(()),
-            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
-            Err(trouble) => return Err(failed(session, "delete", object, trouble)),
-        }
+    let delete = async || session.delete(&at, options.to_string()).await;
+    match session.persist(&mut patience, "delete", &at, delete).await {
+        // One of another unique id has come after it.
+        Ok(_) | Err(Trouble::Status(404 | 409, _)) => Ok(()),
+        Err(trouble) => Err(failed(session, "delete", object, trouble)),
     }
 }
 
 /// Asks once for the eviction of `pod`. Whether a budget lets it go is for the server to say, and may be another in a while.
-async fn evict(session: &Session, pod: &Object, uid: &str) -> Result<(), StepError> {
+async fn evict(way: Way<'_>, pod: &Object, uid: &str) -> Result<(), StepError> {
     let at = format!("{}/eviction", path(pod));
     let body = eviction(pod, uid).to_string();
-    let mut patience = Patience::of(session);
-    loop {
-        match session.post(&at, body.clone()).await {
-            // One of another unique id has come after it.
-            Ok(_) | Err(Trouble::Status(404 | 409, _)) => return Ok(()),
-            Err(Trouble::Status(429, why)) => return Err(StepError::Held(why)),
-            Err(trouble) if trouble.is_passing() && patience.wait().await => {}
-            Err(trouble) => {
-                let namespace = pod.namespace.as_deref().unwrap_or_default();
-                let what = format!("pods/eviction {} in namespace {namespace}", pod.name);
-                return Err(trouble.refusal(session, "create", &what, ROLES).step());
-            }
+    let session = way.session;
+    let post = async || match session.post(&at, body.clone()).await {
+        // A budget's refusal, not a server that has too much to do: the answer is there.
+        Err(Trouble::Status(429, why) | Trouble::Busy(429, why, _)) => Ok(Some(why)),
+        answer => answer.map(|_| None),
+    };
+    let patience = &mut way.patience();
+    match session.persist(patience, "create", &at, post).await {
+        // One of another unique id has come after it.
+        Ok(None) | Err(Trouble::Status(404 | 409, _)) => Ok(()),
+        Ok(Some(why)) => Err(StepError::Held(why)),
+        Err(trouble) => {
+            let namespace = pod.namespace.as_deref().unwrap_or_default();
+            let what = format!("pods/eviction {} in namespace {namespace}", pod.name);
+            Err(trouble.refusal(session, "create", &what, ROLES).step())
         }
     }
 }

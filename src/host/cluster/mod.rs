@@ -5,17 +5,20 @@
 
 mod access;
 mod change;
+mod patience;
 mod proxy;
 mod rights;
 mod session;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use super::Options;
 use crate::action::{KubeCommand, Object};
@@ -23,6 +26,8 @@ use crate::apply::StepError;
 use crate::cluster::Pod;
 use crate::evidence::{Gap, Item};
 pub use access::Environment;
+pub(super) use patience::Urgency;
+use patience::{Patience, Way};
 pub use watch::Watch;
 
 use session::{Objects, Session, quote};
@@ -33,13 +38,16 @@ const CONFIG_MAPS: &[&str] = &["kube-proxy", "kube-proxy-config"];
 /// DaemonSets of kube-system that run a service proxy: kube-proxy, and what replaces it.
 const DAEMON_SETS: &[&str] = &["kube-proxy", "cilium", "kube-router"];
 
+/// Why nobody can be asked.
+const NONE: &str = "no cluster is configured";
+
 /// How much of a log is asked for.
 const LOG_LINES: u32 = 5000;
 
 /// The API server, reached once for all items.
 #[derive(Debug, Default)]
 pub(super) struct Cluster {
-    sessions: OnceCell<Result<Vec<Session>, Refusal>>,
+    sessions: Mutex<Option<Result<Arc<[Session]>, Refusal>>>,
 }
 
 /// Why the API server cannot be asked at all.
@@ -48,6 +56,8 @@ enum Refusal {
     NotApplicable(String),
     Denied(String),
     Failed(String),
+    /// The server is away, or starts.
+    Away(String),
 }
 
 /// Why a request failed.
@@ -55,6 +65,8 @@ enum Refusal {
 enum Trouble {
     /// The server answered with this status.
     Status(u16, String),
+    /// The server answered with this status, and said when to ask again.
+    Busy(u16, String, Duration),
     /// The server did not answer in time.
     Late,
     /// The way to the server broke.
@@ -68,7 +80,7 @@ impl Refusal {
         match self {
             Self::NotApplicable(why) => StepError::Absent(why),
             Self::Denied(why) => StepError::Denied(why),
-            Self::Failed(why) => StepError::Refused(why),
+            Self::Failed(why) | Self::Away(why) => StepError::Refused(why),
         }
     }
 
@@ -76,7 +88,7 @@ impl Refusal {
         match self {
             Self::NotApplicable(why) => Gap::NotApplicable(why.clone()),
             Self::Denied(why) => Gap::Denied(item, why.clone()),
-            Self::Failed(why) => Gap::Failed(item, why.clone()),
+            Self::Failed(why) | Self::Away(why) => Gap::Failed(item, why.clone()),
         }
     }
 }
@@ -96,7 +108,7 @@ impl Trouble {
             Self::Status(403, message) => Refusal::Denied(format!(
                 "{verb} {what}: {message} (credentials: {origin}); {roles} allows it"
             )),
-            Self::Status(code, message) => Refusal::Failed(format!(
+            Self::Status(code, message) | Self::Busy(code, message, _) => Refusal::Failed(format!(
                 "{verb} {what}: {server} answered {code}: {message}"
             )),
             Self::Late => Refusal::Failed(format!("{verb} {what}: {server}: {}", session.late())),
@@ -109,7 +121,9 @@ impl Trouble {
     /// Returns why, for people who know what was asked.
     fn words(self) -> String {
         match self {
-            Self::Status(code, message) => format!("answered {code}: {message}"),
+            Self::Status(code, message) | Self::Busy(code, message, _) => {
+                format!("answered {code}: {message}")
+            }
             Self::Late => "no answer in time".to_owned(),
             Self::Transport(why) | Self::Answer(why) => why,
         }
@@ -123,7 +137,7 @@ impl Trouble {
     fn is_passing(&self) -> bool {
         match self {
             Self::Status(code, _) => matches!(code, 429 | 500 | 502 | 503 | 504),
-            Self::Late | Self::Transport(_) => true,
+            Self::Late | Self::Transport(_) | Self::Busy(..) => true,
             Self::Answer(_) => false,
         }
     }
@@ -136,16 +150,10 @@ impl Cluster {
         item: Item,
         node: &str,
         options: &Options,
+        urgency: Urgency,
     ) -> Result<String, Gap> {
-        let mut denied = None;
-        for session in self.sessions(item, options).await? {
-            match read(session, item, node).await {
-                // A kubelet may see less than an admin whose credentials lie beside.
-                Err(gap @ Gap::Denied(..)) => denied = denied.or(Some(gap)),
-                read => return read,
-            }
-        }
-        Err(denied.unwrap_or_else(|| Gap::NotApplicable("no cluster is configured".to_owned())))
+        let look = async |way: Way<'_>| read(way, item, node).await;
+        self.look(item, options, urgency, look).await
     }
 
     /// Returns kube-proxy's configuration from its ConfigMap, behind a comment that says so.
@@ -160,7 +168,8 @@ impl Cluster {
             data: Option<BTreeMap<String, String>>,
         }
         let item = Item::ProxyConfig;
-        let text = self.read(Item::ConfigMaps, node, options).await;
+        let text = self.read(Item::ConfigMaps, node, options, Urgency::Look);
+        let text = text.await;
         let text = text.map_err(|gap| gap.about(item))?;
         let list: List = serde_json::from_str(&text)
             .map_err(|e| Gap::Failed(item, format!("ConfigMaps cannot be read: {e}")))?;
@@ -184,14 +193,8 @@ impl Cluster {
     /// Returns the end of the log of `node`'s kube-proxy pod.
     pub(super) async fn proxy_log(&self, node: &str, options: &Options) -> Result<String, Gap> {
         let item = Item::ProxyLog;
-        let mut denied = None;
-        for session in self.sessions(item, options).await? {
-            match log(session, item, node).await {
-                Err(gap @ Gap::Denied(..)) => denied = denied.or(Some(gap)),
-                read => return read,
-            }
-        }
-        Err(denied.unwrap_or_else(|| Gap::NotApplicable("no cluster is configured".to_owned())))
+        let look = async |way: Way<'_>| log(way, item, node).await;
+        self.look(item, options, Urgency::Look, look).await
     }
 
     /// Carries `command` out, with the first credentials that may.
@@ -200,7 +203,7 @@ impl Cluster {
         command: &KubeCommand,
         options: &Options,
     ) -> Result<(), StepError> {
-        let work = async |session: &Session| change::carry_out(session, command).await;
+        let work = async |way: Way<'_>| change::carry_out(way, command).await;
         self.with_each(options, work).await
     }
 
@@ -210,13 +213,13 @@ impl Cluster {
         object: &Object,
         options: &Options,
     ) -> Result<Option<Value>, StepError> {
-        let look = async |session: &Session| change::get(session, object).await;
+        let look = async |way: Way<'_>| change::get(way, object).await;
         self.with_each(options, look).await
     }
 
     /// Returns the whole log of the pod `name` of kube-system, with the first credentials that may see it.
     pub(super) async fn log_of(&self, name: &str, options: &Options) -> Result<String, StepError> {
-        let look = async |session: &Session| change::log(session, name).await;
+        let look = async |way: Way<'_>| change::log(way, name).await;
         self.with_each(options, look).await
     }
 
@@ -226,7 +229,7 @@ impl Cluster {
         node: &str,
         options: &Options,
     ) -> Result<Vec<Pod>, StepError> {
-        let look = async |session: &Session| proxy::pods(session, node).await;
+        let look = async |way: Way<'_>| proxy::pods(way, node).await;
         self.with_each(options, look).await
     }
 
@@ -237,7 +240,7 @@ impl Cluster {
         container: &str,
         options: &Options,
     ) -> Result<Option<String>, StepError> {
-        let look = async |session: &Session| Ok(proxy::last_line(session, pod, container).await);
+        let look = async |way: Way<'_>| Ok(proxy::last_line(way.session, pod, container).await);
         self.with_each(options, look).await
     }
 
@@ -250,27 +253,84 @@ impl Cluster {
     async fn with_each<T>(
         &self,
         options: &Options,
-        work: impl AsyncFn(&Session) -> Result<T, StepError>,
+        work: impl AsyncFn(Way<'_>) -> Result<T, StepError>,
     ) -> Result<T, StepError> {
-        let sessions = self.sessions.get_or_init(|| open(options)).await;
-        let sessions = sessions.as_ref().map_err(|why| why.clone().step())?;
-        let mut denied = None;
-        for session in sessions {
-            match work(session).await {
-                Err(e @ StepError::Denied(_)) => denied = denied.or(Some(e)),
-                done => return done,
-            }
-        }
-        Err(denied.unwrap_or_else(|| StepError::Absent("no cluster is configured".to_owned())))
+        let urgency = Urgency::Change;
+        let sessions = self.sessions(options, urgency).await;
+        let sessions = sessions.map_err(Refusal::step)?;
+        let denied = |done: &Result<T, StepError>| matches!(done, Err(StepError::Denied(_)));
+        let done = with_each(&sessions, urgency, denied, work).await;
+        done.unwrap_or_else(|| Err(StepError::Absent(NONE.to_owned())))
     }
 
-    async fn sessions(&self, item: Item, options: &Options) -> Result<&[Session], Gap> {
-        let sessions = self.sessions.get_or_init(|| open(options)).await;
-        sessions
-            .as_ref()
-            .map(Vec::as_slice)
-            .map_err(|refusal| refusal.gap(item))
+    /// Reads `item` with the first credentials that are not refused: a kubelet may see less than an admin.
+    async fn look(
+        &self,
+        item: Item,
+        options: &Options,
+        urgency: Urgency,
+        work: impl AsyncFn(Way<'_>) -> Result<String, Gap>,
+    ) -> Result<String, Gap> {
+        let sessions = self.sessions(options, urgency).await;
+        let sessions = sessions.map_err(|why| why.gap(item))?;
+        let denied = |read: &Result<String, Gap>| matches!(read, Err(Gap::Denied(..)));
+        let read = with_each(&sessions, urgency, denied, work).await;
+        read.unwrap_or_else(|| Err(Gap::NotApplicable(NONE.to_owned())))
     }
+
+    /// Returns the clients that reached the API server. One that was away is tried again where a change depends on it.
+    async fn sessions(
+        &self,
+        options: &Options,
+        urgency: Urgency,
+    ) -> Result<Arc<[Session]>, Refusal> {
+        let mut kept = self.sessions.lock().await;
+        // As long as one answer may take: a server that is simply not there is said soon.
+        let mut patience = Patience::new(Urgency::Look, options.timeout);
+        loop {
+            match &*kept {
+                Some(Ok(sessions)) => return Ok(Arc::clone(sessions)),
+                Some(Err(why @ Refusal::Away(_)))
+                    if urgency == Urgency::Look || !patience.wait().await =>
+                {
+                    return Err(why.clone());
+                }
+                None | Some(Err(Refusal::Away(_))) => {}
+                Some(Err(why)) => return Err(why.clone()),
+            }
+            *kept = Some(open(options).await.map(Arc::from));
+        }
+    }
+}
+
+/// Does `work` with one session after the other, as long as it is `denied`; returns the first denial if all are, and
+/// `None` where there are none. A denial is looked into only where all are denied.
+async fn with_each<T>(
+    sessions: &[Session],
+    urgency: Urgency,
+    denied: impl Fn(&T) -> bool,
+    work: impl AsyncFn(Way<'_>) -> T,
+) -> Option<T> {
+    let mut first = None;
+    for others in [true, false] {
+        if others && sessions.len() < 2 {
+            continue;
+        }
+        first = None;
+        for session in sessions {
+            let way = Way {
+                session,
+                urgency,
+                others,
+            };
+            let done = work(way).await;
+            if !denied(&done) {
+                return Some(done);
+            }
+            first = first.or(Some(done));
+        }
+    }
+    first
 }
 
 /// Tries every way to the API server at once; returns those that work.
@@ -293,9 +353,10 @@ async fn open(options: &Options) -> Result<Vec<Session>, Refusal> {
     }
 }
 
-async fn read(session: &Session, item: Item, node: &str) -> Result<String, Gap> {
+async fn read(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
+    let session = way.session;
     let list = async |path: &str, what: &str| {
-        let read = session.list(path, "").await;
+        let read = way.list(path, "").await;
         read.map_err(|trouble| trouble.gap(item, session, "list", what))
     };
     match item {
@@ -307,34 +368,31 @@ async fn read(session: &Session, item: Item, node: &str) -> Result<String, Gap> 
             )
             .await
         }
-        Item::Nodes => nodes(session, node).await,
+        Item::Nodes => nodes(way, node).await,
         Item::ConfigMaps => {
             let path = "/api/v1/namespaces/kube-system/configmaps";
-            return named(session, item, path, "configmaps", CONFIG_MAPS).await;
+            return named(way, item, path, "configmaps", CONFIG_MAPS).await;
         }
         Item::DaemonSets => {
             let path = "/apis/apps/v1/namespaces/kube-system/daemonsets";
-            return named(session, item, path, "daemonsets.apps", DAEMON_SETS).await;
+            return named(way, item, path, "daemonsets.apps", DAEMON_SETS).await;
         }
-        Item::Pods => return pods(session, node).await,
-        Item::Access => return rights::read(session, item, node).await,
+        Item::Pods => return pods(way, node).await,
+        Item::Access => return rights::read(way, item, node).await,
         other => Err(Gap::NotCollected(other)),
     }
     .map(|objects| document(&objects, &[]))
 }
 
 /// Reads all Nodes; where that is forbidden, this one.
-async fn nodes(session: &Session, node: &str) -> Result<Objects, Gap> {
-    let item = Item::Nodes;
-    let trouble = match session.list("/api/v1/nodes", "").await {
+async fn nodes(way: Way<'_>, node: &str) -> Result<Objects, Gap> {
+    let (item, session) = (Item::Nodes, way.session);
+    let trouble = match way.list("/api/v1/nodes", "").await {
         Ok(nodes) => return Ok(nodes),
         Err(trouble) if trouble.is_forbidden() => trouble,
         Err(trouble) => return Err(trouble.gap(item, session, "list", "nodes")),
     };
-    match session
-        .object(&format!("/api/v1/nodes/{}", quote(node)))
-        .await
-    {
+    match way.object(&format!("/api/v1/nodes/{}", quote(node))).await {
         Ok(Some(own)) => Ok(Objects {
             items: vec![own],
             version: String::new(),
@@ -348,15 +406,16 @@ async fn nodes(session: &Session, node: &str) -> Result<Objects, Gap> {
 
 /// Reads the objects of kube-system that have one of `names`; one that does not exist is no gap.
 async fn named(
-    session: &Session,
+    way: Way<'_>,
     item: Item,
     path: &str,
     what: &str,
     names: &[&str],
 ) -> Result<String, Gap> {
+    let session = way.session;
     let gets = names
         .iter()
-        .map(async |name| (name, session.object(&format!("{path}/{name}")).await));
+        .map(async |name| (name, way.object(&format!("{path}/{name}")).await));
     let mut found = Objects::default();
     let mut missing = Vec::new();
     let mut forbidden = None;
@@ -383,15 +442,15 @@ async fn named(
 }
 
 /// Reads kube-proxy's pods, on all nodes, and those of this node.
-async fn pods(session: &Session, node: &str) -> Result<String, Gap> {
-    let item = Item::Pods;
+async fn pods(way: Way<'_>, node: &str) -> Result<String, Gap> {
+    let (item, session) = (Item::Pods, way.session);
     let here = format!("fieldSelector={}", quote(&format!("spec.nodeName={node}")));
     let (proxies, here) = tokio::join!(
-        session.list(
+        way.list(
             "/api/v1/namespaces/kube-system/pods",
             "labelSelector=k8s-app%3Dkube-proxy"
         ),
-        session.list("/api/v1/pods", &here)
+        way.list("/api/v1/pods", &here)
     );
     let mut merged = here.map_err(|trouble| {
         let what = format!("pods of node {node}");
@@ -422,11 +481,12 @@ async fn pods(session: &Session, node: &str) -> Result<String, Gap> {
     Ok(document(&merged, &missing))
 }
 
-async fn log(session: &Session, item: Item, node: &str) -> Result<String, Gap> {
+async fn log(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
+    let session = way.session;
     let pods = "/api/v1/namespaces/kube-system/pods";
     let field = quote(&format!("spec.nodeName={node}"));
     let query = format!("labelSelector=k8s-app%3Dkube-proxy&fieldSelector={field}");
-    let found = session
+    let found = way
         .list(pods, &query)
         .await
         .map_err(|trouble| trouble.gap(item, session, "list", "pods of kube-proxy"))?;
@@ -438,8 +498,7 @@ async fn log(session: &Session, item: Item, node: &str) -> Result<String, Gap> {
         .map_err(|e| Gap::Failed(item, format!("a pod without a name: {e}")))?;
     let name = pod.metadata.name;
     let path = format!("{pods}/{}/log?tailLines={LOG_LINES}", quote(&name));
-    session
-        .get(&path)
+    way.get(&path)
         .await
         .map_err(|trouble| trouble.gap(item, session, "get", &format!("pods/log {name}")))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
+use super::patience::Way;
 use super::session::{Session, quote};
 use super::{Refusal, Trouble};
 use crate::action::PROXY_LABEL;
@@ -24,16 +25,16 @@ const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 
 /// Waits until the pod of kube-proxy on `node` that is none of `after` is ready.
 pub(super) async fn wait(
-    session: &Session,
+    way: Way<'_>,
     node: &str,
     after: &[String],
     limit: Duration,
 ) -> Result<(), StepError> {
-    let end = Instant::now() + limit;
+    let (session, end) = (way.session, Instant::now() + limit);
     let mut pause = FIRST;
     let mut restarts = Restarts::default();
     loop {
-        let seen = match look(session, node, after, &mut restarts).await {
+        let seen = match look(way, end, node, after, &mut restarts).await {
             Ok(State::Ready) => return Ok(()),
             Ok(State::Lost(why)) => return Err(StepError::Refused(why)),
             Ok(State::Waits(why)) => why,
@@ -67,12 +68,16 @@ fn refused(session: &Session, trouble: Trouble) -> StepError {
 }
 
 async fn look(
-    session: &Session,
+    way: Way<'_>,
+    end: Instant,
     node: &str,
     after: &[String],
     restarts: &mut Restarts,
 ) -> Result<State, Trouble> {
-    let pods = on(session, node).await?;
+    let session = way.session;
+    let mut patience = way.patience().until(end);
+    let list = async || on(session, node).await;
+    let pods = session.persist(&mut patience, "list", PODS, list).await?;
     let new = pods.iter().find(|pod| {
         !after.contains(&pod.metadata.uid) && pod.metadata.deletion_timestamp.is_none()
     });
@@ -103,10 +108,10 @@ fn ran(status: &crate::cluster::ContainerStatus) -> bool {
     status.restart_count > 0 || status.state.terminated.is_some()
 }
 
-/// Returns kube-proxy's pods on `node`.
-pub(super) async fn pods(session: &Session, node: &str) -> Result<Vec<Pod>, StepError> {
-    let pods = on(session, node).await;
-    pods.map_err(|trouble| refused(session, trouble))
+/// Returns kube-proxy's pods on `node`, as far as the API server answers now: whoever asks looks again soon.
+pub(super) async fn pods(way: Way<'_>, node: &str) -> Result<Vec<Pod>, StepError> {
+    let pods = on(way.session, node).await;
+    pods.map_err(|trouble| refused(way.session, trouble))
 }
 
 /// Returns kube-proxy's pods on `node`.

@@ -3,10 +3,9 @@
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::session::{Objects, Session};
+use super::patience::{REVIEWS, Way};
+use super::session::Objects;
 use crate::evidence::{Gap, Item};
-
-const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// What kpx does by the API: verb, group, resource, and the object of kube-system where it is one.
 ///
@@ -28,7 +27,8 @@ const WISHES: &[(&str, &str, &str, Option<&str>)] = &[
 ];
 
 /// Asks for each wish; returns the answers as one List.
-pub(super) async fn read(session: &Session, item: Item, node: &str) -> Result<String, Gap> {
+pub(super) async fn read(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
+    let session = way.session;
     let reviews = WISHES.iter().map(async |&(verb, group, resource, object)| {
         let attributes = match (resource, object) {
             ("nodes", _) => json!({"verb": verb, "resource": resource, "name": node}),
@@ -52,7 +52,13 @@ pub(super) async fn read(session: &Session, item: Item, node: &str) -> Result<St
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         });
-        session.post(PATH, review.to_string()).await
+        let review = review.to_string();
+        let post = async || session.post(REVIEWS, review.clone()).await;
+        // One who may not ask cannot be told by asking.
+        let mut patience = way.patience().unless_denied();
+        session
+            .persist(&mut patience, "create", REVIEWS, post)
+            .await
     });
     let mut items = Vec::new();
     for answer in join_all(reviews).await {

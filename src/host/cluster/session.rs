@@ -1,12 +1,17 @@
 //! Requests to the API server.
 
 use std::error::Error as _;
-use std::fmt;
-use std::thread;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use std::{fmt, fs, io, thread};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
+use http::header::{AUTHORIZATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue};
+use kube::client::{AuthError, Body};
+use kube::config::ExecConfig;
 use kube::core::{Status, WatchEvent};
 use kube::{Client, Config};
 use serde::Deserialize;
@@ -14,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::access::{Access, root_cause};
 use super::{Refusal, Trouble};
@@ -34,11 +39,56 @@ pub(super) struct Session {
     pub(super) server: String,
     /// How long one request may take.
     pub(super) limit: Duration,
+    token: Option<Token>,
+}
+
+/// A token in a file that somebody replaces now and then.
+struct Token {
+    path: PathBuf,
+    /// What was read last, and when.
+    last: Mutex<(HeaderValue, Instant)>,
+}
+
+/// How long a token is taken to be the one in its file, as clients of Kubernetes do.
+const REFRESH: Duration = Duration::from_secs(60);
+
+impl Token {
+    fn open(path: PathBuf) -> Result<Self, String> {
+        let read = read_token(&path);
+        let header =
+            read.map_err(|why| format!("cannot read the token in {}: {why}", path.display()))?;
+        Ok(Self {
+            path,
+            last: Mutex::new((header, Instant::now())),
+        })
+    }
+
+    /// Returns the value of `Authorization`. One that cannot be read again is used on.
+    fn header(&self) -> HeaderValue {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.1.elapsed() >= REFRESH {
+            if let Ok(header) = read_token(&self.path) {
+                last.0 = header;
+            }
+            last.1 = Instant::now();
+        }
+        last.0.clone()
+    }
+}
+
+/// Reads the token at `path`; what editors and `echo` put behind it is none of it.
+fn read_token(path: &Path) -> Result<HeaderValue, String> {
+    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
+    let header = HeaderValue::try_from(format!("Bearer {}", text.trim()));
+    let mut header = header.map_err(|_| "it is not one line of plain text".to_owned())?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 /// Makes the client. A kubeconfig may name a program that gets the credentials, and the client waits for its end: on a
 /// thread of its own, so that nobody else has to.
 async fn client(config: Config, limit: Duration) -> Result<Client, String> {
+    let plugin = config.auth_info.exec.clone();
     let (sender, receiver) = oneshot::channel();
     let runtime = Handle::current();
     let make = move || {
@@ -51,12 +101,26 @@ async fn client(config: Config, limit: Duration) -> Result<Client, String> {
         .spawn(make)
         .map_err(|e| e.to_string())?;
     match timeout(limit, receiver).await {
-        Ok(Ok(client)) => client.map_err(|e| root_cause(&e)),
+        Ok(Ok(client)) => client.map_err(|e| match (&e, plugin) {
+            (kube::Error::Auth(AuthError::AuthExecStart(e)), Some(plugin)) => unstarted(&plugin, e),
+            _ => root_cause(&e),
+        }),
         Ok(Err(_)) => Err("the client stopped early".to_owned()),
         Err(_) => Err(format!(
             "its program for credentials took longer than {limit:?}; --timeout allows more"
         )),
     }
+}
+
+/// Returns that the program for credentials cannot be started, and what its kubeconfig says of that.
+fn unstarted(plugin: &ExecConfig, error: &io::Error) -> String {
+    let command = plugin.command.as_deref().unwrap_or_default();
+    let hint = plugin.install_hint.as_deref().map(str::trim);
+    let hint = hint.filter(|hint| !hint.is_empty());
+    let hint = hint.map_or(String::new(), |hint| {
+        format!("; its kubeconfig says: {hint}")
+    });
+    format!("cannot start the credential plugin {command:?}: {error}{hint}")
 }
 
 impl fmt::Debug for Session {
@@ -97,6 +161,16 @@ impl Session {
     pub(super) async fn open(access: Access, limit: Duration) -> Result<Self, Refusal> {
         let server = access.config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
+        let proxy = access.config.proxy_url.as_ref();
+        let proxy = proxy.map_or(String::new(), |url| {
+            let port = url.port().map_or(String::new(), |port| format!(":{port}"));
+            format!(
+                " through the proxy {}{port}",
+                url.host().unwrap_or_default()
+            )
+        });
+        let token = access.token.map(Token::open).transpose();
+        let token = token.map_err(|why| Refusal::Failed(format!("{}: {why}", access.origin)))?;
         let client = client(access.config, limit).await.map_err(|why| {
             Refusal::Failed(format!(
                 "cannot use the credentials of {}: {why}",
@@ -108,13 +182,11 @@ impl Session {
             origin: access.origin,
             server,
             limit,
+            token,
         };
         let unreachable = |why: String| {
-            let proxy = access.proxy.as_ref().map_or(String::new(), |proxy| {
-                format!("; kpx does not use the kubeconfig's proxy {proxy}")
-            });
-            Refusal::Failed(format!(
-                "cannot reach the API server {} (from {}): {why}{proxy}",
+            Refusal::Away(format!(
+                "cannot reach the API server {}{proxy} (from {}): {why}",
                 session.server, session.origin
             ))
         };
@@ -183,11 +255,31 @@ impl Session {
     ) -> Result<String, Trouble> {
         let request =
             request.map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
-        match timeout(self.limit, self.client.request_text(request)).await {
+        match timeout(self.limit, self.exchange(request)).await {
             Err(_) => Err(Trouble::Late),
-            Ok(Ok(text)) => Ok(text),
-            Ok(Err(e)) => Err(trouble(e)),
+            Ok(answer) => answer,
         }
+    }
+
+    fn signed(&self, mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(AUTHORIZATION, token.header());
+        }
+        request
+    }
+
+    /// Sends `request`, and reads the answer to its end.
+    async fn exchange(&self, request: http::Request<Vec<u8>>) -> Result<String, Trouble> {
+        let request = self.signed(request);
+        let response = self.client.send(request.map(Body::from)).await;
+        let (head, body) = response.map_err(trouble)?.into_parts();
+        let body = body.collect_bytes().await.map_err(trouble)?;
+        let text = String::from_utf8(body.to_vec());
+        let text = text.map_err(|e| Trouble::Answer(e.to_string()))?;
+        if head.status.is_client_error() || head.status.is_server_error() {
+            return Err(refused(head.status.as_u16(), &head.headers, &text));
+        }
+        Ok(text)
     }
 
     /// Returns the changes that a watch at `path` tells, until it ends.
@@ -201,7 +293,7 @@ impl Session {
         let request = http::Request::get(path).body(Vec::new());
         let request =
             request.map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
-        match timeout(self.limit, self.client.request_events(request)).await {
+        match timeout(self.limit, self.client.request_events(self.signed(request))).await {
             Err(_) => Err(Trouble::Late),
             Ok(Err(e)) => Err(trouble(e)),
             Ok(Ok(events)) => Ok(events.map(|event| event.map_err(trouble)).boxed()),
@@ -256,6 +348,26 @@ impl Session {
                 None => return Ok(all),
             }
         }
+    }
+}
+
+/// Returns what it means that the server answered with `code` and `text`, which is a `Status` or what a proxy says.
+fn refused(code: u16, headers: &HeaderMap, text: &str) -> Trouble {
+    let status: Option<Status> = serde_json::from_str(text).ok();
+    let header = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
+    let header = header.and_then(|value| value.trim().parse::<u64>().ok());
+    let details = status.as_ref().and_then(|status| status.details.as_ref());
+    let body = details.map_or(0, |details| u64::from(details.retry_after_seconds));
+    let message = status
+        .as_ref()
+        .map_or_else(|| text.trim().to_owned(), words);
+    match header.or((body > 0).then_some(body)) {
+        Some(after) if matches!(code, 429 | 503) => {
+            Trouble::Busy(code, message, Duration::from_secs(after))
+        }
+        _ => Trouble::Status(code, message),
     }
 }
 

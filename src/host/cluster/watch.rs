@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::Trouble;
+use super::patience::Urgency;
 use super::session::Session;
 use crate::cluster::{EndpointSlice, Metadata, Service};
 use crate::evidence::{Gap, Item};
@@ -139,10 +140,11 @@ impl Watch {
     async fn resume(&mut self) -> Result<(), Gap> {
         let cluster = &self.context.cluster;
         let sessions = cluster
-            .sessions(Item::Services, &self.context.options)
-            .await?;
+            .sessions(&self.context.options, Urgency::Look)
+            .await
+            .map_err(|why| why.gap(Item::Services))?;
         let mut denied = None;
-        for session in sessions {
+        for session in sessions.iter() {
             let resumed = async {
                 self.services.resume(session).await?;
                 self.slices.resume(session).await

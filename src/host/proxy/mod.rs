@@ -160,6 +160,16 @@ async fn running(context: &Arc<Context>, item: Item) -> Result<&Running, Gap> {
     running.as_ref().map_err(|gap| gap.clone().about(item))
 }
 
+/// Returns the kubeconfig of the kube-proxy that runs on the node below `root`, and the root that its paths are below.
+pub(super) fn kubeconfig(root: &Path) -> Option<(PathBuf, PathBuf)> {
+    let table = process::find(root);
+    let process = table.here.as_ref().filter(|process| !process.embedded)?;
+    let config = local_config(root, &table).ok()?;
+    let config = ProxyConfig::parse(&config).ok()?;
+    let name = &config.client_connection.kubeconfig;
+    (!name.is_empty()).then(|| (process.file(name), process.folder.join("root")))
+}
+
 impl Running {
     fn find(root: &Path) -> Self {
         let table = process::find(root);

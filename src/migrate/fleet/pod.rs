@@ -230,9 +230,73 @@ pub fn phase(pod: &Value) -> Phase {
     }
 }
 
+/// Reasons of a pod that was ended from outside: by the kubelet, or with its node.
+const ENDED: &[&str] = &[
+    "Evicted",
+    "NodeLost",
+    "NodeShutdown",
+    "Preempting",
+    "Shutdown",
+    "Terminated",
+    "UnexpectedAdmissionError",
+];
+
+/// Reasons of a container that was ended from outside.
+const KILLED: &[&str] = &["OOMKilled", "ContainerStatusUnknown"];
+
+/// Exit statuses of a process that was ended by SIGKILL or SIGTERM, and of one whose end nobody saw.
+const SIGNALS: &[i64] = &[137, 143, 255];
+
+/// Reasons of a container that never starts, however long it is waited for.
+const HOPELESS: &[&str] = &[
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+];
+
+/// Returns the unique id of `pod`.
+pub fn uid(pod: &Value) -> String {
+    let uid = pod["metadata"]["uid"].as_str();
+    uid.unwrap_or_default().to_owned()
+}
+
 /// Returns whether `pod` is being deleted.
-pub fn terminates(pod: &Value) -> bool {
+pub fn is_ending(pod: &Value) -> bool {
     !pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Returns whether `pod` waits for what does not come.
+pub fn is_hopeless(pod: &Value) -> bool {
+    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+    let reason = waiting["reason"].as_str();
+    reason.is_some_and(|reason| HOPELESS.contains(&reason))
+}
+
+/// Returns why `pod`, which printed `log`, was ended from outside before it had done its work, if it was.
+pub fn lost(pod: &Value, log: &str) -> Option<String> {
+    let Phase::Over(code, said) = phase(pod) else {
+        return None;
+    };
+    let status = &pod["status"];
+    let ended = &status["containerStatuses"][0]["state"]["terminated"];
+    let is = |value: &Value, of: &[&str]| value.as_str().is_some_and(|word| of.contains(&word));
+    let outside = is_ending(pod)
+        || is(&status["reason"], ENDED)
+        || is(&ended["reason"], KILLED)
+        || code.is_some_and(|code| SIGNALS.contains(&code));
+    let told = report(log);
+    let done = code == Some(0) || matches!(told.outcome.as_str(), "reverted" | "planned");
+    if !outside || done {
+        return None;
+    }
+    let code = code.map(|code| format!("exit status {code}"));
+    let said = [Some(said), code].into_iter().flatten();
+    let said: Vec<String> = said.filter(|part| !part.is_empty()).collect();
+    Some(if said.is_empty() {
+        "it was deleted".to_owned()
+    } else {
+        said.join("; ")
+    })
 }
 
 /// A pod that is over.
@@ -312,7 +376,10 @@ pub fn told(text: &str) -> Option<Told> {
     let line = line(text);
     match line.event.as_str() {
         "begins" if !line.title.is_empty() => Some(Told::Says(line.title)),
-        "step" | "undo" | "gates" | "drain" | "evict" if !line.words.is_empty() => {
+        // Who keeps a pod on the node, and a kube-proxy that does not start, are for people to act on.
+        "evict" if !line.words.is_empty() => Some(Told::Says(line.words)),
+        "gates" if line.words.contains("crash loop") => Some(Told::Says(line.words)),
+        "step" | "undo" | "gates" | "drain" if !line.words.is_empty() => {
             Some(Told::Waits(line.words))
         }
         _ => None,

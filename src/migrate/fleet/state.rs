@@ -40,6 +40,12 @@ pub struct Fleet {
     /// The pods of kube-proxy that the node of the present task had before it, by their unique ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Vec<String>>,
+    /// The pods that the last restart replaced, by their unique ids: they may take their time to end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub old: Vec<String>,
+    /// Whether the way back was asked for.
+    #[serde(default)]
+    pub asked: bool,
     /// The node that is moved back alone, while the others stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returning: Option<String>,
@@ -149,6 +155,8 @@ impl Fleet {
             configured: None,
             copies: None,
             before: None,
+            old: Vec::new(),
+            asked: false,
             returning: None,
             nodes: BTreeMap::new(),
             why: None,

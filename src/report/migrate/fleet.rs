@@ -9,11 +9,11 @@ use crate::backend::Mode;
 use crate::migrate::fleet::engine::Event;
 use crate::migrate::fleet::state::{Fleet, Leg, NodeState};
 use crate::migrate::fleet::task::Task;
-use crate::migrate::outlook::Looked;
+use crate::migrate::outlook::{Looked, Sight};
 use crate::plan::Step;
 use crate::render::{Page, Report, Tone};
 use crate::report::plan::block;
-use crate::report::{CLEAN, FAILED, FOUND};
+use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
 
 /// The outcome of `kpx migrate` for more than one node.
 #[derive(Debug, Serialize)]
@@ -39,6 +39,9 @@ pub struct FleetReport {
     /// Why it is not the new mode that came of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// How long it took, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
     /// The command to go on with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -76,6 +79,9 @@ pub struct FleetProspect {
     /// What each node says of it; nothing where nobody looked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub looks: Vec<Looked>,
+    /// Whether established connections may break.
+    #[serde(skip)]
+    pub accepts_loss: bool,
     /// How what is expected to be lost can be known, where nobody looked.
     pub loss: String,
 }
@@ -103,6 +109,7 @@ impl FleetReport {
                 )
             }),
             why: fleet.why.clone(),
+            seconds: None,
             next: None,
             notes: Vec::new(),
         }
@@ -115,6 +122,7 @@ impl FleetReport {
         let there = [Some(NodeState::Migrated), Some(NodeState::Already)];
         let moved = self.nodes.iter().filter(|node| there.contains(&node.state));
         let moved = moved.count();
+        let took = self.seconds.map_or(String::new(), took);
         match self.outcome {
             Outcome::Planned | Outcome::Prepared => (
                 Tone::Strong,
@@ -126,18 +134,21 @@ impl FleetReport {
             ),
             Outcome::Migrated => (
                 Tone::Good,
-                format!("migrated: {nodes} from mode {from} to mode {to}"),
+                format!("migrated: {nodes} from mode {from} to mode {to}{took}"),
             ),
-            Outcome::RolledBack => (Tone::Good, format!("rolled back: {nodes} to mode {from}")),
+            Outcome::RolledBack => (
+                Tone::Good,
+                format!("rolled back: {nodes} to mode {from}{took}"),
+            ),
             Outcome::Reverted => (
                 Tone::Bad,
                 format!(
-                    "rolled back: {nodes} to mode {from}, for the first did not get to mode {to}"
+                    "rolled back: {nodes} to mode {from}{took}, for the first did not get to mode {to}"
                 ),
             ),
             Outcome::Stopped => (
                 Tone::Bad,
-                format!("stopped: {moved} of {nodes} run in mode {to}"),
+                format!("stopped{took}: {moved} of {nodes} run in mode {to}"),
             ),
         }
     }
@@ -180,7 +191,7 @@ impl Report for FleetReport {
 
     fn exit(&self) -> u8 {
         match self.outcome {
-            Outcome::Planned => FOUND,
+            Outcome::Planned => self.plan.as_ref().map_or(CLEAN, FleetProspect::exit),
             Outcome::Already | Outcome::Migrated | Outcome::RolledBack | Outcome::Prepared => CLEAN,
             Outcome::Reverted | Outcome::Stopped => FAILED,
         }
@@ -196,7 +207,44 @@ const fn words(state: NodeState) -> &'static str {
     }
 }
 
+/// Returns `seconds` as the end of a sentence.
+fn took(seconds: u64) -> String {
+    match seconds {
+        ..=119 => format!(" in {seconds} s"),
+        _ => format!(" in {} min {} s", seconds / 60, seconds % 60),
+    }
+}
+
 impl FleetProspect {
+    /// Returns whether a node could be looked at, or none was to be.
+    pub fn is_seen(&self) -> bool {
+        let failed = |looked: &Looked| matches!(looked.sight, Sight::Failed(_));
+        self.looks.is_empty() || !self.looks.iter().all(failed)
+    }
+
+    /// Returns the exit status of a dry run: 1 where something blocks a node, 3 where something is not known.
+    fn exit(&self) -> u8 {
+        let looks = &self.looks;
+        let blocks = |looked: &Looked| match &looked.sight {
+            Sight::Seen(outlook) => {
+                !outlook.blockers.is_empty() || outlook.breaks > 0 && !self.accepts_loss
+            }
+            Sight::Already | Sight::Failed(_) => false,
+        };
+        let known = |looked: &Looked| match &looked.sight {
+            Sight::Seen(outlook) => outlook.unknown.is_empty(),
+            Sight::Already => true,
+            Sight::Failed(_) => false,
+        };
+        if looks.iter().any(blocks) {
+            FOUND
+        } else if looks.is_empty() || !looks.iter().all(known) {
+            UNKNOWN
+        } else {
+            CLEAN
+        }
+    }
+
     fn page(&self, page: &mut Page) {
         page.line("");
         page.line(&format!("configuration: {}", self.store));

@@ -4,6 +4,7 @@ mod config;
 mod look;
 mod node;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -73,16 +74,18 @@ enum Trouble {
     Store(#[from] Unwritable),
     #[error("{0}")]
     Failed(String),
+    #[error("{ASKED}")]
+    Asked,
 }
+
+/// Why it stopped, where somebody asked it to.
+const ASKED: &str = "asked to stop";
 
 /// How often something is looked at while it is waited for, at most.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The pause before the first look again; each is twice the one before.
 const FIRST: Duration = Duration::from_millis(10);
-
-/// How often something is read again because the server was away.
-const READS: u32 = 30;
 
 /// Goes through the rest of the move of a cluster.
 pub struct Engine<'e, C> {
@@ -92,6 +95,8 @@ pub struct Engine<'e, C> {
     pub saved: Option<String>,
     /// Is told what happens.
     pub tell: &'e mut dyn FnMut(Event<'_>),
+    /// Whether somebody asked to stop: it does so after the step in progress, and turns nothing back.
+    pub stop: &'e Cell<bool>,
 }
 
 impl<C: Cluster> Engine<'_, C> {
@@ -101,6 +106,11 @@ impl<C: Cluster> Engine<'_, C> {
             return Ended::Stopped(why);
         }
         while let Some(task) = fleet.next() {
+            if self.stop.get() {
+                return self
+                    .stopped(fleet, format!("{ASKED}; not begun: {}", named(&task)))
+                    .await;
+            }
             fleet.begin();
             if let Err(trouble) = self.save(fleet).await {
                 return Ended::Stopped(trouble.to_string());
@@ -114,6 +124,13 @@ impl<C: Cluster> Engine<'_, C> {
                     None
                 }
                 Err(trouble @ Trouble::State(_)) => return Ended::Stopped(trouble.to_string()),
+                Err(trouble) if self.stop.get() => {
+                    let why = match trouble {
+                        Trouble::Asked => format!("{ASKED}; not done: {}", named(&task)),
+                        trouble => format!("{ASKED}; {}", failure(&task, &trouble)),
+                    };
+                    return self.stopped(fleet, why).await;
+                }
                 Err(trouble) => self.fail(fleet, &task, &trouble),
             };
             if let Err(trouble) = self.save(fleet).await {
@@ -137,12 +154,18 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
+    /// Stops where `fleet` is, and writes down why.
+    async fn stopped(&mut self, fleet: &mut Fleet, why: String) -> Ended {
+        fleet.why = Some(why.clone());
+        match self.save(fleet).await {
+            Ok(()) => Ended::Stopped(why),
+            Err(trouble) => Ended::Stopped(format!("{why}; {trouble}")),
+        }
+    }
+
     /// Turns back where no node got to the new mode yet; else stops.
     fn fail(&mut self, fleet: &mut Fleet, task: &Task, trouble: &Trouble) -> Option<Ended> {
-        let why = match task.node() {
-            Some(node) => format!("cannot {task} on node {node}: {trouble}"),
-            None => format!("cannot {task}: {trouble}"),
-        };
+        let why = failure(task, trouble);
         if fleet.leg == Leg::There && fleet.migrated() == 0 {
             (self.tell)(Event::Turns(&why));
             fleet.turn(why);
@@ -190,19 +213,8 @@ impl<C: Cluster> Engine<'_, C> {
         self.cluster.apply(&Action::Kube { command }).await
     }
 
-    /// Reads `items`, again where that went wrong: the server may be away for a while.
     async fn read(&mut self, items: &[Item], node: &str) -> Evidence {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let evidence = self.cluster.read(items, node).await;
-            let mut gaps = items.iter().filter_map(|&item| evidence.text(item).err());
-            let passing = gaps.any(|gap| matches!(gap, Gap::Failed(..)));
-            if !passing || tries > READS {
-                return evidence;
-            }
-            self.cluster.pause(TICK).await;
-        }
+        self.cluster.read(items, node).await
     }
 
     async fn there(&mut self, object: &Object) -> Result<Value, Trouble> {
@@ -251,6 +263,18 @@ impl<C: Cluster> Engine<'_, C> {
             Task::Revert(node) => self.revert(fleet, node).await,
         }
     }
+}
+
+/// Returns `task`, and the node that it is about.
+fn named(task: &Task) -> String {
+    match task.node() {
+        Some(node) => format!("{task} on node {node}"),
+        None => task.to_string(),
+    }
+}
+
+fn failure(task: &Task, trouble: &Trouble) -> String {
+    format!("cannot {}: {trouble}", named(task))
 }
 
 /// Pauses that grow: what is done soon is seen soon.

@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use super::{Cluster, Engine, Event, Pace, TICK, Trouble};
 use crate::action::{KubeCommand, Object, Only, PROXY_LABEL, Resource};
+use crate::apply::StepError;
 use crate::cluster::Pod;
-use crate::evidence::Item;
+use crate::evidence::{Item, Time};
 use crate::migrate::fleet::pod::{self, Job, Phase};
 use crate::migrate::fleet::staged;
 use crate::migrate::fleet::state::{Fleet, NodeState};
 use crate::migrate::fleet::task::Task;
 use crate::migrate::log;
 use crate::node::NodeSnapshot;
+
+/// How often a pod that is lost is made again.
+const LOST: u32 = 3;
 
 /// How much longer than it may take itself the end of a pod is waited for, in seconds.
 const GRACE: u64 = 60;
@@ -42,6 +46,7 @@ impl<C: Cluster> Engine<'_, C> {
             self.save(fleet).await?;
         }
         let before = fleet.before.clone().unwrap_or_default();
+        fleet.old.clone_from(&before);
         let label = match task {
             Task::Move(_) => fleet.copies.as_deref(),
             _ => None,
@@ -79,10 +84,7 @@ impl<C: Cluster> Engine<'_, C> {
     /// Looks at what the node's kube-proxy says of its mode.
     pub(super) async fn check(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
         let pods = self.pods(node).await?;
-        let new = pods
-            .iter()
-            .find(|pod| pod.metadata.deletion_timestamp.is_none());
-        let Some(pod) = new else {
+        let Some(pod) = new(fleet, &pods).next() else {
             return Err(Trouble::Failed("its kube-proxy is gone".to_owned()));
         };
         let text = self.cluster.log(&pod.metadata.name).await?;
@@ -96,6 +98,7 @@ impl<C: Cluster> Engine<'_, C> {
     pub(super) async fn soak(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
         let began = self.cluster.now();
         let first = self.pods(node).await?;
+        let first: Vec<Pod> = new(fleet, &first).cloned().collect();
         loop {
             let now = self.pods(node).await?;
             if let Some(why) = unwell(&first, &now) {
@@ -103,6 +106,9 @@ impl<C: Cluster> Engine<'_, C> {
             }
             if self.cluster.now().since(began).as_secs() >= fleet.plan.soak {
                 return Ok(());
+            }
+            if self.stop.get() {
+                return Err(Trouble::Asked);
             }
             self.cluster.pause(TICK).await;
         }
@@ -142,7 +148,7 @@ impl<C: Cluster> Engine<'_, C> {
         };
         let object = pod::object(&fleet.plan, node, Job::Guard);
         if let Some(old) = self.cluster.object(&object).await?
-            && (matches!(pod::phase(&old), Phase::Over(..)) || pod::terminates(&old))
+            && (matches!(pod::phase(&old), Phase::Over(..)) || pod::is_ending(&old))
         {
             self.remove(fleet, node, Job::Guard).await?;
         }
@@ -192,19 +198,53 @@ impl<C: Cluster> Engine<'_, C> {
             return done.map(|()| pod::Ended::Well).map_err(Trouble::Failed);
         };
         let object = pod::object(&fleet.plan, node, job);
-        // One that failed before this run is tried again.
+        // One that failed before this run is tried again, and one that is being deleted is not taken for a new one.
         if let Some(old) = self.cluster.object(&object).await?
-            && matches!(pod::phase(&old), Phase::Over(code, _) if code != Some(0))
+            && (pod::is_ending(&old)
+                || matches!(pod::phase(&old), Phase::Over(code, _) if code != Some(0)))
         {
             self.remove(fleet, node, job).await?;
         }
         self.apply(pod::create(&fleet.plan, &image, node, job))
             .await?;
-        let over = self.over(fleet, node, job).await;
+        let began = self.cluster.now();
+        let over = self.follow(fleet, node, job, began).await;
         self.remove(fleet, node, job).await?;
         match pod::ended(&over?) {
             pod::Ended::Badly(why) => Err(Trouble::Failed(why)),
             ended => Ok(ended),
+        }
+    }
+
+    /// Follows the pod for `job` to its end. One that is lost on the way is made again, and goes on from the node's journal.
+    pub(super) async fn follow(
+        &mut self,
+        fleet: &mut Fleet,
+        node: &str,
+        job: Job,
+        mut began: Time,
+    ) -> Result<pod::Over, Trouble> {
+        let mut lost = 0;
+        loop {
+            let why = match self.over(fleet, node, job, began).await? {
+                Followed::Over(over) => return Ok(over),
+                Followed::Lost(why) => why,
+            };
+            let object = pod::object(&fleet.plan, node, job);
+            if lost == LOST {
+                let why = format!("{object} was lost {} times, at last: {why}", lost + 1);
+                return Err(Trouble::Failed(why));
+            }
+            lost += 1;
+            let words =
+                format!("{object} was lost ({why}); another one goes on from the node's journal");
+            (self.tell)(Event::Says(node, &words));
+            self.remove(fleet, node, job).await?;
+            if let Some(image) = fleet.plan.image.clone() {
+                self.apply(pod::create(&fleet.plan, &image, node, job))
+                    .await?;
+            }
+            began = self.cluster.now();
         }
     }
 
@@ -228,27 +268,45 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(())
     }
 
-    /// Follows the pod for `job` to its end.
-    pub(super) async fn over(
+    /// Follows one pod for `job`, which was made at `began`, until it is over or lost.
+    async fn over(
         &mut self,
         fleet: &mut Fleet,
         node: &str,
         job: Job,
-    ) -> Result<pod::Over, Trouble> {
+        began: Time,
+    ) -> Result<Followed, Trouble> {
         let object = pod::object(&fleet.plan, node, job);
-        let began = self.cluster.now();
         let restarts = job == Job::Rollback && fleet.began(&Task::Move(node.to_owned()));
         let (mut told, mut restarted, mut pace) = (0, !restarts, Pace::new());
+        let mut uid = None;
         loop {
             let Some(pod) = self.cluster.object(&object).await? else {
-                return Err(Trouble::Failed(format!("{object} is gone before its end")));
+                return Ok(Followed::Lost("it was deleted".to_owned()));
             };
+            // One that somebody else made meanwhile has a log of its own.
+            if *uid.get_or_insert_with(|| pod::uid(&pod)) != pod::uid(&pod) {
+                return Ok(Followed::Lost("it was replaced".to_owned()));
+            }
             let phase = pod::phase(&pod);
             let text = match phase {
-                Phase::Waits(_) => String::new(),
+                Phase::Waits(_) => Ok(String::new()),
+                Phase::Runs | Phase::Over(..) => self.cluster.log(&object.name).await,
+            };
+            if let Some(why) = pod::lost(&pod, text.as_deref().unwrap_or_default()) {
+                return Ok(Followed::Lost(why));
+            }
+            let text = match (text, &phase) {
+                (Ok(text), _) => text,
+                (Err(error @ StepError::Denied(_)), _) => return Err(error.into()),
                 // It may not have a log yet; at the end it counts.
-                Phase::Runs => self.cluster.log(&object.name).await.unwrap_or_default(),
-                Phase::Over(..) => self.cluster.log(&object.name).await?,
+                (Err(_), Phase::Waits(_) | Phase::Runs) => String::new(),
+                (Err(error), Phase::Over(..)) => {
+                    if self.cluster.object(&object).await?.is_none() {
+                        continue;
+                    }
+                    return Err(error.into());
+                }
             };
             for line in text.lines().skip(told) {
                 match pod::told(line) {
@@ -267,24 +325,58 @@ impl<C: Cluster> Engine<'_, C> {
             let waited = self.cluster.now().since(began).as_secs();
             match phase {
                 Phase::Over(code, said) => {
-                    return Ok(pod::Over {
+                    return Ok(Followed::Over(pod::Over {
                         code,
                         said,
                         log: text,
-                    });
+                    }));
                 }
-                Phase::Waits(why) if waited >= fleet.plan.ready => {
-                    let why = format!("{object} does not start: {why}");
+                Phase::Waits(why) if waited >= fleet.plan.ready || pod::is_hopeless(&pod) => {
+                    let node = self.unready(node).await.unwrap_or_default();
+                    let why = format!("the pod of kpx does not start: {why}{node}");
                     return Err(Trouble::Failed(why));
                 }
                 _ if waited >= fleet.plan.limit + GRACE => {
-                    let why = format!("{object} has not ended after {waited} s");
+                    let node = self.unready(node).await.unwrap_or_default();
+                    let why = format!("{object} has not ended after {waited} s{node}");
                     return Err(Trouble::Failed(why));
                 }
                 _ => self.cluster.pause(pace.next()).await,
             }
         }
     }
+
+    /// Returns why the Node is not ready, for the end of a sentence.
+    async fn unready(&mut self, node: &str) -> Option<String> {
+        let Ok(found) = self.cluster.object(&Object::node(node)).await else {
+            return None;
+        };
+        let Some(found) = found else {
+            return Some(format!("; there is no node {node} any more"));
+        };
+        let conditions = found["status"]["conditions"].as_array()?;
+        let ready = conditions.iter().find(|of| of["type"] == "Ready")?;
+        let message = ready["message"].as_str().unwrap_or_default();
+        (ready["status"] != "True").then(|| format!("; node {node} is not ready {message}"))
+    }
+}
+
+/// What became of a pod that was followed.
+enum Followed {
+    /// It came to its end.
+    Over(pod::Over),
+    /// It is gone, or was ended from outside, and why: what it was to do is not done.
+    Lost(String),
+}
+
+/// Returns those of kube-proxy's `pods` that are not on their way out: neither deleted, nor replaced by the last restart.
+fn new<'p>(fleet: &Fleet, pods: &'p [Pod]) -> impl Iterator<Item = &'p Pod> {
+    let here = pods.iter().filter(|pod| {
+        let metadata = &pod.metadata;
+        metadata.deletion_timestamp.is_none() && !fleet.old.contains(&metadata.uid)
+    });
+    let here: Vec<&Pod> = here.collect();
+    here.into_iter()
 }
 
 /// Returns why kube-proxy's pods `now` are not those that were there at `first`, and well.

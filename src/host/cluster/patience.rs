@@ -1,0 +1,338 @@
+//! How long a request to the API server is repeated, and when its refusal is final.
+//!
+//! An API server that restarts refuses connections first, then answers 500 and 503 and, until it knows the roles of its
+//! cluster, 403. None of these is final by itself.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::Trouble;
+use super::session::{Objects, Session};
+
+/// Where the API server says what its client may do.
+pub(super) const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// How many times longer than one request a change may take: a restart of the API server fits in.
+const CHANGE: u32 = 6;
+
+/// The first pause before a request is made again; each is twice the one before, up to the longest.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How many access reviews must confirm that a change is forbidden, and in which part of the time for one request.
+const CONFIRMED: u32 = 3;
+const CONFIRM_WITHIN: u32 = 5;
+
+/// What depends on a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::host) enum Urgency {
+    /// A report: a missing answer is a gap in it.
+    Look,
+    /// A change that is under way: it is worth waiting for an API server that restarts.
+    Change,
+}
+
+/// How often, and for how long, a request is made again.
+#[derive(Debug)]
+pub(super) struct Patience {
+    end: Instant,
+    pause: Duration,
+    denial: Denial,
+}
+
+/// When a 403 is final.
+#[derive(Clone, Copy, Debug)]
+enum Denial {
+    /// At once: other credentials may do.
+    Final,
+    /// Once `reviews` access reviews have confirmed it and it has stayed for `least`; or after `most`.
+    Confirmed {
+        reviews: u32,
+        least: Duration,
+        most: Duration,
+        seen: Option<(Instant, u32)>,
+    },
+}
+
+/// What an access review came to.
+enum Review {
+    /// The request is allowed: the refusal is of yesterday.
+    Allowed,
+    /// The request is forbidden.
+    Forbidden,
+    /// The server does not know access reviews.
+    Unknown,
+    /// The server does not answer, or forbids even the review, as one does that knows no roles yet.
+    None,
+}
+
+impl Patience {
+    /// Returns the patience for `urgency`, with an API server that answers within `limit`.
+    pub(super) fn new(urgency: Urgency, limit: Duration) -> Self {
+        let (total, denial) = match urgency {
+            Urgency::Look => {
+                let denial = Denial::Confirmed {
+                    reviews: 1,
+                    least: Duration::ZERO,
+                    most: limit / CONFIRM_WITHIN,
+                    seen: None,
+                };
+                (limit, denial)
+            }
+            Urgency::Change => {
+                let denial = Denial::Confirmed {
+                    reviews: CONFIRMED,
+                    least: limit / CONFIRM_WITHIN,
+                    most: limit,
+                    seen: None,
+                };
+                (limit * CHANGE, denial)
+            }
+        };
+        Self {
+            end: Instant::now() + total,
+            pause: PAUSE,
+            denial,
+        }
+    }
+
+    /// Returns the same patience, which takes a 403 for final at once.
+    #[must_use]
+    pub(super) fn unless_denied(mut self) -> Self {
+        self.denial = Denial::Final;
+        self
+    }
+
+    /// Returns the same patience, which ends at `end` at the latest.
+    #[must_use]
+    pub(super) fn until(mut self, end: Instant) -> Self {
+        self.end = self.end.min(end);
+        self
+    }
+
+    /// Waits before another try; returns whether there is time for one.
+    pub(super) async fn wait(&mut self) -> bool {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        self.wait_for(pause).await
+    }
+
+    async fn wait_for(&self, pause: Duration) -> bool {
+        if Instant::now() + pause >= self.end {
+            return false;
+        }
+        sleep(pause).await;
+        true
+    }
+
+    /// Waits before the request to `verb` `path` is made again, which failed with `trouble`; returns whether it is to be.
+    pub(super) async fn again(
+        &mut self,
+        session: &Session,
+        verb: &str,
+        path: &str,
+        trouble: &Trouble,
+    ) -> bool {
+        if trouble.is_forbidden() {
+            return !self.is_final(session, verb, path).await && self.wait().await;
+        }
+        self.forget_denial();
+        match trouble {
+            Trouble::Busy(_, _, after) => self.wait_for((*after).max(PAUSE)).await,
+            trouble => trouble.is_passing() && self.wait().await,
+        }
+    }
+
+    fn forget_denial(&mut self) {
+        if let Denial::Confirmed { seen, .. } = &mut self.denial {
+            *seen = None;
+        }
+    }
+
+    /// Returns whether a 403 is final.
+    async fn is_final(&mut self, session: &Session, verb: &str, path: &str) -> bool {
+        let Denial::Confirmed {
+            reviews,
+            least,
+            most,
+            seen,
+        } = &mut self.denial
+        else {
+            return true;
+        };
+        let (since, confirmed) = seen.get_or_insert((Instant::now(), 0));
+        match review(session, verb, path).await {
+            Review::Forbidden => *confirmed += 1,
+            Review::Allowed => *confirmed = 0,
+            Review::Unknown => return true,
+            Review::None => {}
+        }
+        let stayed = since.elapsed();
+        (*confirmed >= *reviews && stayed >= *least) || stayed >= *most
+    }
+}
+
+/// The credentials to ask with, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way<'s> {
+    /// The client.
+    pub(super) session: &'s Session,
+    /// What depends on it.
+    pub(super) urgency: Urgency,
+    /// Whether a 403 is final at once, for there are others to ask with.
+    pub(super) others: bool,
+}
+
+impl Way<'_> {
+    /// Returns the patience for one change, or for one read.
+    pub(super) fn patience(&self) -> Patience {
+        let patience = Patience::new(self.urgency, self.session.limit);
+        if self.others {
+            patience.unless_denied()
+        } else {
+            patience
+        }
+    }
+
+    /// Returns the body of the answer to a GET of `path`.
+    pub(super) async fn get(&self, path: &str) -> Result<String, Trouble> {
+        let get = async || self.session.get(path).await;
+        let session = self.session;
+        session
+            .persist(&mut self.patience(), "get", path, get)
+            .await
+    }
+
+    /// Returns the object at `path`, or `None` where there is none.
+    pub(super) async fn object(&self, path: &str) -> Result<Option<Box<RawValue>>, Trouble> {
+        let get = async || self.session.object(path).await;
+        let session = self.session;
+        session
+            .persist(&mut self.patience(), "get", path, get)
+            .await
+    }
+
+    /// Returns all objects of the collection at `path`, chosen by `query`.
+    pub(super) async fn list(&self, path: &str, query: &str) -> Result<Objects, Trouble> {
+        let list = async || self.session.list(path, query).await;
+        let session = self.session;
+        session
+            .persist(&mut self.patience(), "list", path, list)
+            .await
+    }
+}
+
+impl Session {
+    /// Asks by `ask`, which is to `verb` `path`, until there is an answer that stays or `patience` ends.
+    pub(super) async fn persist<T>(
+        &self,
+        patience: &mut Patience,
+        verb: &str,
+        path: &str,
+        ask: impl AsyncFn() -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        loop {
+            match ask().await {
+                Err(trouble) if patience.again(self, verb, path, &trouble).await => {}
+                answer => {
+                    patience.forget_denial();
+                    return answer;
+                }
+            }
+        }
+    }
+}
+
+/// Asks the API server whether it allows to `verb` `path`.
+async fn review(session: &Session, verb: &str, path: &str) -> Review {
+    #[derive(Deserialize)]
+    struct Answer {
+        status: Status,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        allowed: bool,
+    }
+    let Some(attributes) = attributes(verb, path) else {
+        return Review::Unknown;
+    };
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    });
+    match session.post(REVIEWS, review.to_string()).await {
+        Ok(answer) => match serde_json::from_str::<Answer>(answer.get()) {
+            Ok(answer) if answer.status.allowed => Review::Allowed,
+            Ok(_) => Review::Forbidden,
+            Err(_) => Review::Unknown,
+        },
+        Err(trouble) if trouble.is_passing() || trouble.is_forbidden() => Review::None,
+        Err(_) => Review::Unknown,
+    }
+}
+
+/// Returns what to `verb` `path` is in the words of an access review.
+fn attributes(verb: &str, path: &str) -> Option<Value> {
+    let path = path.split('?').next().unwrap_or_default();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let (group, rest) = match parts.as_slice() {
+        ["api", _, rest @ ..] => ("", rest),
+        ["apis", group, _, rest @ ..] => (*group, rest),
+        _ => return None,
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+        rest => ("", rest),
+    };
+    let part = |at: usize| rest.get(at).copied().unwrap_or_default();
+    let all = [
+        ("verb", verb),
+        ("group", group),
+        ("resource", part(0)),
+        ("subresource", part(2)),
+        ("namespace", namespace),
+        ("name", part(1)),
+    ];
+    let given = all.into_iter().filter(|(_, value)| !value.is_empty());
+    Some(
+        given
+            .map(|(key, value)| (key, Value::from(value)))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_put_in_the_words_of_a_review() {
+        for (verb, path, expected) in [
+            (
+                "list",
+                "/api/v1/nodes?limit=500",
+                json!({"verb": "list", "resource": "nodes"}),
+            ),
+            (
+                "patch",
+                "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kpx",
+                json!({"verb": "patch", "group": "coordination.k8s.io", "resource": "leases",
+                       "namespace": "kube-system", "name": "kpx"}),
+            ),
+            (
+                "create",
+                "/api/v1/namespaces/a/pods/b/eviction",
+                json!({"verb": "create", "resource": "pods", "subresource": "eviction",
+                       "namespace": "a", "name": "b"}),
+            ),
+        ] {
+            assert_eq!(attributes(verb, path), Some(expected), "{path}");
+        }
+        assert_eq!(attributes("get", "/version"), None);
+    }
+}

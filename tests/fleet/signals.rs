@@ -1,0 +1,172 @@
+//! kpx is asked to stop while nodes are moved.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{World, flat};
+use crate::fake_api::Fate;
+
+/// kpx, and what it said so far.
+struct Running {
+    kpx: Child,
+    err: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    fn start(world: &World, args: &[&str]) -> Self {
+        let mut kpx = world.process(args);
+        let err = BufReader::new(kpx.stderr.take().unwrap());
+        Self { kpx, err }
+    }
+
+    /// Reads what it says up to a line with `what`.
+    fn until(&mut self, what: &str) {
+        let mut line = String::new();
+        while !line.contains(what) {
+            line.clear();
+            assert_ne!(self.err.read_line(&mut line).unwrap(), 0, "never: {what}");
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.kpx.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Returns its exit status, and all that it printed at the end.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut text = String::new();
+        self.err.read_to_string(&mut text).unwrap();
+        let mut out = self.kpx.stdout.take().unwrap();
+        out.read_to_string(&mut text).unwrap();
+        (self.kpx.wait().unwrap().code(), flat(&text))
+    }
+}
+
+fn holder(world: &World) -> serde_json::Value {
+    world.object("leases", "kpx-migrate").unwrap()["spec"]["holderIdentity"].clone()
+}
+
+/// Whether the tests were started to outlive their terminal, as kpx is then, too.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap() & 1 == 1
+}
+
+#[tokio::test]
+async fn it_stops_after_the_step_and_leaves_the_guard() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        if signal == Signal::SIGHUP && ignores_hangup() {
+            continue;
+        }
+        let world = World::new();
+        let slow = Duration::from_millis(400);
+        let job = "worker1 prepare".to_owned();
+        world.nodes.slow.lock().unwrap().insert(job, slow);
+        let mut kpx = Running::start(&world, &["--soak", "0s"]);
+        kpx.until("Z worker1: build the new mode");
+        kpx.signal(signal);
+        kpx.until("asked to stop: the step in progress ends first");
+        let (code, said) = kpx.end();
+        assert_eq!(code, Some(4), "{signal}: {said}");
+        for tells in [
+            "because asked to stop; not begun: change the configuration of all nodes",
+            "a bridge serves worker1; its guard, a pod of kpx, stays there",
+            "next: kpx migrate resume --all-nodes, or kpx migrate rollback --all-nodes",
+        ] {
+            assert!(said.contains(tells), "{signal}: {tells}: {said}");
+        }
+        assert!(holder(&world).is_null(), "{signal}");
+        // The bridge has somebody who keeps it up to date, and nothing else is left.
+        let left = world.leftovers();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(left[0].starts_with("kpx-guard-"), "{left:?}");
+        let ran = world
+            .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+            .await;
+        assert_eq!(ran.code, 0, "{ran}");
+        assert_eq!(world.modes(), ["iptables"; 3]);
+        assert_eq!(world.leftovers(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn asked_twice_it_leaves_the_step_as_it_is() {
+    let world = World::new();
+    // It goes on for ever.
+    world.nodes.fates("worker1 prepare", &[Fate::Ready]);
+    let mut kpx = Running::start(&world, &["--soak", "0s"]);
+    kpx.until("Z worker1: build the new mode");
+    kpx.signal(Signal::SIGTERM);
+    kpx.until("asked again, it is left as it is");
+    let made = |world: &World| {
+        let left = world.leftovers();
+        left.iter().any(|name| name.starts_with("kpx-prepare-"))
+    };
+    while !made(&world) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let began = Instant::now();
+    kpx.signal(Signal::SIGTERM);
+    let (code, said) = kpx.end();
+    assert!(began.elapsed() < Duration::from_secs(3));
+    assert_eq!(code, Some(4), "{said}");
+    let tells = "asked to stop twice; left in progress: build the new mode beside the one that serves on node worker1";
+    assert!(said.contains(tells), "{said}");
+    assert!(holder(&world).is_null());
+    let left = world.leftovers();
+    let pod = left.iter().find(|name| name.starts_with("kpx-prepare-"));
+    world.api.with(|cluster| {
+        let key = crate::fake_api::Key::new("pods", "kube-system", pod.unwrap());
+        cluster.remove(&key);
+    });
+    let ran = world
+        .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn while_it_looks_nothing_is_left_behind() {
+    let world = World::new();
+    world.nodes.fates("worker2 look", &[Fate::Ready]);
+    let mut kpx = Running::start(&world, &["--soak", "0s"]);
+    kpx.until("looking at 3 nodes");
+    // Until the pods are there.
+    while world.leftovers().len() < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    kpx.signal(Signal::SIGINT);
+    let (code, said) = kpx.end();
+    assert_eq!(code, Some(4), "{said}");
+    assert!(
+        said.contains("asked to stop; nothing was changed"),
+        "{said}"
+    );
+    while !world.leftovers().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(world.nodes.story(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_node_that_is_watched_is_not_watched_to_the_end() {
+    let world = World::new();
+    let mut kpx = Running::start(&world, &["--soak", "60s"]);
+    kpx.until("Z worker1: watch it for a while");
+    let began = Instant::now();
+    kpx.signal(Signal::SIGTERM);
+    let (code, said) = kpx.end();
+    assert!(began.elapsed() < Duration::from_secs(5), "{said}");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(
+        said.contains("asked to stop; not done: watch it for a while on node worker1"),
+        "{said}"
+    );
+    assert_eq!(world.modes(), ["ipvs", "iptables", "ipvs"]);
+}

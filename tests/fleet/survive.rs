@@ -1,0 +1,232 @@
+//! What clusters do while nodes are moved: API servers restart, pods are evicted, killed and slow to end.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::World;
+use crate::fake_api::{Fate, Fault, What};
+
+/// Has `change` done before the third pod is made, and `back` a moment later.
+fn for_a_while(world: &Arc<World>, change: fn(&World), back: fn(&World)) {
+    let weak = Arc::downgrade(world);
+    let act = What::Meanwhile(Arc::new(move |_| {
+        let weak = weak.clone();
+        thread::spawn(move || {
+            let Some(world) = weak.upgrade() else { return };
+            change(&world);
+            thread::sleep(Duration::from_millis(500));
+            back(&world);
+        });
+    }));
+    let fault = Fault::of("create", "pods", act).after(4).times(1);
+    world.api.fault(fault);
+}
+
+#[tokio::test]
+async fn an_api_server_that_restarts_is_waited_for() {
+    for (change, back) in [
+        // Nobody is there.
+        (
+            (|world| world.api.with(|cluster| cluster.set_away(true))) as fn(&World),
+            (|world| world.api.with(|cluster| cluster.set_away(false))) as fn(&World),
+        ),
+        // It is there, and knows no roles yet.
+        (
+            |world| world.api.with(|cluster| cluster.set_starting(true)),
+            |world| world.api.with(|cluster| cluster.set_starting(false)),
+        ),
+    ] {
+        let world = Arc::new(World::new());
+        for_a_while(&world, change, back);
+        let ran = world.all(&[]).await;
+        assert_eq!(ran.code, 0, "{ran}");
+        assert_eq!(world.modes(), ["iptables"; 3]);
+        assert_eq!(world.leftovers(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_at_first_is_waited_for() {
+    let world = Arc::new(World::new());
+    world.api.with(|cluster| cluster.set_away(true));
+    let there = Arc::clone(&world);
+    let later = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(400));
+        there.api.with(|cluster| cluster.set_away(false));
+    });
+    let ran = world.all(&[]).await;
+    later.join().unwrap();
+    assert_eq!(ran.code, 0, "{ran}");
+}
+
+#[tokio::test]
+async fn a_server_that_has_too_much_to_do_is_asked_again_when_it_says() {
+    let world = World::new();
+    let busy = Fault::of("patch", "configmaps", What::Busy(1)).named("kube-proxy");
+    world.api.fault(busy.times(1));
+    for verb in ["create", "delete", "get", "list"] {
+        let fault = Fault::of(verb, "pods", What::Status(504, "etcd is slow"));
+        world.api.fault(fault.after(1).times(2));
+    }
+    let began = Instant::now();
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_pod_that_is_lost_is_made_again() {
+    for (job, fates) in [
+        (
+            "prepare",
+            &[Fate::Evicted, Fate::OutOfMemory, Fate::Deleted][..],
+        ),
+        ("finish", &[Fate::Deleted]),
+        ("look", &[Fate::Evicted]),
+    ] {
+        let world = World::new();
+        world.nodes.fates(&format!("worker1 {job}"), fates);
+        let ran = world.all(&[]).await;
+        assert_eq!(ran.code, 0, "{job}: {ran}");
+        assert_eq!(world.modes(), ["iptables"; 3], "{job}");
+        assert_eq!(world.leftovers(), [""; 0], "{job}");
+        if job == "prepare" {
+            for tells in [
+                "was lost (Evicted: The node was low on resource: memory.: Error; exit status 137); another one goes on",
+                "was lost (OOMKilled; exit status 137)",
+                "was lost (it was deleted)",
+            ] {
+                assert!(ran.err.contains(tells), "{tells}: {ran}");
+            }
+        }
+    }
+    let world = World::new();
+    assert_eq!(world.all(&[]).await.code, 0);
+    world.nodes.fates("worker1 rollback", &[Fate::OutOfMemory]);
+    let back = world
+        .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(back.code, 0, "{back}");
+    assert_eq!(world.modes(), ["ipvs"; 3]);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_lost_again_and_again_is_given_up() {
+    let world = World::new();
+    world.nodes.fates("worker1 prepare", &[Fate::Evicted; 4]);
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(
+        ran.out
+            .contains("was lost 4 times, at last: Evicted: The node was low on resource: memory."),
+        "{ran}"
+    );
+    let made = world.nodes.story().into_iter();
+    assert_eq!(made.filter(|what| what == "worker1 prepare").count(), 4);
+    assert_eq!(world.modes(), ["ipvs"; 3]);
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_kube_proxy_that_ends_slowly_is_not_taken_for_the_new_one() {
+    let world = World::new();
+    *world.nodes.lingers.lock().unwrap() = Duration::from_millis(600);
+    let ran = world
+        .kpx(&[
+            "migrate",
+            "--to",
+            "iptables",
+            "--node",
+            "worker1",
+            "--image",
+            "kpx:1",
+            "--soak",
+            "1s",
+            "--ready-timeout",
+            "5s",
+            "--yes",
+        ])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.modes(), ["ipvs", "iptables", "ipvs"]);
+}
+
+#[tokio::test]
+async fn a_kube_proxy_that_crash_loops_is_named_and_taken_back() {
+    let mut world = World::new();
+    world.ready = "60s";
+    world
+        .nodes
+        .fates("worker1 kube-proxy iptables", &[Fate::CrashLoops]);
+    let began = Instant::now();
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    for tells in [
+        "kube-proxy on node worker1 does not start",
+        "CrashLoopBackOff",
+        "its last words: I1120 \"Using ipvs Proxier\"",
+    ] {
+        assert!(ran.out.contains(tells), "{tells}: {ran}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(20));
+    assert_eq!(world.modes(), ["ipvs"; 3]);
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_had_is_said_once() {
+    for (reason, at_least) in [("ErrImagePull", 1), ("InvalidImageName", 0)] {
+        let mut world = World::new();
+        world.ready = "1s";
+        let fate = Fate::Waits(reason, "kpx:1: not found");
+        for node in world.names {
+            world.nodes.fates(&format!("{node} look"), &[fate]);
+        }
+        let began = Instant::now();
+        let ran = world.all(&[]).await;
+        let took = began.elapsed();
+        assert_eq!(ran.code, 4, "{ran}");
+        // The nodes are waited for side by side.
+        assert!(took >= Duration::from_secs(at_least), "{took:?}");
+        assert!(took < Duration::from_secs(at_least + 3), "{took:?}");
+        let said = ran.err.matches("kpx:1: not found").count();
+        assert_eq!(said, 1, "{ran}");
+        assert!(
+            ran.err.contains(&format!(
+                "3 of 3 nodes cannot be moved: worker1, worker2, control1: the pod of kpx does not start: {reason}: "
+            )),
+            "{ran}"
+        );
+        assert_eq!(world.nodes.story(), [""; 0]);
+        assert_eq!(world.leftovers(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn pods_that_looked_are_gone_though_their_log_cannot_be_read() {
+    let world = World::new();
+    let fault = Fault::of("get", "pods/log", What::Status(400, "no log here"));
+    world.api.fault(fault);
+    let ran = world.all(&["--dry-run"]).await;
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.out.contains("no log here"), "{ran}");
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_rollback_that_was_asked_for_and_stopped_ends_as_one() {
+    let world = World::new();
+    assert_eq!(world.all(&[]).await.code, 0);
+    world.nodes.fail("worker2 rollback", "no room");
+    let way = |way| ["migrate", way, "--all-nodes", "--yes"];
+    let ran = world.kpx(&way("rollback")).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    world.nodes.failing.lock().unwrap().clear();
+    let ran = world.kpx(&way("resume")).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(
+        ran.out.contains("rolled back: 3 nodes to mode ipvs in "),
+        "{ran}"
+    );
+    assert!(!ran.out.contains("did not get to"), "{ran}");
+}
