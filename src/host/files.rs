@@ -23,7 +23,7 @@ pub(super) fn kernel_release(item: Item, context: &Context) -> Result<String, Ga
 const MACHINE_IDS: &[&str] = &["etc/machine-id", "var/lib/dbus/machine-id"];
 
 /// Reads what tells this machine from others, a `name = value` in each line; what cannot be read is left out.
-pub(super) fn host(_: Item, context: &Context) -> Result<String, Gap> {
+pub(super) fn host(item: Item, context: &Context) -> Result<String, Gap> {
     let read = |path: &str| {
         let text = fs::read_to_string(context.path(path)).ok()?;
         let text = text.trim();
@@ -43,6 +43,10 @@ pub(super) fn host(_: Item, context: &Context) -> Result<String, Gap> {
             // Writing to a String does not fail.
             writeln!(text, "{key} = {value}").ok();
         }
+    }
+    if text.is_empty() {
+        let why = "this machine has no host name and no id";
+        return Err(Gap::Absent(item, why.to_owned()));
     }
     Ok(text)
 }

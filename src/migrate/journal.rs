@@ -130,6 +130,7 @@ pub enum JournalError {
 
 /// Where a journey stands.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct State {
     /// What was agreed to.
     pub journey: Journey,

@@ -195,7 +195,9 @@ impl Machine {
         assert!(took < Duration::from_secs(10), "{took:?}: {text}");
         for words in [
             "because it was asked to stop",
-            "next: kpx migrate resume, or kpx migrate rollback",
+            "next: kpx migrate resume --kubeconfig ",
+            ", or kpx migrate rollback --kubeconfig ",
+            " --node node1 --this-node",
         ] {
             assert!(text.contains(words), "{text}");
         }
@@ -323,13 +325,32 @@ fn picture(machine: &Machine) -> ([Vec<String>; 2], String, String) {
     (saved, netns.run("nft list tables"), machine.api.config())
 }
 
+/// The annotations of the ConfigMap.
+fn annotations(machine: &Machine) -> Vec<String> {
+    machine.api.with(|cluster| {
+        let map = cluster.get("configmaps", "kube-system", "kube-proxy");
+        let all = map.and_then(|map| map["metadata"]["annotations"].as_object());
+        all.into_iter()
+            .flatten()
+            .map(|of| format!("{of:?}"))
+            .collect()
+    })
+}
+
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn killed_at_several_moments_it_is_gone_on_with_and_nothing_is_lost() {
     let machine = Machine::new("iptables", SHORT_SYNC);
-    machine.kpx(THERE, |_| {});
+    let told = machine.kpx(THERE, |_| {});
+    // Whoever agreed beforehand is shown in short what is done, and at the end how long it took.
+    for words in ["--dry-run shows the whole plan\n", "\ntook "] {
+        assert!(told.contains(words), "{told}");
+    }
+    assert!(!told.contains("undo: "), "{told}");
     let after = picture(&machine);
-    machine.kpx(ROLLBACK, |_| {});
+    let told = machine.kpx(ROLLBACK, |_| {});
+    let end = "node1: rolled back from mode nftables to mode iptables\n";
+    assert!(told.contains(end), "{told}");
     let traffic = Traffic::start(&machine.world, Pace::FULL);
     let mut args = THERE;
     for moment in MOMENTS {
@@ -348,13 +369,16 @@ fn killed_at_several_moments_it_is_gone_on_with_and_nothing_is_lost() {
 #[ignore = "needs root and network namespaces"]
 fn killed_at_several_moments_it_is_taken_back_and_nothing_is_lost() {
     let machine = Machine::new("iptables", SHORT_SYNC);
-    let before = picture(&machine);
+    // As kubeadm writes it.
+    machine.api.reconfigure("mode: \"iptables\"", "mode: \"\"");
+    let (before, notes) = (picture(&machine), annotations(&machine));
     let traffic = Traffic::start(&machine.world, Pace::FULL);
     for moment in MOMENTS {
         machine.killed_at(THERE, moment);
         leave_alone();
         machine.kpx(ROLLBACK, |_| {});
         assert_eq!(picture(&machine), before, "{moment}");
+        assert_eq!(annotations(&machine), notes, "{moment}");
     }
     // Once it has begun to go back, it goes on back.
     machine.killed_at(THERE, MOMENTS[3]);

@@ -35,14 +35,12 @@ pub(super) fn board(global: &Global, io: &Io<'_>) -> Board {
     }
 }
 
-/// Returns the time of day, in UTC, for a line in a log: where it is drawn, each line has its own clock.
+/// Returns the time for a line in a log: where progress is drawn, each line has its own clock.
 fn stamp(board: &Board) -> String {
     if board.is_drawn() {
         return String::new();
     }
-    let now = clock::now().to_string();
-    let time = now.get(11..19).unwrap_or_default();
-    format!("{time} ")
+    format!("{} ", clock::now())
 }
 
 /// Tells events of one node.

@@ -261,6 +261,9 @@ impl MigrateReport {
                 Tone::Good,
                 format!("prepared for mode {to}; it serves in mode {from} still"),
             ),
+            Outcome::Stopped if self.back => {
+                (Tone::Bad, format!("stopped on the way back to mode {from}"))
+            }
             Outcome::Stopped => (
                 Tone::Bad,
                 format!("stopped on the way from mode {from} to mode {to}"),

@@ -14,6 +14,7 @@ mod sync;
 mod tests;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,17 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        fs::remove_dir(&self.0).unwrap();
+        // What it started itself, a tool that was just at work, may need a moment to end.
+        let begin = Instant::now();
+        while let Err(error) = fs::remove_dir(&self.0) {
+            let busy = error.kind() == ErrorKind::ResourceBusy;
+            assert!(
+                busy && begin.elapsed() < Duration::from_secs(30),
+                "{}: {error}",
+                self.0.display()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
