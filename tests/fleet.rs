@@ -6,7 +6,7 @@ mod moves;
 mod staged;
 mod terminal;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::{Arc, Mutex};
 
@@ -29,6 +29,8 @@ struct Nodes {
     modes: Arc<Mutex<BTreeMap<String, String>>>,
     /// Nodes and jobs that fail, with why.
     failing: Arc<Mutex<BTreeMap<String, String>>>,
+    /// Nodes with somebody who keeps a bridge whatever becomes of the others.
+    guarded: Arc<Mutex<BTreeSet<String>>>,
     /// What pods printed.
     logs: Arc<Mutex<BTreeMap<String, String>>>,
 }
@@ -93,6 +95,7 @@ impl Kubelet for Nodes {
         let words: Vec<&str> = command.iter().map(|word| word.as_str().unwrap()).collect();
         if words[..3] == ["kpx", "bridge", "guard"] {
             self.tell(format!("{} guard", pod.node));
+            self.guarded.lock().unwrap().insert(pod.node.clone());
             return Fate::Ready;
         }
         assert_eq!(words[..2], ["kpx", "migrate"]);
@@ -101,6 +104,11 @@ impl Kubelet for Nodes {
         }
         let doing = format!("{} {}", pod.node, words[2]);
         self.tell(doing.clone());
+        // A bridge that is set up with nobody to keep it outlives a pod that is killed.
+        let bridges = !words.contains(&"--strategy") || words.contains(&"bridge");
+        if words[2] == "prepare" && bridges && !self.guarded.lock().unwrap().contains(&pod.node) {
+            self.tell(format!("{} has no guard", pod.node));
+        }
         let why = self.failing.lock().unwrap().get(&doing).cloned();
         let mode = self.modes.lock().unwrap().get(&pod.node).cloned();
         let there = |flag: &str| {
@@ -129,7 +137,11 @@ impl Kubelet for Nodes {
         Fate::Ended(if why.is_some() { 4 } else { 0 })
     }
 
-    fn stop(&self, _: &Pod) {}
+    fn stop(&self, pod: &Pod) {
+        if pod.key.name.starts_with("kpx-guard-") {
+            self.guarded.lock().unwrap().remove(&pod.node);
+        }
+    }
 
     fn log(&self, pod: &Pod) -> String {
         match &pod.config {
