@@ -514,7 +514,7 @@ const BRIDGE_EXAMPLES: &str = "\
 Examples:
   kpx bridge show                        what would be loaded
   kpx bridge up --apply                  load it, after a look at the plan
-  kpx bridge follow                      keep it up to date, and serving, meanwhile
+  kpx bridge follow                      keep it up to date, and serving
   kpx bridge down --apply                remove it";
 
 /// Arguments of `kpx bridge`.

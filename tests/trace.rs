@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use kpx::backend::Mode;
-use kpx::evidence::{self, Evidence};
+use kpx::evidence::{self, Evidence, Item};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
@@ -714,7 +714,9 @@ async fn the_bridge_is_passed_through_as_long_as_its_lease_lasts() {
         ),
     ] {
         let dir = broken("seed-iptables", &[]);
-        std::fs::write(dir.path().join("node/nft.txt"), &text).unwrap();
+        // The text counts where there is nothing else.
+        std::fs::remove_file(dir.path().join("node/nft.json")).ok();
+        std::fs::write(dir.path().join(Item::NftText.file()), &text).unwrap();
         let args = ["trace", "10.97.54.248:80", "-o", "json", "--source", "host"];
         let ran = kpx(&[&["--from", dir.path().to_str().unwrap()], &args[..]].concat()).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap();
