@@ -325,7 +325,7 @@ pub enum Command {
     ///
     /// With -o json every event is a line of JSON, and the report is the last one.
     #[command(after_help = MIGRATE_EXAMPLES, after_long_help = MIGRATE_EXAMPLES)]
-    Migrate(MigrateArgs),
+    Migrate(Box<MigrateArgs>),
 
     /// Print a completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
@@ -514,7 +514,7 @@ const BRIDGE_EXAMPLES: &str = "\
 Examples:
   kpx bridge show                        what would be loaded
   kpx bridge up --apply                  load it, after a look at the plan
-  kpx bridge follow                      keep it up to date meanwhile
+  kpx bridge follow                      keep it up to date, and serving
   kpx bridge down --apply                remove it";
 
 /// Arguments of `kpx bridge`.
@@ -554,10 +554,10 @@ pub enum BridgeAct {
     Up,
     /// Plan what removes it, and with --apply do it
     Down,
-    /// Keep one that stands up to date with Services and their endpoints, until Ctrl-C
+    /// Keep one that stands up to date with Services and their endpoints, and renew its lease, until Ctrl-C
     Follow,
     /// Remove one that stands as soon as kube-proxy has written all of its own rules, and no other kpx needs it; follow
-    /// the cluster until then
+    /// the cluster, and renew the lease, until then
     Guard,
 }
 
@@ -1096,10 +1096,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// Parses the lease of the bridge: long enough for a keeper that is restarted, and short enough to matter.
 fn lease(text: &str) -> Result<Duration, String> {
-    let lease = duration(text)?;
-    let (least, most) = (Duration::from_secs(10), Duration::from_secs(3600));
-    if (least..=most).contains(&lease) {
-        Ok(lease)
+    let allowed = Duration::from_secs(10)..=Duration::from_secs(3600);
+    let time = duration(text)?;
+    if allowed.contains(&time) {
+        Ok(time)
     } else {
         Err(format!("{text:?} is not between 10s and 1h"))
     }

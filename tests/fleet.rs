@@ -8,7 +8,7 @@ mod staged;
 mod survive;
 mod terminal;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -40,6 +40,8 @@ struct Nodes {
     lingers: Arc<Mutex<Duration>>,
     /// How long the pod for a job takes.
     slow: Arc<Mutex<BTreeMap<String, Duration>>>,
+    /// Nodes with somebody who keeps a bridge whatever becomes of the others.
+    guarded: Arc<Mutex<BTreeSet<String>>>,
     /// What pods printed.
     logs: Arc<Mutex<BTreeMap<String, String>>>,
 }
@@ -120,6 +122,7 @@ impl Kubelet for Nodes {
         let words: Vec<&str> = command.iter().map(|word| word.as_str().unwrap()).collect();
         if words[..3] == ["kpx", "bridge", "guard"] {
             self.tell(format!("{} guard", pod.node));
+            self.guarded.lock().unwrap().insert(pod.node.clone());
             return Fate::Ready;
         }
         assert_eq!(words[..2], ["kpx", "migrate"]);
@@ -133,6 +136,11 @@ impl Kubelet for Nodes {
         }
         let slow = self.slow.lock().unwrap().get(&doing).copied();
         thread::sleep(slow.unwrap_or_default());
+        // A bridge that is set up with nobody to keep it outlives a pod that is killed.
+        let bridges = !words.contains(&"--strategy") || words.contains(&"bridge");
+        if words[2] == "prepare" && bridges && !self.guarded.lock().unwrap().contains(&pod.node) {
+            self.tell(format!("{} has no guard", pod.node));
+        }
         let why = self.failing.lock().unwrap().get(&doing).cloned();
         let mode = self.modes.lock().unwrap().get(&pod.node).cloned();
         let there = |flag: &str| {
@@ -161,7 +169,11 @@ impl Kubelet for Nodes {
         Fate::Ended(if why.is_some() { 4 } else { 0 })
     }
 
-    fn stop(&self, _: &Pod) {}
+    fn stop(&self, pod: &Pod) {
+        if pod.key.name.starts_with("kpx-guard-") {
+            self.guarded.lock().unwrap().remove(&pod.node);
+        }
+    }
 
     fn lingers(&self) -> Duration {
         *self.lingers.lock().unwrap()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use kpx::backend::Mode;
-use kpx::evidence::{self, Evidence};
+use kpx::evidence::{self, Evidence, Item};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
@@ -684,4 +684,48 @@ async fn backends_and_connections_that_should_not_be_are_named() {
         "no-route",
         trace_in(&dir, &["shop/cart", "--source", "10.0.2.15"]).await
     );
+}
+
+/// Every `elements = { … }` of the lease in what `kpx bridge show` prints.
+const LEASE: &str = "\t\telements = { tcp timeout 60s,\n\t\t             udp timeout 60s,\n\t\t             sctp timeout 60s }\n";
+
+#[tokio::test]
+async fn the_bridge_is_passed_through_as_long_as_its_lease_lasts() {
+    let shown = kpx_on("seed-iptables", &["bridge", "show"]).await.out;
+    let verbs = ["add table", "delete table", "#"];
+    let lines = shown.lines();
+    let lines = lines.filter(|line| !verbs.iter().any(|verb| line.starts_with(verb)));
+    let stale = "10.97.54.248 . tcp . 80 : 10.244.1.14 . 80";
+    let alive = lines
+        .flat_map(|line| [line, "\n"])
+        .collect::<String>()
+        .replace(stale, "10.97.54.248 . tcp . 80 : 10.244.1.99 . 80");
+    assert_eq!(alive.matches(LEASE).count(), 2, "{alive}");
+    assert!(alive.contains("10.244.1.99"), "{alive}");
+    let expired = alive.replace(LEASE, "");
+    for (text, pods) in [
+        (
+            alive,
+            ["10.244.1.16:80", "10.244.1.17:80", "10.244.1.99:80"],
+        ),
+        (
+            expired,
+            ["10.244.1.14:80", "10.244.1.16:80", "10.244.1.17:80"],
+        ),
+    ] {
+        let dir = broken("seed-iptables", &[]);
+        // The text counts where there is nothing else.
+        std::fs::remove_file(dir.path().join("node/nft.json")).ok();
+        std::fs::write(dir.path().join(Item::NftText.file()), &text).unwrap();
+        let args = ["trace", "10.97.54.248:80", "-o", "json", "--source", "host"];
+        let ran = kpx(&[&["--from", dir.path().to_str().unwrap()], &args[..]].concat()).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let all = report["sources"].as_array().cloned();
+        let trace = all.map_or(report, |mut all| all.remove(0));
+        assert_eq!(
+            backends(&trace),
+            BTreeSet::from(pods.map(str::to_owned)),
+            "{ran}"
+        );
+    }
 }

@@ -270,3 +270,44 @@ async fn a_node_that_went_there_by_itself_is_cleaned_up_as_the_others() {
     assert!(of("prepare") && of("finish"), "{story:?}");
     assert!(!ran.out.contains("was in the new mode before"), "{ran}");
 }
+
+#[tokio::test]
+async fn a_guard_that_is_gone_or_over_is_made_again() {
+    for over in [false, true] {
+        let world = World::new();
+        world
+            .nodes
+            .fail("worker2 finish", "a Service does not answer");
+        let ran = world.all(&["--lease", "90s"]).await;
+        assert_eq!(ran.code, 4, "{ran}");
+        let guards = || -> Vec<_> {
+            let left = world.leftovers().into_iter();
+            left.filter(|name| name.starts_with("kpx-guard-")).collect()
+        };
+        let [guard] = guards().try_into().unwrap();
+        let pod = world.object("pods", &guard).unwrap();
+        let command = &pod["spec"]["containers"][0]["command"];
+        let words: Vec<_> = command.as_array().unwrap().iter().collect();
+        let has = |flag: &str, value: &str| words.windows(2).any(|of| of == [flag, value]);
+        assert!(has("--lease", "90s") && has("--mode", "ipvs"), "{command}");
+        assert!(words.contains(&&json!("--await")), "{command}");
+        // Evicted, or ended with its node.
+        let key = Key::new("pods", "kube-system", &guard);
+        world.api.with(|cluster| {
+            if over {
+                cluster.edit(&key, |pod| pod["status"]["phase"] = "Failed".into());
+            } else {
+                cluster.remove(&key);
+            }
+        });
+        world.nodes.failing.lock().unwrap().clear();
+        world.nodes.story.lock().unwrap().clear();
+        let ran = world
+            .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+            .await;
+        assert_eq!(ran.code, 0, "{ran}");
+        let story = world.nodes.story();
+        assert_eq!(story[..2], ["worker2 guard", "worker2 finish"], "{over}");
+        assert_eq!(world.leftovers(), [""; 0]);
+    }
+}

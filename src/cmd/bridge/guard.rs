@@ -111,7 +111,7 @@ pub(in crate::cmd) async fn run(
             Err(Locked::Held(_)) => {
                 guard.stale = true;
                 if turns % LOOKS == 0 {
-                    guard.stand_by(global, io).await?;
+                    seen |= guard.stand_by(global, io).await;
                 }
                 turns += 1;
                 STEP
@@ -123,7 +123,7 @@ pub(in crate::cmd) async fn run(
                 match is_there(global).await {
                     Ok(true) => {
                         seen = true;
-                        if guard.tend(global, io, &mut node).await? {
+                        if guard.tend(global, io, &mut node).await {
                             // Whoever changes the node next finds no guard that is about to end.
                             drop(only.take());
                             return Ok(CLEAN);
@@ -136,10 +136,10 @@ pub(in crate::cmd) async fn run(
                     }
                     Ok(false) => {
                         waited += PAUSE;
-                        guard.say(io, "waiting for a bridge to guard")?;
+                        guard.say(io, "waiting for a bridge to guard");
                     }
                     Err(gap) => {
-                        guard.say(io, &format!("whether a bridge stands is not known: {gap}"))?
+                        guard.say(io, &format!("whether a bridge stands is not known: {gap}"));
                     }
                 }
                 PAUSE
@@ -200,44 +200,39 @@ struct Watcher {
 
 impl Watcher {
     /// Tells why the bridge stays, unless that was told last.
-    fn say(&mut self, io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
+    fn say(&mut self, io: &mut Io<'_>, what: &str) {
         if self.said != what {
-            writeln!(io.err, "kpx: {what}")?;
+            // Nobody may be reading any more; the guard goes on.
+            writeln!(io.err, "kpx: {what}").ok();
             what.clone_into(&mut self.said);
         }
-        Ok(())
     }
 
-    /// Leaves the bridge to the kpx that changes the node. One that does not renew the lease needs no bridge that is out of
-    /// date, unless nothing else serves.
-    async fn stand_by(&mut self, global: &Global, io: &mut Io<'_>) -> Result<(), Failure> {
+    /// Leaves the bridge to the kpx that changes the node; returns whether there is one. Where that kpx does not renew the
+    /// lease, the bridge is kept only while nothing else serves: it may be out of date.
+    async fn stand_by(&mut self, global: &Global, io: &mut Io<'_>) -> bool {
         let held = held(global).await.ok().flatten();
-        let forgotten =
-            matches!(held, Some(Held::Left { .. })) && !held.is_some_and(|of| of.is_kept());
-        let needed = forgotten && !serves(global, io).await;
-        self.keeper
-            .order(if needed { Order::Keep } else { Order::Rest });
-        self.say(io, "the bridge stays: another kpx is at work on this node")
+        let is_left = matches!(held, Some(Held::Left { .. }));
+        let is_kept = held.as_ref().is_some_and(Held::is_kept);
+        let needed = is_left && !is_kept && !serves(global, io).await;
+        let order = if needed { Order::Keep } else { Order::Rest };
+        self.keeper.order(order);
+        self.say(io, "the bridge stays: another kpx is at work on this node");
+        held.is_some()
     }
 
     /// Removes the bridge if the mode behind it is complete, and else keeps it; returns whether it was removed.
-    async fn tend(
-        &mut self,
-        global: &Global,
-        io: &mut Io<'_>,
-        node: &mut Live,
-    ) -> Result<bool, Failure> {
+    async fn tend(&mut self, global: &Global, io: &mut Io<'_>, node: &mut Live) -> bool {
         // First of all: whoever kept it up to date may be gone for a while.
         self.refresh(global, io, node).await;
         let why = match complete(global, io).await {
-            Ok(Ok(())) => {
-                remove(global, io, node).await?;
-                writeln!(
-                    io.err,
-                    "kpx: the bridge is removed: what is behind it is complete"
-                )?;
-                return Ok(true);
-            }
+            Ok(Ok(())) => match remove(global, io, node).await {
+                Ok(()) => {
+                    self.say(io, "the bridge is removed: what is behind it is complete");
+                    return true;
+                }
+                Err(failure) => format!("it cannot be removed: {failure}"),
+            },
             Ok(Err(why)) => why.to_string(),
             Err(failure) => failure.to_string(),
         };
@@ -256,8 +251,8 @@ impl Watcher {
         } else {
             why
         };
-        self.say(io, &format!("the bridge stays: {why}"))?;
-        Ok(false)
+        self.say(io, &format!("the bridge stays: {why}"));
+        false
     }
 
     fn follows(&self) -> bool {

@@ -232,7 +232,7 @@ impl<C: Cluster> Engine<'_, C> {
             Task::Copy => self.copy(fleet).await,
             Task::Prepare(node) => {
                 // Before there is a bridge: from then on somebody keeps it, whatever becomes of the others.
-                self.guarded(fleet, node).await?;
+                self.guarded(fleet, node, fleet.plan.ready).await?;
                 let already = self.on_node(fleet, node, Job::Prepare).await? == pod::Ended::Already;
                 let state = if already {
                     self.unguard(fleet, node).await?;

@@ -20,6 +20,9 @@ const LOST: u32 = 3;
 /// How much longer than it may take itself the end of a pod is waited for, in seconds.
 const GRACE: u64 = 60;
 
+/// How long the pod that keeps the bridge is waited for on the way back, in seconds.
+const GUARD: u64 = 10;
+
 impl<C: Cluster> Engine<'_, C> {
     /// Returns kube-proxy's pods on `node`.
     pub(super) async fn pods(&mut self, node: &str) -> Result<Vec<Pod>, Trouble> {
@@ -126,7 +129,7 @@ impl<C: Cluster> Engine<'_, C> {
             self.remove(fleet, node, Job::Finish).await?;
         }
         // A node whose guard does not start is not to stay where it is for that.
-        match self.guarded(fleet, node).await {
+        match self.guarded(fleet, node, GUARD.min(fleet.plan.ready)).await {
             Err(Trouble::Failed(why)) => (self.tell)(Event::Says(node, &why)),
             done => done?,
         }
@@ -157,8 +160,13 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(Some(object))
     }
 
-    /// Has a pod of its own keep the node's bridge, and waits until it runs.
-    pub(super) async fn guarded(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+    /// Has a pod of its own keep the node's bridge, and waits at most `limit` seconds until it runs.
+    pub(super) async fn guarded(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        limit: u64,
+    ) -> Result<(), Trouble> {
         let Some(object) = self.guard(fleet, node).await? else {
             return Ok(());
         };
@@ -170,7 +178,7 @@ impl<C: Cluster> Engine<'_, C> {
             let Phase::Waits(why) = pod::phase(&pod) else {
                 return Ok(());
             };
-            if self.cluster.now().since(began).as_secs() >= fleet.plan.ready {
+            if self.cluster.now().since(began).as_secs() >= limit {
                 let why = format!("{object} does not start: {why}");
                 return Err(Trouble::Failed(why));
             }
