@@ -182,6 +182,39 @@ async fn a_cluster_is_read_and_nothing_else_is_asked_for() {
 }
 
 #[tokio::test]
+async fn ranges_of_cluster_ips_are_read_where_the_server_has_them() {
+    let path = "/apis/networking.k8s.io/v1/servicecidrs";
+    let item = Item::ServiceCidrs;
+    let api = Api::start(move |asked, query| match asked {
+        _ if asked == path => {
+            let range =
+                json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16"]}});
+            (200, list(&[range]))
+        }
+        _ => well(asked, query),
+    });
+    let evidence = Node::with(&api.url).read(&[item]).await;
+    assert_eq!(names(&evidence, item), ["kubernetes"]);
+    // Before Kubernetes 1.33 there are none.
+    let api = Api::start(well);
+    let evidence = Node::with(&api.url).read(&[item]).await;
+    assert!(matches!(gap(&evidence, item), Gap::NotApplicable(_)));
+    let api = Api::start(move |asked, query| match asked {
+        "/version" => well(asked, query),
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+            (201, json!({"status": {"allowed": false}}))
+        }
+        _ => status(403, "not for you"),
+    });
+    let evidence = Node::with(&api.url).read(&[item]).await;
+    let why = gap(&evidence, item).to_string();
+    assert!(
+        why.contains("list servicecidrs.networking.k8s.io: not for you"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
 async fn rights_are_asked_for_one_by_one() {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let api = Api::start(move |asked, query| match asked {

@@ -5,7 +5,7 @@ mod ignore;
 
 use serde_json::Value;
 
-use crate::support::{kpx, kpx_on, recordings};
+use crate::support::{kpx, kpx_on, recordings, root};
 
 #[tokio::test]
 async fn a_healthy_node_exits_zero_in_every_mode() {
@@ -174,4 +174,41 @@ async fn every_page_fits_eighty_columns() {
             assert!(command || line.chars().count() <= 80, "{name}: {line}");
         }
     }
+}
+
+#[tokio::test]
+async fn ranges_of_cluster_ips_are_the_clusters_where_it_has_them() {
+    let from = root().join("testdata/nodes/faults-moves");
+    let dir = tempfile::tempdir().unwrap();
+    for part in ["cluster", "kube-proxy", "node"] {
+        std::fs::create_dir(dir.path().join(part)).unwrap();
+        for file in std::fs::read_dir(from.join(part)).unwrap() {
+            let file = file.unwrap().path();
+            let name = file.file_name().unwrap();
+            std::fs::copy(&file, dir.path().join(part).join(name)).unwrap();
+        }
+    }
+    let mut found = Vec::new();
+    // What the API server's own flag says, and then what its objects say.
+    for range in [None, Some("10.97.0.0/16"), Some("10.96.0.0/16")] {
+        if let Some(range) = range {
+            let text = format!(
+                "{{\"items\": [{{\"metadata\": {{\"name\": \"kubernetes\"}}, \"spec\": {{\"cidrs\": [\"{range}\"]}}}}]}}"
+            );
+            std::fs::write(dir.path().join("cluster/servicecidrs.json"), text).unwrap();
+        }
+        let args = [
+            "--from",
+            dir.path().to_str().unwrap(),
+            "doctor",
+            "--for",
+            "nftables",
+        ];
+        let ran = kpx(&[&args[..], &["--only", "AP09", "-o", "json"]].concat()).await;
+        found.push(
+            ran.out
+                .contains("addresses of the Services' range that no Service has"),
+        );
+    }
+    assert_eq!(found, [true, false, true]);
 }

@@ -57,6 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[&[
             Item::Conntrack,
             Item::Services,
+            Item::ServiceCidrs,
             Item::Pods,
             Item::Nft,
             Item::NftText,
@@ -247,9 +248,16 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
     Ok(findings)
 }
 
-/// Returns the prefixes that cluster IPs come from, as far as this node can tell.
+/// Returns the prefixes that cluster IPs come from: as the cluster has them, or as far as this node can tell.
 fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
     const FLAG: &str = "--service-cluster-ip-range=";
+    let objects = facts.node.service_cidrs();
+    let texts = objects.iter().copied().flatten();
+    let texts = texts.flat_map(|of| &of.spec.cidrs);
+    let found: Vec<Cidr> = texts.filter_map(|text| text.parse().ok()).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
     let found = crate::diff::service_cidrs(facts.node);
     if !found.is_empty() {
         return Ok(found);
@@ -264,6 +272,10 @@ fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
         .filter_map(|range| range.parse().ok())
         .collect();
     if found.is_empty() {
+        // Where the cluster has them and they may not be read, that is what is missing.
+        if let Err(gap @ (Gap::Denied(..) | Gap::Failed(..))) = objects {
+            return Err(gap);
+        }
         let why = "which range cluster IPs come from is not known here: no kube-apiserver runs on this node";
         return Err(Gap::NotApplicable(why.to_owned()));
     }

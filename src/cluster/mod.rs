@@ -110,6 +110,25 @@ pub struct Owner {
     pub controller: bool,
 }
 
+/// A range that cluster IPs come from.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ServiceCidr {
+    /// The name.
+    pub metadata: Metadata,
+    /// What is wanted.
+    pub spec: ServiceCidrSpec,
+}
+
+/// `spec` of a `ServiceCIDR`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ServiceCidrSpec {
+    /// The prefixes, one per family.
+    #[serde(deserialize_with = "null_is_default")]
+    pub cidrs: Vec<String>,
+}
+
 /// A Service.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]

@@ -162,6 +162,8 @@ items! {
     DaemonSets = "cluster/daemonsets.json", Api;
     /// Pods of kube-proxy, and of this node.
     Pods = "cluster/pods.json", Api;
+    /// `ServiceCIDR` objects: the ranges that cluster IPs come from.
+    ServiceCidrs = "cluster/servicecidrs.json", Api;
     /// What the API server lets kpx do: its answers to access reviews (`SelfSubjectAccessReview`).
     Access = "cluster/access.json", Api;
 }

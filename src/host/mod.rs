@@ -195,6 +195,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         | Item::ConfigMaps
         | Item::DaemonSets
         | Item::Pods
+        | Item::ServiceCidrs
         | Item::Access => {
             let node = proxy::node_name(context).await;
             let options = &context.options;

@@ -23,7 +23,7 @@ use crate::backend::ipset::Sets;
 use crate::backend::{ipset, iptables, ipvs, nftables};
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::version::{self, ProxyVersion};
-use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service};
+use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service, ServiceCidr};
 use crate::desired::DesiredState;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
@@ -75,6 +75,7 @@ pub struct NodeSnapshot<'a> {
     nodes: Section<Vec<Node>>,
     config_maps: Section<Vec<ConfigMap>>,
     daemon_sets: Section<Vec<DaemonSet>>,
+    service_cidrs: Section<Vec<ServiceCidr>>,
     pods: Section<Vec<Pod>>,
     named: Option<String>,
     desired: [Section<DesiredState>; 3],
@@ -143,6 +144,8 @@ sections! {
     config_maps: Vec<ConfigMap> = |e| crate::cluster::list(e, Item::ConfigMaps);
     /// Returns the DaemonSets.
     daemon_sets: Vec<DaemonSet> = |e| crate::cluster::list(e, Item::DaemonSets);
+    /// Returns the ranges that cluster IPs come from.
+    service_cidrs: Vec<ServiceCidr> = |e| crate::cluster::list(e, Item::ServiceCidrs);
     /// Returns the Pods.
     pods: Vec<Pod> = |e| crate::cluster::list(e, Item::Pods);
 }
@@ -255,6 +258,7 @@ impl<'a> NodeSnapshot<'a> {
             nodes: OnceCell::new(),
             config_maps: OnceCell::new(),
             daemon_sets: OnceCell::new(),
+            service_cidrs: OnceCell::new(),
             pods: OnceCell::new(),
             named: None,
             desired: Default::default(),

@@ -93,6 +93,7 @@ impl Redactor {
             | Item::Nodes
             | Item::ConfigMaps
             | Item::DaemonSets
+            | Item::ServiceCidrs
             | Item::Pods => {
                 let value = parse(item, text)?;
                 self.api(value).to_string()

@@ -38,6 +38,9 @@ const CONFIG_MAPS: &[&str] = &["kube-proxy", "kube-proxy-config"];
 /// DaemonSets of kube-system that run a service proxy: kube-proxy, and what replaces it.
 const DAEMON_SETS: &[&str] = &["kube-proxy", "cilium", "kube-router"];
 
+/// The ranges that cluster IPs come from.
+const SERVICE_CIDRS: &str = "/apis/networking.k8s.io/v1/servicecidrs";
+
 /// Why nobody can be asked.
 const NONE: &str = "no cluster is configured";
 
@@ -378,6 +381,17 @@ async fn read(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
             return named(way, item, path, "daemonsets.apps", DAEMON_SETS).await;
         }
         Item::Pods => return pods(way, node).await,
+        Item::ServiceCidrs => match way.list(SERVICE_CIDRS, "").await {
+            Ok(ranges) => Ok(ranges),
+            Err(Trouble::Status(404, _)) => {
+                let why =
+                    "the API server has no ServiceCIDR objects: they came with Kubernetes 1.33";
+                Err(Gap::NotApplicable(why.to_owned()))
+            }
+            Err(trouble) => {
+                Err(trouble.gap(item, session, "list", "servicecidrs.networking.k8s.io"))
+            }
+        },
         Item::Access => return rights::read(way, item, node).await,
         other => Err(Gap::NotCollected(other)),
     }
