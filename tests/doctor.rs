@@ -1,5 +1,6 @@
 //! What people and programs see of the doctor.
 
+mod foreign;
 mod formats;
 mod ignore;
 

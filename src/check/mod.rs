@@ -11,6 +11,7 @@ mod dv;
 mod facts;
 mod finding;
 mod flows;
+mod foreign;
 mod health;
 mod ib;
 pub mod ignore;
@@ -201,6 +202,7 @@ pub const CHECKS: &[&[Check]] = &[
     moves::CHECKS,
     health::CHECKS,
     rules::CHECKS,
+    foreign::CHECKS,
     servers::CHECKS,
     setup::CHECKS,
     others::CHECKS,

@@ -21,7 +21,7 @@ use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot,
 use crate::trace::odd;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{self, Found, Target};
-use crate::trace::{Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
+use crate::trace::{self, Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
 
 /// Everything a trace looks at, beside the rules of iptables.
 const NEEDS: &[Item] = &[
@@ -114,8 +114,9 @@ pub(super) async fn run(
         .iter()
         .map(|source| flow(source, found, proto, args.established))
         .collect();
-    let walks = if whole {
-        walk(&World::whole(&node, family), &flows)?
+    let (walks, unread) = if whole {
+        let walks = walk(&World::whole(&node, family), &flows)?;
+        (walks, trace::unread(&node, family))
     } else {
         live::walk(global, io, &node, family, &flows).await?
     };
@@ -140,7 +141,7 @@ pub(super) async fn run(
         })
         .collect();
     if let Some(first) = traces.first_mut() {
-        first.notes.splice(0..0, causes);
+        first.notes.splice(0..0, unread.into_iter().chain(causes));
     }
     let mut report = report(&node, assumed, service, traces)?;
     if args.probe {

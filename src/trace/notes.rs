@@ -9,7 +9,7 @@ use super::packet::{Entry, Flow};
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
 use crate::net::Family;
-use crate::node::NodeSnapshot;
+use crate::node::{NodeSnapshot, Store};
 use crate::owner::Port;
 
 /// Returns what is odd about `outcomes` of `flow`, in words; `service` is the Service port it is for, as the API tells.
@@ -196,6 +196,22 @@ fn nobody_listens(
             "whether something listens on port {port} is not known: {gap}"
         )),
     }
+}
+
+/// Says which rules of `family` the kernel applies and a trace cannot show: those of an iptables back end that holds tables
+/// and whose program is missing, say.
+pub fn unread(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
+    let back_ends = [(Store::Legacy, "legacy"), (Store::Nft, "nft")];
+    let unread = back_ends.into_iter().filter_map(|(store, name)| {
+        let gap = match node.saved(store, family) {
+            Ok(_) | Err(Gap::NotCollected(_) | Gap::NotApplicable(_)) => return None,
+            Err(gap) => gap,
+        };
+        Some(format!(
+            "the {name} back end of iptables holds tables that this trace leaves out, and that may drop the packet: {gap}"
+        ))
+    });
+    unread.collect()
 }
 
 fn gaps(node: &NodeSnapshot<'_>, flow: &Flow, notes: &mut Vec<String>) {
