@@ -1,8 +1,10 @@
 //! What people and programs see of the doctor.
 
+mod config;
 mod foreign;
 mod formats;
 mod ignore;
+mod silence;
 
 use serde_json::Value;
 

@@ -135,15 +135,17 @@ fn conntrack(
             backends.push(backend);
         }
     }
-    if count == 0 {
-        return;
-    }
     backends.sort();
     let stale: Vec<_> = backends
         .iter()
         .filter(|addr| service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr)))
         .map(ToString::to_string)
         .collect();
+    // Where all of them go to endpoints that new connections may go to as well, that is no news.
+    let chosen = odd::reached(outcomes);
+    if stale.is_empty() && backends.iter().all(|backend| chosen.contains(backend)) {
+        return;
+    }
     let all: Vec<_> = backends.iter().map(ToString::to_string).collect();
     let (noun, verb) = if count == 1 {
         ("connection", "passes")
