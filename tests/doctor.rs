@@ -1,6 +1,7 @@
 //! What people and programs see of the doctor.
 
 mod config;
+mod credentials;
 mod foreign;
 mod formats;
 mod ignore;

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::ask::if_recorded;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, IPTABLES, Item};
 use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
 use crate::owner::software::Maker;
@@ -48,30 +48,27 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#40182: Docker 1.13 sets the policy of FORWARD to DROP",
         "kubernetes/kubernetes#39823: pods do not reach Services under such a policy",
     ],
-    needs: &[&[
-        Item::Iptables4,
-        Item::Iptables6,
-        Item::IptablesLegacy4,
-        Item::IptablesLegacy6,
-        Item::IptablesNft4,
-        Item::IptablesNft6,
-        Item::Nft,
-        Item::NftText,
-        Item::Ipset,
-        Item::Ipvs,
-        Item::IpvsSave,
-        Item::IpvsStats,
-        Item::Addresses,
-        Item::Links,
-        Item::Routes,
-        Item::Rules,
-        Item::Sysctl,
-        Item::ProxyConfig,
-        Item::Services,
-        Item::EndpointSlices,
-        Item::Nodes,
-        Item::Pods,
-    ]],
+    needs: &[
+        IPTABLES,
+        &[
+            Item::Nft,
+            Item::NftText,
+            Item::Ipset,
+            Item::Ipvs,
+            Item::IpvsSave,
+            Item::IpvsStats,
+            Item::Addresses,
+            Item::Links,
+            Item::Routes,
+            Item::Rules,
+            Item::Sysctl,
+            Item::ProxyConfig,
+            Item::Services,
+            Item::EndpointSlices,
+            Item::Nodes,
+            Item::Pods,
+        ],
+    ],
     caused_by: &[],
     run: foreign_drops,
 }];

@@ -52,7 +52,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
     if let Ok(reported) = reported
         && reported != configured
     {
-        if let Some(age) = facts.awaits(reported) {
+        if let Some(age) = facts.pending_to(reported) {
             let message = format!(
                 "the ConfigMap was set to {reported} {age} s ago, and the node's file still says {configured}"
             );

@@ -68,7 +68,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns how many seconds ago `map` was edited, where the kubelet has not written that edit to the node yet.
-    pub(super) fn awaited(&self, map: &ConfigMap) -> Option<u64> {
+    pub(super) fn pending(&self, map: &ConfigMap) -> Option<u64> {
         let age = self.now?.since(map.metadata.last_edit()?).as_secs();
         let file = self.file()?;
         let stale = written(file).ok()? != written(text_of(map)?).ok()?;
@@ -84,11 +84,11 @@ impl<'a> Facts<'a> {
 
     /// Returns the seconds since the ConfigMap of this node's kube-proxy was edited to `mode`, where the kubelet has not
     /// written that to the node yet.
-    pub(super) fn awaits(&self, mode: crate::backend::Mode) -> Option<u64> {
+    pub(super) fn pending_to(&self, mode: crate::backend::Mode) -> Option<u64> {
         let Source::Map(map) = self.source() else {
             return None;
         };
         let asked = ProxyConfig::parse(text_of(map)?).ok()?.mode_asked();
-        self.awaited(map).filter(|_| asked == Some(mode))
+        self.pending(map).filter(|_| asked == Some(mode))
     }
 }

@@ -316,7 +316,7 @@ fn armed(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     if let Source::Map(map) = &source
-        && let Some(age) = facts.awaited(map)
+        && let Some(age) = facts.pending(map)
     {
         let message = format!(
             "the ConfigMap was edited {age} s ago, and the kubelet has not written that to the node yet"

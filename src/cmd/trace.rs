@@ -13,7 +13,7 @@ use super::{Io, families, gather, mode, probe};
 use crate::backend::Mode;
 use crate::cli::{Global, TraceArgs};
 use crate::diff;
-use crate::evidence::Item;
+use crate::evidence::{IPTABLES, Item};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{self, Owner, Owners, Port};
@@ -51,16 +51,6 @@ const NEEDS: &[Item] = &[
     Item::Pods,
 ];
 
-/// The rules of iptables, both families and both back ends.
-const RULES: &[Item] = &[
-    Item::Iptables4,
-    Item::Iptables6,
-    Item::IptablesLegacy4,
-    Item::IptablesLegacy6,
-    Item::IptablesNft4,
-    Item::IptablesNft6,
-];
-
 /// What a trace can be printed as, beside the usual.
 pub(super) const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
 
@@ -78,7 +68,7 @@ pub(super) async fn run(
     let whole = global.from.is_some() || assumed.is_some();
     let mut items = NEEDS.to_vec();
     if whole {
-        items.extend(RULES);
+        items.extend(IPTABLES);
     }
     items.extend(assumed.into_iter().flat_map(diff::needs));
     items.sort();

@@ -6,12 +6,12 @@ use futures_util::future::join_all;
 
 use super::super::failure::Failure;
 use super::super::{Io, gather, machine};
-use super::{NEEDS, RULES};
+use super::NEEDS;
 use crate::backend::iptables::listing;
 use crate::backend::iptables::model::Target;
 use crate::backend::iptables::names;
 use crate::cli::Global;
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, IPTABLES, Item};
 use crate::host::{ChainReader, Listing};
 use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
@@ -80,7 +80,7 @@ async fn whole(
     flows: &[Flow],
 ) -> Result<Walked, Failure> {
     let of_node = NEEDS.iter().filter(|item| !item.is_of_cluster());
-    let items: Vec<_> = of_node.chain(RULES).copied().collect();
+    let items: Vec<_> = of_node.chain(IPTABLES).copied().collect();
     let evidence = gather(global, io, &items).await?;
     let node = NodeSnapshot::new(&evidence);
     let walks = super::walk(&World::whole(&node, family), flows)?;

@@ -236,7 +236,7 @@ const FAULTS: &[Fault] = &[
         name: "a rule of others drops what is forwarded",
         broken_by: "iptables-nft -I FORWARD 1 -j DROP",
         id: "IR02",
-        also: &[],
+        also: &["IR16"],
         undone_by: "rules",
     },
     Fault {
