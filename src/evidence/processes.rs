@@ -21,7 +21,7 @@ pub struct Process {
     pub name: String,
     /// The command line.
     pub args: Vec<String>,
-    /// The letter of its state: `T` for a process that was stopped. proc_pid_stat(5) has the others.
+    /// The letter of its state: `T` for a process that was stopped. `proc_pid_stat(5)` has the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// When it started, in seconds since the epoch.

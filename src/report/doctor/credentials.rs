@@ -37,9 +37,10 @@ pub(super) fn hint<'r>(reasons: impl Iterator<Item = &'r str>) -> Option<String>
         return None;
     }
     let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(", ");
-    let from = match refused.origins.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", list(&refused.origins)),
+    let from = if refused.origins.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", list(&refused.origins))
     };
     Some(format!(
         "the API server does not let {}{from} {}. Run again with `--kubeconfig FILE` of an account that may: \
