@@ -1,7 +1,11 @@
 //! What people and programs see of the doctor.
 
+mod config;
+mod credentials;
+mod foreign;
 mod formats;
 mod ignore;
+mod silence;
 
 use serde_json::Value;
 

@@ -14,16 +14,30 @@ pub(super) const CHECKS: &[Check] = &[
         name: "healthy",
         severity: Severity::Error,
         when: When::NowAndFor(&Mode::ALL),
-        title: "kube-proxy says that it is healthy",
+        title: "kube-proxy runs, answers and says that it is healthy",
         symptom: "Changes of Services and endpoints do not reach this node; its rules grow old.",
         why: "kube-proxy answers /healthz with what it knows of its own syncs, for each family since 1.33. One that is \
-              not healthy has had a sync on its list for longer than twice the sync period.",
+              not healthy has had a sync on its list for longer than twice the sync period. One that does not answer \
+              at all is absent, stopped or hung.",
         verify: "The answer must be 200, with healthy true for each family.",
-        commands: &["curl -si http://127.0.0.1:10256/healthz"],
+        commands: &[
+            "curl -si http://127.0.0.1:10256/healthz",
+            "ps -C kube-proxy -o pid,stat,etime,args",
+        ],
         fix: "See in kube-proxy's log what its syncs fail on, then restart it on this node.",
         incidents: &["kubernetes/kubernetes#76338", "kubernetes/kubernetes#77242"],
-        needs: &[&[Item::Healthz]],
-        caused_by: &["KM01"],
+        needs: &[&[
+            Item::Healthz,
+            Item::Metrics,
+            Item::Processes,
+            Item::Links,
+            Item::Pods,
+            Item::DaemonSets,
+            Item::Nodes,
+            Item::Addresses,
+            Item::ProxyConfig,
+        ]],
+        caused_by: &["KM01", "KP02"],
         run: healthy,
     },
     Check {
@@ -95,7 +109,10 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn healthy(facts: &Facts<'_>) -> Verdict {
-    let health = facts.node.health()?;
+    let health = match facts.node.health() {
+        Ok(health) => health,
+        Err(gap) => return super::silence::silent(facts, gap),
+    };
     let seen = |value: String| {
         [Proof::Setting {
             source: "/healthz".to_owned(),

@@ -6,7 +6,7 @@ use super::facts::MODE;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, Target};
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, IPTABLES, Item};
 use crate::net::Family;
 use crate::node::Store;
 
@@ -34,17 +34,10 @@ const ONE_BACKEND: Check = Check {
         "kubernetes/kubernetes#71305",
         "cilium/cilium#28258: POSTROUTING twice",
     ],
-    needs: &[&[
-        Item::Iptables4,
-        Item::Iptables6,
-        Item::IptablesLegacy4,
-        Item::IptablesLegacy6,
-        Item::IptablesNft4,
-        Item::IptablesNft6,
-        Item::IptablesVersion,
-        Item::Modules,
-        Item::ModulesBuiltin,
-    ]],
+    needs: &[
+        IPTABLES,
+        &[Item::IptablesVersion, Item::Modules, Item::ModulesBuiltin],
+    ],
     caused_by: &[],
     run: one_backend,
 };

@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     needs: &[
         MODE,
         OBSERVED,
-        &[Item::Services, Item::Nodes, Item::Addresses],
+        &[Item::Services, Item::Nodes, Item::Addresses, Item::Pods],
     ],
     caused_by: &["KM01", "IB07"],
     run: mode,
@@ -52,6 +52,15 @@ fn mode(facts: &Facts<'_>) -> Verdict {
     if let Ok(reported) = reported
         && reported != configured
     {
+        if let Some(age) = facts.pending_to(reported) {
+            let message = format!(
+                "the ConfigMap was set to {reported} {age} s ago, and the node's file still says {configured}"
+            );
+            let finding = Finding::new(Severity::Info, "mode", message).seen(seen);
+            return Ok(vec![finding.mend(
+                "Wait: the kubelet writes it within two minutes. A kube-proxy that restarts before that reads the old file.",
+            )]);
+        }
         let message = format!(
             "kube-proxy runs in mode {reported} but is configured for {configured}: its next restart changes the mode"
         );
@@ -83,9 +92,12 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         };
         let message = format!("kube-proxy is configured for {configured}, but {text}");
         let finding = Finding::new(Severity::Error, family.to_string(), message);
-        return Ok(vec![finding.seen(seen).seen([kernel]).mend(
-            "See in kube-proxy's log why it does not write its rules; it may have stopped, or fallen back.",
-        )]);
+        return Ok(vec![finding.seen(seen).seen([kernel]).mend(if held == "none" {
+            "If the rules were flushed, `kpx reconcile` shows what is missing and `kpx reconcile --apply` writes it now; \
+             kube-proxy itself does so at its next full sync. See in its log why it has not."
+        } else {
+            "See in kube-proxy's log why it does not write its rules; it may have stopped, or fallen back."
+        })]);
     }
     Ok(Vec::new())
 }

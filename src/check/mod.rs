@@ -8,9 +8,11 @@ mod dp;
 mod drift;
 mod dummy;
 mod dv;
+mod excluded;
 mod facts;
 mod finding;
 mod flows;
+mod foreign;
 mod health;
 mod ib;
 pub mod ignore;
@@ -26,12 +28,14 @@ mod mx;
 mod objects;
 mod others;
 mod plugins;
+mod projected;
 mod proxy;
 mod rules;
 mod run;
 mod servers;
 mod settings;
 mod setup;
+mod silence;
 mod sy;
 mod traffic;
 
@@ -49,6 +53,7 @@ pub use finding::{Finding, Fix, Proof};
 pub use kernel::{LEFTOVERS, OBSERVED};
 pub use left_out::LEFT_OUT;
 pub use run::{Outcome, run};
+pub use silence::fold;
 
 /// Findings, or the reason the check could not look.
 pub type Verdict = Result<Vec<Finding>, Gap>;
@@ -203,6 +208,7 @@ pub const CHECKS: &[&[Check]] = &[
     moves::CHECKS,
     health::CHECKS,
     rules::CHECKS,
+    foreign::CHECKS,
     servers::CHECKS,
     setup::CHECKS,
     others::CHECKS,

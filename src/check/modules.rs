@@ -227,12 +227,12 @@ fn at_boot(facts: &Facts<'_>) -> Verdict {
     let loaded = modules.loaded.as_ref().ok_or_else(|| unread(facts))?;
     let config = facts.configuration();
     let scheduler = config.as_ref().map_or("rr", |config| config.scheduler());
-    let wanted = [
+    let needed = [
         "ip_vs".to_owned(),
         format!("ip_vs_{scheduler}"),
         "nf_conntrack".to_owned(),
     ];
-    let wanted: Vec<_> = wanted.iter().filter(|m| loaded.contains_key(*m)).collect();
+    let wanted: Vec<_> = needed.iter().filter(|m| loaded.contains_key(*m)).collect();
     if wanted.is_empty() {
         let why = "none of them is loaded as a module";
         return Err(Gap::NotApplicable(why.to_owned()));
@@ -250,7 +250,12 @@ fn at_boot(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let message = "modules that the ipvs mode needs are loaded now, but nothing loads them at boot";
-    let names: Vec<_> = missing.iter().map(|name| name.as_str()).collect();
+    // The file is written anew: it has to name all of them, and not those alone that are missing now.
+    let names: Vec<_> = needed
+        .iter()
+        .filter(|name| !matches!(standing(modules, name), Standing::BuiltIn))
+        .map(String::as_str)
+        .collect();
     let command = format!(
         "printf '%s\\n' {} > /etc/modules-load.d/kube-proxy.conf",
         names.join(" ")
@@ -261,7 +266,10 @@ fn at_boot(facts: &Facts<'_>) -> Verdict {
     Ok(vec![
         Finding::new(Severity::Warning, "modules", message)
             .seen(seen)
-            .mend_by("Name them in one file of modules-load.d.", command),
+            .mend_by(
+                "Name all that the mode needs in one file of modules-load.d.",
+                command,
+            ),
     ])
 }
 

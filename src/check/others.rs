@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::ask::if_recorded;
 use super::facts::MODE;
+use super::projected::{COPY, mounted, text_of};
 use super::proxy::{VERSION, containers};
 use super::setup::mounts;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
@@ -60,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Nft,
             Item::NftText,
         ]],
-        caused_by: &[],
+        caused_by: &["KP05"],
         run: nobody,
     },
     Check {
@@ -192,7 +193,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Whether kube-proxy runs here, by itself or within a distribution's own process.
-fn runs_here(facts: &Facts<'_>) -> Result<bool, Gap> {
+pub(super) fn runs_here(facts: &Facts<'_>) -> Result<bool, Gap> {
     const WITHIN: [&str; 8] = [
         "hyperkube",
         "k0s",
@@ -254,7 +255,7 @@ fn others(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-fn is_cilium(facts: &Facts<'_>) -> Result<bool, Gap> {
+pub(super) fn is_cilium(facts: &Facts<'_>) -> Result<bool, Gap> {
     let links = facts.node.links()?.all.iter();
     let mut links = links.map(|link| link.name.as_str());
     let processes = &if_recorded(facts.node.processes())?.processes;
@@ -438,24 +439,25 @@ fn fleet(facts: &Facts<'_>) -> Verdict {
     let maps = facts.node.config_maps()?;
     let pods = facts.node.all_pods()?.iter();
     let mut by_mode: BTreeMap<Mode, Vec<String>> = BTreeMap::new();
+    let mut copies = false;
     for pod in pods.filter(|pod| pod.spec.containers.iter().any(|c| c.name == "kube-proxy")) {
-        let names = pod
-            .spec
-            .volumes
-            .iter()
-            .filter_map(|volume| volume.get("configMap")?.get("name")?.as_str());
-        let mode = names
+        // A copy is for the nodes that kpx moves, which is not over as long as there is one.
+        if mounted(pod).any(|name| name.starts_with(COPY)) {
+            copies = true;
+            continue;
+        }
+        let mode = mounted(pod)
             .filter_map(|name| maps.iter().find(|map| map.metadata.name == name))
-            .filter_map(|map| {
-                map.data
-                    .get("config.conf")
-                    .or_else(|| map.data.get("config"))
-            })
+            .filter_map(text_of)
             .find_map(|text| ProxyConfig::parse(text).ok()?.mode_asked());
         if let Some(mode) = mode {
             let node = pod.spec.node_name.clone().unwrap_or_default();
             by_mode.entry(mode).or_default().push(node);
         }
+    }
+    if by_mode.is_empty() && copies {
+        let why = "the pods of kube-proxy run from a copy of its ConfigMap that kpx made";
+        return Err(Gap::NotApplicable(why.to_owned()));
     }
     if by_mode.is_empty() {
         let why = "no pod of kube-proxy mounts a ConfigMap that names a mode";

@@ -69,16 +69,22 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "kube-proxy goes by the name of a Node that there is",
         symptom: "Services with a Local traffic policy get no traffic on this node: no endpoint counts as local.",
-        why: "kube-proxy finds its Node, and which endpoints are local, by its name: hostnameOverride, or else the name of \
-              the machine. If no Node has it, every endpoint is remote.",
-        verify: "The setting hostnameOverride must be the name of the Node.",
+        why: "kube-proxy finds its Node, and which endpoints are local, by its name: the flag --hostname-override, or else \
+              the setting hostnameOverride, or else the name of the machine. If no Node has it, every endpoint is remote.",
+        verify: "The flag, or lacking that the setting, must be the name of the Node.",
         commands: &[
             "kubectl get nodes",
             "kubectl -n kube-system logs POD | grep -i nodeip",
         ],
         fix: "Set hostnameOverride to the Node's name, from the pod's spec.nodeName, and restart kube-proxy.",
         incidents: &["kubernetes/kubernetes#66062"],
-        needs: &[&[Item::ProxyConfig, Item::Nodes]],
+        needs: &[&[
+            Item::ProxyConfig,
+            Item::Nodes,
+            Item::Addresses,
+            Item::Processes,
+            Item::Pods,
+        ]],
         caused_by: &[],
         run: node_name,
     },
@@ -320,12 +326,23 @@ fn local_traffic(facts: &Facts<'_>) -> Verdict {
 }
 
 fn node_name(facts: &Facts<'_>) -> Verdict {
-    let name = facts
-        .node
-        .proxy_config()?
-        .hostname_override
-        .trim()
-        .to_lowercase();
+    let flag = hostname_flag(facts);
+    // The kubelet fills in what the pod's environment has: the name of its node, as a rule.
+    let filled_in = |(_, _, value): &(String, &str, String)| value.contains("$(");
+    let is_filled_in = flag.as_ref().is_some_and(filled_in);
+    let (source, key, value) = match flag.filter(|_| !is_filled_in) {
+        Some(given) => given,
+        None => (
+            "kube-proxy's configuration".to_owned(),
+            "hostnameOverride",
+            facts.node.proxy_config()?.hostname_override.clone(),
+        ),
+    };
+    let name = value.trim().to_lowercase();
+    if name.is_empty() && is_filled_in {
+        let why = "--hostname-override comes from the pod's environment, and no process of kube-proxy is seen";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
     if name.is_empty() {
         let why = "hostnameOverride is not set: the name is the machine's";
         return Err(Gap::NotApplicable(why.to_owned()));
@@ -339,9 +356,45 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
         .map(|node| node.metadata.name.as_str())
         .collect();
     let message = "kube-proxy goes by a name that no Node has: no endpoint counts as local";
-    Ok(vec![Finding::new(Severity::Error, name, message).seen([
+    let flag = key.starts_with("--");
+    let finding = Finding::new(Severity::Error, name, message).seen([
+        Proof::setting(source, key, &value),
         Proof::Note(format!("the Nodes are {}", names.join(", "))),
-    ])])
+    ]);
+    Ok(vec![if flag {
+        finding.mend(
+            "Set --hostname-override to the Node's name, from the pod's spec.nodeName, or take the flag away: it overrides \
+             hostnameOverride in the file.",
+        )
+    } else {
+        finding
+    }])
+}
+
+/// Returns where kube-proxy is given --hostname-override, the flag, and its value: it overrides the file.
+fn hostname_flag(facts: &Facts<'_>) -> Option<(String, &'static str, String)> {
+    const FLAG: &str = "hostname-override";
+    let named = |source: String, flags: &Flags| {
+        let value = flags.value(FLAG)?;
+        Some((source, "--hostname-override", value.to_owned()))
+    };
+    if let Ok(processes) = facts.node.processes() {
+        let mut proxies = processes.processes.iter();
+        let mut proxies = proxies
+            .by_ref()
+            .filter(|of| of.name.starts_with("kube-proxy") && of.same_network != Some(false));
+        if let Some(proxy) = proxies.next() {
+            return named(format!("process {}", proxy.pid), &Flags::parse(&proxy.args));
+        }
+    }
+    let here = facts.node_name();
+    let mut pods = facts.node.pods().ok()?.iter();
+    let pod = pods.find(|pod| {
+        pod.spec.node_name == here && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+    })?;
+    let mut all = pod.spec.containers.iter();
+    let container = all.find(|of| of.name == "kube-proxy")?;
+    named(format!("pod {}", pod.metadata.name), &given(container))
 }
 
 fn node_address(facts: &Facts<'_>) -> Verdict {

@@ -2,6 +2,7 @@
 
 use super::ask::if_recorded;
 use super::facts::MODE;
+use super::projected::{COPY, Source, text_of};
 use super::proxy::{VERSION, containers};
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
@@ -69,7 +70,14 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#86869",
             "k0sproject/k0s#7556",
         ],
-        needs: &[&[Item::ConfigMaps, Item::Configz]],
+        needs: &[&[
+            Item::ConfigMaps,
+            Item::Configz,
+            Item::Pods,
+            Item::Nodes,
+            Item::Addresses,
+            Item::ProxyConfig,
+        ]],
         caused_by: &["KP01"],
         run: armed,
     },
@@ -269,7 +277,23 @@ fn armed(facts: &Facts<'_>) -> Verdict {
     let running = running
         .get("kubeproxy.config.k8s.io")
         .ok_or_else(|| bad("it has no kubeproxy.config.k8s.io".to_owned()))?;
-    let text = facts.config_map_text()?;
+    let source = facts.source();
+    // A copy of the ConfigMap that was not read is on the node, as the kubelet wrote it.
+    let (source_name, text) = match &source {
+        Source::Map(map) => (
+            format!("ConfigMap {}", map.metadata.name),
+            text_of(map).unwrap_or_default(),
+        ),
+        Source::Unread(name) => {
+            let unread = || {
+                let why = format!("ConfigMap {name}, which kube-proxy mounts here, is not in it");
+                Gap::Absent(Item::ConfigMaps, why)
+            };
+            let file = facts.file().ok_or_else(unread)?;
+            (format!("the node's file of ConfigMap {name}"), file)
+        }
+        Source::Unknown => ("ConfigMap kube-proxy".to_owned(), facts.config_map_text()?),
+    };
     let wanted = written(text).map_err(|gap| gap.about(Item::ConfigMaps))?;
     let mut seen = Vec::new();
     leaves(&wanted, "", &mut |name, value| {
@@ -282,7 +306,7 @@ fn armed(facts: &Facts<'_>) -> Verdict {
             && plain(have) != plain(value)
         {
             seen.push(Proof::setting(
-                "ConfigMap kube-proxy",
+                source_name.as_str(),
                 name,
                 format_args!("{}, running with {}", plain(value), plain(have)),
             ));
@@ -291,10 +315,26 @@ fn armed(facts: &Facts<'_>) -> Verdict {
     if seen.is_empty() {
         return Ok(Vec::new());
     }
+    if let Source::Map(map) = &source
+        && let Some(age) = facts.pending(map)
+    {
+        let message = format!(
+            "the ConfigMap was edited {age} s ago, and the kubelet has not written that to the node yet"
+        );
+        let finding = Finding::new(Severity::Info, "kube-proxy", message).seen(seen);
+        return Ok(vec![finding.mend(
+            "Wait: the kubelet writes it within two minutes. A kube-proxy that restarts before that reads the old file.",
+        )]);
+    }
     let message = "the ConfigMap says otherwise than what kube-proxy runs with: its next restart changes that";
-    Ok(vec![
-        Finding::new(Severity::Warning, "kube-proxy", message).seen(seen),
-    ])
+    let finding = Finding::new(Severity::Warning, "kube-proxy", message).seen(seen);
+    Ok(vec![if source_name.contains(COPY) {
+        finding.mend(
+            "kpx made this copy for a migration: finish it with `kpx migrate resume`, or take it back with `kpx migrate rollback`.",
+        )
+    } else {
+        finding
+    }])
 }
 
 fn prefixes(facts: &Facts<'_>) -> Verdict {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::evidence::{Evidence, Gap, Item};
+use crate::evidence::{Evidence, Gap, Item, Time};
 
 /// Reads the list in `item`.
 pub fn list<T: DeserializeOwned>(evidence: &Evidence, item: Item) -> Result<Vec<T>, Gap> {
@@ -96,6 +96,26 @@ pub struct Metadata {
     /// Whom it belongs to.
     #[serde(rename = "ownerReferences", deserialize_with = "null_is_default")]
     pub owners: Vec<Owner>,
+    /// Who wrote which fields, and when.
+    #[serde(deserialize_with = "null_is_default")]
+    pub managed_fields: Vec<ManagedFields>,
+}
+
+impl Metadata {
+    /// Returns when the object was last written, as far as it tells.
+    pub fn last_edit(&self) -> Option<Time> {
+        let edits = self.managed_fields.iter().map(|of| of.time.as_deref());
+        let times = edits.chain([self.creation_timestamp.as_deref()]);
+        times.filter_map(|time| time?.parse().ok()).max()
+    }
+}
+
+/// Who wrote which fields of an object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ManagedFields {
+    /// When they last did, RFC 3339.
+    pub time: Option<String>,
 }
 
 /// Whom an object belongs to.

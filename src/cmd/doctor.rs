@@ -97,8 +97,9 @@ async fn look(
         now,
         target,
     });
-    let Examined { outcomes, head } = examine(&case, checks, global.timeout * LONGER)
+    let Examined { mut outcomes, head } = examine(&case, checks, global.timeout * LONGER)
         .wrap_err("cannot start a thread for the checks")?;
+    check::fold(&mut outcomes);
     let fail_on = match args.fail_on {
         FailOn::Error => Some(Severity::Error),
         FailOn::Warning => Some(Severity::Warning),

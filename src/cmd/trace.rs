@@ -13,7 +13,7 @@ use super::{Io, families, gather, mode, probe};
 use crate::backend::Mode;
 use crate::cli::{Global, TraceArgs};
 use crate::diff;
-use crate::evidence::Item;
+use crate::evidence::{IPTABLES, Item};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{self, Owner, Owners, Port};
@@ -21,7 +21,7 @@ use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot,
 use crate::trace::odd;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{self, Found, Target};
-use crate::trace::{Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
+use crate::trace::{self, Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
 
 /// Everything a trace looks at, beside the rules of iptables.
 const NEEDS: &[Item] = &[
@@ -51,16 +51,6 @@ const NEEDS: &[Item] = &[
     Item::Pods,
 ];
 
-/// The rules of iptables, both families and both back ends.
-const RULES: &[Item] = &[
-    Item::Iptables4,
-    Item::Iptables6,
-    Item::IptablesLegacy4,
-    Item::IptablesLegacy6,
-    Item::IptablesNft4,
-    Item::IptablesNft6,
-];
-
 /// What a trace can be printed as, beside the usual.
 pub(super) const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
 
@@ -78,7 +68,7 @@ pub(super) async fn run(
     let whole = global.from.is_some() || assumed.is_some();
     let mut items = NEEDS.to_vec();
     if whole {
-        items.extend(RULES);
+        items.extend(IPTABLES);
     }
     items.extend(assumed.into_iter().flat_map(diff::needs));
     items.sort();
@@ -114,8 +104,9 @@ pub(super) async fn run(
         .iter()
         .map(|source| flow(source, found, proto, args.established))
         .collect();
-    let walks = if whole {
-        walk(&World::whole(&node, family), &flows)?
+    let (walks, unread) = if whole {
+        let walks = walk(&World::whole(&node, family), &flows)?;
+        (walks, trace::unread(&node, family))
     } else {
         live::walk(global, io, &node, family, &flows).await?
     };
@@ -140,7 +131,7 @@ pub(super) async fn run(
         })
         .collect();
     if let Some(first) = traces.first_mut() {
-        first.notes.splice(0..0, causes);
+        first.notes.splice(0..0, unread.into_iter().chain(causes));
     }
     let mut report = report(&node, assumed, service, traces)?;
     if args.probe {

@@ -168,6 +168,16 @@ items! {
     Access = "cluster/access.json", Api;
 }
 
+/// The rules of iptables: both families, of the back end in use and of the other one.
+pub const IPTABLES: &[Item] = &[
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+];
+
 impl Item {
     /// Returns the item that holds the rules of the iptables back end in use.
     pub const fn iptables(family: Family) -> Self {

@@ -14,7 +14,7 @@ use thiserror::Error;
 pub use bundle::{
     BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_within, save,
 };
-pub use item::{ITEMS, Item, Privilege};
+pub use item::{IPTABLES, ITEMS, Item, Privilege};
 pub use time::{NotATime, Time};
 
 /// Everything read from one node, or the reason it could not be read.

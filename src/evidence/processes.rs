@@ -21,6 +21,9 @@ pub struct Process {
     pub name: String,
     /// The command line.
     pub args: Vec<String>,
+    /// The letter of its state: `T` for a process that was stopped. `proc_pid_stat(5)` has the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// When it started, in seconds since the epoch.
     pub started: Option<u64>,
     /// Whether it shares the network namespace that was looked at; `None` if that could not be seen.

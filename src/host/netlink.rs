@@ -2,9 +2,12 @@
 //!
 //! One message that cannot be decoded fails the whole dump: a list with a hole in it would be taken for the truth.
 
+use std::io;
+
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN,
+    NetlinkBuffer, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NetlinkSerializable,
 };
 use netlink_sys::{Socket, SocketAddr};
 
@@ -22,10 +25,7 @@ pub(super) fn dump<M>(item: Item, protocol: isize, request: &M) -> Result<Vec<M>
 where
     M: Clone + NetlinkSerializable + NetlinkDeserializable,
 {
-    let failed = |what: &str, e: &std::io::Error| gap(item, format!("netlink ({what})"), e);
-    let mut socket = Socket::new(protocol).map_err(|e| failed("opening", &e))?;
-    socket.bind_auto().map_err(|e| failed("binding", &e))?;
-    for sequence in 1..=TRIES {
+    let asks = |sequence| {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_DUMP;
         header.sequence_number = sequence;
@@ -34,26 +34,55 @@ where
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
+        bytes
+    };
+    stream(item, protocol, asks, |found: &mut Vec<M>, bytes| {
+        let message = NetlinkMessage::<M>::deserialize(bytes).map_err(|e| undecodable(item, &e))?;
+        if let NetlinkPayload::InnerMessage(inner) = message.payload {
+            found.push(inner);
+        }
+        Ok(())
+    })
+}
+
+/// Asks with the bytes that `asks` returns for a sequence number, and gives each answer, with its header, to `take` while
+/// the next ones are still to come. Blocks.
+pub(super) fn stream<T: Default>(
+    item: Item,
+    protocol: isize,
+    asks: impl Fn(u32) -> Vec<u8>,
+    mut take: impl FnMut(&mut T, &[u8]) -> Result<(), Gap>,
+) -> Result<T, Gap> {
+    let failed = |what: &str, e: &io::Error| gap(item, format!("netlink ({what})"), e);
+    let mut socket = Socket::new(protocol).map_err(|e| failed("opening", &e))?;
+    socket.bind_auto().map_err(|e| failed("binding", &e))?;
+    for sequence in 1..=TRIES {
         socket
-            .send_to(&bytes, &SocketAddr::new(0, 0), 0)
+            .send_to(&asks(sequence), &SocketAddr::new(0, 0), 0)
             .map_err(|e| failed("asking", &e))?;
-        if let Some(answers) = answers(item, &socket, sequence)? {
-            return Ok(answers);
+        let mut found = T::default();
+        if answers(item, &socket, sequence, |bytes| take(&mut found, bytes))? {
+            return Ok(found);
         }
     }
     let what = format!("it changed while it was listed, {TRIES} times");
     Err(Gap::Failed(item, what))
 }
 
-/// Reads the answers to request number `sequence`; `None` if the kernel says they do not fit together.
-fn answers<M>(item: Item, socket: &Socket, sequence: u32) -> Result<Option<Vec<M>>, Gap>
-where
-    M: NetlinkDeserializable,
-{
-    let undecodable = |e: &dyn std::fmt::Display| {
-        Gap::Failed(item, format!("cannot decode what netlink answered: {e}"))
-    };
-    let mut found = Vec::new();
+fn undecodable(item: Item, error: &dyn std::fmt::Display) -> Gap {
+    Gap::Failed(
+        item,
+        format!("cannot decode what netlink answered: {error}"),
+    )
+}
+
+/// Gives the answers to request number `sequence` to `take`; returns whether the kernel says that they fit together.
+fn answers(
+    item: Item,
+    socket: &Socket,
+    sequence: u32,
+    mut take: impl FnMut(&[u8]) -> Result<(), Gap>,
+) -> Result<bool, Gap> {
     let mut consistent = true;
     let mut buffer = Vec::with_capacity(ANSWER);
     loop {
@@ -63,24 +92,39 @@ where
             .map_err(|e| gap(item, "netlink (answers)", &e))?;
         let mut rest = buffer.as_slice();
         while !rest.is_empty() {
-            let length = NetlinkBuffer::new_checked(rest)
-                .map_err(|e| undecodable(&e))?
-                .length() as usize;
-            let message = NetlinkMessage::<M>::deserialize(rest).map_err(|e| undecodable(&e))?;
+            let header = NetlinkBuffer::new_checked(rest).map_err(|e| undecodable(item, &e))?;
+            let length = header.length() as usize;
+            let message = rest.get(..length).unwrap_or(rest);
+            let of_this = header.sequence_number() == sequence;
+            let (kind, flags) = (header.message_type(), header.flags());
             // Messages are padded to four bytes, the last one perhaps not.
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-            if message.header.sequence_number != sequence {
+            if !of_this {
                 continue;
             }
-            consistent &= message.header.flags & NLM_F_DUMP_INTR == 0;
-            match message.payload {
-                NetlinkPayload::InnerMessage(inner) => found.push(inner),
-                NetlinkPayload::Done(_) => return Ok(consistent.then_some(found)),
-                NetlinkPayload::Error(error) => {
-                    return Err(gap(item, "netlink (answer)", &error.to_io()));
+            consistent &= flags & NLM_F_DUMP_INTR == 0;
+            match kind {
+                NLMSG_NOOP => {}
+                NLMSG_OVERRUN => {
+                    return Err(undecodable(item, &"an answer was lost"));
                 }
-                _ => {}
+                // Both carry the number of an error, which for the end of a dump is none as a rule.
+                NLMSG_DONE | NLMSG_ERROR => match code(message) {
+                    0 if kind == NLMSG_DONE => return Ok(consistent),
+                    0 => {}
+                    code => {
+                        let error = io::Error::from_raw_os_error(code.saturating_abs());
+                        return Err(gap(item, "netlink (answer)", &error));
+                    }
+                },
+                _ => take(message)?,
             }
         }
     }
+}
+
+/// Returns the number that follows the header.
+fn code(message: &[u8]) -> i32 {
+    let bytes = message.get(16..20).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, i32::from_ne_bytes)
 }

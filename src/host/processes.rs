@@ -100,6 +100,7 @@ fn process(dir: &Path, pid: u32, boot: u64, network: Option<&PathBuf>) -> Option
         .collect();
     is_proxy(&name, &args).then(|| Process {
         pid,
+        state: fields(dir).and_then(|all| all.first().cloned()),
         started: started(dir, boot),
         same_network: network
             .and_then(|ours| Some(fs::read_link(dir.join("ns/net")).ok()? == *ours)),
@@ -136,12 +137,17 @@ fn boot_time(item: Item, proc: &Path) -> Result<u64, Gap> {
         .ok_or_else(|| Gap::Failed(item, "/proc/stat has no btime".to_owned()))
 }
 
-fn started(dir: &Path, boot: u64) -> Option<u64> {
+/// Returns what `stat` of the process whose folder is `dir` has behind its name.
+fn fields(dir: &Path) -> Option<Vec<String>> {
     let stat = fs::read_to_string(dir.join("stat")).ok()?;
-    // The name stands in parentheses and may hold anything, so fields are counted from the last one:
-    // starttime is field 22 of proc_pid_stat(5), and state, field 3, is the first behind the name.
+    // The name stands in parentheses and may hold anything.
     let (_, rest) = stat.rsplit_once(')')?;
-    let ticks: u64 = rest.split_whitespace().nth(22 - 3)?.parse().ok()?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+fn started(dir: &Path, boot: u64) -> Option<u64> {
+    // starttime is field 22 of proc_pid_stat(5), and state, field 3, is the first behind the name.
+    let ticks: u64 = fields(dir)?.get(22 - 3)?.parse().ok()?;
     let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
     Some(boot + ticks / u64::try_from(per_second).ok()?)
 }

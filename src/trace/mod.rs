@@ -34,7 +34,7 @@ use crate::node::{NodeSnapshot, Store};
 
 pub use assume::Assumed;
 pub use hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
-pub use notes::notes;
+pub use notes::{notes, unread};
 pub use packet::{Entry, Flow};
 pub use why::why;
 

@@ -55,9 +55,10 @@ impl<'a> Walker<'_, 'a, '_> {
             .base
             .as_ref()
             .is_some_and(|base| base.policy == "drop");
-        for (_, end) in &mut ends {
+        for (state, end) in &mut ends {
             if *end == End::Return {
                 *end = if drops {
+                    record_policy(state, hook, table, chain);
                     End::Drop(format!(
                         "the policy of {} {} {} drops it",
                         table.family, table.name, chain.name
@@ -487,6 +488,22 @@ fn number(value: &Value) -> Option<u16> {
         Value::Number(number) => u16::try_from(*number).ok(),
         _ => None,
     }
+}
+
+/// Records that the policy of a base chain drops the packet.
+fn record_policy(state: &mut State, hook: Hook, table: &Table, chain: &Chain) {
+    state.path.push(Hop {
+        hook,
+        layer: Layer::Nftables,
+        table: format!("{} {}", table.family, table.name),
+        chain: chain.name.clone(),
+        number: 0,
+        rule: String::new(),
+        packets: None,
+        effect: Effect::Drop,
+        chance: 1.0,
+        when: None,
+    });
 }
 
 fn record(

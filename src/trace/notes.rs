@@ -9,7 +9,7 @@ use super::packet::{Entry, Flow};
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
 use crate::net::Family;
-use crate::node::NodeSnapshot;
+use crate::node::{NodeSnapshot, Store};
 use crate::owner::Port;
 
 /// Returns what is odd about `outcomes` of `flow`, in words; `service` is the Service port it is for, as the API tells.
@@ -135,15 +135,17 @@ fn conntrack(
             backends.push(backend);
         }
     }
-    if count == 0 {
-        return;
-    }
     backends.sort();
     let stale: Vec<_> = backends
         .iter()
         .filter(|addr| service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr)))
         .map(ToString::to_string)
         .collect();
+    // Where all of them go to endpoints that new connections may go to as well, that is no news.
+    let chosen = odd::reached(outcomes);
+    if stale.is_empty() && backends.iter().all(|backend| chosen.contains(backend)) {
+        return;
+    }
     let all: Vec<_> = backends.iter().map(ToString::to_string).collect();
     let (noun, verb) = if count == 1 {
         ("connection", "passes")
@@ -196,6 +198,22 @@ fn nobody_listens(
             "whether something listens on port {port} is not known: {gap}"
         )),
     }
+}
+
+/// Says which rules of `family` the kernel applies and a trace cannot show: those of an iptables back end that holds tables
+/// and whose program is missing, say.
+pub fn unread(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
+    let back_ends = [(Store::Legacy, "legacy"), (Store::Nft, "nft")];
+    let unread = back_ends.into_iter().filter_map(|(store, name)| {
+        let gap = match node.saved(store, family) {
+            Ok(_) | Err(Gap::NotCollected(_) | Gap::NotApplicable(_)) => return None,
+            Err(gap) => gap,
+        };
+        Some(format!(
+            "the {name} back end of iptables holds tables that this trace leaves out, and that may drop the packet: {gap}"
+        ))
+    });
+    unread.collect()
 }
 
 fn gaps(node: &NodeSnapshot<'_>, flow: &Flow, notes: &mut Vec<String>) {

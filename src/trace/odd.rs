@@ -50,7 +50,7 @@ fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
     }
 }
 
-fn reached(outcomes: &[Outcome]) -> BTreeSet<SocketAddr> {
+pub(super) fn reached(outcomes: &[Outcome]) -> BTreeSet<SocketAddr> {
     let delivered = outcomes.iter().filter(|o| o.verdict == Verdict::Deliver);
     delivered
         .map(|o| SocketAddr::new(o.destination.0, o.destination.1))

@@ -1,12 +1,16 @@
-//! Tracked connections are deleted by exact tuple.
+//! Tracked connections: listed as `conntrack -L` does, and deleted by exact tuple.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use std::time::{Duration, Instant};
+
 use kpx::action::{Action, Flow};
 use kpx::apply::Apply as _;
+use kpx::evidence::Item;
 use kpx::host::Live;
 use kpx::net::Proto;
+use kpx::node::NodeSnapshot;
 
 use super::netns::Netns;
 
@@ -106,4 +110,68 @@ async fn many_flows_are_deleted_in_batches() {
     assert_eq!(tracked(&netns), usize::from(MANY) + 1);
     delete(&netns, flows).await.unwrap();
     assert_eq!(tracked(&netns), 1);
+}
+
+/// Lines without what changes from one look to the next: the seconds left, and the order.
+fn lasting(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| {
+        let mut words: Vec<_> = line.split_ascii_whitespace().collect();
+        words.remove(2);
+        words.join(" ")
+    });
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort();
+    lines
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
+async fn connections_are_listed_as_conntrack_does() {
+    let netns = Netns::new();
+    for of in [
+        "tcp -s 10.0.0.1 -d 10.96.0.1 --sport 4000 --dport 443 --state ESTABLISHED -u ASSURED,SEEN_REPLY -m 5 \
+         -r 10.244.1.5 -q 10.0.0.1 --reply-port-src 6443 --reply-port-dst 4000",
+        "tcp -s fd00::1 -d fd00::2 --sport 4000 --dport 443 --state TIME_WAIT",
+        "udp -s 10.0.0.1 -d 10.96.0.10 --sport 4000 --dport 53",
+        "udp -s 10.0.0.1 -d 10.96.0.10 --sport 4000 --dport 53 -w 7",
+        "udp -s fd00::1 -d fd00::2 --sport 4000 --dport 53",
+        "icmp -s 10.0.0.1 -d 10.0.0.2 --icmp-type 8 --icmp-code 0 --icmp-id 9",
+        "icmpv6 -s fd00::1 -d fd00::2 --icmpv6-type 128 --icmpv6-code 0 --icmpv6-id 9",
+        "sctp -s 10.0.0.1 -d 10.0.0.2 --sport 4000 --dport 53 --state ESTABLISHED --orig-vtag 1 --reply-vtag 2",
+        "gre -s 10.0.0.1 -d 10.0.0.2 --srckey 4 --dstkey 5",
+    ] {
+        netns.feed("sh", &format!("conntrack -I -t 600 -p {of}"));
+    }
+    let theirs = ["ipv4", "ipv6"].map(|family| netns.run(&format!("conntrack -L -f {family}")));
+    let evidence = netns.collect(&[Item::Conntrack]).await;
+    let ours = evidence.text(Item::Conntrack).unwrap();
+    assert_eq!(lasting(ours), lasting(&theirs.concat()));
+    assert_eq!(ours.lines().count(), 9);
+    let node = NodeSnapshot::new(&evidence);
+    assert_eq!(node.conntrack().unwrap().entries.len(), 9);
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
+async fn as_many_connections_as_a_busy_node_has_are_listed_in_time() {
+    const COUNT: usize = 21_000;
+    let netns = Netns::new();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for at in 0..COUNT {
+        let port = 1_024 + at;
+        std::io::Write::write_all(
+            &mut file,
+            format!("-I -p udp -s 10.244.1.2 -d 10.96.0.10 --sport {port} --dport 53 -t 600\n")
+                .as_bytes(),
+        )
+        .unwrap();
+    }
+    netns.run(&format!("conntrack -R {}", file.path().display()));
+    let begun = Instant::now();
+    let evidence = netns.collect(&[Item::Conntrack]).await;
+    let took = begun.elapsed();
+    let text = evidence.text(Item::Conntrack).unwrap();
+    assert_eq!(text.lines().count(), COUNT);
+    // A program without optimization on a busy machine; the doctor waits ten seconds.
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }

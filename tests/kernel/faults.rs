@@ -44,6 +44,8 @@ impl Fault {
 const STAND_IN: &str = r#"
 use IO::Socket::INET; use IO::Select;
 my ($dir, @ports) = @ARGV;
+# Who asked may be gone by the time a stopped one goes on.
+$SIG{PIPE} = "IGNORE";
 my $all = IO::Select->new(map { IO::Socket::INET->new(LocalAddr => "0.0.0.0", LocalPort => $_, Listen => 64, ReuseAddr => 1) or die "$_: $!" } @ports);
 open my $ready, ">", "$dir/ready"; close $ready;
 while (my @ready = $all->can_read) {

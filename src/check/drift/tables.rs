@@ -1,6 +1,7 @@
 //! The entries of the checks that read the difference.
 
 use super::{Check, DRIFT, Mode, Severity, When};
+use crate::check::excluded::unprotected_servers;
 use crate::check::moves::cleared_servers;
 use crate::evidence::Item;
 use crate::node::desired::NEEDS;
@@ -225,7 +226,7 @@ pub(in crate::check) const IPVS: &[Check] = &[
         id: "VS03",
         name: "foreign-virtual-servers",
         severity: Severity::Error,
-        when: When::NowAndFor(&[Mode::Nftables]),
+        when: When::NowAndFor(&[Mode::Ipvs, Mode::Nftables]),
         title: "Virtual servers of others are named in excludeCIDRs",
         symptom: "A load balancer beside Kubernetes (keepalived, LVS) loses its virtual servers when kube-proxy syncs, or \
                   a deleted Service still answers.",
@@ -244,9 +245,10 @@ pub(in crate::check) const IPVS: &[Check] = &[
             "kubernetes/kubernetes#76267",
             "kubernetes/kubernetes#85799",
         ],
-        needs: &[NEEDS, DRIFT, &[Item::Modules]],
+        needs: &[NEEDS, DRIFT, &[Item::Modules, Item::Pods, Item::ConfigMaps]],
         caused_by: &["DV01", "KM01"],
         run: |facts| match facts.target {
+            Some(Mode::Ipvs) => unprotected_servers(facts),
             Some(_) => cleared_servers(facts),
             None => facts.drifted("VS03", IPVS_MODE, &["virtual servers"]),
         },

@@ -6,16 +6,19 @@ use futures_util::future::join_all;
 
 use super::super::failure::Failure;
 use super::super::{Io, gather, machine};
-use super::{NEEDS, RULES};
+use super::NEEDS;
 use crate::backend::iptables::listing;
 use crate::backend::iptables::model::Target;
 use crate::backend::iptables::names;
 use crate::cli::Global;
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, IPTABLES, Item};
 use crate::host::{ChainReader, Listing};
 use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
 use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
+
+/// The ways of some flows, and what is to be said of rules that could not be read.
+pub(super) type Walked = (Vec<Vec<Outcome>>, Vec<String>);
 
 /// Follows `flows` over this node's rules.
 pub(super) async fn walk<'n>(
@@ -24,7 +27,7 @@ pub(super) async fn walk<'n>(
     node: &'n NodeSnapshot<'n>,
     family: Family,
     flows: &[Flow],
-) -> Result<Vec<Vec<Outcome>>, Failure> {
+) -> Result<Walked, Failure> {
     let Some(reader) = ChainReader::new(&machine(global)?, family).await else {
         return whole(global, io, family, flows).await;
     };
@@ -40,7 +43,10 @@ pub(super) async fn walk<'n>(
                 Ok(Listing::Chain(text)) => Some(listing::as_saved(&need.table, &text)),
                 Ok(Listing::Missing) => None,
                 Ok(Listing::Incompatible) => return whole(global, io, family, flows).await,
-                Err(gap) => return super::walk(&world(node, Rules::Unknown(gap)), flows),
+                Err(gap) => {
+                    let walks = super::walk(&world(node, Rules::Unknown(gap)), flows)?;
+                    return Ok((walks, Vec::new()));
+                }
             };
             saved.insert(need, text);
         }
@@ -52,7 +58,7 @@ pub(super) async fn walk<'n>(
         let parts = Rules::Parts(parts.collect::<Result<_, Gap>>()?);
         let world = world(node, parts);
         match flows.iter().map(|flow| world.walk(flow)).collect() {
-            Ok(walks) => return Ok(walks),
+            Ok(walks) => return Ok((walks, Vec::new())),
             Err(need) => wanted = nearby(&world, &need),
         }
     }
@@ -72,11 +78,13 @@ async fn whole(
     io: &Io<'_>,
     family: Family,
     flows: &[Flow],
-) -> Result<Vec<Vec<Outcome>>, Failure> {
+) -> Result<Walked, Failure> {
     let of_node = NEEDS.iter().filter(|item| !item.is_of_cluster());
-    let items: Vec<_> = of_node.chain(RULES).copied().collect();
+    let items: Vec<_> = of_node.chain(IPTABLES).copied().collect();
     let evidence = gather(global, io, &items).await?;
-    super::walk(&World::whole(&NodeSnapshot::new(&evidence), family), flows)
+    let node = NodeSnapshot::new(&evidence);
+    let walks = super::walk(&World::whole(&node, family), flows)?;
+    Ok((walks, trace::unread(&node, family)))
 }
 
 /// Returns `need`, and chains that are needed as surely: those that built-in chains lead to, and the endpoints beside one

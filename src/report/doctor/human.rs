@@ -318,6 +318,9 @@ fn tail(report: &DoctorReport, page: &mut Page) {
             page.para(lead, &format!("{}: {reason}", ids.join(", ")));
         }
     }
+    if let Some(hint) = &report.credentials {
+        page.para("  credentials  ", hint);
+    }
     ignored(report, page);
 }
 

@@ -1,5 +1,6 @@
 //! What `kpx doctor` found.
 
+mod credentials;
 mod formats;
 mod head;
 mod human;
@@ -41,6 +42,9 @@ pub struct DoctorReport {
     pub ignore_entries: Vec<IgnoreEntry>,
     /// Figures.
     pub summary: Summary,
+    /// Who was refused what by the API server, and how to look again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<String>,
     /// The ignore file.
     #[serde(skip)]
     pub ignore_file: Option<String>,
@@ -226,7 +230,10 @@ impl DoctorReport {
         findings
             .sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
         let summary = Summary::of(&results, &findings, ignored.len());
+        let unknown = results.iter().filter(|of| of.status == Status::Unknown);
+        let credentials = credentials::hint(unknown.filter_map(|of| of.reason.as_deref()));
         Self {
+            credentials,
             head,
             taken,
             target: None,

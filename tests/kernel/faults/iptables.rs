@@ -7,6 +7,42 @@ const HEALTHY: &[&str] = &["AP01", "AP04", "AP07", "KP09", "KP12"];
 
 const FAULTS: &[Fault] = &[
     Fault {
+        name: "a rule of others drops what is forwarded to an endpoint",
+        broken_by: "iptables-nft -I FORWARD -d 10.244.1.16/32 -j DROP",
+        id: "IR16",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
+        name: "a rule of others drops a Service's packets before translation",
+        broken_by: "iptables-nft -t raw -I PREROUTING -d 10.97.54.248/32 -p tcp -m comment --comment 'old address' --dport 80 -j DROP",
+        id: "IR16",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
+        name: "a rule of others rejects what the node sends to an endpoint",
+        broken_by: "iptables-nft -A OUTPUT -d 10.244.1.16/32 -p tcp --dport 80 -j REJECT",
+        id: "IR16",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
+        name: "a table of nftables drops what is forwarded to an endpoint",
+        broken_by: "nft add table inet corp; nft add chain inet corp forward '{ type filter hook forward priority 5; }'
+                    nft add rule inet corp forward ip daddr 10.244.1.16 tcp dport 80 counter drop",
+        id: "IR16",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
+        name: "the legacy back end drops what is forwarded to an endpoint",
+        broken_by: "iptables-legacy -I FORWARD -d 10.244.1.16/32 -j DROP",
+        id: "IR16",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
         name: "a jump from a built-in chain is gone",
         broken_by: "iptables-nft -t nat -F PREROUTING",
         id: "IR01",
@@ -200,7 +236,7 @@ const FAULTS: &[Fault] = &[
         name: "a rule of others drops what is forwarded",
         broken_by: "iptables-nft -I FORWARD 1 -j DROP",
         id: "IR02",
-        also: &[],
+        also: &["IR16"],
         undone_by: "rules",
     },
     Fault {

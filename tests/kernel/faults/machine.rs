@@ -1,6 +1,6 @@
 //! Faults beside the rules: settings, sockets, connections, kube-proxy itself.
 
-use super::{Fault, Node, through};
+use super::{Fault, Node, printed, through, told};
 
 /// What is true of the recorded cluster and of its configuration.
 const HEALTHY: &[&str] = &["AP01", "AP04", "AP07", "KP09", "KP12"];
@@ -89,7 +89,8 @@ const FAULTS: &[Fault] = &[
         name: "kube-proxy does not answer",
         broken_by: "stop 10249",
         id: "KP05",
-        also: &["KP04", "KP06", "KP07", "KP08"],
+        // Its other questions are folded into the one error.
+        also: &[],
         undone_by: "start kube-proxy 10249 10256",
     },
     Fault {
@@ -140,6 +141,29 @@ fn every_fault_of_ipv6_is_told_and_gone_when_mended() {
         "ip addr add fd00:10:0:2::15/64 dev eth0 nodad; ip addr add fd00:10:244:1::1/64 dev cni0 nodad; rules; start kube-proxy 32010",
     );
     through(&node, &["AP01"], IPV6);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn a_stopped_kube_proxy_is_one_error_and_goes_on_by_the_printed_command() {
+    let node = Node::new("full-iptables", "rules");
+    let words = ["--fail-on", "never", "--timeout", "3s"];
+    let before = told(&node.doctor_with(&words));
+    node.bash("stop", "kill -STOP $(cat $D/pid-10249)");
+    let report = node.doctor_with(&words);
+    let now = told(&report);
+    let new: Vec<_> = now.symmetric_difference(&before).collect();
+    let [(id, _, message)] = new.as_slice() else {
+        panic!("one error: {new:#?}");
+    };
+    assert!(
+        id == "KP05" && message.contains("is stopped (state T)"),
+        "{new:#?}"
+    );
+    let commands = printed(&report, "KP05", &before);
+    assert!(commands[0].starts_with("kill -CONT "), "{commands:?}");
+    node.bash("go on", &commands[0]);
+    assert_eq!(told(&node.doctor_with(&words)), before);
 }
 
 #[test]

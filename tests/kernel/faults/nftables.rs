@@ -7,6 +7,21 @@ const HEALTHY: &[&str] = &["AP01", "AP04", "AP07", "KP09", "KP12"];
 
 const FAULTS: &[Fault] = &[
     Fault {
+        name: "a table of others drops a Service's packets before translation",
+        broken_by: "nft add table ip corp; nft add chain ip corp first '{ type filter hook prerouting priority -300; }'
+                    nft add rule ip corp first ip daddr 10.97.54.248 drop",
+        id: "IR16",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
+        name: "iptables drops what is forwarded to an endpoint",
+        broken_by: "iptables-nft -I FORWARD -d 10.244.1.16/32 -j DROP",
+        id: "IR16",
+        also: &[],
+        undone_by: "",
+    },
+    Fault {
         name: "the element of a Service is gone",
         broken_by: "nft delete element ip kube-proxy service-ips '{ 10.97.54.248 . tcp . 80 }'",
         id: "NF02",

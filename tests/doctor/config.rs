@@ -1,0 +1,207 @@
+//! KP01, KP04, KP11, MX05, VS03, KM03: what kube-proxy is configured for, where it says so, and what to set.
+
+use kpx::backend::Mode;
+use kpx::check::{self, Facts, Finding, Outcome, Severity};
+use kpx::evidence::{self, Evidence, ITEMS, Item, Time};
+use kpx::node::NodeSnapshot;
+use serde_json::{Value, json};
+
+use crate::support::root;
+
+/// When the node is looked at.
+const NOW: &str = "2026-11-22T09:00:00Z";
+
+fn load(name: &str) -> Evidence {
+    evidence::load(&root().join("testdata/nodes").join(name), ITEMS).unwrap()
+}
+
+fn run(evidence: &Evidence, id: &str, target: Option<Mode>) -> Outcome {
+    let node = NodeSnapshot::new(evidence);
+    let now: Time = NOW.parse().unwrap();
+    let facts = Facts::new(&node, Some(now)).before(target);
+    check::run(check::named(id)[0], &facts)
+}
+
+fn finding(outcome: Outcome) -> Finding {
+    match outcome {
+        Outcome::Fail(findings) => findings.into_iter().next().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Changes the JSON of `item`.
+fn edit(evidence: &mut Evidence, item: Item, change: impl FnOnce(&mut Value)) {
+    let mut value: Value = serde_json::from_str(evidence.text(item).unwrap()).unwrap();
+    change(&mut value);
+    evidence.insert(item, Ok(value.to_string()));
+}
+
+/// A node in iptables mode as configz tells it, whose ConfigMap was set to nftables at `time`.
+fn edited(time: &str) -> Evidence {
+    let mut evidence = load("full-iptables");
+    evidence.insert(
+        Item::Configz,
+        Ok(json!({"kubeproxy.config.k8s.io": {"mode": "iptables"}}).to_string()),
+    );
+    edit(&mut evidence, Item::ConfigMaps, |maps| {
+        let map = &mut maps["items"][0];
+        let text = map["data"]["config.conf"].as_str().unwrap();
+        let text = text.replace("mode: \"iptables\"", "mode: \"nftables\"");
+        assert!(text.contains("nftables\""));
+        map["data"]["config.conf"] = Value::from(text);
+        map["metadata"]["managedFields"] =
+            json!([{"manager": "kubectl-edit", "operation": "Update", "time": time}]);
+    });
+    evidence
+}
+
+#[test]
+fn an_edit_that_the_kubelet_has_not_written_yet_is_a_note() {
+    let told = finding(run(&edited("2026-11-22T08:59:30Z"), "KP04", None));
+    assert_eq!(told.severity, Severity::Info);
+    assert!(told.message.contains("edited 30 s ago"), "{told:?}");
+    let told = finding(run(&edited("2026-11-21T00:00:00Z"), "KP04", None));
+    assert_eq!(told.severity, Severity::Warning);
+}
+
+#[test]
+fn an_edit_that_is_taken_back_is_no_fault_while_the_file_is_old() {
+    let back = |time: &str| {
+        let mut evidence = edited(time);
+        // The ConfigMap says what kube-proxy runs with; the file on the node is from before.
+        evidence.insert(Item::ProxyMode, Ok("nftables".to_owned()));
+        evidence
+    };
+    let told = finding(run(&back("2026-11-22T08:59:30Z"), "KP01", None));
+    assert_eq!(told.severity, Severity::Info);
+    assert!(told.message.contains("still says iptables"), "{told:?}");
+    let told = finding(run(&back("2026-11-21T00:00:00Z"), "KP01", None));
+    assert_eq!(told.severity, Severity::Error);
+}
+
+#[test]
+fn a_staged_node_is_compared_with_its_own_copy() {
+    // The ConfigMap of all other nodes says nftables; this node's pod runs from a copy that was not read.
+    let mut evidence = edited("2026-11-21T00:00:00Z");
+    edit(&mut evidence, Item::Pods, |pods| {
+        for pod in pods["items"].as_array_mut().unwrap() {
+            for volume in pod["spec"]["volumes"].as_array_mut().unwrap() {
+                if volume["configMap"]["name"] == "kube-proxy" {
+                    volume["configMap"]["name"] = json!("kube-proxy-kpx-0123abcd");
+                }
+            }
+        }
+    });
+    assert_eq!(run(&evidence, "KP04", None), Outcome::Pass);
+    assert!(matches!(run(&evidence, "MX05", None), Outcome::Skip(_)));
+    // The copy's file on the node was edited: that is told of the copy, with a fix that fits.
+    let file = evidence.text(Item::ProxyConfig).unwrap();
+    let file = file.replace("mode: iptables", "mode: \"iptables\"");
+    let file = file.replace("mode: \"iptables\"", "mode: \"ipvs\"");
+    evidence.insert(Item::ProxyConfig, Ok(file));
+    let told = finding(run(&evidence, "KP04", None));
+    assert!(told.fix.unwrap().text.contains("kpx migrate resume"));
+    let seen: Vec<_> = told.evidence.iter().map(ToString::to_string).collect();
+    assert!(seen[0].contains("kube-proxy-kpx-0123abcd"), "{seen:?}");
+}
+
+/// A node whose kube-proxy is started with `args`.
+fn started(args: &[&str]) -> Evidence {
+    let mut evidence = load("full-iptables");
+    let process = json!({"pid": 7, "name": "kube-proxy", "args": args, "sameNetwork": true});
+    let processes = json!({"processes": [process]});
+    evidence.insert(Item::Processes, Ok(processes.to_string()));
+    evidence
+}
+
+#[test]
+fn the_flag_that_overrides_the_name_is_read() {
+    let with = |name: &str| {
+        started(&[
+            "kube-proxy",
+            "--config=/var/lib/kube-proxy/config.conf",
+            &format!("--hostname-override={name}"),
+        ])
+    };
+    assert_eq!(run(&with("node1"), "KP11", None), Outcome::Pass);
+    let told = finding(run(&with("old-name"), "KP11", None));
+    assert_eq!(told.subject, "old-name");
+    let seen: Vec<_> = told.evidence.iter().map(ToString::to_string).collect();
+    assert!(
+        seen.iter().any(|of| of.contains("--hostname-override")),
+        "{seen:?}"
+    );
+    assert!(told.fix.unwrap().text.contains("--hostname-override"));
+}
+
+#[test]
+fn a_name_from_the_pods_environment_is_not_taken_for_a_name() {
+    let mut evidence = load("full-iptables");
+    edit(&mut evidence, Item::Pods, |pods| {
+        for pod in pods["items"].as_array_mut().unwrap() {
+            let container = &mut pod["spec"]["containers"][0];
+            container["command"] = json!(["kube-proxy", "--hostname-override=$(NODE_NAME)"]);
+        }
+    });
+    // What the file says is the best there is.
+    assert_eq!(run(&evidence, "KP11", None), Outcome::Pass);
+    let file = evidence.text(Item::ProxyConfig).unwrap();
+    let file = file.replace("hostnameOverride: node1", "hostnameOverride: \"\"");
+    evidence.insert(Item::ProxyConfig, Ok(file));
+    assert!(matches!(run(&evidence, "KP11", None), Outcome::Skip(_)));
+}
+
+#[test]
+fn virtual_servers_of_others_are_named_before_a_move_to_ipvs() {
+    let mut evidence = load("full-iptables");
+    evidence.insert(
+        Item::IpvsSave,
+        Ok("-A -t 192.0.2.10:80 -s rr\n-a -t 192.0.2.10:80 -r 192.0.2.20:80 -m -w 1\n".to_owned()),
+    );
+    evidence.insert(
+        Item::Modules,
+        Ok("ip_vs 180224 2 ip_vs_rr, Live 0x0\n".to_owned()),
+    );
+    let told = finding(run(&evidence, "VS03", Some(Mode::Ipvs)));
+    assert_eq!(told.severity, Severity::Warning);
+    let command = told.fix.unwrap().command.unwrap();
+    assert_eq!(
+        command,
+        "kubectl -n kube-system get configmap kube-proxy -o yaml | sed 's|excludeCIDRs: null|excludeCIDRs: \
+         [192.0.2.10/32]|' | kubectl replace -f -"
+    );
+    // Where they are named nothing is lost.
+    let file = evidence.text(Item::ProxyConfig).unwrap().to_owned();
+    let file = format!("{file}\nipvs:\n  excludeCIDRs: [192.0.2.0/24]\n");
+    evidence.insert(Item::ProxyConfig, Ok(file));
+    assert_eq!(run(&evidence, "VS03", Some(Mode::Ipvs)), Outcome::Pass);
+}
+
+#[test]
+fn the_file_of_modules_names_all_of_them() {
+    let mut evidence = load("full-ipvs");
+    evidence.insert(
+        Item::Modules,
+        Ok("ip_vs_rr 16384 1 - Live 0x0\nip_vs 180224 2 ip_vs_rr, Live 0x0\nnf_conntrack 180224 1 ip_vs, Live 0x0\n".to_owned()),
+    );
+    evidence.insert(Item::ModulesBuiltin, Ok(String::new()));
+    evidence.insert(
+        Item::ModulesLoad,
+        Ok("/etc/modules-load.d/kube-proxy.conf: ip_vs\n".to_owned()),
+    );
+    let told = finding(run(&evidence, "KM03", Some(Mode::Ipvs)));
+    assert_eq!(
+        told.fix.unwrap().command.as_deref(),
+        Some("printf '%s\\n' ip_vs ip_vs_rr nf_conntrack > /etc/modules-load.d/kube-proxy.conf")
+    );
+}
+
+#[test]
+fn flushed_rules_can_be_written_back() {
+    let mut evidence = load("seed-iptables");
+    for item in [Item::Iptables4, Item::Iptables6] {
+        evidence.insert(item, Ok("# flushed\n".to_owned()));
+    }
+    let told = finding(run(&evidence, "KP01", None));
+    assert!(told.fix.unwrap().text.contains("`kpx reconcile --apply`"));
+}

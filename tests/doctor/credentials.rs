@@ -1,0 +1,75 @@
+//! What the doctor says of credentials that the API server refuses.
+
+use std::fs;
+
+use kpx::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest};
+use serde_json::Value;
+
+use crate::support::{kpx, root};
+
+/// What a worker's kubelet may not read.
+const REFUSED: [(Item, &str, &str); 3] = [
+    (Item::Services, "list", "services"),
+    (Item::EndpointSlices, "list", "endpointslices"),
+    (Item::DaemonSets, "get", "daemonsets"),
+];
+
+/// Writes a bundle of a worker that was looked at with its kubelet's credentials.
+fn worker(dir: &std::path::Path) {
+    let whole = evidence::load(&root().join("testdata/nodes/seed-iptables"), ITEMS).unwrap();
+    let mut told = Evidence::default();
+    for (item, verb, what) in REFUSED {
+        let why = format!(
+            "{verb} {what}: {what} is forbidden: User \"system:node:w1\" cannot {verb} resource \"{what}\" in API group \
+             \"\" at the cluster scope (credentials: /etc/kubernetes/kubelet.conf); deploy/rbac.yaml allows it"
+        );
+        told.insert(item, Err(Gap::Denied(item, why)));
+    }
+    let manifest = Manifest::of(&told, "2026-11-22T09:00:00Z".to_owned(), None);
+    let path = |file: &str| dir.join(file);
+    fs::write(
+        path("manifest.json"),
+        serde_json::to_string(&manifest).unwrap(),
+    )
+    .unwrap();
+    for &item in ITEMS {
+        if REFUSED.iter().any(|(of, ..)| *of == item) {
+            continue;
+        }
+        if let Ok(text) = whole.text(item) {
+            let file = path(item.file());
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_summed_up_with_how_to_look_again() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    let from = ["--from", dir.path().to_str().unwrap(), "doctor"];
+    let ran = kpx(&from).await;
+    let words: Vec<_> = ran.out.split_ascii_whitespace().collect();
+    let page = words.join(" ");
+    assert!(
+        page.contains(
+            "credentials the API server does not let system:node:w1 (/etc/kubernetes/kubelet.conf) list \
+             endpointslices, list services."
+        ),
+        "{ran}"
+    );
+    assert!(
+        page.contains("`--kubeconfig FILE`")
+            && page.contains("`kubectl apply -f deploy/rbac.yaml`"),
+        "{ran}"
+    );
+    let ran = kpx(&[&from[..], &["-o", "json"]].concat()).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(
+        report["credentials"]
+            .as_str()
+            .unwrap()
+            .contains("system:node:w1")
+    );
+}

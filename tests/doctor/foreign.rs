@@ -1,0 +1,97 @@
+//! IR16: rules of others that drop traffic to Services, and those that only look as if they did.
+
+use kpx::check::{self, Facts, Outcome};
+use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+
+use crate::support::{kpx_on, recordings, root};
+
+fn load(name: &str) -> Evidence {
+    evidence::load(&root().join("testdata/nodes").join(name), ITEMS).unwrap()
+}
+
+fn foreign_drops(evidence: &Evidence) -> Outcome {
+    let node = NodeSnapshot::new(evidence);
+    let check = check::named("IR16")[0];
+    check::run(check, &Facts::new(&node, None))
+}
+
+/// Returns a healthy node with `rule` in a table of nftables, whose base chain has `policy`.
+fn with_nft(hook: &str, policy: &str, statements: &str) -> Evidence {
+    let mut evidence = load("healthy-firewall");
+    let rule = format!(
+        r#"{{"nftables":[{{"table":{{"family":"inet","name":"corp","handle":1}}}},
+        {{"chain":{{"family":"inet","table":"corp","name":"c","handle":1,"type":"filter","hook":"{hook}","prio":-300,"policy":"{policy}"}}}}
+        {statements}]}}"#
+    );
+    evidence.insert(Item::Nft, Ok(rule));
+    evidence
+}
+
+#[tokio::test]
+async fn rules_that_drop_traffic_to_services_are_named_with_what_deletes_them() {
+    let ran = kpx_on("ir16-foreign-drops", &["doctor", "--only", "IR16"]).await;
+    insta::assert_snapshot!(ran);
+}
+
+#[test]
+fn a_firewall_that_lets_services_pass_is_not_accused() {
+    assert_eq!(foreign_drops(&load("healthy-firewall")), Outcome::Pass);
+}
+
+#[test]
+fn no_other_recorded_node_has_such_a_rule() {
+    for name in recordings() {
+        if name.starts_with("ir16-") || name.starts_with("scale-") {
+            continue;
+        }
+        let outcome = foreign_drops(&load(&name));
+        assert!(!matches!(outcome, Outcome::Fail(_)), "{name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_policy_is_accused_where_pods_meet_it() {
+    let Outcome::Fail(findings) = foreign_drops(&with_nft("forward", "drop", "")) else {
+        panic!("pods do not reach Services");
+    };
+    let [finding] = findings.as_slice() else {
+        panic!("one policy is one finding: {findings:?}");
+    };
+    assert_eq!(finding.subject, "nft inet corp c policy");
+    assert_eq!(finding.severity, check::Severity::Error);
+    let fix = finding.fix.as_ref().unwrap();
+    assert!(
+        fix.command.is_none() && fix.text.contains("kpx trace"),
+        "{fix:?}"
+    );
+}
+
+#[test]
+fn a_policy_that_only_the_outside_meets_is_a_note() {
+    let accept = r#",{"rule":{"family":"inet","table":"corp","chain":"c","handle":2,"expr":[
+        {"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"prefix":{"addr":"10.244.0.0","len":16}}}},{"accept":null}]}}"#;
+    let Outcome::Fail(findings) = foreign_drops(&with_nft("prerouting", "drop", accept)) else {
+        panic!("nobody outside reaches NodePorts");
+    };
+    for finding in findings {
+        assert_eq!(finding.severity, check::Severity::Info, "{finding:?}");
+    }
+}
+
+#[test]
+fn a_back_end_that_cannot_be_read_is_not_taken_for_empty() {
+    let mut evidence = load("healthy-firewall");
+    let why = "there is no program `iptables-legacy-save`";
+    let gap = Gap::Absent(Item::IptablesLegacy4, why.to_owned());
+    evidence.insert(Item::IptablesLegacy4, Err(gap));
+    let Outcome::Unknown(reason) = foreign_drops(&evidence) else {
+        panic!("the rules are not known");
+    };
+    assert!(reason.contains(why), "{reason}");
+    let node = NodeSnapshot::new(&evidence);
+    let notes = kpx::trace::unread(&node, Family::V4);
+    assert!(notes.len() == 1 && notes[0].contains(why), "{notes:?}");
+    assert!(kpx::trace::unread(&node, Family::V6).is_empty());
+}

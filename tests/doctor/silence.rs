@@ -1,0 +1,147 @@
+//! KP05: a kube-proxy that does not answer is one error, not one unknown for each question.
+
+use kpx::check::{self, Check, Facts, Finding, Outcome};
+use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
+use kpx::node::NodeSnapshot;
+
+use crate::support::root;
+
+/// What only kube-proxy's two servers tell.
+const ANSWERS: [Item; 4] = [Item::Healthz, Item::ProxyMode, Item::Metrics, Item::Configz];
+
+/// Returns a node whose kube-proxy does not answer for the reason `why`, with these `processes`.
+fn silent(why: &str, processes: &str) -> Evidence {
+    let path = root().join("testdata/nodes/full-iptables");
+    let mut evidence = evidence::load(&path, ITEMS).unwrap();
+    for item in ANSWERS {
+        evidence.insert(item, Err(Gap::Failed(item, why.to_owned())));
+    }
+    evidence.insert(
+        Item::Processes,
+        Ok(format!(r#"{{"processes":[{processes}]}}"#)),
+    );
+    evidence
+}
+
+fn process(state: &str, same_network: bool) -> String {
+    format!(
+        r#"{{"pid":4711,"name":"kube-proxy","args":["kube-proxy"],"state":"{state}","sameNetwork":{same_network}}}"#
+    )
+}
+
+fn outcomes(evidence: &Evidence) -> Vec<(&'static Check, Outcome)> {
+    let node = NodeSnapshot::new(evidence).called(Some("node1"));
+    let facts = Facts::new(&node, None);
+    let checks = check::asked(None).into_iter();
+    let mut outcomes: Vec<_> = checks
+        .map(|check| (check, check::run(check, &facts)))
+        .collect();
+    check::fold(&mut outcomes);
+    outcomes
+}
+
+fn outcome<'o>(outcomes: &'o [(&'static Check, Outcome)], id: &str) -> &'o Outcome {
+    let mut all = outcomes.iter();
+    &all.find(|(check, _)| check.id == id).unwrap().1
+}
+
+/// Returns the one error, once it is sure that nothing else is unknown for want of an answer.
+fn only(outcomes: &[(&'static Check, Outcome)]) -> Finding {
+    for (check, outcome) in outcomes {
+        if let Outcome::Unknown(reason) = outcome {
+            assert!(!reason.starts_with("kube-proxy/"), "{}: {reason}", check.id);
+        }
+    }
+    for id in ["KP06", "KP07", "KP08"] {
+        let outcome = outcome(outcomes, id);
+        assert!(
+            matches!(outcome, Outcome::Skip(why) if why.contains("KP05")),
+            "{id}: {outcome:?}"
+        );
+    }
+    let Outcome::Fail(findings) = outcome(outcomes, "KP05") else {
+        panic!("KP05 does not tell it: {:?}", outcome(outcomes, "KP05"));
+    };
+    assert_eq!(findings.len(), 1);
+    let notes: Vec<_> = findings[0]
+        .evidence
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let folded = notes
+        .iter()
+        .any(|note| note.contains("kube-proxy's answers: ") && note.contains("KP06"));
+    assert!(folded, "{notes:?}");
+    findings[0].clone()
+}
+
+const LATE: &str = "127.0.0.1:10249/metrics: no complete answer within 9s";
+const REFUSED: &str = "nothing answers at 127.0.0.1:10249: Connection refused (os error 111)";
+
+#[test]
+fn a_stopped_process_is_named_with_what_lets_it_go_on() {
+    let finding = only(&outcomes(&silent(LATE, &process("T", true))));
+    assert!(
+        finding
+            .message
+            .contains("process 4711 is stopped (state T)"),
+        "{finding:?}"
+    );
+    let fix = finding.fix.unwrap();
+    assert_eq!(fix.command.as_deref(), Some("kill -CONT 4711"));
+}
+
+#[test]
+fn a_process_that_hangs_is_restarted_by_its_pod() {
+    let finding = only(&outcomes(&silent(LATE, &process("S", true))));
+    assert!(
+        finding
+            .message
+            .contains("process 4711 runs but does not answer"),
+        "{finding:?}"
+    );
+    let command = finding.fix.unwrap().command.unwrap();
+    assert!(
+        command.starts_with("kubectl -n kube-system delete pod kube-proxy-"),
+        "{command}"
+    );
+}
+
+#[test]
+fn a_kube_proxy_that_is_absent_is_one_error() {
+    let all = outcomes(&silent(REFUSED, ""));
+    let finding = only(&all);
+    assert!(
+        finding.message.contains("does not run on this node"),
+        "{finding:?}"
+    );
+    let command = finding.fix.unwrap().command.unwrap();
+    assert!(command.ends_with("spec.nodeName=node1"), "{command}");
+}
+
+#[test]
+fn what_cannot_be_seen_stays_unknown() {
+    // From another network namespace nothing of it can be reached.
+    let all = outcomes(&silent(REFUSED, &process("S", false)));
+    assert!(matches!(outcome(&all, "KP05"), Outcome::Unknown(_)));
+    // An answer with an error is an answer.
+    let wrong = "127.0.0.1:10249 answered /metrics with status 500";
+    let all = outcomes(&silent(wrong, &process("S", true)));
+    assert!(matches!(outcome(&all, "KP05"), Outcome::Unknown(_)));
+    assert!(matches!(outcome(&all, "KP07"), Outcome::Unknown(_)));
+    // Processes that a container does not see say nothing.
+    let mut evidence = silent(REFUSED, "");
+    let why = "no service proxy among the processes seen here".to_owned();
+    evidence.insert(Item::Processes, Err(Gap::Absent(Item::Processes, why)));
+    assert!(matches!(
+        outcome(&outcomes(&evidence), "KP05"),
+        Outcome::Unknown(_)
+    ));
+}
+
+#[test]
+fn another_service_proxy_takes_its_place() {
+    let router = r#"{"pid":9,"name":"kube-router","args":["kube-router"],"sameNetwork":true}"#;
+    let all = outcomes(&silent(REFUSED, router));
+    assert!(matches!(outcome(&all, "KP05"), Outcome::Skip(_)));
+}
