@@ -70,8 +70,8 @@ fn refused(session: &Session, trouble: Trouble) -> StepError {
 async fn look(way: Way<'_>, end: Instant, node: &str, after: &[String]) -> Result<State, Trouble> {
     let session = way.session;
     let mut patience = way.patience().until(end);
-    let list = async || on(session, node).await;
-    let pods = session.persist(&mut patience, "list", PODS, list).await?;
+    let all = async || on(session, node).await;
+    let pods = session.persist(&mut patience, "list", PODS, all).await?;
     let new = pods.iter().find(|pod| {
         !after.contains(&pod.metadata.uid) && pod.metadata.deletion_timestamp.is_none()
     });
