@@ -70,11 +70,11 @@ async fn it_stops_after_the_step_and_leaves_the_guard() {
         let mut kpx = Running::start(&world, &["--soak", "0s"]);
         kpx.until("Z worker1: build the new mode");
         kpx.signal(signal);
-        kpx.until("asked to stop: the step in progress ends first");
+        kpx.until("stopping after the step in progress");
         let (code, said) = kpx.end();
         assert_eq!(code, Some(4), "{signal}: {said}");
         for tells in [
-            "because asked to stop; not begun: change the configuration of all nodes",
+            "because stopped on request; next step: change the configuration of all nodes",
             "a bridge serves worker1; its guard, a pod of kpx, stays there",
             "next: kpx migrate resume --all-nodes, or kpx migrate rollback --all-nodes",
         ] {
@@ -102,7 +102,7 @@ async fn asked_twice_it_leaves_the_step_as_it_is() {
     let mut kpx = Running::start(&world, &["--soak", "0s"]);
     kpx.until("Z worker1: build the new mode");
     kpx.signal(Signal::SIGTERM);
-    kpx.until("asked again, it is left as it is");
+    kpx.until("a second signal stops at once");
     let made = |world: &World| {
         let left = world.leftovers();
         left.iter().any(|name| name.starts_with("kpx-prepare-"))
@@ -115,7 +115,7 @@ async fn asked_twice_it_leaves_the_step_as_it_is() {
     let (code, said) = kpx.end();
     assert!(began.elapsed() < Duration::from_secs(3));
     assert_eq!(code, Some(4), "{said}");
-    let tells = "asked to stop twice; left in progress: build the new mode beside the one that serves on node worker1";
+    let tells = "stopped at once on a second signal; not finished: build the new mode beside the one that serves on node worker1";
     assert!(said.contains(tells), "{said}");
     assert!(holder(&world).is_null());
     let left = world.leftovers();
@@ -145,7 +145,7 @@ async fn while_it_looks_nothing_is_left_behind() {
     let (code, said) = kpx.end();
     assert_eq!(code, Some(4), "{said}");
     assert!(
-        said.contains("asked to stop; nothing was changed"),
+        said.contains("stopped on request; nothing was changed"),
         "{said}"
     );
     while !world.leftovers().is_empty() {
@@ -165,7 +165,7 @@ async fn a_node_that_is_watched_is_not_watched_to_the_end() {
     assert!(began.elapsed() < Duration::from_secs(5), "{said}");
     assert_eq!(code, Some(4), "{said}");
     assert!(
-        said.contains("asked to stop; not done: watch it for a while on node worker1"),
+        said.contains("stopped on request; not finished: watch it for a while on node worker1"),
         "{said}"
     );
     assert_eq!(world.modes(), ["ipvs", "iptables", "ipvs"]);

@@ -93,7 +93,7 @@ async fn a_pod_that_is_lost_is_made_again() {
         assert_eq!(world.leftovers(), [""; 0], "{job}");
         if job == "prepare" {
             for tells in [
-                "was lost (Evicted: The node was low on resource: memory.: Error; exit status 137); another one goes on",
+                "was lost (Evicted: The node was low on resource: memory.: Error; exit status 137); a new pod resumes",
                 "was lost (OOMKilled; exit status 137)",
                 "was lost (it was deleted)",
             ] {
@@ -118,8 +118,9 @@ async fn a_pod_that_is_lost_again_and_again_is_given_up() {
     let ran = world.all(&[]).await;
     assert_eq!(ran.code, 4, "{ran}");
     assert!(
-        ran.out
-            .contains("was lost 4 times, at last: Evicted: The node was low on resource: memory."),
+        ran.out.contains(
+            "was lost 4 times; the last reason: Evicted: The node was low on resource: memory."
+        ),
         "{ran}"
     );
     let made = world.nodes.story().into_iter();
@@ -175,7 +176,7 @@ async fn a_kube_proxy_that_crash_loops_is_named_and_taken_back() {
 
 #[tokio::test]
 async fn an_image_that_cannot_be_had_is_said_once() {
-    for (reason, at_least) in [("ErrImagePull", 1), ("InvalidImageName", 0)] {
+    for reason in ["ErrImagePull", "InvalidImageName"] {
         let mut world = World::new();
         world.ready = "1s";
         let fate = Fate::Waits(reason, "kpx:1: not found");
@@ -187,8 +188,7 @@ async fn an_image_that_cannot_be_had_is_said_once() {
         let took = began.elapsed();
         assert_eq!(ran.code, 4, "{ran}");
         // The nodes are waited for side by side.
-        assert!(took >= Duration::from_secs(at_least), "{took:?}");
-        assert!(took < Duration::from_secs(at_least + 3), "{took:?}");
+        assert!(took < Duration::from_secs(3), "{took:?}");
         let said = ran.err.matches("kpx:1: not found").count();
         assert_eq!(said, 1, "{ran}");
         assert!(

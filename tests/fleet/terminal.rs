@@ -318,7 +318,7 @@ async fn interrupted_at_a_question_it_stops() {
         (
             &["--node", "worker1", "--soak", "0s"][..],
             "Carry out the migration of 1 node?",
-            "asked to stop; nothing was changed",
+            "stopped on request; nothing was changed",
         ),
         (
             &["--node", "worker1", "--soak", "0s", "--yes"],

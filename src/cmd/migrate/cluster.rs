@@ -122,7 +122,7 @@ const LISTEN: Duration = Duration::from_millis(200);
 fn ask(io: &mut Io<'_>, node: &str, command: &str) -> Result<(), String> {
     if !io.interactive {
         return Err(format!(
-            "nobody is there to run `{command}`: standard input is no terminal"
+            "`{command}` is to be run by hand, and standard input is not a terminal"
         ));
     }
     let ask = |io: &mut Io<'_>| {

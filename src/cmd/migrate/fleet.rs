@@ -8,6 +8,7 @@ use std::rc::Rc;
 use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
+use super::attend::{agree, refuse_unattended, unless_asked};
 use super::cluster::Far;
 use super::lock::Lock;
 use super::tell::{self, FarTeller};
@@ -15,7 +16,6 @@ use super::{prospect, sight};
 use crate::cli::{Global, GoOnArgs, MigrateArgs};
 use crate::cluster::Node;
 use crate::cluster::config::ProxyConfig;
-use crate::cmd::change::{answer, ask};
 use crate::cmd::failure::{Failure, Hint as _};
 use crate::cmd::{Io, output};
 use crate::evidence::{Item, Time};
@@ -181,48 +181,6 @@ pub(super) async fn go_on(
     print(global, &mut shared.borrow_mut(), &report)
 }
 
-/// Refuses what nobody would do on the nodes: kube-proxy would be restarted on nodes that are not prepared.
-fn refuse_unattended(io: &Io<'_>, image: Option<&str>) -> Result<(), Failure> {
-    if image.is_some() || io.interactive {
-        return Ok(());
-    }
-    let what = eyre!(
-        "nobody is there to prepare the nodes: without --image they are prepared by hand, and standard input is no \
-         terminal; nothing was changed"
-    );
-    Err(Failure::from(what).with_hint(
-        "--image IMAGE has a pod of kpx on each node do it; or run this in a terminal, which shows the command for each \
-         node; or, on one node after the other, run `kpx migrate prepare --to MODE`, change the configuration, delete \
-         kube-proxy's pod, and run `kpx migrate finish`",
-    ))
-}
-
-/// Does `work`, which changes nothing, unless somebody asks to stop.
-async fn unless_asked<T>(
-    interrupts: &mut Interrupts,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    match select(pin!(interrupts.next()), pin!(work)).await {
-        Either::Left(_) => Err(eyre!("asked to stop; nothing was changed").into()),
-        Either::Right((done, _)) => done,
-    }
-}
-
-/// Asks on the terminal whether `what` is to be carried out.
-async fn agree(
-    io: &RefCell<&mut Io<'_>>,
-    interrupts: &mut Interrupts,
-    what: &str,
-) -> Result<(), Failure> {
-    ask(&mut io.borrow_mut(), what)?;
-    unless_asked(interrupts, async {
-        clock::typed().await;
-        Ok(())
-    })
-    .await?;
-    answer(&mut io.borrow_mut())
-}
-
 pub(super) fn nodes(count: usize) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} node{s}")
@@ -315,7 +273,7 @@ async fn locked<'io>(
         interrupts.next().await;
         stop.set(true);
         if !global.quiet {
-            let line = "kpx: asked to stop: the step in progress ends first; asked again, it is left as it is";
+            let line = "kpx: stopping after the step in progress; a second signal stops at once";
             board.borrow().say(line, io.borrow_mut().err);
         }
         interrupts.next().await;
@@ -339,7 +297,7 @@ async fn locked<'io>(
         let node = node.map_or(String::new(), |node| format!(" on node {node}"));
         let task = task.as_ref().map_or(String::new(), Task::to_string);
         Ended::Stopped(format!(
-            "asked to stop twice; left in progress: {task}{node}"
+            "stopped at once on a second signal; not finished: {task}{node}"
         ))
     }))
 }

@@ -1,5 +1,6 @@
 //! `kpx migrate`
 
+mod attend;
 mod begin;
 mod cluster;
 mod fleet;

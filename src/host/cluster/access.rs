@@ -275,8 +275,8 @@ async fn load(
                 "{origin} sets no current context; --context chooses one"
             )),
             KubeconfigError::ParseNoProxy(e) => Refusal::Failed(format!(
-                "the client cannot read the environment variable NO_PROXY: {}; unset it for kpx, which uses no proxy but \
-                 the kubeconfig's",
+                "the client cannot read the environment variable NO_PROXY: {}; unset it for kpx, which uses only the \
+                 proxy of the kubeconfig",
                 root_cause(&e)
             )),
             e => Refusal::Failed(format!("{origin}: {}", root_cause(&e))),

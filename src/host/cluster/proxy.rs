@@ -76,8 +76,8 @@ async fn look(
 ) -> Result<State, Trouble> {
     let session = way.session;
     let mut patience = way.patience().until(end);
-    let list = async || on(session, node).await;
-    let pods = session.persist(&mut patience, "list", PODS, list).await?;
+    let all = async || on(session, node).await;
+    let pods = session.persist(&mut patience, "list", PODS, all).await?;
     let new = pods.iter().find(|pod| {
         !after.contains(&pod.metadata.uid) && pod.metadata.deletion_timestamp.is_none()
     });

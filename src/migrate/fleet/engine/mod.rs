@@ -79,7 +79,7 @@ enum Trouble {
 }
 
 /// Why it stopped, where somebody asked it to.
-const ASKED: &str = "asked to stop";
+const ASKED: &str = "stopped on request";
 
 /// How often something is looked at while it is waited for, at most.
 const TICK: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ impl<C: Cluster> Engine<'_, C> {
         while let Some(task) = fleet.next() {
             if self.stop.get() {
                 return self
-                    .stopped(fleet, format!("{ASKED}; not begun: {}", named(&task)))
+                    .stopped(fleet, format!("{ASKED}; next step: {}", named(&task)))
                     .await;
             }
             fleet.begin();
@@ -126,7 +126,7 @@ impl<C: Cluster> Engine<'_, C> {
                 Err(trouble @ Trouble::State(_)) => return Ended::Stopped(trouble.to_string()),
                 Err(trouble) if self.stop.get() => {
                     let why = match trouble {
-                        Trouble::Asked => format!("{ASKED}; not done: {}", named(&task)),
+                        Trouble::Asked => format!("{ASKED}; not finished: {}", named(&task)),
                         trouble => format!("{ASKED}; {}", failure(&task, &trouble)),
                     };
                     return self.stopped(fleet, why).await;

@@ -240,12 +240,15 @@ impl<C: Cluster> Engine<'_, C> {
             };
             let object = pod::object(&fleet.plan, node, job);
             if lost == LOST {
-                let why = format!("{object} was lost {} times, at last: {why}", lost + 1);
+                let why = format!(
+                    "{object} was lost {} times; the last reason: {why}",
+                    lost + 1
+                );
                 return Err(Trouble::Failed(why));
             }
             lost += 1;
             let words =
-                format!("{object} was lost ({why}); another one goes on from the node's journal");
+                format!("{object} was lost ({why}); a new pod resumes from the node's journal");
             (self.tell)(Event::Says(node, &words));
             self.remove(fleet, node, job).await?;
             if let Some(image) = fleet.plan.image.clone() {
