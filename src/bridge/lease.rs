@@ -143,7 +143,7 @@ impl Held {
     /// Returns whether somebody has renewed the lease lately, as a keeper does.
     pub const fn is_kept(&self) -> bool {
         match self {
-            Self::Left { seconds, of, .. } => *seconds >= *of / 2,
+            Self::Left { seconds, of, .. } => seconds.saturating_mul(2) >= *of,
             Self::Expired | Self::Endless => false,
         }
     }
@@ -180,6 +180,7 @@ mod tests {
         );
         assert!(left.is_kept());
         assert!(!of("\t\telements = { tcp timeout 1m expires 29s900ms }\n").is_kept());
+        assert!(!of("\t\telements = { tcp timeout 1s expires 900ms }\n").is_kept());
         assert_eq!(of("\t\telements = { tcp }\n"), Held::Endless);
         assert_eq!(Held::of(&Table::default()), Held::Endless);
     }

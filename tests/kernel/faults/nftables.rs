@@ -136,7 +136,7 @@ const FAULTS: &[Fault] = &[
                         nft add table $family kpx-bridge
                         nft add set $family kpx-bridge alive '{ type inet_proto; flags timeout; elements = { tcp timeout 1s }; }'
                     done
-                    while nft list set ip6 kpx-bridge alive | grep -q expires; do sleep 0.1; done",
+                    while nft list set ip6 kpx-bridge alive | grep expires >/dev/null; do sleep 0.1; done",
         id: "MX09",
         also: &[],
         undone_by: "",
