@@ -24,6 +24,8 @@ pub struct CrashLoop {
     pub exit: Option<i32>,
     /// How often it was restarted since it was first looked at, or since the pod is there.
     pub restarts: u32,
+    /// Whether the kubelet says so, and waits before it restarts it again.
+    pub backs_off: bool,
     /// The last line that it logged before it ended.
     pub last_line: Option<String>,
 }
@@ -35,11 +37,16 @@ impl Display for CrashLoop {
             1 => ", restarted once".to_owned(),
             count => format!(", restarted {count} times"),
         };
+        let waits = if self.backs_off {
+            format!(", {BACK_OFF}")
+        } else {
+            String::new()
+        };
         write!(f, "crash loop: container {} ended", self.container)?;
         if let Some(exit) = self.exit {
             write!(f, " with exit status {exit}")?;
         }
-        write!(f, " (pod {}{times})", self.pod)?;
+        write!(f, " (pod {}{times}{waits})", self.pod)?;
         match &self.last_line {
             None => f.write_str("; its log cannot be read"),
             Some(line) => write!(f, "; its log ends: {line}"),
@@ -85,6 +92,7 @@ impl Restarts {
                         container: container.name.clone(),
                         exit: ended.map(|of| of.exit_code),
                         restarts,
+                        backs_off: waits,
                         last_line: None,
                     }));
                 }

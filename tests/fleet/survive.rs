@@ -166,7 +166,7 @@ async fn a_kube_proxy_that_crash_loops_is_named_and_taken_back() {
     for tells in [
         "kube-proxy on node worker1 does not start",
         "CrashLoopBackOff",
-        "its last words: I1120 \"Using ipvs Proxier\"",
+        "its log ends: I1120 \"Using ipvs Proxier\"",
     ] {
         assert!(ran.out.contains(tells), "{tells}: {ran}");
     }
