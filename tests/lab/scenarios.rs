@@ -183,12 +183,29 @@ fn words(owned: &[String]) -> Vec<&str> {
     owned.iter().map(String::as_str).collect()
 }
 
-/// All is as it should be: each node serves in `mode` alone, and kpx has left nothing anywhere.
-pub(crate) fn healthy(lab: &Lab, mode: &str) {
+/// Waits until every pod is as its controller wants it, and kube-proxy has heard of it on each node.
+fn settled(lab: &Lab) {
     lab.settled();
     for (node, _) in NODES {
+        let mut last = String::new();
+        for _ in 0..15 {
+            let ran = on(lab, node, &["diff"]);
+            if ran.code == Some(0) {
+                last.clear();
+                break;
+            }
+            last = ran.out;
+            thread::sleep(Duration::from_secs(1));
+        }
+        assert!(last.is_empty(), "{node} differs: {last}");
+    }
+}
+
+/// All is as it should be: each node serves in `mode` alone, and kpx has left nothing anywhere.
+pub(crate) fn healthy(lab: &Lab, mode: &str) {
+    settled(lab);
+    for (node, _) in NODES {
         on(lab, node, &["doctor"]).exits(0);
-        on(lab, node, &["diff"]).exits(0);
         let tables = lab.sh(node, "nft list tables");
         assert_eq!(
             tables.contains("kube-proxy"),
@@ -267,6 +284,7 @@ fn doctor(lab: &Lab) -> String {
 }
 
 fn faults(lab: &Lab) -> String {
+    settled(lab);
     let found = |node: &str, id: &str| {
         on(lab, node, &["doctor"]).exits(1).says(id);
     };
