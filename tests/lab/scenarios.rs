@@ -104,7 +104,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 const IMAGE: &str = "lab.local/kpx:1";
-const TO_NFTABLES: [&str; 6] = ["kpx", "migrate", "--to", "nftables", "--all-nodes", "--yes"];
+const TO_NFTABLES: [&str; 8] = [
+    "kpx",
+    "migrate",
+    "--to",
+    "nftables",
+    "--all-nodes",
+    "--yes",
+    "--soak",
+    "5s",
+];
 
 /// How a command ended: its status, what it printed, what it said.
 struct Ran {
