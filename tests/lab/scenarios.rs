@@ -328,7 +328,7 @@ fn faults(lab: &Lab) -> String {
     lab.sh("w2", "pkill -CONT -x kube-proxy");
     // Rules that went.
     lab.sh("w1", "iptables -t nat -F KUBE-SERVICES");
-    found("w1", "IR");
+    found("w1", "KP01");
     on(lab, "w1", &["reconcile", "--apply", "--yes"]).exits(0);
     on(lab, "w1", &["diff"]).exits(0);
     "5 faults".to_owned()
@@ -523,23 +523,13 @@ fn terminal(lab: &Lab, words: &[&str]) {
         let text = String::from_utf8_lossy(&line).into_owned();
         line.clear();
         all.push_str(&text);
-        // `on node w1: kpx migrate …`, between what a terminal is told.
-        let Some((before, told)) = text.split_once(": kpx migrate ") else {
+        let Some((before, told)) = text.split_once(", run: kpx ") else {
             continue;
         };
-        let Some((node, _)) = NODES
-            .iter()
-            .find(|(node, _)| before.ends_with(&format!("node {node}")))
-        else {
-            continue;
-        };
-        let arguments: Vec<&str> = told
-            .split_whitespace()
-            .take_while(|word| !word.contains('\u{1b}'))
-            .collect();
-        let arguments: Vec<&str> = [&["migrate"], arguments.as_slice(), &["--yes"]].concat();
+        let node = before.rsplit(' ').next().unwrap();
+        let arguments: Vec<&str> = told.split_whitespace().collect();
         on(lab, node, &arguments).exits(0);
-        input.write_all(b"\n").unwrap();
+        input.write_all(b"y\n").unwrap();
     }
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
