@@ -495,10 +495,7 @@ fn in_place(lab: &Lab) -> String {
 fn by_hand(lab: &Lab) -> String {
     let (took, report) = under_traffic(lab, || {
         let began = Instant::now();
-        terminal(
-            lab,
-            &["kpx", "migrate", "--to", "nftables", "--all-nodes", "--yes"],
-        );
+        terminal(lab, &TO_NFTABLES);
         healthy(lab, "nftables");
         terminal(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]);
         began.elapsed()

@@ -23,6 +23,8 @@ pub enum Job {
     Finish,
     /// Goes back.
     Rollback,
+    /// Goes back as far as can be before kube-proxy is restarted; somebody else restarts it, and then it is finished.
+    RollbackUntilRestart,
     /// Says what stands in the way, and what a move costs.
     Look,
     /// Keeps the bridge up to date whenever no other kpx on the node does: it is there before the first that sets a bridge
@@ -35,7 +37,7 @@ impl Job {
         match self {
             Self::Prepare => "prepare",
             Self::Finish => "finish",
-            Self::Rollback => "rollback",
+            Self::Rollback | Self::RollbackUntilRestart => "rollback",
             Self::Look => "look",
             Self::Guard => "guard",
         }
@@ -109,6 +111,9 @@ pub fn arguments(plan: &FleetPlan, job: Job) -> Vec<String> {
         if !plan.skip.is_empty() {
             all.extend(["--skip".to_owned(), plan.skip.join(",")]);
         }
+    }
+    if job == Job::RollbackUntilRestart {
+        all.push("--until-restart".to_owned());
     }
     all.extend(plan.arguments.iter().cloned());
     if job == Job::Look {

@@ -119,11 +119,14 @@ impl<C: Cluster> Engine<'_, C> {
 
     pub(super) async fn revert(&mut self, fleet: &mut Fleet, node: &str) -> Result<(), Trouble> {
         let moved = fleet.began(&Task::Move(node.to_owned()));
-        if fleet.plan.image.is_none() && moved {
-            self.restart(fleet, node, &Task::Revert(node.to_owned()))
-                .await?;
-        }
-        if fleet.plan.image.is_some() {
+        if fleet.plan.image.is_none() {
+            // The node's new kube-proxy removes what serves: whoever is there builds the old mode beside it first.
+            if moved {
+                self.on_node(fleet, node, Job::RollbackUntilRestart).await?;
+                self.restart(fleet, node, &Task::Revert(node.to_owned()))
+                    .await?;
+            }
+        } else {
             // Whatever still goes there is not to go on.
             self.remove(fleet, node, Job::Prepare).await?;
             self.remove(fleet, node, Job::Finish).await?;
@@ -133,7 +136,9 @@ impl<C: Cluster> Engine<'_, C> {
             Err(Trouble::Failed(why)) => (self.tell)(Event::Says(node, &why)),
             done => done?,
         }
-        self.on_node(fleet, node, Job::Rollback).await?;
+        let by_hand = fleet.plan.image.is_none() && moved;
+        let last = if by_hand { Job::Finish } else { Job::Rollback };
+        self.on_node(fleet, node, last).await?;
         self.unguard(fleet, node).await?;
         fleet.nodes.insert(node.to_owned(), NodeState::RolledBack);
         Ok(())
