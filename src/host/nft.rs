@@ -29,9 +29,44 @@ pub(super) async fn version(item: Item, context: &Arc<Context>) -> Result<String
     exec::run(context, item, "nft", &["--version"]).await
 }
 
+/// How often the ruleset is read while its tables come and go.
+const TRIES: u32 = 4;
+
 /// Reads the ruleset as JSON.
 pub(super) async fn json(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
-    let (tables, native) = tables(item, context).await?;
+    let read =
+        async |tables: &[Table], native: &[Table]| json_of(item, context, tables, native).await;
+    steadily(item, context, read).await
+}
+
+/// Calls `read` with all tables and the native ones, and again where a table was deleted meanwhile: kube-proxy deletes its
+/// own when it starts in another mode.
+async fn steadily(
+    item: Item,
+    context: &Arc<Context>,
+    read: impl AsyncFn(&[Table], &[Table]) -> Result<String, Gap>,
+) -> Result<String, Gap> {
+    let mut tries = 1;
+    loop {
+        let (before, native) = tables(item, context).await?;
+        let gap = match read(&before, &native).await {
+            Err(gap) if tries < TRIES => gap,
+            done => return done,
+        };
+        let (after, _) = tables(item, context).await?;
+        if before.iter().all(|table| after.contains(table)) {
+            return Err(gap);
+        }
+        tries += 1;
+    }
+}
+
+async fn json_of(
+    item: Item,
+    context: &Arc<Context>,
+    tables: &[Table],
+    native: &[Table],
+) -> Result<String, Gap> {
     if tables.len() == native.len() {
         return exec::run(context, item, "nft", &["-j", "list", "ruleset"]).await;
     }
@@ -62,11 +97,13 @@ pub(super) async fn text(item: Item, context: &Arc<Context>) -> Result<String, G
     match exec::run(context, item, "nft", &["-j", "-v"]).await {
         Ok(_) => Err(Gap::NotApplicable(format!("{} tells the same", Item::Nft))),
         Err(Gap::Failed(_, why)) if why.contains(NO_JSON) => {
-            let (_, native) = tables(item, context).await?;
-            let reads = native
-                .iter()
-                .map(async |table| list(item, context, &[], table).await);
-            Ok(try_join_all(reads).await?.concat())
+            let read = async |_: &[Table], native: &[Table]| {
+                let reads = native
+                    .iter()
+                    .map(async |table| list(item, context, &[], table).await);
+                Ok(try_join_all(reads).await?.concat())
+            };
+            steadily(item, context, read).await
         }
         Err(gap) => Err(gap),
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use kpx::evidence::{Gap, Item};
 
@@ -113,6 +114,29 @@ async fn tables_of_iptables_are_left_out_of_nft_but_for_their_names() {
         evidence.text(Item::NftText),
         Err(Gap::NotApplicable(_))
     ));
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
+async fn a_table_that_goes_while_the_others_are_read_is_left_out() {
+    let netns = Netns::new();
+    netns.feed("iptables-nft-restore", &rules());
+    netns.feed(
+        "nft -f -",
+        "table inet firewalld { chain input { type filter hook input priority 10; }; }",
+    );
+    for round in 0..15 {
+        netns.feed("nft -f -", "table ip kube-proxy { chain services { }; }");
+        let (evidence, ()) = tokio::join!(netns.collect(&[Item::Nft]), async {
+            tokio::time::sleep(Duration::from_millis(round * 3)).await;
+            netns.run("nft delete table ip kube-proxy");
+        });
+        let text = evidence.text(Item::Nft);
+        assert!(
+            text.is_ok_and(|text| text.contains("firewalld")),
+            "{text:?}"
+        );
+    }
 }
 
 #[tokio::test]

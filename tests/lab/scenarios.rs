@@ -596,7 +596,7 @@ fn api_down(lab: &Lab) -> String {
             .map(Result::unwrap);
         for line in lines.by_ref() {
             text.push_str(&line);
-            if line.contains("restart kube-proxy") {
+            if line.starts_with("kpx: ") && line.contains("restart kube-proxy") {
                 break;
             }
         }
@@ -666,11 +666,10 @@ fn coordinator(lab: &Lab) -> String {
     let start = to_nftables(&["--image", IMAGE]);
     let resume = ["kpx", "migrate", "resume", "--all-nodes", "--yes"];
     let ((), report) = under_traffic(lab, || {
-        let (code, _) = stopped_at(lab, &words(&start), "cp1", Signal::SIGKILL);
+        let (code, _) = stopped_at(lab, &words(&start), "w1:   build", Signal::SIGKILL);
         assert_eq!(code, None);
         roll(lab);
-        // The second kill is at a random moment of the second node.
-        let (code, _) = stopped_at(lab, &resume, "w1", Signal::SIGKILL);
+        let (code, _) = stopped_at(lab, &resume, "w2: start", Signal::SIGKILL);
         assert_eq!(code, None);
         roll(lab);
         laptop(lab, &resume).exits(0);
@@ -684,11 +683,10 @@ fn asked(lab: &Lab) -> String {
     let before = configuration(lab);
     let start = to_nftables(&["--image", IMAGE]);
     let (times, report) = under_traffic(lab, || {
-        let (code, said) = stopped_at(lab, &words(&start), "cp1", Signal::SIGTERM);
+        let (code, said) = stopped_at(lab, &words(&start), "w2:   build", Signal::SIGTERM);
         assert_eq!(code, Some(4), "{said}");
         assert!(said.contains("kpx migrate resume --all-nodes"), "{said}");
-        let holder =
-            lab.kubectl("-n kube-system get lease -o jsonpath='{.items[*].spec.holderIdentity}'");
+        let holder = holder(lab);
         assert!(
             holder.trim().is_empty(),
             "the Lease is held: {holder}\n{said}"
