@@ -56,7 +56,7 @@ test-loops:
 # What is no Rust.
 .PHONY: test-files
 test-files:
-	shellcheck .ci/run src/cmd/snapshot.sh tests/lab/node tests/vm/all tests/vm/guest tests/vm/init tests/vm/run
+	shellcheck -x .ci/run src/cmd/snapshot.sh tests/lab/node tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
