@@ -92,11 +92,11 @@ bench: root
 bench-ipvs:
 	cargo bench --locked --bench ipvs $(call RUNNER,tests/vm/run)
 
-# What needs Debian's kernel, by the same program. Emulated, everything takes ten to twenty times as long. Tests of these
-# names start from a kernel that has loaded nothing yet, or take minutes: each name boots a machine of its own, all others
-# share one.
+# What needs a kernel with ip_vs, by the same program: a user-mode one, and Debian's, emulated, for what is about modules.
+# Tests of these names start from a kernel that has loaded nothing yet, or take minutes: each name boots a machine of its
+# own, all others share one.
 VM_BLANK = traffic::tests::vm_ traffic::bridged::vm_ migration::vm_from_i migration::vm_from_n \
-	reconcile_ipvs:: faults::ipvs::vm_a_module kernel::ipvs::vm_ modules::vm_ preflight::vm_looking \
+	reconcile_ipvs:: faults::ipvs::vm_a_module kernel::ipvs::vm_ stock:modules::vm_ stock:preflight::vm_looking \
 	preflight::vm_the preflight::vm_what preflight::vm_when
 .PHONY: test-vm
 test-vm:

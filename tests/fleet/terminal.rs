@@ -51,7 +51,25 @@ fn lines(glass: &vt100::Parser) -> Vec<String> {
 }
 
 impl Session {
-    fn start(
+    /// Starts a migration to mode iptables.
+    fn start(world: &World, size: (u16, u16), env: &[(&str, &str)], args: &[&str]) -> Self {
+        let words = ["migrate", "--to", "iptables", "--ready-timeout", "60s"];
+        Self::run(world, size, env, &[&words, args].concat())
+    }
+
+    /// Says yes to the next `count` questions.
+    fn agree(&mut self, count: usize) {
+        for _ in 0..count {
+            self.wait("question", |line| {
+                line.starts_with("Is that done? [y/N]") && !line.ends_with('y')
+            });
+            self.type_in("y\n");
+            self.wait("answer", |line| line == "Is that done? [y/N] y");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn run(
         world: &World,
         (rows, columns): (u16, u16),
         env: &[(&str, &str)],
@@ -80,15 +98,7 @@ impl Session {
                 "--kubeconfig",
                 world.dir.path().join("kubeconfig").to_str().unwrap(),
             ])
-            .args([
-                "--timeout",
-                "20s",
-                "migrate",
-                "--to",
-                "iptables",
-                "--ready-timeout",
-                "60s",
-            ])
+            .args(["--timeout", "20s"])
             .args(args)
             .env_clear()
             .envs([("TERM", "xterm"), ("LANG", "C.UTF-8")])
@@ -293,6 +303,25 @@ async fn questions_are_asked_above_the_lines_and_answered() {
         "{:#?}",
         seen.all
     );
+}
+
+#[tokio::test]
+async fn by_hand_the_old_mode_is_built_before_kube_proxy_is_restarted_on_the_way_back() {
+    let world = World::new();
+    let args = ["--node", "worker1", "--soak", "0s", "--yes"];
+    let mut there = Session::start(&world, (60, 200), &[], &args);
+    there.agree(2);
+    assert_eq!(there.end().0.code(), Some(0));
+    let args = ["migrate", "rollback", "--all-nodes", "--yes"];
+    let mut back = Session::run(&world, (60, 200), &[], &args);
+    back.agree(2);
+    let (status, mut seen) = back.end();
+    let kept = seen.kept();
+    assert_eq!(status.code(), Some(0), "{kept:#?}");
+    let said = kept.join(" ");
+    let first = said.find("on node worker1, run: kpx migrate rollback --until-restart ");
+    let last = said.find("on node worker1, run: kpx migrate finish ");
+    assert!(first.is_some() && first < last, "{kept:#?}");
 }
 
 #[tokio::test]
