@@ -377,7 +377,7 @@ async fn a_pod_that_does_not_get_ready_is_waited_for_only_so_long_and_quoted() {
     };
     assert!(
         why.contains("does not start: crash loop: container kube-proxy ended with exit status 1 (pod kube-proxy-x")
-            && why.contains(", restarted 3 times)"),
+            && why.contains(", restarted 3 times, CrashLoopBackOff)"),
         "{why}"
     );
     assert!(
