@@ -197,7 +197,8 @@ fn settled(lab: &Lab) {
     lab.settled();
     for (node, _) in NODES {
         let mut last = String::new();
-        for _ in 0..15 {
+        // A ConfigMap that was edited reaches the files of a node after up to 90 s.
+        for _ in 0..100 {
             let ran = on(lab, node, &["diff"]);
             if ran.code == Some(0) {
                 last.clear();
@@ -270,8 +271,9 @@ fn seconds(time: Duration) -> String {
     format!("{:.0} s", time.as_secs_f32())
 }
 
-/// Runs `act` under traffic, and two seconds more.
+/// Runs `act` under traffic, and two seconds more, once all nodes have heard of every endpoint.
 fn under_traffic<T>(lab: &Lab, act: impl FnOnce() -> T) -> (T, Report) {
+    settled(lab);
     let traffic = Traffic::start(lab);
     thread::sleep(Duration::from_secs(2));
     let value = act();
