@@ -746,7 +746,7 @@ fn drain(lab: &Lab) -> String {
             "nftables",
             "--strategy",
             "drain-node",
-            "--confirm-timeout",
+            "--drain-timeout",
             "40s",
             "--yes",
         ];
