@@ -11,14 +11,14 @@ use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 use crate::node::objects::Object;
 
-/// Finds the virtual servers that are not kube-proxy's and that excludeCIDRs does not name.
-pub(super) fn unprotected_servers(facts: &Facts<'_>) -> Verdict {
+/// Returns the virtual servers of the node that are not kube-proxy's; `None` where IPVS is not loaded.
+pub(super) fn foreign_servers(facts: &Facts<'_>) -> Result<Option<Vec<Key>>, Gap> {
     if facts.node.has_no_ipvs() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let table = match facts.node.ipvs() {
         Ok(table) => table,
-        Err(Gap::Absent(..)) => return Ok(Vec::new()),
+        Err(Gap::Absent(..)) => return Ok(None),
         Err(gap) => return Err(gap),
     };
     // What tells kube-proxy's servers from others'.
@@ -33,20 +33,29 @@ pub(super) fn unprotected_servers(facts: &Facts<'_>) -> Verdict {
             _ => None,
         })
         .collect();
+    let keys = table.servers.iter().map(|server| server.key);
+    let foreign = keys.filter(|key| !ours.contains(&print::name(*key)));
+    Ok(Some(foreign.collect()))
+}
+
+/// Finds the virtual servers that are not kube-proxy's and that excludeCIDRs does not name.
+pub(super) fn unprotected_servers(facts: &Facts<'_>) -> Verdict {
+    let Some(foreign) = foreign_servers(facts)? else {
+        return Ok(Vec::new());
+    };
     let config = facts.configuration()?;
     let excluded = config.exclude_cidrs();
     let mut seen = Vec::new();
     let mut wanted: BTreeSet<String> = config.ipvs.exclude_cidrs.iter().cloned().collect();
-    for server in &table.servers {
+    for key in foreign {
         // One that goes by a mark of the firewall has no address, and kube-proxy passes it over.
-        let Key::Address { addr, .. } = server.key else {
+        let Key::Address { addr, .. } = key else {
             continue;
         };
-        let name = print::name(server.key);
         let kept = |cidr: &Cidr| cidr.contains(addr);
-        if !ours.contains(&name) && !excluded.iter().any(kept) {
+        if !excluded.iter().any(kept) {
             wanted.insert(format!("{addr}/{}", Family::of(addr).bits()));
-            seen.push(Proof::object("virtual-server", name));
+            seen.push(Proof::object("virtual-server", print::name(key)));
         }
     }
     if seen.is_empty() {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::ask::{recorded, seen};
+use super::excluded::foreign_servers;
 use super::facts::MODE;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
@@ -13,7 +14,6 @@ use crate::cluster::Service;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Proto};
 use crate::node::conntrack::Entry;
-use crate::node::objects::Object;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -497,31 +497,12 @@ fn liberal(facts: &Facts<'_>) -> Verdict {
 
 /// Finds the virtual servers that a start of kube-proxy in nftables mode would clear, though they are not its own.
 pub(super) fn cleared_servers(facts: &Facts<'_>) -> Verdict {
-    if facts.node.has_no_ipvs() {
-        return Ok(Vec::new());
-    }
-    let table = match facts.node.ipvs() {
-        Ok(table) => table,
-        Err(Gap::Absent(..)) => return Ok(Vec::new()),
-        Err(gap) => return Err(gap),
-    };
-    // What tells kube-proxy's servers from others'.
-    facts.node.services()?;
-    let ours: BTreeSet<_> = facts
-        .node
-        .objects_of(Mode::Ipvs)
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|of| match of.object {
-            Object::Server { proto, at } => Some(format!("{proto} {at}")),
-            _ => None,
-        })
-        .collect();
-    let names = table.servers.iter().map(|server| print::name(server.key));
+    let foreign = foreign_servers(facts)?.unwrap_or_default();
     let message = "the virtual server is not kube-proxy's, and its start in nftables mode clears it with its own";
-    Ok(names
-        .filter(|name| !ours.contains(name))
-        .map(|name| {
+    Ok(foreign
+        .into_iter()
+        .map(|key| {
+            let name = print::name(key);
             Finding::new(Severity::Error, name.clone(), message)
                 .seen([Proof::object("virtual-server", name)])
                 .mend("Move the other software's virtual servers to another machine first, or leave this node in its mode.")
