@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -98,7 +97,7 @@ impl Client<'_> {
     }
 
     async fn work(&self, mut line: Line) -> Line {
-        let mut ports = Ports::of(&line);
+        let ports = Ports::of(&line);
         let mut tcp = None;
         let mut udp = None;
         let mut served = false;
@@ -106,17 +105,17 @@ impl Client<'_> {
             let start = Instant::now();
             let attempt = async {
                 match line.kind {
-                    Kind::NewTcp => connect(&mut ports, line.target).await.map(drop),
-                    Kind::NewUdp => ask(&socket(&mut ports, line.target).await?).await,
+                    Kind::NewTcp => connect(&ports, line.target).await.map(drop),
+                    Kind::NewUdp => ask(&socket(&ports, line.target).await?).await,
                     Kind::LongTcp => {
                         if tcp.is_none() {
-                            tcp = Some(connect(&mut ports, line.target).await?);
+                            tcp = Some(connect(&ports, line.target).await?);
                         }
                         echo(tcp.as_mut().unwrap()).await
                     }
                     Kind::LongUdp => {
                         if udp.is_none() {
-                            udp = Some(socket(&mut ports, line.target).await?);
+                            udp = Some(socket(&ports, line.target).await?);
                         }
                         ask(udp.as_ref().unwrap()).await
                     }
@@ -151,49 +150,46 @@ impl Client<'_> {
 /// and of two clients that are masqueraded at one moment, and ask for one port, one loses its packet. Neither have them
 /// the kernel, which gives higher ones, and servers of the node.
 struct Ports {
-    all: RangeInclusive<u16>,
-    next: u16,
+    first: u16,
+    count: u16,
+    next: &'static AtomicU16,
 }
 
-/// How many clients there have been. Each begins at another of its ports than the one before it did: when IPVS forgets a
-/// connection, conntrack is made to forget whatever is by then between the same addresses and ports
+/// Which of its ports each client takes next. A client of the next run goes on where the last one ended, because the
+/// node still remembers the ports before: conntrack leads a datagram to the endpoint of its predecessor for 30 s, and
+/// when IPVS forgets a connection, conntrack is made to forget whatever is by then between the same addresses and ports
 /// (`ip_vs_conn_drop_conntrack`), ten seconds after the end of the old one.
-static CLIENTS: AtomicU16 = AtomicU16::new(0);
-
-/// How far apart the first ports of two clients are.
-const APART: u16 = 37;
+static NEXT: [AtomicU16; PLACES.len() * TARGETS.len() * Kind::ALL.len() * 2] =
+    [const { AtomicU16::new(0) }; _];
 
 impl Ports {
     fn of(line: &Line) -> Self {
         let target = TARGETS.iter().position(|(to, _, _)| *to == line.to);
         let place = PLACES.iter().position(|from| *from == line.from);
         let number = place.unwrap() * TARGETS.len() + target.unwrap();
+        let client = (number * Kind::ALL.len() + line.kind as usize) * 2;
         let number = u16::try_from(number).unwrap();
         let (first, count) = if line.is_new() {
             (11_000 + number * 2000, 2000)
         } else {
             (29_000 + number * 100, 100)
         };
-        let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
         Self {
-            all: first..=first + count - 1,
-            next: first + client.wrapping_mul(APART) % count,
+            first,
+            count,
+            next: &NEXT[client + usize::from(line.target.is_ipv6())],
         }
     }
 
     /// A socket with the next port that is free.
-    fn socket(&mut self, target: SocketAddr, kind: Type) -> io::Result<Socket> {
+    fn socket(&self, target: SocketAddr, kind: Type) -> io::Result<Socket> {
         let any: IpAddr = match target {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        for _ in self.all.clone() {
-            let port = self.next;
-            self.next = if port == *self.all.end() {
-                *self.all.start()
-            } else {
-                port + 1
-            };
+        for _ in 0..self.count {
+            // What is counted past the end of u16 begins anew, somewhere in the middle.
+            let port = self.first + self.next.fetch_add(1, Ordering::Relaxed) % self.count;
             let socket = Socket::new(Domain::for_address(target), kind.nonblocking(), None)?;
             if target.is_ipv6() {
                 socket.set_only_v6(true)?;
@@ -208,7 +204,7 @@ impl Ports {
 }
 
 /// Connects, and waits for the other's name.
-async fn connect(ports: &mut Ports, target: SocketAddr) -> io::Result<TcpStream> {
+async fn connect(ports: &Ports, target: SocketAddr) -> io::Result<TcpStream> {
     let socket = ports.socket(target, Type::STREAM)?;
     let mut stream = TcpSocket::from_std_stream(socket.into())
         .connect(target)
@@ -228,7 +224,7 @@ async fn echo(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn socket(ports: &mut Ports, target: SocketAddr) -> io::Result<UdpSocket> {
+async fn socket(ports: &Ports, target: SocketAddr) -> io::Result<UdpSocket> {
     let socket = ports.socket(target, Type::DGRAM)?;
     let socket = UdpSocket::from_std(socket.into())?;
     socket.connect(target).await?;
