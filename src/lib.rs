@@ -32,6 +32,8 @@ pub mod plan;
 pub mod redact;
 pub mod render;
 pub mod report;
+pub mod requirements;
 pub mod trace;
+pub mod view;
 
 pub use cmd::{Io, main, run};

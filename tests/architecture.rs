@@ -36,17 +36,25 @@ const MAY_USE: &[(&str, &str)] = &[
         "migrate",
         "action apply backend bridge check cluster desired diff evidence net node plan",
     ),
+    (
+        "requirements",
+        "backend check cluster desired evidence net node",
+    ),
+    (
+        "view",
+        "backend cluster evidence net node owner requirements",
+    ),
     ("redact", "backend cluster evidence net"),
     ("render", ""),
     (
         "report",
-        "action apply backend check cluster desired diff dns evidence migrate net node owner plan render trace",
+        "action apply backend check cluster diff dns evidence migrate net owner plan render requirements trace view",
     ),
     ("host", "action apply cluster evidence net"),
     ("cli", "net"),
     (
         "cmd",
-        "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report trace",
+        "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view",
     ),
     ("lib", "cmd"),
     ("main", ""),

@@ -106,7 +106,7 @@ async fn a_module_is_loaded_built_in_loadable_missing_or_blocked() {
         node.state("ipvs", "ip_vs_rr").await.as_deref(),
         Some("fails: blocked")
     );
-    let ran = node.preflight(&["--to", "ipvs"]).await;
+    let ran = node.preflight(&["--to", "ipvs", "-o", "wide"]).await;
     assert_eq!(ran.code, 1, "{ran}");
     let line = "/etc/modprobe.d/hard.conf forbids ip_vs_rr";
     assert!(ran.out.contains(line), "{ran}");
@@ -223,7 +223,7 @@ async fn what_is_not_known_is_no_pass() {
     let ran = node.preflight(&["--to", "ipvs"]).await;
     assert_eq!(ran.code, 3, "{ran}");
     assert_eq!(
-        node.state("ipvs", "all of them").await.as_deref(),
+        node.state("ipvs", "all modules").await.as_deref(),
         Some("unknown: unknown")
     );
 }

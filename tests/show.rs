@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use kpx::node::NodeSnapshot;
 use kpx::render::{self, Format, Report as _, Style};
-use kpx::report::show::{Asked, ShowReport, View};
+use kpx::report::show::ShowReport;
+use kpx::view::{self, Query, View};
 use serde_json::Value;
 
 use crate::owner::evidence;
@@ -46,15 +47,15 @@ fn every_view_shows_every_recording() {
         // One for all views: each section is parsed once.
         let node = NodeSnapshot::new(&evidence);
         for view in VIEWS {
-            let asked = Asked {
+            let query = Query {
                 view,
                 name: None,
                 family: None,
             };
-            let report = ShowReport::new(&node, asked);
+            let report = ShowReport::new(view::show(&node, query));
             let what = format!("{name} {view:?}");
             let text = printed(&report, Format::Human);
-            let stated = text.contains("not known: ");
+            let stated = text.contains("unknown: ");
             assert_eq!(report.exit() == 3, stated, "{what}: {text}");
             assert!(matches!(report.exit(), 0 | 3), "{what}: {text}");
             assert!(!text.is_empty(), "{what} says nothing");
@@ -148,10 +149,7 @@ async fn a_name_that_is_not_there_is_a_failure() {
     }
     let ran = kpx_on("seed-iptables", &["show", "sysctls", "net.none"]).await;
     assert_eq!(ran.code, 4);
-    assert!(
-        ran.err.contains("nothing here is called net.none\n"),
-        "{ran}"
-    );
+    assert!(ran.err.contains("net.none not found\n"), "{ran}");
 }
 
 /// A copy of a recording that a test may change.
@@ -276,10 +274,7 @@ async fn rules_name_the_services_that_the_api_does() {
         assert_eq!(by_rules["namesFrom"], "rules");
         assert_eq!(names(&by_api), names(&by_rules), "{name}");
         let ran = node.kpx(&["show", "services"]).await;
-        assert!(
-            ran.out.contains("not known: cluster/services.json"),
-            "{ran}"
-        );
+        assert!(ran.out.contains("unknown: cluster/services.json"), "{ran}");
         assert!(!ran.out.contains("missing"), "{ran}");
     }
 }
@@ -312,7 +307,7 @@ async fn what_was_not_read_is_never_an_empty_table() {
         let of_mode = view == "services";
         assert_eq!(ran.code, 3, "{view} without {file}: {ran}");
         assert!(
-            ran.out.contains("not known: "),
+            ran.out.contains("unknown: "),
             "{view} without {file}: {ran}"
         );
         assert!(!ran.out.contains("nothing to show"), "{view}: {ran}");

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::iptables::expect::Names;
 use super::iptables::model::Ruleset;
 use super::ipvs::model::DUMMY;
+use super::requirements::{By, Setup};
 use super::{Mode, iptables, ipvs, nftables};
 use crate::desired::DesiredState;
 use crate::evidence::Gap;
@@ -136,18 +137,26 @@ pub fn text(
     Ok(text)
 }
 
-/// Returns the kernel settings that kube-proxy writes in the mode of `desired`, with their values.
-pub fn sysctls(desired: &DesiredState) -> Vec<(&'static str, &'static str)> {
-    match desired.mode {
+/// Returns the sysctls that kube-proxy's proxier writes in the mode of `desired`, with their values, sorted.
+pub fn sysctls(desired: &DesiredState) -> Vec<(&'static str, String)> {
+    let v4 = desired.family(Family::V4);
+    let own = match desired.mode {
         Mode::Iptables => {
-            let v4 = desired.family(Family::V4);
-            let localhost = v4.is_some_and(|state| state.node_ports.localhost);
-            let local = localhost.then_some(("net.ipv4.conf.all.route_localnet", "1"));
-            local.into_iter().collect()
+            iptables::requirements::sysctls(v4.is_some_and(|state| state.node_ports.localhost))
         }
-        Mode::Ipvs => ipvs::expect::sysctls(desired),
+        Mode::Ipvs => ipvs::requirements::sysctls(&Setup {
+            config: Some(&desired.config),
+            kernel: desired.facts.kernel,
+            localhost_node_ports: false,
+            ipv6: false,
+            bridge: false,
+        }),
         Mode::Nftables => Vec::new(),
-    }
+    };
+    let written = own.into_iter().filter(|of| of.by == By::KubeProxy);
+    let mut all: Vec<_> = written.map(|of| (of.key, of.want.to_string())).collect();
+    all.sort_unstable();
+    all
 }
 
 /// Writes rules for `iptables-restore --noflush`: own chains anew, and jumps in front of what others have.

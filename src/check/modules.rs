@@ -5,10 +5,10 @@ use super::facts::MODE;
 use super::kernel::OBSERVED;
 use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
+use crate::backend::requirements;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::modules::{Modules, Standing};
-use crate::node::wanted;
 
 const MODULES: &[Item] = &[
     Item::Modules,
@@ -195,7 +195,7 @@ fn needed(facts: &Facts<'_>, mode: Mode) -> Vec<String> {
         .as_ref()
         .map_or("rr", |config| config.scheduler())
         .to_owned();
-    let all = wanted::always(mode, &scheduler).into_iter();
+    let all = requirements::modules_always(mode, &scheduler).into_iter();
     all.map(std::borrow::Cow::into_owned).collect()
 }
 

@@ -25,7 +25,8 @@ use crate::node::NodeSnapshot;
 use crate::plan::{self, Plan, Undo};
 use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE};
 use crate::report::plan::PlanReport;
-use crate::report::preflight::{Area, NEEDS, PreflightReport, Proof, Status};
+use crate::report::preflight::{PreflightReport, Proof};
+use crate::requirements::{self, Area, NEEDS, Status};
 
 pub(super) async fn run(
     global: &Global,
@@ -107,9 +108,9 @@ pub(super) async fn look(
     let assessment = DoctorReport::new(outcomes, head, now, None, Some(Severity::Error));
     let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
     let facts = Facts::new(&node, now).before(Some(to));
+    let requirements = requirements::of(&facts, to);
     Ok(PreflightReport::new(
-        &facts,
-        to,
+        requirements,
         assessment.before(Some(to)),
     ))
 }
@@ -131,7 +132,7 @@ async fn plan_for(
     };
     if args.persist {
         let before = at_boot(global)?;
-        let names = report.to_name_at_boot();
+        let names = report.modules_at_boot();
         if names.is_empty() {
             let why =
                 "no module is to be named: all that is needed is part of the kernel, or not known";

@@ -6,7 +6,8 @@ use super::failure::{Failure, Hint as _};
 use super::{Io, gather, options};
 use crate::cli::{Global, ShowArgs, ViewArg};
 use crate::node::NodeSnapshot;
-use crate::report::show::{Asked, ShowReport, View};
+use crate::report::show::ShowReport;
+use crate::view::{self, Query, View};
 
 pub(super) async fn run(
     global: &Global,
@@ -28,7 +29,7 @@ pub(super) async fn run(
     let evidence = gather(global, io, &view.needs()).await?;
     let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
     let families = options(global).families;
-    let asked = Asked {
+    let query = Query {
         view,
         name: args.name.as_deref(),
         family: match families.as_slice() {
@@ -36,7 +37,7 @@ pub(super) async fn run(
             _ => None,
         },
     };
-    let report = ShowReport::new(&node, asked);
+    let report = ShowReport::new(view::show(&node, query));
     let (Some(name), Some(near)) = (&args.name, report.not_found()) else {
         return Ok(report);
     };
@@ -44,13 +45,13 @@ pub(super) async fn run(
         [] => String::new(),
         near => format!(": did you mean {}?", near.join(" or ")),
     };
-    let what = format!("nothing here is called {name}{meant}");
-    // What was not read may hold it.
-    let gap = report.gaps.first();
+    let what = format!("{name} not found{meant}");
+    // A part that was not read may have it.
+    let gap = report.gaps().first();
     let error = gap.map_or_else(
         || eyre!(what.clone()),
-        |gap| eyre!("this is not known: {gap}").wrap_err(what.clone()),
+        |gap| eyre!("unknown: {gap}").wrap_err(what.clone()),
     );
     Err(error)
-        .hint("a Service is NAMESPACE/NAME[:PORT]; the view without a name lists what there is")
+        .hint("name a Service as NAMESPACE/NAME[:PORT]; without a name the view lists all rows")
 }

@@ -15,6 +15,7 @@ use crate::node::NodeSnapshot;
 use crate::redact::Redactor;
 use crate::render::Format;
 use crate::report::snapshot::SnapshotReport;
+use crate::view::snapshot::files;
 
 /// Makes a bundle with standard tools alone.
 const SCRIPT: &str = include_str!("snapshot.sh");
@@ -75,7 +76,7 @@ pub(super) async fn run(
     Ok(SnapshotReport::new(
         path,
         manifest.redacted,
-        &evidence,
+        files(&evidence),
         manifest.gaps,
     ))
 }

@@ -14,12 +14,12 @@ use std::net::IpAddr;
 use crate::cluster::config::{Mode, ProxyConfig};
 use crate::cluster::version::Version;
 use crate::cluster::{EndpointSlice, Node, Service};
-use crate::evidence::Gap;
+use crate::evidence::{Gap, Kernel};
 use crate::net::{Cidr, Family};
 
 pub use endpoints::{Endpoint, Hint};
 pub use ports::ServicePort;
-pub use settings::{Detector, NodePorts};
+pub use settings::{Detector, NodePorts, localhost_node_ports};
 
 /// The newest release whose rules are known.
 pub const NEWEST: Version = Version::new(1, 36, 0);
@@ -82,8 +82,8 @@ pub struct Facts {
     pub count_invalid: bool,
     /// Whether the nfacct counter `localhost_nps_accepted_pkts` exists.
     pub count_localhost: bool,
-    /// The kernel, as major and minor number.
-    pub kernel: Option<(u16, u16)>,
+    /// The kernel's release, if known.
+    pub kernel: Option<Kernel>,
 }
 
 /// An address and the link it is on.

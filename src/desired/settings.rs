@@ -37,6 +37,12 @@ pub(super) struct NodeIps {
 }
 
 impl NodeIps {
+    /// The loopback addresses, which kube-proxy falls back to.
+    const UNKNOWN: Self = Self {
+        v4: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        v6: IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+
     pub(super) fn of(&self, family: Family) -> IpAddr {
         match family {
             Family::V4 => self.v4,
@@ -54,10 +60,7 @@ impl NodeIps {
 
 /// Returns the addresses kube-proxy takes for the node's.
 pub(super) fn node_ips(node: Option<&Node>, config: &ProxyConfig, version: Version) -> NodeIps {
-    let mut ips = NodeIps {
-        v4: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        v6: IpAddr::V6(Ipv6Addr::LOCALHOST),
-    };
+    let mut ips = NodeIps::UNKNOWN;
     // Up to 1.27 a dual-stack kube-proxy took its bind address, a wildcard unless set, for the node's.
     if version.at_least(1, 28) {
         let addresses = node.map_or(&[][..], |node| &node.status.addresses);
@@ -146,6 +149,13 @@ pub(super) fn node_ports(
             && on_loopback
             && config.iptables.localhost_node_ports.unwrap_or(true),
     }
+}
+
+/// Returns whether NodePorts of IPv4 answer on 127.0.0.1 in iptables mode.
+pub fn localhost_node_ports(config: &ProxyConfig) -> bool {
+    let ips = NodeIps::UNKNOWN;
+    !config.node_ports_on_primary(Mode::Iptables)
+        && node_ports(config, Mode::Iptables, Family::V4, &ips).localhost
 }
 
 /// Reads an address as Go's `ParseIPSloppy` does: leading zeros are decimal, IPv4-mapped addresses are IPv4.

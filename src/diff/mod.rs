@@ -431,7 +431,7 @@ impl Diff {
         for (key, want) in wanted {
             let there = have.get(key);
             let action = match there {
-                Some(value) if value == want => continue,
+                Some(value) if *value == *want => continue,
                 Some(_) => Action::Differs,
                 None => Action::Missing,
             };
@@ -444,7 +444,7 @@ impl Diff {
                 },
                 service: None,
                 have: there.map(str::to_owned),
-                want: Some(want.to_owned()),
+                want: Some(want),
             });
         }
     }

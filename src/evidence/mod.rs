@@ -3,6 +3,7 @@
 mod bundle;
 pub mod ipvs;
 mod item;
+mod kernel;
 pub mod processes;
 mod time;
 
@@ -15,6 +16,7 @@ pub use bundle::{
     BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_within, save,
 };
 pub use item::{IPTABLES, ITEMS, Item, Privilege};
+pub use kernel::{Kernel, NotAKernel};
 pub use time::{NotATime, Time};
 
 /// Everything read from one node, or the reason it could not be read.

@@ -167,7 +167,7 @@ impl NodeSnapshot<'_> {
             tcp_liberal: liberal.unwrap_or(config.conntrack.tcp_be_liberal),
             count_invalid: counted("filter", "KUBE-FORWARD"),
             count_localhost: counted("nat", "KUBE-NODEPORTS"),
-            kernel: self.kernel_release().ok().and_then(kernel),
+            kernel: self.kernel().ok(),
         }
     }
 
@@ -210,10 +210,4 @@ fn numbers(text: &str) -> Option<(u16, u16, u16)> {
         parts.next()??,
         parts.next().flatten().unwrap_or(0),
     ))
-}
-
-/// Returns the numbers of `6.1.0-13-amd64`.
-fn kernel(release: &str) -> Option<(u16, u16)> {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

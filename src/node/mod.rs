@@ -15,7 +15,6 @@ pub mod routes;
 pub mod runtime;
 pub mod sockets;
 pub mod sysctl;
-pub mod wanted;
 
 use std::cell::OnceCell;
 
@@ -25,7 +24,7 @@ use crate::cluster::config::ProxyConfig;
 use crate::cluster::version::{self, ProxyVersion};
 use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service, ServiceCidr};
 use crate::desired::DesiredState;
-use crate::evidence::{Evidence, Gap, Item};
+use crate::evidence::{Evidence, Gap, Item, Kernel, NotAKernel};
 use crate::net::Family;
 
 use conntrack::Conntrack;
@@ -328,6 +327,13 @@ impl<'a> NodeSnapshot<'a> {
     /// Returns the running kernel's release, trimmed.
     pub fn kernel_release(&self) -> Result<&'a str, Gap> {
         self.evidence.text(Item::KernelRelease).map(str::trim)
+    }
+
+    /// Returns the running kernel's release as numbers.
+    pub fn kernel(&self) -> Result<Kernel, Gap> {
+        let release = self.kernel_release()?;
+        let kernel = release.parse();
+        kernel.map_err(|e: NotAKernel| Gap::Failed(Item::KernelRelease, e.to_string()))
     }
 
     /// Returns what kube-proxy says its mode is, trimmed.

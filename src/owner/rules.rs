@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Endpoint, NftName, Port, PortName, Role};
-use crate::backend::iptables::model::{Match, Rule, Ruleset, Target};
+use crate::backend::iptables::model::{Rule, Ruleset, Target};
 use crate::backend::iptables::names;
+use crate::backend::nftables::dispatch::{socket_addr, word};
 use crate::backend::nftables::model::{Datum, Element, Expr, Statement, Table, Verdict};
 use crate::net::{Family, Proto};
 use crate::node::{NodeSnapshot, Store};
@@ -75,35 +76,12 @@ fn iptables(rules: &Ruleset<'_>, found: &mut Found) {
                 let (Some(name), Some((ip, _)), Some(ports)) = (name, nat.addrs, nat.ports) else {
                     continue;
                 };
-                let proto = seen(rule).proto.unwrap_or(Proto::Tcp);
+                let proto = rule.destination().proto.unwrap_or(Proto::Tcp);
                 let addr = SocketAddr::new(ip, ports.first);
                 found.port(name, proto).endpoints.push(bare(addr));
             }
         }
     }
-}
-
-#[derive(Default)]
-struct Seen {
-    proto: Option<Proto>,
-    addr: Option<IpAddr>,
-    port: Option<u16>,
-}
-
-fn seen(rule: &Rule<'_>) -> Seen {
-    let mut seen = Seen::default();
-    for of in &rule.matches {
-        match of {
-            Match::Protocol(proto) if !proto.not => seen.proto = Some(proto.is),
-            Match::Destination(to) if !to.not && to.is.is_host() => seen.addr = Some(to.is.addr),
-            Match::Ports {
-                destination: Some(ports),
-                ..
-            } if !ports.not => seen.port = Some(ports.is.first),
-            _ => {}
-        }
-    }
-    seen
 }
 
 fn dispatched(chain: &str, rule: &Rule<'_>, found: &mut Found) {
@@ -113,10 +91,10 @@ fn dispatched(chain: &str, rule: &Rule<'_>, found: &mut Found) {
     }) else {
         return;
     };
-    let seen = seen(rule);
-    let Some(proto) = seen.proto else { return };
+    let to = rule.destination();
+    let Some(proto) = to.proto else { return };
     let port = found.port(name, proto);
-    match (seen.addr, seen.port) {
+    match (to.addr, to.port) {
         (Some(addr), Some(number)) => {
             let is = if what.starts_with("loadbalancer") {
                 Role::LoadBalancerIp
@@ -147,40 +125,27 @@ fn bare(addr: SocketAddr) -> Endpoint {
 }
 
 fn nftables(table: &Table, found: &mut Found) {
-    let cluster_ips: BTreeSet<&str> = table.set("cluster-ips").map_or_else(BTreeSet::new, |set| {
-        set.elements.iter().filter_map(|e| word(&e.key)).collect()
-    });
+    let cluster_ips = table.set("cluster-ips").into_iter();
+    let cluster_ips = cluster_ips.flat_map(|set| &set.elements);
+    let cluster_ips = cluster_ips.filter_map(|element| word(&element.key)?.parse().ok());
+    let cluster_ips: BTreeSet<IpAddr> = cluster_ips.collect();
     let maps = table.sets.iter().filter(|set| set.data.is_some());
     for element in maps.flat_map(|map| &map.elements) {
-        let (Some((name, proto)), Expr::Concat(parts)) = (named(element), &element.key) else {
+        let (Some(name), Some(to)) = (named(element), element.destination()) else {
             continue;
         };
-        match parts.as_slice() {
-            [addr, of, port] => {
-                let (Some(text), Some(number)) = (word(addr), number(port)) else {
-                    continue;
-                };
-                let Ok(addr) = text.parse() else { continue };
-                let Some(proto) = proto.or_else(|| word(of)?.parse().ok()) else {
-                    continue;
-                };
-                let role = if cluster_ips.contains(text) {
-                    Role::ClusterIp
-                } else {
-                    Role::ExternalIp
-                };
-                let port = found.port(name, proto);
-                port.port = Some(number);
-                port.addresses.insert((role, addr));
-            }
-            [of, port] => {
-                let Some(proto) = proto.or_else(|| word(of)?.parse().ok()) else {
-                    continue;
-                };
-                found.port(name, proto).node_port = number(port);
-            }
-            _ => {}
-        }
+        let port = found.port(name, to.proto);
+        let Some(addr) = to.addr else {
+            port.node_port = Some(to.port);
+            continue;
+        };
+        let role = if cluster_ips.contains(&addr) {
+            Role::ClusterIp
+        } else {
+            Role::ExternalIp
+        };
+        port.port = Some(to.port);
+        port.addresses.insert((role, addr));
     }
     for chain in &table.chains {
         let Some(name) = NftName::parse(&chain.name) else {
@@ -199,43 +164,21 @@ fn nftables(table: &Table, found: &mut Found) {
             } = statement
                 && let Expr::Map(entries) = data.as_ref()
             {
-                let data = entries.iter().filter_map(|(_, datum)| endpoint(datum));
+                let data = entries.iter().filter_map(|(_, datum)| match datum {
+                    Datum::Data(data) => socket_addr(data),
+                    Datum::Verdict(_) => None,
+                });
                 port.endpoints.extend(data.map(bare));
             }
         }
     }
 }
 
-fn named(element: &Element) -> Option<(PortName, Option<Proto>)> {
+fn named(element: &Element) -> Option<PortName> {
     if let Some(Datum::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain))) = &element.value
         && let Some(name) = NftName::parse(chain)
     {
-        return Some((name.name, Some(name.proto)));
+        return Some(name.name);
     }
-    Some((PortName::parse(element.comment.as_deref()?)?, None))
-}
-
-fn endpoint(datum: &Datum) -> Option<SocketAddr> {
-    let Datum::Data(Expr::Concat(parts)) = datum else {
-        return None;
-    };
-    let [addr, port] = parts.as_slice() else {
-        return None;
-    };
-    Some(SocketAddr::new(word(addr)?.parse().ok()?, number(port)?))
-}
-
-fn word(expr: &Expr) -> Option<&str> {
-    match expr {
-        Expr::Word(word) => Some(word),
-        _ => None,
-    }
-}
-
-fn number(expr: &Expr) -> Option<u16> {
-    match expr {
-        Expr::Number(number) => u16::try_from(*number).ok(),
-        Expr::Word(word) => word.parse().ok(),
-        _ => None,
-    }
+    PortName::parse(element.comment.as_deref()?)
 }

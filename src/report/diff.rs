@@ -6,8 +6,8 @@ use super::{CLEAN, FOUND, UNKNOWN};
 use crate::backend::Mode;
 use crate::diff::{Action, Change, Diff};
 use crate::evidence::Gap;
-use crate::node::mode::{Kind, Leftover};
 use crate::render::{Page, Report, Tone};
+use crate::view::{Kind, Leftover};
 
 /// The outcome of `kpx diff`.
 #[derive(Debug, Serialize)]

@@ -1,48 +1,40 @@
-//! What `kpx snapshot` wrote.
+//! Prints the bundle that `kpx snapshot` wrote.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::{CLEAN, UNKNOWN};
-use crate::evidence::{Evidence, Gap, Item, Recorded};
+use crate::evidence::{Gap, Recorded};
 use crate::render::{Page, Report};
+use crate::view::snapshot::BundleFile;
 
 /// The outcome of `kpx snapshot`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotReport {
-    /// The bundle.
+    /// The path of the bundle.
     pub path: PathBuf,
-    /// Whether names and addresses in it are replaced.
+    /// Whether names and addresses are replaced.
     pub redacted: bool,
-    /// What is in it.
-    pub files: Vec<Written>,
-    /// What is not, each with its reason.
+    /// The files of the bundle.
+    pub files: Vec<BundleFile>,
+    /// The items that are not in the bundle, each with the reason.
     pub gaps: Vec<Recorded>,
 }
 
-/// One file of the bundle.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Written {
-    /// The item, by its file.
-    pub item: Item,
-    /// The length of its text.
-    pub bytes: usize,
-}
-
 impl SnapshotReport {
-    /// Returns the report of `evidence`, written to `path` with `gaps` recorded.
-    pub fn new(path: PathBuf, redacted: bool, evidence: &Evidence, gaps: Vec<Recorded>) -> Self {
-        let files = evidence.iter().filter_map(|(item, read)| {
-            let bytes = read.ok()?.len();
-            Some(Written { item, bytes })
-        });
+    /// Returns the report of a bundle of `files`, written to `path` with `gaps` recorded.
+    pub const fn new(
+        path: PathBuf,
+        redacted: bool,
+        files: Vec<BundleFile>,
+        gaps: Vec<Recorded>,
+    ) -> Self {
         Self {
             path,
             redacted,
-            files: files.collect(),
+            files,
             gaps,
         }
     }
@@ -71,11 +63,13 @@ impl Report for SnapshotReport {
         let of = |wanted: fn(&Gap) -> bool| -> Vec<_> {
             self.gaps.iter().filter(|gap| wanted(&gap.gap)).collect()
         };
-        list(page, "Not known:", &of(|gap| !is_moot(gap)));
-        list(page, "Not there to be read:", &of(is_moot));
+        list(page, "Unknown:", &of(|gap| !is_moot(gap)));
+        list(page, "Not available:", &of(is_moot));
         if !self.redacted {
             page.line("");
-            page.line("It holds addresses and names of this cluster; --redact replaces them.");
+            page.line(
+                "The bundle contains addresses and names of this cluster; --redact replaces them.",
+            );
         }
     }
 
@@ -88,7 +82,7 @@ impl Report for SnapshotReport {
     }
 }
 
-/// Whether the gap itself is an answer.
+/// Returns whether the gap itself is an answer.
 fn is_moot(gap: &Gap) -> bool {
     match gap {
         Gap::NotApplicable(_) | Gap::NotCollected(_) | Gap::Absent(..) => true,

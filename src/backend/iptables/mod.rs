@@ -1,9 +1,11 @@
 //! The iptables mode, and the rules every mode and other software write with iptables.
 
 pub(crate) mod build;
+pub mod dispatch;
 pub mod expect;
 pub mod listing;
 pub mod model;
 pub mod names;
 pub mod parse;
 pub mod print;
+pub mod requirements;

@@ -197,27 +197,6 @@ impl Expected {
     }
 }
 
-/// Returns the kernel settings that the mode writes, with their values.
-pub fn sysctls(state: &DesiredState) -> Vec<(&'static str, &'static str)> {
-    let mut all = vec![
-        ("net.ipv4.ip_forward", "1"),
-        ("net.ipv4.vs.conntrack", "1"),
-        ("net.ipv4.vs.expire_nodest_conn", "1"),
-        ("net.ipv4.vs.expire_quiescent_template", "1"),
-    ];
-    if let Some(kernel) = state.facts.kernel
-        && ((4, 1)..(5, 9)).contains(&kernel)
-    {
-        all.push(("net.ipv4.vs.conn_reuse_mode", "0"));
-    }
-    if state.config.ipvs.strict_arp {
-        all.push(("net.ipv4.conf.all.arp_announce", "2"));
-        all.push(("net.ipv4.conf.all.arp_ignore", "1"));
-    }
-    all.sort_unstable();
-    all
-}
-
 struct Writer<'a> {
     state: &'a DesiredState,
     family: &'a FamilyState,

@@ -26,7 +26,8 @@ use crate::node::NodeSnapshot;
 use crate::node::identity::Clue;
 use crate::plan::{self, Consent, Plan, Store};
 use crate::report::migrate::{Offer, Offers, Prospect, StagePlan};
-use crate::report::preflight::{PreflightReport, Status};
+use crate::report::preflight::PreflightReport;
+use crate::requirements::Status;
 
 const READ: &str = "`kpx snapshot -v` says what of the node and its cluster can be read";
 

@@ -57,7 +57,7 @@ pub(super) fn settings(desired: &DesiredState) {
     for (key, value) in program::sysctls(desired) {
         let file = Path::new("/proc/sys").join(key.replace('.', "/"));
         if fs::read_to_string(&file).unwrap().trim() != value {
-            fs::write(&file, value).unwrap();
+            fs::write(&file, &value).unwrap();
         }
     }
 }

@@ -1,10 +1,7 @@
-//! The chains and map elements of one Service in the nftables table `kube-proxy`.
+//! The chains and map elements of a Service in nftables mode.
 
-use std::net::SocketAddr;
-
-use super::there::{number, word};
-use super::tree::{DEEPEST, Node, rounded};
-use super::who;
+use super::{DEEPEST, Node, pod, rounded};
+use crate::backend::nftables::dispatch::socket_addr;
 use crate::backend::nftables::model::{
     Chain, Datum, Element, Expr, Rule, Set, Statement, Table, Verdict,
 };
@@ -12,7 +9,7 @@ use crate::backend::nftables::print;
 use crate::net::{Family, Proto};
 use crate::owner::{Endpoint, NftName, Owner, Owners, PortName};
 
-/// Returns what the table has for the Service, chain, set or map `name`.
+/// Returns the rules and elements of `table` for the Service, chain, set or map `name`.
 pub(super) fn roots(family: Family, table: &Table, owners: &Owners, name: &str) -> Vec<Node> {
     let walk = Walk {
         family,
@@ -33,7 +30,7 @@ pub(super) fn roots(family: Family, table: &Table, owners: &Owners, name: &str) 
     found.collect()
 }
 
-/// An element's comment names its Service, or the chain it leads to does.
+/// Returns whether an element is of the Service: its comment says so, or the name of the chain that it leads to.
 fn serves(element: &Element, asked: &str) -> bool {
     if let Some(name) = element.comment.as_deref().and_then(PortName::parse) {
         return name.answers(asked);
@@ -89,7 +86,7 @@ impl Walk<'_> {
         if let Owner::Endpoint(_, endpoint) = self.owners.nft_chain(to) {
             name(&mut node, endpoint);
         }
-        // Releases before 1.36 mark in a chain of their own; it is the same everywhere.
+        // Releases before 1.36 have a chain that marks packets, the same for every Service.
         if to != "mark-for-masquerade"
             && depth < DEEPEST
             && let Some(chain) = self.table.chain(to)
@@ -172,19 +169,11 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes the endpoint that a map of `ADDR . PORT` translates to.
+    /// Adds the endpoint of a map value `ADDRESS . PORT`.
     fn backend(&self, mut node: Node, data: &Expr, proto: Option<Proto>) -> Node {
-        let Expr::Concat(parts) = data else {
+        let Some(to) = socket_addr(data) else {
             return node;
         };
-        let [addr, port] = parts.as_slice() else {
-            return node;
-        };
-        let addr = word(addr).and_then(|text| text.parse().ok());
-        let (Some(addr), Some(port)) = (addr, number(port)) else {
-            return node;
-        };
-        let to = SocketAddr::new(addr, port);
         node.rule = to.to_string();
         node.backend = Some(to);
         if let Some((_, endpoint)) = proto.and_then(|proto| self.owners.endpoint(to, proto)) {
@@ -196,7 +185,7 @@ impl Walk<'_> {
 
 fn name(node: &mut Node, endpoint: &Endpoint) {
     node.backend = Some(endpoint.addr);
-    node.pod = Some(who(endpoint)).filter(|pod| !pod.is_empty());
+    node.pod = pod(endpoint);
 }
 
 fn target(verdict: &Verdict) -> Option<&str> {

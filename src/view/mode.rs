@@ -1,4 +1,4 @@
-//! Which sections say something on this node: what a mode not in force would have made is no gap.
+//! The mode in force, and the sections that matter in it: an unread section of another mode is not a gap.
 
 use serde::Serialize;
 
@@ -13,33 +13,38 @@ use crate::node::mode::Modes;
 use crate::node::modules::Standing;
 use crate::node::{NodeSnapshot, Store};
 
-/// The mode in force, as far as a view has to say.
+/// The mode in force.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct InForce {
-    mode: Option<Mode>,
-    /// What says so.
-    from: Option<Says>,
-    /// Modes that left something.
-    leftovers: Vec<Mode>,
+pub(crate) struct InForce {
+    /// The mode; `null` if unknown.
+    pub(crate) mode: Option<Mode>,
+    /// The source of `mode`; `null` if the mode is unknown.
+    pub(crate) mode_from: Option<ModeSource>,
+    /// Other modes that left objects behind, sorted.
+    pub(crate) leftovers: Vec<Mode>,
 }
 
+/// The source of the mode in force.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Says {
+pub(crate) enum ModeSource {
+    /// kube-proxy's `/proxyMode`.
     KubeProxy,
+    /// The rules in the kernel.
     KernelState,
+    /// kube-proxy's configuration.
     Configuration,
 }
 
-/// What matters on this node.
-pub(super) struct Relevant {
-    pub(super) modes: Modes,
+/// The sections that matter on this node.
+pub(crate) struct Relevant {
+    pub(crate) modes: Modes,
     ipvs: bool,
 }
 
 impl Relevant {
-    pub(super) fn new(node: &NodeSnapshot<'_>) -> Self {
+    pub(crate) fn new(node: &NodeSnapshot<'_>) -> Self {
         let modes = node.modes();
         let on = |mode| match modes.current() {
             None => true,
@@ -58,11 +63,11 @@ impl Relevant {
         Self { modes, ipvs }
     }
 
-    pub(super) fn current(&self) -> Option<Mode> {
+    pub(crate) fn current(&self) -> Option<Mode> {
         self.modes.current()
     }
 
-    /// Returns what was read of a section that `matters`; one that does not is worth a word only where reading it failed.
+    /// Returns a section that was read. A section that does not matter is a gap only if reading it failed.
     fn take<T>(matters: bool, read: Result<T, Gap>, gaps: &mut Gaps) -> Option<T> {
         match read {
             Ok(read) => Some(read),
@@ -75,7 +80,7 @@ impl Relevant {
         }
     }
 
-    pub(super) fn iptables<'n, 'a>(
+    pub(crate) fn iptables<'n, 'a>(
         &self,
         node: &'n NodeSnapshot<'a>,
         family: Family,
@@ -85,7 +90,7 @@ impl Relevant {
         Self::take(matters, node.iptables(Store::InUse, family), gaps)
     }
 
-    pub(super) fn nft<'n>(
+    pub(crate) fn nft<'n>(
         &self,
         node: &'n NodeSnapshot<'_>,
         gaps: &mut Gaps,
@@ -94,7 +99,7 @@ impl Relevant {
         Self::take(matters, node.nft(), gaps)
     }
 
-    pub(super) fn ipvs<'n>(
+    pub(crate) fn ipvs<'n>(
         &self,
         node: &'n NodeSnapshot<'_>,
         gaps: &mut Gaps,
@@ -102,48 +107,23 @@ impl Relevant {
         Self::take(self.ipvs, node.ipvs(), gaps)
     }
 
-    pub(super) fn in_force(&self) -> InForce {
+    pub(crate) fn in_force(&self) -> InForce {
         let modes = &self.modes;
         let mode = modes.current();
-        let from = if modes.reported.is_ok() {
-            Some(Says::KubeProxy)
+        let mode_from = if modes.reported.is_ok() {
+            Some(ModeSource::KubeProxy)
         } else if modes.observed().is_some() {
-            Some(Says::KernelState)
+            Some(ModeSource::KernelState)
         } else {
-            mode.map(|_| Says::Configuration)
+            mode.map(|_| ModeSource::Configuration)
         };
         let mut leftovers: Vec<Mode> = modes.leftovers.iter().map(|of| of.mode).collect();
         leftovers.sort();
         leftovers.dedup();
         InForce {
             mode,
-            from,
+            mode_from,
             leftovers,
         }
-    }
-}
-
-impl InForce {
-    /// Returns the mode, if it is known.
-    pub(super) fn mode(&self) -> Option<Mode> {
-        self.mode
-    }
-
-    /// Returns the mode in force in a line.
-    pub(super) fn words(&self) -> String {
-        let from = match self.from {
-            Some(Says::KubeProxy) => ", says kube-proxy",
-            Some(Says::KernelState) => ", as the kernel's state has it",
-            Some(Says::Configuration) => ", as configured",
-            None => "",
-        };
-        let mode = self.mode.map_or("not known", Mode::name);
-        let names: Vec<&str> = self.leftovers.iter().map(|mode| mode.name()).collect();
-        let left = if names.is_empty() {
-            String::new()
-        } else {
-            format!("; left over from {}", names.join(" and "))
-        };
-        format!("{mode}{from}{left}")
     }
 }

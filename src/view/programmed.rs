@@ -1,52 +1,50 @@
-//! What each mode has in place for an address of a Service or for a NodePort.
+//! The objects that each mode has for the addresses and NodePorts of Services.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::{Asked, Gaps, modes::Relevant};
+use super::{Gaps, Query, mode::Relevant};
 use crate::backend::Mode;
-use crate::backend::iptables::model::{Match, Rule, Ruleset, Target};
+use crate::backend::iptables::model::{Rule, Ruleset, Target};
 use crate::backend::ipvs::model::{DUMMY, Key, Table, VirtualServer};
-use crate::backend::nftables::model::{self as nft, Datum, Expr, Verdict};
+use crate::backend::nftables::model::{self as nft, Datum, Verdict};
 use crate::evidence::Gap;
 use crate::net::{Family, Proto};
 use crate::node::{NodeSnapshot, Store};
 use crate::owner::software::hashed;
 use crate::owner::{Owners, Port};
 
-/// Where packets to a Service go.
+/// A destination of packets to a Service.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(super) struct Dest {
-    pub(super) family: Family,
+pub(crate) struct Dest {
+    pub(crate) family: Family,
     /// `None` for a NodePort.
-    pub(super) addr: Option<IpAddr>,
-    pub(super) port: u16,
-    pub(super) proto: Proto,
+    pub(crate) addr: Option<IpAddr>,
+    pub(crate) port: u16,
+    pub(crate) proto: Proto,
 }
 
-/// What happens to packets.
+/// What a mode does with the packets to a destination.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum State {
-    /// They go to an endpoint.
+pub(crate) enum Handling {
+    /// Forwards them to an endpoint.
     Forwards,
-    /// Those of this node and its pods go to an endpoint; others are refused.
+    /// Forwards those from this node and its pods, and rejects others.
     RejectsOutside,
-    /// Those of this node and its pods go to an endpoint; others are dropped.
+    /// Forwards those from this node and its pods, and drops others.
     DropsOutside,
-    /// They are refused.
+    /// Rejects them.
     Rejects,
-    /// They are dropped.
+    /// Drops them.
     Drops,
-    /// Nothing is there for them.
+    /// Has no object for them.
     Missing,
-    /// What would tell was not read.
-    Unknown,
 }
 
-impl State {
+impl Handling {
     fn of(does: &[Does]) -> Self {
         let has = |of| does.contains(&of);
         match (has(Does::Forward), has(Does::Reject), has(Does::Drop)) {
@@ -58,24 +56,6 @@ impl State {
             (false, false, false) => Self::Missing,
         }
     }
-
-    /// Returns the state as a sentence about one destination, or about several.
-    pub(super) fn words(self, one: bool) -> &'static str {
-        match (self, one) {
-            (Self::Forwards, true) => "forwards",
-            (Self::Forwards, false) => "forward",
-            (Self::RejectsOutside, true) => "rejects from outside",
-            (Self::RejectsOutside, false) => "reject from outside",
-            (Self::DropsOutside, true) => "drops from outside",
-            (Self::DropsOutside, false) => "drop from outside",
-            (Self::Rejects, true) => "rejects",
-            (Self::Rejects, false) => "reject",
-            (Self::Drops, true) => "drops",
-            (Self::Drops, false) => "drop",
-            (Self::Missing, _) => "missing",
-            (Self::Unknown, _) => "?",
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -83,7 +63,7 @@ enum Does {
     Forward,
     Reject,
     Drop,
-    /// Source ranges are checked first.
+    /// Checks source ranges first.
     Filter,
 }
 
@@ -97,74 +77,55 @@ struct Entry {
 /// What a mode has for a port of a Service.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Programmed {
-    pub(super) mode: Mode,
-    pub(super) leftover: bool,
-    pub(super) targets: Vec<TargetRow>,
+pub(crate) struct Programmed {
+    pub(crate) mode: Mode,
+    pub(crate) leftover: bool,
+    pub(crate) targets: Vec<TargetRow>,
 }
 
 /// What a mode has for one address or NodePort.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TargetRow {
-    pub(super) family: Family,
+pub(crate) struct TargetRow {
+    pub(crate) family: Family,
     /// `null` for a NodePort.
-    address: Option<IpAddr>,
-    port: u16,
-    pub(super) state: State,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) port: u16,
+    /// `null` if unknown.
+    pub(crate) state: Option<Handling>,
     /// Chains, map elements and virtual servers.
-    pub(super) objects: BTreeSet<String>,
+    pub(crate) objects: BTreeSet<String>,
 }
 
 impl Programmed {
-    /// Returns what a person wants to know of it in a few words.
-    pub(super) fn words(&self) -> String {
-        let mut counts: BTreeMap<State, usize> = BTreeMap::new();
-        for target in &self.targets {
-            *counts.entry(target.state).or_default() += 1;
-        }
-        if counts.len() == 1 {
-            let only = counts.keys().next();
-            return only.map_or("", |state| state.words(true)).to_owned();
-        }
-        // What goes right goes without saying.
-        let all = self.targets.len();
-        let parts = counts
-            .iter()
-            .filter(|(state, _)| **state != State::Forwards);
-        let parts =
-            parts.map(|(state, count)| format!("{count} of {all} {}", state.words(*count == 1)));
-        parts.collect::<Vec<_>>().join("; ")
-    }
-
-    /// Returns whether anything is there.
-    pub(super) fn is_there(&self) -> bool {
-        let there = |of: &TargetRow| !matches!(of.state, State::Missing | State::Unknown);
-        self.targets.iter().any(there)
+    /// Returns whether the mode has any object for the port.
+    pub(crate) fn is_installed(&self) -> bool {
+        let mut known = self.targets.iter().filter_map(|of| of.state);
+        known.any(|state| state != Handling::Missing)
     }
 
     /// Returns the objects, each once.
-    pub(super) fn objects(&self) -> BTreeSet<&str> {
+    pub(crate) fn objects(&self) -> BTreeSet<&str> {
         let all = self.targets.iter().flat_map(|of| &of.objects);
         all.map(String::as_str).collect()
     }
 }
 
-/// What is there, by where packets go.
-pub(super) struct There {
+/// The objects of every mode, by destination.
+pub(crate) struct Installed {
     by_dest: HashMap<Dest, Vec<Entry>>,
-    /// What could not be read: nothing can be said to be missing there.
+    /// Sections that could not be read, so that no object is known to be missing there.
     unread: BTreeSet<(Mode, Family)>,
     present: Vec<Mode>,
     current: Option<Mode>,
 }
 
-impl There {
-    /// Looks at everything that may lead packets to Services.
-    pub(super) fn new(
+impl Installed {
+    /// Collects the objects of every mode.
+    pub(crate) fn new(
         node: &NodeSnapshot<'_>,
         owners: &Owners,
-        asked: Asked<'_>,
+        query: Query<'_>,
         relevant: &Relevant,
         gaps: &mut Gaps,
     ) -> Self {
@@ -178,13 +139,13 @@ impl There {
             .collect();
         present.sort();
         present.dedup();
-        let mut there = Self {
+        let mut installed = Self {
             by_dest: HashMap::new(),
             unread: BTreeSet::new(),
             present,
             current: modes.current(),
         };
-        for family in asked.families() {
+        for family in query.families() {
             let in_use = relevant.iptables(node, family, gaps);
             let unknown = |read: Option<Gap>| !matches!(read, None | Some(Gap::NotApplicable(_)));
             let sections = [
@@ -194,24 +155,24 @@ impl There {
             ];
             for (mode, read) in sections {
                 if unknown(read) {
-                    there.unread.insert((mode, family));
+                    installed.unread.insert((mode, family));
                 }
             }
             let others = [Store::Legacy, Store::Nft].map(|store| node.iptables(store, family).ok());
             for rules in in_use.into_iter().chain(others.into_iter().flatten()) {
-                there.iptables(family, rules);
+                installed.iptables(family, rules);
             }
             if let Some(nft) = relevant.nft(node, gaps) {
                 let of = if family == Family::V4 { "ip" } else { "ip6" };
                 if let Some(table) = nft.table(of, "kube-proxy") {
-                    there.nftables(family, table);
+                    installed.nftables(family, table);
                 }
             }
         }
         if let Some(table) = relevant.ipvs(node, gaps) {
-            there.ipvs(node, owners, table);
+            installed.ipvs(node, owners, table);
         }
-        there
+        installed
     }
 
     fn add(&mut self, dest: Dest, mode: Mode, does: Does, object: String) {
@@ -233,14 +194,13 @@ impl There {
                 let Some((does, object)) = done_by(rule, table, name) else {
                     continue;
                 };
-                let seen = seen(rule);
-                let (Some(port), Some(proto)) = (seen.port, seen.proto) else {
+                let to = rule.destination();
+                let (Some(port), Some(proto)) = (to.port, to.proto) else {
                     continue;
                 };
-                let addr = seen.addr;
                 let dest = Dest {
                     family,
-                    addr,
+                    addr: to.addr,
                     port,
                     proto,
                 };
@@ -252,21 +212,7 @@ impl There {
     fn nftables(&mut self, family: Family, table: &nft::Table) {
         for map in table.sets.iter().filter(|set| set.data.is_some()) {
             for element in &map.elements {
-                let Expr::Concat(parts) = &element.key else {
-                    continue;
-                };
-                let (addr, rest) = match parts.as_slice() {
-                    [addr, rest @ ..] if rest.len() == 2 => (Some(addr), rest),
-                    rest => (None, rest),
-                };
-                let [proto, port] = rest else { continue };
-                let addr = match addr.map(|addr| word(addr).and_then(|text| text.parse().ok())) {
-                    Some(None) => continue,
-                    Some(Some(addr)) => Some(addr),
-                    None => None,
-                };
-                let proto = word(proto).and_then(|text| text.parse().ok());
-                let (Some(proto), Some(port)) = (proto, number(port)) else {
+                let Some(to) = element.destination() else {
                     continue;
                 };
                 let (does, object) = match &element.value {
@@ -284,9 +230,9 @@ impl There {
                 };
                 let dest = Dest {
                     family,
-                    addr,
-                    port,
-                    proto,
+                    addr: to.addr,
+                    port: to.port,
+                    proto: to.proto,
                 };
                 self.add(dest, Mode::Nftables, does, object);
             }
@@ -318,8 +264,8 @@ impl There {
         }
     }
 
-    /// Returns what each mode that is there has for `dests`; a mode that left nothing for them is passed over.
-    pub(super) fn programmed(&self, dests: &[Dest]) -> Vec<Programmed> {
+    /// Returns what each mode has for `dests`: the mode in force, and those with leftovers for them.
+    pub(crate) fn programmed(&self, dests: &[Dest]) -> Vec<Programmed> {
         let all = self.present.iter().map(|&mode| {
             let targets = dests.iter().map(|dest| {
                 let found = self.by_dest.get(dest).map_or(&[][..], Vec::as_slice);
@@ -329,11 +275,9 @@ impl There {
                     family: dest.family,
                     address: dest.addr,
                     port: dest.port,
-                    state: match State::of(&does) {
-                        State::Missing if self.unread.contains(&(mode, dest.family)) => {
-                            State::Unknown
-                        }
-                        state => state,
+                    state: match Handling::of(&does) {
+                        Handling::Missing if self.unread.contains(&(mode, dest.family)) => None,
+                        state => Some(state),
                     },
                     objects: of.map(|entry| entry.object.clone()).collect(),
                 }
@@ -346,18 +290,18 @@ impl There {
                 targets,
             }
         });
-        all.filter(|of| of.is_there() || Some(of.mode) == self.current)
+        all.filter(|of| of.is_installed() || Some(of.mode) == self.current)
             .collect()
     }
 
-    /// Iterates over the NodePorts that something is there for.
-    pub(super) fn node_ports(&self) -> impl Iterator<Item = Dest> {
+    /// Iterates over the NodePorts that a mode has objects for.
+    pub(crate) fn node_ports(&self) -> impl Iterator<Item = Dest> {
         self.by_dest.keys().filter(|d| d.addr.is_none()).copied()
     }
 }
 
-/// Returns where packets to `port` may go, sorted: its addresses, then its NodePort in each of their families.
-pub(super) fn dests(port: &Port, asked: Asked<'_>) -> Vec<Dest> {
+/// Returns the destinations of `port`, sorted: its addresses, and its NodePort in each of their families.
+pub(crate) fn dests(port: &Port, query: Query<'_>) -> Vec<Dest> {
     let proto = port.proto;
     let mut all: Vec<Dest> = port
         .port
@@ -372,14 +316,14 @@ pub(super) fn dests(port: &Port, asked: Asked<'_>) -> Vec<Dest> {
         })
         .collect();
     all.extend(node_port_dests(port));
-    all.retain(|dest| asked.takes(dest.family));
+    all.retain(|dest| query.takes(dest.family));
     all.sort();
     all.dedup();
     all
 }
 
-/// Returns the NodePort of `port` in each family the Service has an address of.
-pub(super) fn node_port_dests(port: &Port) -> Vec<Dest> {
+/// Returns the NodePort of `port` in each family that the Service has an address of.
+pub(crate) fn node_port_dests(port: &Port) -> Vec<Dest> {
     let Some(number) = port.node_port else {
         return Vec::new();
     };
@@ -394,7 +338,7 @@ pub(super) fn node_port_dests(port: &Port) -> Vec<Dest> {
 }
 
 fn balances(server: &VirtualServer) -> Does {
-    // Without a real server that takes new connections the kernel answers "port unreachable".
+    // Without a real server for new connections the kernel answers "port unreachable".
     if server.reals.iter().any(|real| real.weight > 0) {
         Does::Forward
     } else {
@@ -413,51 +357,12 @@ fn done_by(rule: &Rule<'_>, table: &str, chain: &str) -> Option<(Does, String)> 
             };
             Some((does, to.to_string()))
         }
-        // Those that no source range lets through.
+        // Packets outside the source ranges.
         Target::Reject { .. } | Target::Drop if chain == "KUBE-PROXY-FIREWALL" => {
             Some((Does::Filter, format!("{table} {chain}")))
         }
         Target::Reject { .. } => Some((Does::Reject, format!("{table} {chain}"))),
         Target::Drop => Some((Does::Drop, format!("{table} {chain}"))),
-        _ => None,
-    }
-}
-
-/// What a rule tells of the packets it takes.
-#[derive(Default)]
-struct Seen {
-    proto: Option<Proto>,
-    addr: Option<IpAddr>,
-    port: Option<u16>,
-}
-
-fn seen(rule: &Rule<'_>) -> Seen {
-    let mut seen = Seen::default();
-    for of in &rule.matches {
-        match of {
-            Match::Protocol(proto) if !proto.not => seen.proto = Some(proto.is),
-            Match::Destination(to) if !to.not && to.is.is_host() => seen.addr = Some(to.is.addr),
-            Match::Ports {
-                destination: Some(ports),
-                ..
-            } if !ports.not => seen.port = Some(ports.is.first),
-            _ => {}
-        }
-    }
-    seen
-}
-
-pub(super) fn word(expr: &Expr) -> Option<&str> {
-    match expr {
-        Expr::Word(word) => Some(word),
-        _ => None,
-    }
-}
-
-pub(super) fn number(expr: &Expr) -> Option<u16> {
-    match expr {
-        Expr::Number(number) => u16::try_from(*number).ok(),
-        Expr::Word(word) => word.parse().ok(),
         _ => None,
     }
 }

@@ -1,7 +1,4 @@
-//! What `kpx preflight` found: everything a mode needs on a node, and what stands in the way of a move to it.
-
-mod modules;
-mod others;
+//! Prints the requirements of a mode, and what blocks the switch to it.
 
 use serde::Serialize;
 
@@ -9,138 +6,52 @@ use super::doctor::{DoctorReport, Status as CheckStatus};
 use super::plan::PlanReport;
 use super::{CLEAN, FAILED, FOUND, UNKNOWN};
 use crate::backend::Mode;
-use crate::check::{Facts, Severity};
-use crate::evidence::Item;
+use crate::check::Severity;
 use crate::render::{Page, Report, Tone};
-
-/// What [`PreflightReport::new`] reads beside what the checks do.
-pub const NEEDS: &[Item] = &[
-    Item::KernelRelease,
-    Item::Modules,
-    Item::ModulesBuiltin,
-    Item::ModulesDep,
-    Item::ModulesLoad,
-    Item::Modprobe,
-    Item::Ipvs,
-    Item::Sysctl,
-    Item::Links,
-    Item::Addresses,
-    Item::IptablesVersion,
-    Item::IpsetVersion,
-    Item::NftVersion,
-    Item::ConntrackVersion,
-    Item::ProxyConfig,
-    Item::ConfigMaps,
-    Item::Services,
-    Item::Nodes,
-    Item::Pods,
-    Item::DaemonSets,
-    Item::Metrics,
-    Item::Access,
-];
+use crate::requirements::{Area, Need, Requirements, Standing, Status};
 
 /// The outcome of `kpx preflight`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreflightReport {
-    /// The mode.
+    /// The mode to switch to.
     pub to: Mode,
-    /// What it needs, by area.
+    /// Its requirements, by area.
     pub needs: Vec<Need>,
-    /// Why modules' states are not known, where they are not.
+    /// Why the state of modules is unknown, if that of any is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<String>,
-    /// What stands in the way of a move, and what to heed.
+    /// What blocks the switch, and what is a risk.
     pub assessment: DoctorReport,
-    /// What was done.
+    /// The changes made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
-    /// What the kernel was seen to do, in a network namespace of its own.
+    /// Tests of the kernel in a network namespace of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<Proof>,
-    /// The commands that take back what was done, in order.
+    /// The commands that undo the changes, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undo: Vec<String>,
 }
 
-/// Something a mode needs on a node.
-#[derive(Clone, Debug, Serialize)]
-pub struct Need {
-    /// What kind of thing it is.
-    pub area: Area,
-    /// Its name.
-    pub name: String,
-    /// Whether it is there.
-    pub status: Status,
-    /// How it is there, in a word or as a value.
-    pub state: String,
-    /// What for.
-    pub purpose: &'static str,
-    /// What to know about it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub note: String,
-}
-
-/// What kind of thing a need is.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Area {
-    /// The kernel's release.
-    Kernel,
-    /// A kernel module.
-    Module,
-    /// A program of the host.
-    Tool,
-    /// A kernel setting.
-    Sysctl,
-    /// A file or folder of the host that kube-proxy's pod must see.
-    Mount,
-    /// A field of kube-proxy's configuration.
-    Configuration,
-    /// A right at the API server.
-    Access,
-}
-
-/// Whether a need is met.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Status {
-    /// It is.
-    Ready,
-    /// It will be as soon as somebody asks for it.
-    Loadable,
-    /// It is not, and the mode can do without, or brings it along.
-    Risk,
-    /// It is not.
-    Fails,
-    /// What would tell was not read.
-    Unknown,
-}
-
-/// Something the kernel was asked to do, and whether it did.
+/// A test of the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Proof {
-    /// What, in words.
+    /// What the kernel was asked to do.
     pub what: String,
-    /// Why it did not.
+    /// Why it failed; absent if it did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl PreflightReport {
-    /// Returns what the mode `to` needs, by what `facts` tell of the node, beside what the checks found.
-    pub fn new(facts: &Facts<'_>, to: Mode, assessment: DoctorReport) -> Self {
-        let mut needs = others::kernel(facts, to);
-        needs.extend(modules::needs(facts, to));
-        needs.extend(others::tools(facts, to));
-        needs.extend(others::sysctls(facts, to));
-        needs.extend(others::mounts(facts, to));
-        needs.extend(others::configuration(facts, to));
-        needs.extend(others::access(facts));
+    /// Returns the report of a mode's requirements and of the checks for the switch to it.
+    pub fn new(requirements: Requirements, assessment: DoctorReport) -> Self {
+        let Requirements { to, needs, gaps } = requirements;
         Self {
             to,
-            gaps: modules::gaps(facts, &needs),
             needs,
+            gaps,
             assessment,
             plan: None,
             proofs: Vec::new(),
@@ -148,20 +59,18 @@ impl PreflightReport {
         }
     }
 
-    /// Returns the modules that are needed and that are in `status`.
+    /// Returns the modules that kpx loads and that are in `status`.
     pub fn modules(&self, status: Status) -> Vec<String> {
-        let modules = self.needs.iter().filter(|need| need.area == Area::Module);
-        let modules = modules.filter(|need| need.status == status && !need.stays_out());
+        let modules = self.needs.iter().filter(|need| need.is_loaded_by_kpx());
+        let modules = modules.filter(|need| need.status == status);
         modules.map(|need| need.name.clone()).collect()
     }
 
-    /// Returns the needed modules that are loaded or could be, sorted.
-    pub fn to_name_at_boot(&self) -> Vec<String> {
-        let modules = self.needs.iter().filter(|need| need.area == Area::Module);
+    /// Returns the modules that kpx loads at boot: those that are loaded or loadable, sorted.
+    pub fn modules_at_boot(&self) -> Vec<String> {
+        let modules = self.needs.iter().filter(|need| need.is_loaded_by_kpx());
         let modules = modules.filter(|need| {
-            let there = matches!(need.status, Status::Loadable)
-                || need.status == Status::Ready && need.state == modules::LOADED;
-            there && !need.stays_out()
+            need.status == Status::Loadable || need.standing == Some(Standing::Loaded)
         });
         let mut names: Vec<_> = modules.map(|need| need.name.clone()).collect();
         names.sort();
@@ -178,7 +87,7 @@ impl PreflightReport {
         findings.filter(|of| of.severity == Severity::Error).count()
     }
 
-    fn not_known(&self) -> usize {
+    fn unknown(&self) -> usize {
         let checks = self.assessment.checks.iter();
         let unknown = checks
             .filter(|of| of.status == CheckStatus::Unknown)
@@ -201,58 +110,42 @@ impl PreflightReport {
         };
         part(
             self.count(Status::Fails),
-            "need is not met",
-            "needs are not met",
+            "unmet requirement",
+            "unmet requirements",
         );
         part(self.blockers(), "blocker", "blockers");
-        part(
-            self.not_known(),
-            "thing is not known",
-            "things are not known",
-        );
+        part(self.unknown(), "unknown", "unknown");
         let what = parts.join(", ");
         match self.exit() {
             FAILED => (Tone::Bad, format!("failed to prepare for mode {to}")),
             FOUND => (Tone::Bad, format!("not ready for mode {to}: {what}")),
-            UNKNOWN => (
-                Tone::Unclear,
-                format!("nothing known to be wrong for mode {to}: {what}"),
-            ),
-            _ if self.not_known() > 0 => (Tone::Good, format!("prepared for mode {to}; {what}")),
+            UNKNOWN => (Tone::Unclear, format!("inconclusive for mode {to}: {what}")),
+            _ if self.unknown() > 0 => (Tone::Good, format!("prepared for mode {to}, with {what}")),
             _ => match self.count(Status::Loadable) {
                 0 => (Tone::Good, format!("ready for mode {to}")),
                 1 => (
                     Tone::Good,
-                    format!("ready for mode {to}, with 1 module still to be loaded"),
+                    format!("ready for mode {to}, but 1 module is not loaded"),
                 ),
                 count => (
                     Tone::Good,
-                    format!("ready for mode {to}, with {count} modules still to be loaded"),
+                    format!("ready for mode {to}, but {count} modules are not loaded"),
                 ),
             },
         }
     }
 }
 
-impl Need {
-    /// Whether kpx does not load the module: what it does to packets on bridges is the network's to decide.
-    fn stays_out(&self) -> bool {
-        self.name == modules::BRIDGE
-    }
-}
-
-impl Area {
-    /// Returns the titles of its table.
-    const fn titles(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Kernel => ("KERNEL", "IS"),
-            Self::Module => ("MODULE", "STANDING"),
-            Self::Tool => ("TOOL OF THE HOST", "VERSION"),
-            Self::Sysctl => ("SETTING", "VALUE"),
-            Self::Mount => ("SEEN BY KUBE-PROXY'S POD", "STATE"),
-            Self::Configuration => ("FIELD OF THE CONFIGURATION", "VALUE"),
-            Self::Access => ("RIGHT AT THE API SERVER", "STATE"),
-        }
+/// Returns the column titles of the table of an area.
+const fn titles(area: Area) -> (&'static str, &'static str) {
+    match area {
+        Area::Kernel => ("KERNEL", "RELEASE"),
+        Area::Module => ("MODULE", "STATE"),
+        Area::Tool => ("HOST TOOL", "VERSION"),
+        Area::Sysctl => ("SYSCTL", "VALUE"),
+        Area::Mount => ("HOST PATH", "KUBE-PROXY POD"),
+        Area::Configuration => ("CONFIGURATION FIELD", "VALUE"),
+        Area::Access => ("API PERMISSION", "STATE"),
     }
 }
 
@@ -270,12 +163,12 @@ impl Report for PreflightReport {
         }
         for proof in &self.proofs {
             match &proof.error {
-                None => page.para("  seen: ", &proof.what),
+                None => page.para("  tested: ", &proof.what),
                 Some(error) => page.para("  FAILED: ", &format!("{}: {error}", proof.what)),
             }
         }
         if !self.undo.is_empty() {
-            page.line("  to take it back:");
+            page.line("  to undo:");
             for command in &self.undo {
                 // A command that is cut or wrapped cannot be copied.
                 page.line(&format!("        $ {command}"));
@@ -289,7 +182,7 @@ impl Report for PreflightReport {
             page.line("");
         }
         for gap in &self.gaps {
-            page.para("not known: ", gap);
+            page.para("unknown: ", gap);
         }
         self.assessment.rest(page);
         self.next(page);
@@ -300,7 +193,7 @@ impl Report for PreflightReport {
             FAILED
         } else if self.count(Status::Fails) + self.blockers() > 0 {
             FOUND
-        } else if self.plan.is_none() && self.not_known() > 0 {
+        } else if self.plan.is_none() && self.unknown() > 0 {
             UNKNOWN
         } else {
             CLEAN
@@ -326,17 +219,17 @@ impl PreflightReport {
     }
 }
 
-/// Adds the needs of one area.
+/// Adds the requirements of one area.
 fn table(needs: &[Need], page: &mut Page) {
     let Some(first) = needs.first() else {
         return;
     };
-    let (name, state) = first.area.titles();
-    // Names of settings leave no room for what they are for.
+    let (name, state) = titles(first.area);
+    // Names of sysctls leave no room for their purpose.
     let purposes = first.area != Area::Sysctl || page.style().wide;
     let rows = needs.iter().map(|need| {
         let state = match need.status {
-            // Colour is never the only signal, and here there is none.
+            // Colour is never the only signal.
             Status::Fails => need.state.to_uppercase(),
             _ => need.state.clone(),
         };

@@ -1,24 +1,24 @@
-//! What somebody may have meant.
+//! Names similar to a mistyped one.
 
-/// How many to offer.
+/// The number of names returned.
 const MOST: usize = 3;
 
-/// Returns those of `names` that are nearest to `asked`, the nearest first.
+/// Returns the `names` most similar to `asked`, the most similar first.
 pub(super) fn nearest(asked: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let low = asked.to_lowercase();
-    let bearable = |text: &str| (text.chars().count() / 4).clamp(1, 4);
+    let allowed = |text: &str| (text.chars().count() / 4).clamp(1, 4);
     let mut found: Vec<(usize, String)> = names
         .into_iter()
         .filter_map(|name| {
             let other = name.to_lowercase();
-            // A name without its namespace, or a part of a name, is as good as one letter amiss.
+            // A name without its namespace, or a part of a name, counts as one wrong letter.
             let part = low.len() > 2 && other.contains(&low);
             let bare = other
                 .split_once('/')
                 .map_or(other.as_str(), |(_, name)| name);
             let asked = low.split_once('/').map_or(low.as_str(), |(_, name)| name);
-            let whole = Some(distance(&low, &other)).filter(|&away| away <= bearable(&low));
-            let name_alone = Some(distance(asked, bare)).filter(|&away| away <= bearable(asked));
+            let whole = Some(distance(&low, &other)).filter(|&away| away <= allowed(&low));
+            let name_alone = Some(distance(asked, bare)).filter(|&away| away <= allowed(asked));
             let away = whole
                 .into_iter()
                 .chain(name_alone.map(|away| away + 1))
@@ -33,7 +33,7 @@ pub(super) fn nearest(asked: &str, names: impl IntoIterator<Item = String>) -> V
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Returns how many letters have to be put in, left out or replaced.
+/// Returns the number of letters to insert, delete or replace.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_finger_is_understood() {
+    fn similar_names_are_found() {
         let names =
             || ["default/nginx-svc", "default/redis", "kube-system/kube-dns"].map(str::to_owned);
         assert_eq!(nearest("default/ngnix-svc", names()), ["default/nginx-svc"]);

@@ -1,0 +1,112 @@
+//! Chains with their owners.
+
+use serde::Serialize;
+
+use super::{Gaps, Query, mode::Relevant};
+use crate::backend::nftables::model::{self as nft, Statement};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::owner::software::{Maker, maker_of_chain};
+use crate::owner::{Owner, Owners, PortName};
+
+/// A chain.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) family: Family,
+    pub(crate) table: String,
+    pub(crate) chain: String,
+    pub(crate) maker: Maker,
+    pub(crate) service: Option<PortName>,
+    pub(crate) endpoint: Option<std::net::SocketAddr>,
+    pub(crate) pod: Option<String>,
+    /// Whether its Service or endpoint no longer exists.
+    pub(crate) gone: bool,
+    pub(crate) rules: usize,
+    pub(crate) packets: Option<u64>,
+}
+
+pub(crate) fn rows(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    query: Query<'_>,
+    relevant: &Relevant,
+    gaps: &mut Gaps,
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for family in query.families() {
+        if let Some(rules) = relevant.iptables(node, family, gaps) {
+            for table in &rules.tables {
+                let chains = table.chains.iter().map(|chain| {
+                    let counted = chain.rules.iter().filter_map(|rule| rule.counters);
+                    let packets = counted.map(|counters| counters.packets).reduce(u64::max);
+                    let maker = maker_of_chain(&table.name, &chain.name);
+                    let count = chain.rules.len();
+                    let names = (table.name.as_ref(), chain.name.as_ref());
+                    row(
+                        family,
+                        names,
+                        maker,
+                        owners.chain(&chain.name),
+                        (count, packets),
+                    )
+                });
+                rows.extend(chains);
+            }
+        }
+        let Some(nft) = relevant.nft(node, gaps) else {
+            continue;
+        };
+        let of = if family == Family::V4 { "ip" } else { "ip6" };
+        for chain in nft.table(of, "kube-proxy").map_or(&[][..], |t| &t.chains) {
+            let names = ("nft kube-proxy", chain.name.as_str());
+            let owner = owners.nft_chain(&chain.name);
+            let counts = (chain.rules.len(), counted(chain));
+            rows.push(row(family, names, Maker::KubeProxy, owner, counts));
+        }
+    }
+    rows.retain(|row| {
+        let port = row.service.as_ref().map(|name| (name, query.name));
+        match port {
+            Some((name, Some(asked))) if name.answers(asked) => true,
+            _ => query.wants(None, &[&row.chain]),
+        }
+    });
+    rows.sort_by(|a, b| (a.family, &a.table, &a.chain).cmp(&(b.family, &b.table, &b.chain)));
+    rows
+}
+
+/// Returns the largest packet count of a chain's rules; `None` without counters, which kube-proxy does not write.
+fn counted(chain: &nft::Chain) -> Option<u64> {
+    let statements = chain.rules.iter().flat_map(|rule| &rule.statements);
+    let counts = statements.filter_map(|of| match of {
+        Statement::Counter { packets, .. } => Some(*packets),
+        _ => None,
+    });
+    counts.reduce(u64::max)
+}
+
+fn row(
+    family: Family,
+    (table, chain): (&str, &str),
+    maker: Maker,
+    owner: Owner<'_>,
+    (rules, packets): (usize, Option<u64>),
+) -> Row {
+    let endpoint = match owner {
+        Owner::Endpoint(_, endpoint) => Some(endpoint),
+        _ => None,
+    };
+    Row {
+        family,
+        table: table.to_owned(),
+        chain: chain.to_owned(),
+        maker,
+        service: owner.port().map(|port| port.name.clone()),
+        endpoint: endpoint.map(|endpoint| endpoint.addr),
+        pod: endpoint.and_then(|endpoint| endpoint.pod.as_deref().map(str::to_owned)),
+        gone: matches!(owner, Owner::Gone(_)),
+        rules,
+        packets,
+    }
+}

@@ -1,0 +1,367 @@
+//! Views of the live state, joined to the Services it serves: pure functions from a node to typed values.
+//!
+//! A view has no layout and no columns; `report` prints it. One file per view.
+
+pub(crate) mod addresses;
+pub(crate) mod chains;
+pub(crate) mod config;
+pub(crate) mod conntrack;
+mod gaps;
+pub(crate) mod ipvs;
+mod known;
+pub(crate) mod mode;
+pub(crate) mod modules;
+mod near;
+pub(crate) mod nodeports;
+pub(crate) mod programmed;
+pub(crate) mod services;
+pub(crate) mod sets;
+pub mod snapshot;
+pub(crate) mod sysctls;
+pub(crate) mod tree;
+
+use serde::Serialize;
+
+pub(crate) use gaps::Gaps;
+
+use crate::backend::Mode;
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+pub use crate::node::mode::{Kind, Leftover};
+use crate::owner::{Owners, Port, Source};
+use mode::{InForce, Relevant};
+
+/// A view of the live state.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum View {
+    /// Services and what the node does with their packets.
+    Services,
+    /// iptables and nftables chains with their owners.
+    Chains,
+    /// Virtual servers and their real servers.
+    Ipvs,
+    /// IP sets.
+    Sets,
+    /// Addresses of kube-ipvs0.
+    Addresses,
+    /// NodePorts.
+    Nodeports,
+    /// Tracked connections of Services.
+    Conntrack,
+    /// Kernel modules.
+    Modules,
+    /// Sysctls.
+    Sysctls,
+    /// kube-proxy's configuration.
+    Config,
+}
+
+/// The items that tell the mode.
+const MODE: &[Item] = &[
+    Item::ProxyConfig,
+    Item::ProxyMode,
+    Item::Metrics,
+    Item::Addresses,
+    Item::Links,
+    Item::Modules,
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+    Item::Nft,
+    Item::NftText,
+    Item::Ipvs,
+    Item::IpvsSave,
+    Item::IpvsStats,
+    Item::IpvsTimeout,
+    Item::Ipset,
+];
+
+/// The items that name Services and endpoints.
+const NAMES: &[Item] = &[Item::Services, Item::EndpointSlices, Item::Nodes];
+
+impl View {
+    /// Returns the items that the view reads.
+    pub fn needs(self) -> Vec<Item> {
+        let (own, names): (&[Item], &[Item]) = match self {
+            Self::Services | Self::Ipvs | Self::Sets | Self::Addresses | Self::Chains => {
+                (&[], NAMES)
+            }
+            Self::Nodeports => (
+                &[
+                    Item::Tcp4,
+                    Item::Tcp6,
+                    Item::Udp4,
+                    Item::Udp6,
+                    Item::Sockets,
+                    Item::Processes,
+                ],
+                NAMES,
+            ),
+            Self::Conntrack => (&[Item::Conntrack], NAMES),
+            Self::Modules => (
+                &[
+                    Item::ModulesBuiltin,
+                    Item::ModulesDep,
+                    Item::ModulesLoad,
+                    Item::Modprobe,
+                ],
+                &[],
+            ),
+            Self::Sysctls => (&[Item::Sysctl, Item::KernelRelease], &[]),
+            Self::Config => (
+                &[
+                    Item::Configz,
+                    Item::Processes,
+                    Item::Nodes,
+                    Item::DaemonSets,
+                    Item::Pods,
+                ],
+                &[],
+            ),
+        };
+        own.iter().chain(names).chain(MODE).copied().collect()
+    }
+
+    /// Returns whether the view names Services.
+    fn joins_names(self) -> bool {
+        !matches!(self, Self::Modules | Self::Sysctls | Self::Config)
+    }
+}
+
+/// A view, and the rows of it to return.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'q> {
+    /// The view.
+    pub view: View,
+    /// Only rows of this Service, chain, set, address or other object.
+    pub name: Option<&'q str>,
+    /// Only rows of this family.
+    pub family: Option<Family>,
+}
+
+impl Query<'_> {
+    fn families(self) -> impl Iterator<Item = Family> {
+        Family::BOTH
+            .into_iter()
+            .filter(move |&family| self.takes(family))
+    }
+
+    fn takes(self, family: Family) -> bool {
+        self.family.is_none_or(|only| only == family)
+    }
+
+    /// Returns whether the query names `port` or one of `names`, or names nothing.
+    fn wants(self, port: Option<&Port>, names: &[&str]) -> bool {
+        self.name.is_none_or(|asked| {
+            names.contains(&asked) || port.is_some_and(|port| port.name.answers(asked))
+        })
+    }
+}
+
+/// The rows of a view.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Rows {
+    Services(Vec<services::Row>),
+    Chains(Vec<chains::Row>),
+    Tree(Vec<tree::Node>),
+    Servers(Vec<ipvs::Row>),
+    Sets(Vec<sets::Row>),
+    Addresses(Vec<addresses::Row>),
+    NodePorts(Vec<nodeports::Row>),
+    Connections(Vec<conntrack::Row>),
+    Modules(Vec<modules::Row>),
+    Sysctls(Vec<sysctls::Row>),
+    Config(Box<config::Config>),
+}
+
+/// A view of a node.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shown {
+    /// The view.
+    pub(crate) view: View,
+    /// The mode in force.
+    #[serde(flatten)]
+    pub(crate) mode: InForce,
+    /// Where the names of Services come from; `null` for a view without names.
+    names_from: Option<Source>,
+    #[serde(flatten)]
+    pub(crate) rows: Rows,
+    /// Why parts of the view are unknown, sorted.
+    pub(crate) gaps: Vec<Gap>,
+    /// Why the view has fewer rows or columns than expected.
+    pub(crate) notes: Vec<String>,
+    /// Whether the query named an object.
+    #[serde(skip)]
+    pub(crate) named: bool,
+    #[serde(skip)]
+    unmatched: Option<Unmatched>,
+}
+
+/// A name in the query that matches no row.
+#[derive(Debug)]
+struct Unmatched {
+    /// Whether it is the name of a Service.
+    service: bool,
+    /// The most similar names.
+    near: Vec<String>,
+}
+
+impl Shown {
+    /// Returns similar names if the name in the query matches nothing; `None` if it matches.
+    pub(crate) fn not_found(&self) -> Option<&[String]> {
+        let unmatched = self.unmatched.as_ref()?;
+        (!unmatched.service).then_some(&unmatched.near)
+    }
+}
+
+/// Returns the view of `node` that `query` asks for.
+pub fn show(node: &NodeSnapshot<'_>, query: Query<'_>) -> Shown {
+    let mut gaps = Gaps::default();
+    let owners = Owners::new(node);
+    let relevant = Relevant::new(node);
+    let rows = rows(node, &owners, query, &relevant, &mut gaps);
+    let joins = query.view.joins_names();
+    if joins {
+        gaps_of_names(&owners, query.view, &mut gaps);
+        let of_ipvs = matches!(query.view, View::Ipvs | View::Addresses | View::Sets)
+            || relevant.current() == Some(Mode::Ipvs);
+        if owners.source == Source::Rules && of_ipvs && !rows.is_empty() {
+            let why =
+                "Service names are shown as \"?\": in ipvs mode they come only from the API server";
+            gaps.note(why.to_owned());
+        }
+    }
+    let unmatched = query.name.filter(|_| rows.is_empty());
+    let unmatched = unmatched.map(|name| unmatched_name(node, &owners, query, &relevant, name));
+    if let (Some(name), Some(Unmatched { service: true, .. })) = (query.name, &unmatched) {
+        gaps.note(nothing_for(name, query.view, relevant.current()));
+    }
+    let (gaps, notes) = gaps.sorted();
+    Shown {
+        view: query.view,
+        mode: relevant.in_force(),
+        names_from: joins.then_some(owners.source),
+        rows,
+        gaps,
+        notes,
+        named: query.name.is_some(),
+        unmatched,
+    }
+}
+
+/// Adds why names are not known. Addresses and NodePorts do not need the gaps of endpoints.
+fn gaps_of_names(owners: &Owners, view: View, gaps: &mut Gaps) {
+    let endpoints = !matches!(view, View::Addresses | View::Nodeports);
+    if endpoints || owners.source == Source::Rules {
+        owners.gaps.iter().for_each(|gap| gaps.add(gap.clone()));
+    }
+}
+
+fn unmatched_name(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    query: Query<'_>,
+    relevant: &Relevant,
+    name: &str,
+) -> Unmatched {
+    let all = Query {
+        name: None,
+        ..query
+    };
+    let there = rows(node, owners, all, relevant, &mut Gaps::default());
+    let joins = query.view.joins_names();
+    let whole = name.contains(':');
+    let services = owners.ports().iter().filter(|_| joins);
+    let services = services.map(|port| match port.name.to_string() {
+        text if whole => text,
+        text => text.split(':').next().unwrap_or_default().to_owned(),
+    });
+    Unmatched {
+        service: joins && owners.ports().iter().any(|port| port.name.answers(name)),
+        near: near::nearest(name, services.chain(there.names())),
+    }
+}
+
+fn rows(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    query: Query<'_>,
+    relevant: &Relevant,
+    gaps: &mut Gaps,
+) -> Rows {
+    match query.view {
+        View::Services => Rows::Services(services::rows(node, owners, query, relevant, gaps)),
+        View::Chains => match tree::tree(node, owners, query, relevant, gaps) {
+            Some(tree) => Rows::Tree(tree),
+            None => Rows::Chains(chains::rows(node, owners, query, relevant, gaps)),
+        },
+        View::Ipvs => Rows::Servers(ipvs::rows(node, owners, query, relevant, gaps)),
+        View::Sets => Rows::Sets(sets::rows(node, owners, query, gaps)),
+        View::Addresses => Rows::Addresses(addresses::rows(node, owners, query, relevant, gaps)),
+        View::Nodeports => Rows::NodePorts(nodeports::rows(node, owners, query, relevant, gaps)),
+        View::Conntrack => Rows::Connections(conntrack::rows(node, owners, query, gaps)),
+        View::Modules => Rows::Modules(modules::rows(node, query, relevant, gaps)),
+        View::Sysctls => Rows::Sysctls(sysctls::rows(node, query, relevant, gaps)),
+        View::Config => Rows::Config(Box::new(config::config(node, relevant, gaps))),
+    }
+}
+
+/// Explains why a view has no row for an existing Service.
+fn nothing_for(name: &str, view: View, mode: Option<Mode>) -> String {
+    match (view, mode) {
+        (View::Chains, Some(Mode::Ipvs)) => format!(
+            "in ipvs mode a Service has no chains; run `kpx show ipvs {name}` or `kpx show sets {name}`"
+        ),
+        (View::Chains, _) => format!("{name} has no chain, rule or map element"),
+        (View::Ipvs, _) => format!("{name} has no virtual server"),
+        (View::Sets, _) => format!("{name} is not in any IP set"),
+        (View::Addresses, _) => format!("no address of {name} is on kube-ipvs0"),
+        (View::Nodeports, _) => format!("{name} has no NodePort"),
+        (View::Conntrack, _) => format!("{name} has no tracked connection"),
+        (View::Services, _) => format!("{name} has no address of this family"),
+        (View::Modules | View::Sysctls | View::Config, _) => format!("no row for {name}"),
+    }
+}
+
+impl Rows {
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Services(rows) => rows.is_empty(),
+            Self::Chains(rows) => rows.is_empty(),
+            Self::Tree(rows) => rows.is_empty(),
+            Self::Servers(rows) => rows.is_empty(),
+            Self::Sets(rows) => rows.is_empty(),
+            Self::Addresses(rows) => rows.is_empty(),
+            Self::NodePorts(rows) => rows.is_empty(),
+            Self::Connections(rows) => rows.is_empty(),
+            Self::Modules(rows) => rows.is_empty(),
+            Self::Sysctls(rows) => rows.is_empty(),
+            Self::Config(_) => false,
+        }
+    }
+
+    /// Returns the names that a query can select rows by, beside those of Services.
+    fn names(&self) -> Vec<String> {
+        match self {
+            Self::Chains(rows) => rows.iter().map(|row| row.chain.clone()).collect(),
+            Self::Servers(rows) => rows.iter().map(|row| row.server.clone()).collect(),
+            Self::Sets(rows) => rows.iter().map(|row| row.set.clone()).collect(),
+            Self::Addresses(rows) => rows.iter().map(|row| row.address.to_string()).collect(),
+            Self::NodePorts(rows) => rows.iter().map(|row| row.node_port.to_string()).collect(),
+            Self::Modules(rows) => rows.iter().map(|row| row.module.clone()).collect(),
+            Self::Sysctls(rows) => rows.iter().map(|row| row.sysctl.to_owned()).collect(),
+            Self::Config(config) => {
+                let settings = config.settings.iter();
+                settings.map(|of| of.name.to_owned()).collect()
+            }
+            Self::Services(_) | Self::Tree(_) | Self::Connections(_) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! NodePorts: the objects for each, and the processes that listen on it.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::programmed::{Dest, Installed, Programmed, node_port_dests};
+use super::{Gaps, Query, mode::Relevant};
+use crate::net::{Family, Proto};
+use crate::node::NodeSnapshot;
+use crate::node::sockets::{Holder, Socket, Sockets};
+use crate::owner::{Owners, PortName};
+
+/// A NodePort or health check port.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) node_port: u16,
+    pub(crate) protocol: Proto,
+    /// `null` if no Service has the port.
+    pub(crate) service: Option<PortName>,
+    pub(crate) health_check: bool,
+    /// Objects by mode; empty for a health check port, on which kube-proxy itself listens.
+    pub(crate) programmed: Vec<Programmed>,
+    /// Listening sockets; `null` if unknown.
+    pub(crate) listeners: Option<Vec<Listener>>,
+    /// `null` if unknown.
+    pub(crate) listening: Option<Listening>,
+}
+
+/// A listening socket.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Listener {
+    pub(crate) address: SocketAddr,
+    /// `NAME (PID)`, sorted; `null` if unknown.
+    pub(crate) processes: Option<Vec<String>>,
+}
+
+/// Whether the expected process listens.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Listening {
+    /// It does, or no process has to.
+    Expected,
+    /// kube-proxy should listen, and no process does.
+    Missing,
+    /// A process other than kube-proxy listens.
+    Foreign,
+}
+
+pub(crate) fn rows(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    query: Query<'_>,
+    relevant: &Relevant,
+    gaps: &mut Gaps,
+) -> Vec<Row> {
+    let installed = Installed::new(node, owners, query, relevant, gaps);
+    let sockets = gaps.take(node.sockets());
+    for gap in sockets.iter().flat_map(|sockets| &sockets.gaps) {
+        gaps.add(gap.clone());
+    }
+    let look = Look {
+        sockets,
+        proxies: proxies(node),
+        query,
+    };
+    let mut rows = Vec::new();
+    let mut orphans: BTreeSet<Dest> = installed.node_ports().collect();
+    for port in owners.ports() {
+        let mut dests = node_port_dests(port);
+        dests.retain(|dest| query.takes(dest.family));
+        for dest in &dests {
+            orphans.remove(dest);
+        }
+        let both = [(port.node_port, false), (port.health_check_port, true)];
+        for (number, health_check) in both {
+            let Some(number) = number else { continue };
+            if !query.wants(Some(port), &[&number.to_string()]) {
+                continue;
+            }
+            let protocol = if health_check { Proto::Tcp } else { port.proto };
+            let listeners = look.listeners(number, protocol);
+            let mut row = Row {
+                node_port: number,
+                protocol,
+                service: Some(port.name.clone()),
+                health_check,
+                programmed: Vec::new(),
+                listening: look.listening(
+                    listeners.as_deref(),
+                    health_check,
+                    port.left_to.is_some(),
+                ),
+                listeners: listeners.map(|all| all.into_iter().map(listener).collect()),
+            };
+            if !health_check {
+                row.programmed = installed.programmed(&dests);
+                if port.left_to.is_some() {
+                    row.programmed.retain(Programmed::is_installed);
+                }
+            }
+            rows.push(row);
+        }
+    }
+    for dest in orphans {
+        if !query.takes(dest.family) || !query.wants(None, &[&dest.port.to_string()]) {
+            continue;
+        }
+        let listeners = look.listeners(dest.port, dest.proto);
+        rows.push(Row {
+            node_port: dest.port,
+            protocol: dest.proto,
+            service: None,
+            health_check: false,
+            programmed: installed.programmed(&[dest]),
+            listening: look.listening(listeners.as_deref(), false, false),
+            listeners: listeners.map(|all| all.into_iter().map(listener).collect()),
+        });
+    }
+    rows.sort_by_key(|row| (row.node_port, row.protocol));
+    rows
+}
+
+struct Look<'n> {
+    sockets: Option<&'n Sockets>,
+    proxies: BTreeSet<u32>,
+    query: Query<'n>,
+}
+
+impl<'n> Look<'n> {
+    fn listeners(&self, port: u16, proto: Proto) -> Option<Vec<&'n Socket>> {
+        let on = self.sockets?.listening.iter().filter(|socket| {
+            socket.proto == proto
+                && socket.local.port() == port
+                && self.query.takes(Family::of(socket.local.ip()))
+        });
+        Some(on.collect())
+    }
+
+    fn listening(
+        &self,
+        all: Option<&[&Socket]>,
+        health_check: bool,
+        left: bool,
+    ) -> Option<Listening> {
+        let all = all?;
+        if left {
+            return Some(Listening::Expected);
+        }
+        let holders = || all.iter().flat_map(|socket| &socket.processes);
+        if holders().any(|holder| !self.is_proxy(holder)) {
+            Some(Listening::Foreign)
+        } else if all.iter().any(|socket| socket.processes.is_empty()) {
+            None
+        } else if all.is_empty() && health_check {
+            Some(Listening::Missing)
+        } else {
+            Some(Listening::Expected)
+        }
+    }
+
+    /// Releases before 1.27 listen on every NodePort, and every release on health check ports.
+    fn is_proxy(&self, holder: &Holder) -> bool {
+        self.proxies.contains(&holder.pid) || holder.name.starts_with("kube-proxy")
+    }
+}
+
+fn proxies(node: &NodeSnapshot<'_>) -> BTreeSet<u32> {
+    // Without the list of processes, the name decides.
+    node.processes().map_or_else(
+        |_| BTreeSet::new(),
+        |all| all.processes.iter().map(|process| process.pid).collect(),
+    )
+}
+
+fn listener(socket: &Socket) -> Listener {
+    let names = socket.processes.iter();
+    let mut names: Vec<String> = names
+        .map(|of| format!("{} ({})", of.name, of.pid))
+        .collect();
+    names.sort();
+    Listener {
+        address: socket.local,
+        processes: (!names.is_empty()).then_some(names),
+    }
+}

@@ -1,0 +1,103 @@
+//! Services, and what the node does with their packets.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::programmed::{Installed, Programmed, dests};
+use super::{Gaps, Query, mode::Relevant};
+use crate::net::{Family, Proto};
+use crate::node::NodeSnapshot;
+use crate::owner::{Owners, PortName, Role, Source, State};
+
+/// A port of a Service.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) service: PortName,
+    pub(crate) protocol: Proto,
+    pub(crate) r#type: Option<Box<str>>,
+    pub(crate) port: Option<u16>,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) node_port: Option<u16>,
+    pub(crate) endpoints: Counts,
+    /// The proxy that serves the Service instead of kube-proxy.
+    pub(crate) left_to: Option<Box<str>>,
+    /// Objects by mode: of the mode in force, and leftovers of others.
+    pub(crate) programmed: Vec<Programmed>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Address {
+    pub(crate) address: IpAddr,
+    pub(crate) role: Role,
+}
+
+/// Numbers of endpoints.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Counts {
+    /// `null` if unknown.
+    pub(crate) total: Option<usize>,
+    /// `null` if unknown, as it is without EndpointSlices.
+    pub(crate) ready: Option<usize>,
+    /// `null` if unknown.
+    pub(crate) local: Option<usize>,
+}
+
+pub(crate) fn rows(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    query: Query<'_>,
+    relevant: &Relevant,
+    gaps: &mut Gaps,
+) -> Vec<Row> {
+    let installed = Installed::new(node, owners, query, relevant, gaps);
+    let by_api = owners.source == Source::Api;
+    let counted = !by_api || node.slices().is_ok();
+    let wanted = owners.ports().iter().filter(|port| {
+        let addresses: Vec<String> = match query.name {
+            Some(_) => port.addresses.iter().map(|a| a.1.to_string()).collect(),
+            None => Vec::new(),
+        };
+        let names: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        query.wants(Some(port), &names)
+    });
+    let rows = wanted.map(|port| {
+        let addresses = port.addresses.iter();
+        let addresses: Vec<_> = addresses
+            .filter(|(_, addr)| query.takes(Family::of(*addr)))
+            .map(|&(role, address)| Address { address, role })
+            .collect();
+        let of_family = |addr: IpAddr| query.takes(Family::of(addr));
+        let endpoints = port.endpoints.iter().filter(|e| of_family(e.addr.ip()));
+        let endpoints: Vec<_> = endpoints.collect();
+        let count = |of: fn(&crate::owner::Endpoint) -> bool| {
+            (by_api && counted).then(|| endpoints.iter().filter(|e| of(e)).count())
+        };
+        let mut programmed = installed.programmed(&dests(port, query));
+        if port.left_to.is_some() {
+            programmed.retain(Programmed::is_installed);
+        }
+        let local_known = endpoints.iter().all(|e| e.local.is_some());
+        Row {
+            service: port.name.clone(),
+            protocol: port.proto,
+            r#type: port.kind.clone(),
+            port: port.port,
+            addresses,
+            node_port: port.node_port,
+            endpoints: Counts {
+                total: counted.then_some(endpoints.len()),
+                ready: count(|e| e.state == Some(State::Ready)),
+                local: count(|e| e.local == Some(true)).filter(|_| local_known),
+            },
+            left_to: port.left_to.clone(),
+            programmed,
+        }
+    });
+    // A Service without an address of the family is not of that family.
+    let kept = rows.filter(|row| query.family.is_none() || !row.addresses.is_empty());
+    kept.collect()
+}

@@ -1,0 +1,74 @@
+//! Sysctls with the values that the modes require.
+
+use serde::Serialize;
+
+use super::{Gaps, Query, mode::Relevant};
+use crate::backend::Mode;
+use crate::backend::requirements::By;
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::requirements;
+
+/// A sysctl.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) sysctl: &'static str,
+    /// `null` if unknown.
+    pub(crate) value: Option<String>,
+    /// The value, or `>=VALUE`.
+    pub(crate) wanted: String,
+    /// Who sets it, or should.
+    pub(crate) by: By,
+    /// The modes that want it.
+    pub(crate) modes: Vec<Mode>,
+    /// Whether the mode in force is one of them; true if that mode is unknown.
+    pub(crate) in_force: bool,
+    /// `null` if unknown.
+    pub(crate) as_wanted: Option<bool>,
+    pub(crate) purpose: &'static str,
+}
+
+pub(crate) fn rows(
+    node: &NodeSnapshot<'_>,
+    query: Query<'_>,
+    relevant: &Relevant,
+    gaps: &mut Gaps,
+) -> Vec<Row> {
+    let Some(sysctl) = gaps.take(node.sysctl()) else {
+        return Vec::new();
+    };
+    let current = relevant.current();
+    let config = gaps.take(node.proxy_config());
+    if current.is_none_or(|mode| mode == Mode::Ipvs) {
+        gaps.take(node.kernel());
+    }
+    let wanted = requirements::sysctls(node, sysctl, config).into_iter();
+    let wanted = wanted.filter(|of| {
+        let key = of.sysctl.key;
+        let v6 = key.contains("ipv6") || key.ends_with("ip6tables");
+        let family = if v6 { Family::V6 } else { Family::V4 };
+        let of_both = key.starts_with("net.netfilter");
+        query.wants(None, &[key]) && (of_both || query.takes(family))
+    });
+    let rows = wanted.map(|of| Row {
+        sysctl: of.sysctl.key,
+        as_wanted: of.is_met(),
+        value: of.value,
+        wanted: of.sysctl.want.to_string(),
+        by: of.sysctl.by,
+        in_force: current.is_none_or(|current| of.modes.contains(&current)),
+        modes: of.modes,
+        purpose: of.sysctl.purpose,
+    });
+    let rows: Vec<_> = rows.collect();
+    let unknown = rows
+        .iter()
+        .filter(|row| row.in_force && row.value.is_none());
+    for row in unknown {
+        let why = format!("{} is missing", row.sysctl);
+        gaps.add(Gap::Absent(Item::Sysctl, why));
+    }
+    rows
+}

@@ -1,0 +1,77 @@
+//! The rules of one Service or chain as a tree, with probabilities, endpoints and pods.
+
+mod iptables;
+mod nftables;
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::{Gaps, Query, mode::Relevant};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::owner::{Endpoint, Owners, State};
+
+/// A rule or map element, and the rules of the chain that it leads to.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Node {
+    pub(crate) family: Family,
+    /// `TABLE CHAIN` of the rule, or `nft kube-proxy map NAME`.
+    pub(crate) at: String,
+    pub(crate) rule: String,
+    /// Packets counted; `null` without a counter.
+    pub(crate) packets: Option<u64>,
+    /// The share of the chain's packets that this rule takes at random, from 0 to 1.
+    pub(crate) probability: Option<f64>,
+    pub(crate) leads_to: Option<String>,
+    /// The endpoint that the rule or its chain translates to.
+    pub(crate) backend: Option<SocketAddr>,
+    /// The pod, with its state unless ready.
+    pub(crate) pod: Option<String>,
+    pub(crate) children: Vec<Node>,
+}
+
+/// Chains are four deep; the kernel itself refuses loops.
+const DEEPEST: usize = 16;
+
+/// Returns the rules of the Service or chain in the query; `None` if the query names neither.
+pub(crate) fn tree(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    query: Query<'_>,
+    relevant: &Relevant,
+    gaps: &mut Gaps,
+) -> Option<Vec<Node>> {
+    let name = query.name?;
+    let mut roots = Vec::new();
+    for family in query.families() {
+        if let Some(rules) = relevant.iptables(node, family, gaps) {
+            for table in &rules.tables {
+                roots.extend(iptables::roots(family, rules, table, owners, name));
+            }
+        }
+        if let Some(nft) = relevant.nft(node, gaps) {
+            let of = if family == Family::V4 { "ip" } else { "ip6" };
+            if let Some(table) = nft.table(of, "kube-proxy") {
+                roots.extend(nftables::roots(family, table, owners, name));
+            }
+        }
+    }
+    (!roots.is_empty()).then_some(roots)
+}
+
+/// Returns the pod of an endpoint, with its state unless ready.
+fn pod(endpoint: &Endpoint) -> Option<String> {
+    let pod = endpoint.pod.as_deref().unwrap_or_default();
+    let text = match endpoint.state {
+        None | Some(State::Ready) => pod.to_owned(),
+        Some(state) => format!("{pod} ({state})").trim_start().to_owned(),
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+/// Returns `share` with the digits that the kernel's 31 bits can hold.
+fn rounded(share: f64) -> f64 {
+    (share * 1e6).round() / 1e6
+}
