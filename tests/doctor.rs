@@ -1,4 +1,4 @@
-//! What people and programs see of the doctor.
+//! The output of `kpx doctor` and `kpx explain`, for people and programs.
 
 mod config;
 mod credentials;
@@ -32,7 +32,7 @@ async fn verbose_shows_all() {
 }
 
 #[tokio::test]
-async fn consequences_are_told_below_their_cause() {
+async fn consequences_are_printed_below_their_cause() {
     insta::assert_snapshot!(kpx_on("fallback-no-ipvs-modules", &["doctor"]).await);
 }
 
@@ -76,7 +76,7 @@ async fn fail_on_decides_the_exit_status() {
 }
 
 #[tokio::test]
-async fn a_move_to_another_mode_is_asked_about() {
+async fn checks_before_a_switch() {
     let ran = kpx_on("faults-moves", &["doctor", "--for", "ipvs"]).await;
     insta::assert_snapshot!("for_ipvs", ran);
     let ran = kpx_on(
@@ -86,7 +86,7 @@ async fn a_move_to_another_mode_is_asked_about() {
     .await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((&report["for"], ran.code), (&Value::from("nftables"), 1));
-    // What says nothing of the move is not asked; what is asked only before one is skipped without.
+    // A check that does not run before a switch is refused; one that runs only before a switch is skipped without one.
     assert_eq!(
         kpx_on(
             "faults-moves",
@@ -114,7 +114,7 @@ async fn a_move_to_another_mode_is_asked_about() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_fit_for_a_move_has_no_blockers() {
+async fn a_node_that_is_ready_for_a_switch_has_no_blockers() {
     for mode in ["iptables", "ipvs", "nftables"] {
         let ran = kpx_on("fit-for-moves", &["doctor", "--for", mode]).await;
         assert!(
@@ -136,7 +136,7 @@ async fn a_node_that_is_fit_for_a_move_has_no_blockers() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_told_exits_three() {
+async fn an_unknown_check_exits_three() {
     let ran = kpx_on("sy01-ip-forward-off", &["doctor", "--only", "IB01"]).await;
     insta::assert_snapshot!(ran);
 }
@@ -193,7 +193,7 @@ async fn ranges_of_cluster_ips_are_the_clusters_where_it_has_them() {
         }
     }
     let mut found = Vec::new();
-    // What the API server's own flag says, and then what its objects say.
+    // First the API server's flag, then its objects.
     for range in [None, Some("10.97.0.0/16"), Some("10.96.0.0/16")] {
         if let Some(range) = range {
             let text = format!(
@@ -211,7 +211,7 @@ async fn ranges_of_cluster_ips_are_the_clusters_where_it_has_them() {
         let ran = kpx(&[&args[..], &["--only", "AP09", "-o", "json"]].concat()).await;
         found.push(
             ran.out
-                .contains("addresses of the Services' range that no Service has"),
+                .contains("addresses of the Service range that no Service has"),
         );
     }
     assert_eq!(found, [true, false, true]);

@@ -1,7 +1,8 @@
-//! Promises every check keeps.
+//! Rules that every check follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use kpx::backend::Mode;
 use kpx::check::{self, Facts, GROUPS, Outcome};
@@ -10,15 +11,134 @@ use kpx::node::NodeSnapshot;
 
 use crate::support::root;
 
+/// Returns every source file below `src/check`, with its path below that folder, without comments and unit tests.
+fn check_sources() -> Vec<(String, String)> {
+    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    let folder = root().join("src/check");
+    let mut found = Vec::new();
+    walk(&folder, &mut found);
+    let code = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    found
+        .iter()
+        .map(|path| {
+            let below = path.strip_prefix(&folder).unwrap();
+            (below.to_str().unwrap().to_owned(), code(path))
+        })
+        .collect()
+}
+
+/// Returns the folder, or the file without its ending, of the group that `id` belongs to.
+fn folder_of(id: &str) -> String {
+    id[..2].to_lowercase()
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    path.split(['/', '.']).next() == Some(folder)
+}
+
+/// Iterates over the ids between `before` and `after` in `text`.
+fn ids<'t>(text: &'t str, before: &'t str, after: &'t str) -> impl Iterator<Item = &'t str> {
+    text.match_indices(before).filter_map(move |(at, _)| {
+        let rest = &text[at + before.len()..];
+        let id = rest.get(..4)?;
+        let known = GROUPS.iter().any(|group| id.starts_with(group.code));
+        let digits = id[2..].bytes().all(|b| b.is_ascii_digit());
+        (known && digits && rest[4..].starts_with(after)).then_some(id)
+    })
+}
+
+#[test]
+fn a_check_is_defined_once_and_below_its_group() {
+    let mut defined = BTreeSet::new();
+    for (path, code) in check_sources() {
+        for id in ids(&code, "id: \"", "\"") {
+            let folder = folder_of(id);
+            assert!(
+                is_below(&path, &folder),
+                "{id} is defined in src/check/{path}, not below src/check/{folder}"
+            );
+            assert!(defined.insert(id.to_owned()), "{id} is defined twice");
+        }
+    }
+    let registered: BTreeSet<_> = check::all().map(|check| check.id.to_owned()).collect();
+    assert_eq!(defined, registered);
+}
+
+/// Other groups name an id only as a cause. `drift` sorts differences to the checks of several groups.
+#[test]
+fn an_id_is_used_only_below_its_group() {
+    for (path, code) in check_sources() {
+        let causes = code.split("caused_by: &[").enumerate();
+        let code: String = causes
+            .map(|(at, part)| match at {
+                0 => part,
+                _ => part.split_once(']').unwrap().1,
+            })
+            .collect();
+        let shared = is_below(&path, "drift") || path == "core/not_checked.rs";
+        for id in ids(&code, "\"", "\"") {
+            assert!(
+                shared || is_below(&path, &folder_of(id)),
+                "src/check/{path} uses {id}: only src/check/{} may",
+                folder_of(id)
+            );
+        }
+    }
+}
+
+#[test]
+fn texts_refer_to_existing_checks() {
+    for (path, code) in check_sources() {
+        for word in code.split(|c: char| !c.is_ascii_alphanumeric()) {
+            for id in ids(&format!(" {word} "), " ", " ") {
+                let is_check = check::all().any(|check| check.id == id);
+                let reserved = check::NOT_CHECKED.iter().any(|(of, _, _)| *of == id);
+                assert!(is_check || reserved, "src/check/{path} refers to {id}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_has_only_its_own_checks() {
+    for group in GROUPS {
+        for check in group.checks() {
+            assert!(
+                check.id.starts_with(group.code),
+                "{} in {}",
+                check.id,
+                group.code
+            );
+            assert_eq!(check.group(), group.name);
+        }
+    }
+}
+
 #[test]
 fn ids_are_two_letters_of_a_group_and_two_digits() {
     let mut seen = BTreeSet::new();
     for check in check::all() {
-        assert!(seen.insert(check.id), "{} is taken", check.id);
+        assert!(seen.insert(check.id), "{} is defined twice", check.id);
         let (letters, digits) = check.id.split_at(2);
         assert!(
-            GROUPS.iter().any(|(code, _, _)| *code == letters),
-            "{}: there is no group {letters}",
+            GROUPS.iter().any(|group| group.code == letters),
+            "{}: no group {letters}",
             check.id
         );
         let good = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -27,10 +147,10 @@ fn ids_are_two_letters_of_a_group_and_two_digits() {
 }
 
 #[test]
-fn names_are_unique_kebab_case_and_no_group_s() {
-    let mut seen: BTreeSet<_> = GROUPS.iter().map(|(_, name, _)| *name).collect();
+fn names_are_unique_and_kebab_case() {
+    let mut seen: BTreeSet<_> = GROUPS.iter().map(|group| group.name).collect();
     for check in check::all() {
-        assert!(seen.insert(check.name), "{} is taken", check.name);
+        assert!(seen.insert(check.name), "{} is used twice", check.name);
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let edges = check.name.starts_with('-') || check.name.ends_with('-');
         assert!(
@@ -42,7 +162,7 @@ fn names_are_unique_kebab_case_and_no_group_s() {
 }
 
 #[test]
-fn words_fit_the_page() {
+fn texts_are_sentences_and_titles_are_short() {
     for check in check::all() {
         let id = check.id;
         assert!(check.title.chars().count() <= 72, "{id}: long title");
@@ -64,18 +184,15 @@ fn words_fit_the_page() {
                 begins && text.ends_with('.'),
                 "{id}: {what} is not a sentence"
             );
-            assert!(!text.contains("  "), "{id}: {what} has a gap in it");
+            assert!(!text.contains("  "), "{id}: {what} has two spaces");
         }
-        assert!(
-            !check.commands.is_empty(),
-            "{id}: verified by which command?"
-        );
-        assert!(check.items().next().is_some(), "{id}: needs nothing?");
+        assert!(!check.commands.is_empty(), "{id}: no command verifies it");
+        assert!(check.items().next().is_some(), "{id}: needs no evidence");
     }
 }
 
 #[test]
-fn no_text_names_a_command_that_kpx_does_not_have() {
+fn texts_name_only_existing_commands() {
     use clap::CommandFactory as _;
     let command = kpx::cli::Cli::command();
     let known: BTreeSet<_> = command
@@ -89,7 +206,7 @@ fn no_text_names_a_command_that_kpx_does_not_have() {
                 let word: String = after.chars().take_while(char::is_ascii_lowercase).collect();
                 assert!(
                     known.contains(word.as_str()),
-                    "{}: there is no `kpx {word}`",
+                    "{}: no command `kpx {word}`",
                     check.id
                 );
             }
@@ -98,24 +215,24 @@ fn no_text_names_a_command_that_kpx_does_not_have() {
 }
 
 #[test]
-fn what_is_left_out_is_no_check_and_says_why() {
+fn reserved_ids_are_no_checks_and_have_a_reason() {
     let mut seen = BTreeSet::new();
-    for (id, what, why) in check::LEFT_OUT {
-        assert!(seen.insert(id), "{id} is there twice");
+    for (id, what, why) in check::NOT_CHECKED {
+        assert!(seen.insert(id), "{id} is reserved twice");
         assert!(check::all().all(|check| check.id != *id), "{id} is a check");
-        assert!(!what.is_empty() && !why.is_empty(), "{id}: why?");
+        assert!(!what.is_empty() && !why.is_empty(), "{id}: no reason");
     }
 }
 
 #[test]
-fn causes_are_checks_and_end_somewhere() {
+fn causes_are_checks_without_cycles() {
     for check in check::all() {
         let mut above = vec![check.id];
         let mut at = 0;
         while at < above.len() {
             let id = above[at];
             let here = check::all().find(|check| check.id == id);
-            let here = here.unwrap_or_else(|| panic!("{}: there is no {id}", check.id));
+            let here = here.unwrap_or_else(|| panic!("{}: no check {id}", check.id));
             for cause in here.caused_by {
                 assert_ne!(*cause, check.id, "{id} and {} cause each other", check.id);
                 if !above.contains(cause) {
@@ -157,12 +274,12 @@ fn every_check_has_a_node_that_fails_it_and_one_that_passes() {
     assert_eq!(
         failed,
         Vec::<&str>::new(),
-        "no node in testdata fails these"
+        "no node in testdata fails these checks"
     );
     assert_eq!(
         passed,
         Vec::<&str>::new(),
-        "no node in testdata passes these"
+        "no node in testdata passes these checks"
     );
 }
 
@@ -184,7 +301,7 @@ fn a_node_named_after_a_check_fails_it() {
 }
 
 #[test]
-fn a_finding_is_no_worse_than_its_check_says() {
+fn a_finding_is_no_worse_than_the_severity_of_its_check() {
     for (name, evidence) in nodes() {
         let node = NodeSnapshot::new(&evidence);
         let all = all_facts(&node);
@@ -198,7 +315,7 @@ fn a_finding_is_no_worse_than_its_check_says() {
                     assert!(finding.severity <= check.severity, "{}: {name}", check.id);
                     assert!(
                         !finding.evidence.is_empty(),
-                        "{}: {name}: seen where?",
+                        "{}: {name}: no evidence",
                         check.id
                     );
                 }
@@ -208,11 +325,11 @@ fn a_finding_is_no_worse_than_its_check_says() {
 }
 
 #[test]
-fn a_check_looks_only_at_what_it_needs() {
+fn a_check_reads_only_its_needs() {
     for (name, evidence) in nodes() {
         let whole = NodeSnapshot::new(&evidence);
         let whole = all_facts(&whole);
-        // Checks that need the same share what is parsed of it.
+        // Checks with the same needs share parsed evidence.
         let mut by_needs: BTreeMap<BTreeSet<_>, Vec<_>> = BTreeMap::new();
         for check in check::all() {
             by_needs
@@ -229,11 +346,11 @@ fn a_check_looks_only_at_what_it_needs() {
                     if let Err(Gap::NotCollected(item)) = &verdict {
                         assert!(needs.contains(item), "{} also needs {item}", check.id);
                     }
-                    // The same answer from less evidence: nothing else was looked at.
+                    // The same outcome from less evidence: nothing else was read.
                     assert_eq!(
                         verdict,
                         (check.run)(whole),
-                        "{} on {name} looks at more than it needs",
+                        "{} on {name} reads more than it needs",
                         check.id
                     );
                 }
@@ -242,7 +359,7 @@ fn a_check_looks_only_at_what_it_needs() {
     }
 }
 
-/// Every recorded node, but those whose size makes them slow and that hold nothing of their own kind.
+/// Returns every recorded node except the large ones, which are slow and add no case.
 fn nodes() -> Vec<(String, Evidence)> {
     let dirs = fs::read_dir(root().join("testdata/nodes")).unwrap();
     let mut nodes: Vec<_> = dirs
@@ -255,7 +372,7 @@ fn nodes() -> Vec<(String, Evidence)> {
     nodes
 }
 
-/// How a node is, and what a move to each mode would meet.
+/// Returns the facts of a normal run, and of a run before a switch to each mode.
 fn all_facts<'a>(node: &'a NodeSnapshot<'a>) -> Vec<Facts<'a>> {
     let targets = std::iter::once(None).chain(Mode::ALL.map(Some));
     targets

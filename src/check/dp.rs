@@ -1,45 +1,140 @@
-//! DP: what later releases drop.
+//! DP: settings, flags and drivers that later releases remove.
 
-use super::facts::MODE;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::backend::Mode;
+use crate::backend::requirements::oldest_kernel;
+use crate::check::core::{MODE, if_recorded, kernel_proof, leaves, plain, with_flags};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::config::written;
 use crate::evidence::{Gap, Item};
 
-pub(super) const CHECKS: &[Check] = &[Check {
-    id: "DP01",
-    name: "ipvs-deprecated",
-    severity: Severity::Warning,
-    when: When::Now,
-    title: "The mode is one that later releases keep",
-    symptom: "kube-proxy logs and records an event that the ipvs mode is deprecated.",
-    why: "Upstream gave up the ipvs mode: deprecated since 1.35, to be off by default in 1.40 and removed in 1.43 \
-          (KEP-5495); some vendors are faster. A node still on ipvs when the mode goes has no service proxy after the \
-          upgrade.",
-    verify: "Compare the mode in use with the release of kube-proxy.",
-    commands: &[
-        "curl -s http://127.0.0.1:10249/proxyMode",
-        "curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info",
-    ],
-    fix: "Plan the move to the nftables mode (kernel 5.13 or newer), or to iptables where the kernel or the network \
-          plug-in does not allow it, before the upgrade to 1.40.",
-    incidents: &[
-        "KEP-5495: deprecate the ipvs mode of kube-proxy",
-        "kubernetes/kubernetes#134539",
-        "aws/containers-roadmap#2826: EKS removes it in 1.36",
-    ],
-    needs: &[
-        MODE,
-        &[
-            Item::Metrics,
-            Item::Pods,
-            Item::DaemonSets,
-            Item::Nodes,
-            Item::Addresses,
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "DP01",
+        name: "ipvs-deprecated",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Later releases of kube-proxy support the mode",
+        symptom: "kube-proxy logs and records an event that the ipvs mode is deprecated.",
+        why: "Upstream abandons the ipvs mode: deprecated since 1.35, off by default in 1.40 and removed in 1.43 \
+              (KEP-5495); some vendors are faster. A node that is still on ipvs after its removal has no service \
+              proxy.",
+        verify: "Compare the mode in use with the release of kube-proxy.",
+        commands: &[
+            "curl -s http://127.0.0.1:10249/proxyMode",
+            "curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info",
         ],
-    ],
-    caused_by: &[],
-    run: ipvs,
-}];
+        fix: "Plan the switch to the nftables mode (kernel 5.13 or newer), or to iptables if the kernel or the \
+              network plugin does not support it, before the upgrade to 1.40.",
+        incidents: &[
+            "KEP-5495: deprecate the ipvs mode of kube-proxy",
+            "kubernetes/kubernetes#134539",
+            "aws/containers-roadmap#2826: EKS removes it in 1.36",
+        ],
+        needs: &[
+            MODE,
+            &[
+                Item::Metrics,
+                Item::Pods,
+                Item::DaemonSets,
+                Item::Nodes,
+                Item::Addresses,
+            ],
+        ],
+        caused_by: &[],
+        run: ipvs,
+    },
+    Check {
+        id: "DP03",
+        name: "ipvs-settings-lost",
+        severity: Severity::Warning,
+        when: When::For(&[Mode::Iptables, Mode::Nftables]),
+        title: "The ipvs mode has no settings that other modes lack",
+        symptom: "After the switch, endpoints get other shares of the traffic, and idle connections end at other \
+              times.",
+        why: "Schedulers, IPVS timeouts and strictARP exist only in ipvs mode. Other modes choose endpoints at \
+              random, and conntrack's timeouts apply. In any case, a scheduler balances only the connections of one \
+              node.",
+        verify: "Read the section ipvs of kube-proxy's configuration.",
+        commands: &["kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A12 'ipvs:'"],
+        fix: "Make sure that no application depends on these settings; then switch.",
+        incidents: &["KEP-5495: schedulers give no benefit across nodes"],
+        needs: &[MODE],
+        caused_by: &[],
+        run: lost_settings,
+    },
+    Check {
+        id: "DP04",
+        name: "unmaintained-drivers",
+        severity: Severity::Info,
+        when: When::Now,
+        title: "The distribution maintains the drivers that kube-proxy uses",
+        symptom: "The kernel log warns of an unmaintained driver.",
+        why: "Enterprise distributions mark parts of their kernels as unmaintained before they remove them, including \
+              ip_set and nft_compat, which iptables-nft needs.",
+        verify: "Look for the warning in the kernel log.",
+        commands: &["dmesg | grep -i 'unmaintained driver'"],
+        fix: "Plan the switch to the nftables mode, which needs neither.",
+        incidents: &["kubernetes/enhancements#5343: seen on RHEL 9 and 10"],
+        needs: &[&[Item::KernelLog]],
+        caused_by: &[],
+        run: unmaintained,
+    },
+    Check {
+        id: "DP05",
+        name: "removed-settings",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy's configuration has no removed fields",
+        symptom: "A setting has no effect; some releases do not start with it.",
+        why: "Fields were renamed and removed over the years. Depending on the release, kube-proxy reads such a file \
+              leniently and logs a warning, or refuses it.",
+        verify: "Compare the fields with the reference of kubeproxy.config.k8s.io/v1alpha1.",
+        commands: &[
+            "kubectl -n kube-system get configmap kube-proxy -o yaml",
+            "kubectl -n kube-system logs POD | grep -i strict",
+        ],
+        fix: "Remove the field from the ConfigMap, or use its new name.",
+        incidents: &["aws/containers-roadmap#142"],
+        needs: &[&[Item::ProxyConfig]],
+        caused_by: &[],
+        run: removed_fields,
+    },
+    Check {
+        id: "DP06",
+        name: "kernel-for-nftables",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "A node in ipvs mode has a kernel that supports the nftables mode",
+        symptom: "None yet; the node can only switch to the iptables mode, or needs a new kernel.",
+        why: "The ipvs mode is deprecated, and the nftables mode needs kernel 5.13.",
+        verify: "The kernel must be 5.13 or newer.",
+        commands: &["uname -r"],
+        fix: "Plan a newer kernel for this node before the ipvs mode is removed, or the switch to iptables.",
+        incidents: &["KEP-5495"],
+        needs: &[MODE, &[Item::KernelRelease]],
+        caused_by: &[],
+        run: kernel_for_nftables,
+    },
+    Check {
+        id: "DP07",
+        name: "removed-flags",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy has no flags that newer releases reject",
+        symptom: "kube-proxy exits at once after an upgrade: \"unknown flag\".",
+        why: "Flags such as --cleanup-ipvs and --cleanup-iptables were removed. An old manifest may still contain \
+              them.",
+        verify: "Compare the flags with `kube-proxy --help` of the next release.",
+        commands: &[
+            "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{.spec.template.spec.containers[0].command}'",
+        ],
+        fix: "Remove the flag from the manifest.",
+        incidents: &["kubernetes/kubernetes#96034"],
+        needs: &[&[Item::Pods, Item::DaemonSets]],
+        caused_by: &[],
+        run: removed_flags,
+    },
+];
 
 fn ipvs(facts: &Facts<'_>) -> Verdict {
     let mode = facts.mode()?;
@@ -50,13 +145,118 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
     if !found.version.at_least(1, 35) {
         return Ok(Vec::new());
     }
-    let message = "the ipvs mode is deprecated since 1.35, off by default in 1.40, removed in 1.43";
+    let message =
+        "the ipvs mode is deprecated since 1.35, off by default in 1.40 and removed in 1.43";
     let seen = Proof::Setting {
         source: found.source.to_string(),
         key: "version".to_owned(),
         value: found.version.to_string(),
     };
     Ok(vec![
-        Finding::new(Severity::Warning, "mode ipvs", message).seen([seen]),
+        Finding::new(Severity::Warning, "mode ipvs", message).evidence([seen]),
     ])
+}
+
+fn lost_settings(facts: &Facts<'_>) -> Verdict {
+    let current = facts.current()?;
+    if current != Mode::Ipvs {
+        return Err(Gap::NotApplicable(format!("the mode is {current} now")));
+    }
+    let ipvs = facts.configuration()?.ipvs;
+    let strict = if ipvs.strict_arp { "true" } else { "" };
+    let set = [
+        ("ipvs.scheduler", ipvs.scheduler.as_str()),
+        ("ipvs.tcpTimeout", &ipvs.tcp_timeout),
+        ("ipvs.tcpFinTimeout", &ipvs.tcp_fin_timeout),
+        ("ipvs.udpTimeout", &ipvs.udp_timeout),
+        ("ipvs.strictARP", strict),
+    ];
+    let seen: Vec<_> = set
+        .into_iter()
+        .filter(|(_, value)| !matches!(*value, "" | "rr" | "0s" | "0"))
+        .map(|(key, value)| Proof::setting("kube-proxy's configuration", key, value))
+        .collect();
+    if seen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "these settings have no effect in the target mode";
+    Ok(vec![
+        Finding::new(Severity::Warning, "ipvs", message).evidence(seen),
+    ])
+}
+
+fn unmaintained(facts: &Facts<'_>) -> Verdict {
+    const DRIVERS: [&str; 3] = ["nft_compat", "ip_set", "ip_tables"];
+    let log = if_recorded(facts.node.evidence().text(Item::KernelLog))?;
+    let seen: Vec<_> = log
+        .lines()
+        .filter(|line| line.to_lowercase().contains("unmaintained driver"))
+        .filter(|line| DRIVERS.iter().any(|driver| line.contains(driver)))
+        .map(|line| Proof::Log(line.trim().to_owned()))
+        .collect();
+    if seen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "the distribution no longer maintains drivers that kube-proxy uses";
+    Ok(vec![
+        Finding::new(Severity::Info, "kernel", message).evidence(seen),
+    ])
+}
+
+fn removed_fields(facts: &Facts<'_>) -> Verdict {
+    const GONE: [(&str, &str); 7] = [
+        ("udpIdleTimeout", "for the removed userspace mode"),
+        ("udpTimeoutMilliseconds", "for the removed userspace mode"),
+        ("resourceContainer", "removed in 1.16"),
+        ("portRange", "for the removed userspace mode"),
+        (
+            "conntrack.max",
+            "now conntrack.maxPerCore and conntrack.min",
+        ),
+        ("conntrackMax", "now conntrack.maxPerCore and conntrack.min"),
+        (
+            "iptables.localhostNodePort",
+            "the field is iptables.localhostNodePorts",
+        ),
+    ];
+    let text = facts.node.evidence().text(Item::ProxyConfig)?;
+    let fields = written(text)?;
+    let mut seen = Vec::new();
+    leaves(&fields, "", &mut |name, value| {
+        if let Some((_, why)) = GONE.iter().find(|(gone, _)| *gone == name) {
+            let value = format!("{} ({why})", plain(value));
+            seen.push(Proof::setting("kube-proxy's configuration", name, value));
+        }
+    });
+    if seen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "the configuration has fields that kube-proxy no longer knows";
+    Ok(vec![
+        Finding::new(Severity::Warning, "configuration", message).evidence(seen),
+    ])
+}
+
+fn kernel_for_nftables(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Ipvs])?;
+    let kernel = facts.node.kernel()?;
+    let oldest = oldest_kernel(Mode::Nftables);
+    if oldest.is_none_or(|oldest| kernel >= oldest) {
+        return Ok(Vec::new());
+    }
+    let message = "the kernel is too old for the nftables mode, and the ipvs mode will be removed";
+    Ok(vec![
+        Finding::new(Severity::Warning, "kernel", message).evidence([kernel_proof(facts)?]),
+    ])
+}
+
+fn removed_flags(facts: &Facts<'_>) -> Verdict {
+    const FLAGS: [&str; 4] = [
+        "cleanup-ipvs",
+        "cleanup-iptables",
+        "resource-container",
+        "udp-timeout",
+    ];
+    let message = "newer releases of kube-proxy reject the flag and exit";
+    with_flags(facts, &FLAGS, message, |_| true)
 }

@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, Facts, Finding, Fix, Proof, Severity, Verdict, When};
+use super::{Facts, Finding, Fix, Proof, Severity, Verdict};
 use crate::backend::Mode;
 use crate::backend::ipvs::print;
 use crate::diff::{self, Action, Change, Diff, Layer, Object};
@@ -15,12 +15,9 @@ use crate::net::Family;
 use crate::node::NodeSnapshot;
 
 mod classify;
-mod tables;
-
-pub(super) use tables::{IPVS, NFT, RULES};
 
 /// What the comparison reads.
-const DRIFT: &[Item] = &[
+pub(super) const DRIFT: &[Item] = &[
     Item::ConfigMaps,
     Item::Iptables4,
     Item::Iptables6,
@@ -46,23 +43,13 @@ struct Taken {
 }
 
 impl Facts<'_> {
-    /// Fails unless the node runs in one of `modes`.
-    pub(super) fn only_in(&self, modes: &[Mode]) -> Result<Mode, Gap> {
-        let mode = self.mode()?;
-        if modes.contains(&mode) {
-            Ok(mode)
-        } else {
-            Err(Gap::NotApplicable(format!("the mode is {mode}")))
-        }
-    }
-
     fn drift(&self) -> Result<&Taken, Gap> {
         let taken = self.drift.0.get_or_init(|| take(self));
         taken.as_ref().map_err(Clone::clone)
     }
 
     /// Returns what the difference holds for the check `id`; `parts` are the words of what could stay unknown.
-    fn drifted(&self, id: &str, modes: &[Mode], parts: &[&str]) -> Verdict {
+    pub(super) fn drifted(&self, id: &str, modes: &[Mode], parts: &[&str]) -> Verdict {
         self.only_in(modes)?;
         let taken = self.drift()?;
         if let Some(found) = taken.findings.get(id) {

@@ -1,109 +1,90 @@
-//! Doctor checks, as data.
+//! Checks of the doctor, as data.
 //!
-//! A check is one entry in its group's table and one function beside it. The function asks for what it needs with `?`:
-//! a missing section leaves as a [`Gap`], and the runner reports the check as skipped or unknown, never as passed.
+//! A check is a row in a table of its group, and a function in the same file. The group is the letters of the id: the check
+//! `MX01` is below `mx/`. The function reads evidence with `?`: missing evidence returns a [`Gap`], and the runner reports
+//! the check as skipped or unknown, never as passed. `core` has the engine and everything that several groups share.
 
-mod ask;
+mod ap;
+mod cn;
+mod core;
+mod ct;
 mod dp;
 mod drift;
-mod dummy;
 mod dv;
-mod excluded;
-mod facts;
-mod finding;
-mod flows;
-mod foreign;
-mod health;
 mod ib;
-pub mod ignore;
-mod inputs;
-mod keeper;
-mod kernel;
+mod ir;
+mod is;
 mod km;
 mod kp;
-mod left_out;
-mod modules;
-mod moves;
 mod mx;
-mod objects;
-mod others;
-mod plugins;
-mod projected;
-mod proxy;
-mod rules;
-mod run;
-mod servers;
-mod settings;
-mod setup;
-mod silence;
+mod nf;
+mod np;
 mod sy;
-mod traffic;
+mod vs;
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
 use crate::backend::Mode;
-use crate::evidence::{Gap, Item, Time};
-use crate::node::NodeSnapshot;
+use crate::evidence::{Gap, Item};
 
-pub use drift::Drift;
-pub use facts::{Facts, MODE, ModeSource};
-pub use finding::{Finding, Fix, Proof};
-pub use kernel::{LEFTOVERS, OBSERVED};
-pub use left_out::LEFT_OUT;
-pub use run::{Outcome, run};
-pub use silence::fold;
+pub use self::core::{
+    Facts, Finding, Fix, LEFTOVERS, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome, Proof,
+    ignore, run,
+};
+pub use self::drift::Drift;
+pub use self::kp::fold;
 
-/// Findings, or the reason the check could not look.
+/// Findings, or the gap that keeps the check from looking.
 pub type Verdict = Result<Vec<Finding>, Gap>;
 
-/// One thing the doctor knows how to look for.
+/// One check.
 #[derive(Debug)]
 pub struct Check {
-    /// The catalogue's code: two letters of the group, two digits; never reused.
+    /// Two letters of the group and two digits; never reused.
     pub id: &'static str,
-    /// A kebab-case slug, never reused either.
+    /// A kebab-case name; never reused.
     pub name: &'static str,
-    /// How bad a finding is, at worst.
+    /// The highest severity of its findings.
     pub severity: Severity,
-    /// When the question is asked.
+    /// When it runs.
     pub when: When,
-    /// The healthy state, as one sentence without a full stop.
+    /// The healthy state, without a full stop.
     pub title: &'static str,
-    /// What people notice.
+    /// The effect that users notice.
     pub symptom: &'static str,
-    /// Why it happens: the mechanism.
+    /// The mechanism of the fault.
     pub why: &'static str,
-    /// How to see it by hand.
+    /// How to verify it manually.
     pub verify: &'static str,
-    /// Standard tools' commands that show it.
+    /// Commands of standard tools that show it.
     pub commands: &'static [&'static str],
-    /// What to do about it, where a finding does not say it better.
+    /// The fix of findings without one of their own.
     pub fix: &'static str,
-    /// Where it was met: issues and incidents.
+    /// Issues and incidents.
     pub incidents: &'static [&'static str],
-    /// What must be collected first, in parts so that checks can share them.
+    /// The items that it reads, in parts that checks share.
     pub needs: &'static [&'static [Item]],
-    /// Checks whose failure explains a failure of this one: its findings are then told below theirs.
+    /// Checks whose findings explain findings of this one, which are then printed below theirs.
     pub caused_by: &'static [&'static str],
-    /// The question itself.
+    /// Returns the findings.
     pub run: fn(&Facts<'_>) -> Verdict,
 }
 
-/// When a check is asked.
+/// When a check runs.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
-    /// Of a node as it is.
+    /// In every run.
     Now,
-    /// Of a node as it is, and before it is moved to one of these modes.
+    /// In every run, and before a switch to one of these modes.
     NowAndFor(&'static [Mode]),
-    /// Only before a node is moved to one of these modes.
+    /// Only before a switch to one of these modes.
     For(&'static [Mode]),
 }
 
 impl Check {
-    /// Returns whether it is asked: of a node as it is, or before it is moved to the mode `target`.
+    /// Returns whether it runs: before a switch to the mode `target`, or without one, in a normal run.
     pub fn is_asked(&self, target: Option<Mode>) -> bool {
         match (target, self.when) {
             (None, when) => !matches!(when, When::For(_)),
@@ -112,7 +93,7 @@ impl Check {
         }
     }
 
-    /// Returns when it is asked, in words.
+    /// Returns when it runs, for people.
     pub fn asked_in_words(&self) -> String {
         let modes: Vec<_> = self.targets().iter().map(|mode| mode.name()).collect();
         let options = format!("with --for {}", modes.join("|"));
@@ -123,7 +104,7 @@ impl Check {
         }
     }
 
-    /// Returns the modes that it tells what to heed before a move to.
+    /// Returns the target modes of the switches before which it runs.
     pub const fn targets(&self) -> &'static [Mode] {
         match self.when {
             When::Now => &[],
@@ -131,47 +112,106 @@ impl Check {
         }
     }
 
-    /// Returns the group: the letters of the id, spelled out.
+    /// Returns the name of its group.
     pub fn group(&self) -> &'static str {
         let letters = self.id.get(..2).unwrap_or(self.id);
-        let known = GROUPS.iter().find(|(code, _, _)| *code == letters);
-        known.map_or("other", |(_, name, _)| name)
+        let known = GROUPS.iter().find(|group| group.code == letters);
+        known.map_or("other", |group| group.name)
     }
 
-    /// Iterates over what must be collected first.
+    /// Iterates over the items that it reads.
     pub fn items(&self) -> impl Iterator<Item = Item> {
         self.needs.iter().copied().flatten().copied()
     }
 }
 
-/// The groups: the letters of their ids, the name, and what they look at.
-pub const GROUPS: &[(&str, &str, &str)] = &[
-    ("MX", "mixed-modes", "leftovers of another mode"),
-    ("KP", "kube-proxy", "kube-proxy's configuration and health"),
-    ("KM", "kernel", "the kernel and its modules"),
-    ("SY", "sysctl", "kernel settings"),
-    ("IB", "iptables-backend", "the back ends of iptables"),
-    ("IR", "iptables-rules", "the rules of iptables"),
-    ("NF", "nftables-rules", "kube-proxy's table in nftables"),
-    ("VS", "virtual-servers", "the tables of IPVS"),
-    ("DV", "dummy-device", "the link kube-ipvs0"),
-    ("IS", "ipset", "IP sets"),
-    ("NP", "node-port", "NodePorts and sockets"),
-    ("CT", "conntrack", "connection tracking"),
-    ("AP", "api", "the objects of the cluster"),
-    ("CN", "cni", "the network plug-in"),
-    ("DP", "deprecation", "what later releases drop"),
+/// A group of checks.
+#[derive(Debug)]
+pub struct Group {
+    /// The first two letters of its checks' ids.
+    pub code: &'static str,
+    /// A kebab-case name.
+    pub name: &'static str,
+    /// What its checks look at.
+    pub about: &'static str,
+    /// The tables of its checks, one per file.
+    checks: &'static [&'static [Check]],
+}
+
+impl Group {
+    const fn new(
+        code: &'static str,
+        name: &'static str,
+        about: &'static str,
+        checks: &'static [&'static [Check]],
+    ) -> Self {
+        Self {
+            code,
+            name,
+            about,
+            checks,
+        }
+    }
+
+    /// Iterates over the checks of the group.
+    pub fn checks(&self) -> impl Iterator<Item = &'static Check> + use<> {
+        self.checks.iter().copied().flatten()
+    }
+}
+
+/// The groups, in the order in which the doctor runs and prints them.
+pub const GROUPS: &[Group] = &[
+    Group::new("MX", "mixed-modes", "leftovers of another mode", mx::CHECKS),
+    Group::new(
+        "KP",
+        "kube-proxy",
+        "kube-proxy's configuration and health",
+        kp::CHECKS,
+    ),
+    Group::new("KM", "kernel", "the kernel and its modules", km::CHECKS),
+    Group::new("SY", "sysctl", "sysctls", sy::CHECKS),
+    Group::new(
+        "IB",
+        "iptables-backend",
+        "the backends of iptables",
+        ib::CHECKS,
+    ),
+    Group::new("IR", "iptables-rules", "rules of iptables", ir::CHECKS),
+    Group::new(
+        "NF",
+        "nftables-rules",
+        "kube-proxy's tables in nftables",
+        &[nf::CHECKS],
+    ),
+    Group::new(
+        "VS",
+        "virtual-servers",
+        "virtual servers of IPVS",
+        vs::CHECKS,
+    ),
+    Group::new("DV", "dummy-device", "the link kube-ipvs0", dv::CHECKS),
+    Group::new("IS", "ipset", "IP sets", &[is::CHECKS]),
+    Group::new("NP", "node-port", "NodePorts and sockets", np::CHECKS),
+    Group::new("CT", "conntrack", "connection tracking", ct::CHECKS),
+    Group::new("AP", "api", "objects of the cluster", ap::CHECKS),
+    Group::new("CN", "cni", "the network plug-in", cn::CHECKS),
+    Group::new(
+        "DP",
+        "deprecation",
+        "what later releases remove",
+        &[dp::CHECKS],
+    ),
 ];
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Good to know.
+    /// For information.
     Info,
-    /// A risk.
+    /// A risk to traffic.
     Warning,
-    /// Traffic is, or will be, lost.
+    /// Traffic is lost, or will be.
     Error,
 }
 
@@ -186,61 +226,17 @@ impl Severity {
     }
 }
 
-/// Every check, grouped by file, in the order the doctor runs them.
-pub const CHECKS: &[&[Check]] = &[
-    mx::CHECKS,
-    keeper::CHECKS,
-    kp::CHECKS,
-    km::CHECKS,
-    sy::CHECKS,
-    ib::CHECKS,
-    dv::CHECKS,
-    dp::CHECKS,
-    drift::RULES,
-    drift::IPVS,
-    drift::NFT,
-    settings::CHECKS,
-    dummy::CHECKS,
-    traffic::CHECKS,
-    proxy::CHECKS,
-    objects::CHECKS,
-    modules::CHECKS,
-    moves::CHECKS,
-    health::CHECKS,
-    rules::CHECKS,
-    foreign::CHECKS,
-    servers::CHECKS,
-    setup::CHECKS,
-    others::CHECKS,
-    plugins::CHECKS,
-    flows::CHECKS,
-    inputs::CHECKS,
-];
-
-/// Iterates over every check.
+/// Iterates over every check, group by group.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    CHECKS.iter().copied().flatten()
+    GROUPS.iter().flat_map(Group::checks)
 }
 
-/// Returns what to ask before a node is moved to the mode `target`; without one, of a node as it is.
+/// Returns the checks that run before a switch to the mode `target`; without one, those of a normal run.
 pub fn asked(target: Option<Mode>) -> Vec<&'static Check> {
     all().filter(|check| check.is_asked(target)).collect()
 }
 
-/// Returns what stands in the way of a move of `node` to the mode `target`, and what to heed: an error stops it.
-///
-/// What must be collected first is `needs(&asked(Some(target)))`.
-pub fn assess<'a>(
-    node: &'a NodeSnapshot<'a>,
-    now: Option<Time>,
-    target: Mode,
-) -> Vec<(&'static Check, Outcome)> {
-    let facts = Facts::new(node, now).before(Some(target));
-    let checks = asked(Some(target)).into_iter();
-    checks.map(|check| (check, run(check, &facts))).collect()
-}
-
-/// Returns the checks that `word` names: one by its id or name, or a group's; letters in either case.
+/// Returns the checks that `word` names, ignoring case: an id, a name, or the name or code of a group.
 pub fn named(word: &str) -> Vec<&'static Check> {
     let is = |name: &str| name.eq_ignore_ascii_case(word);
     let group = |check: &Check| is(check.group()) || is(&check.id[..2]);
@@ -249,7 +245,7 @@ pub fn named(word: &str) -> Vec<&'static Check> {
         .collect()
 }
 
-/// Returns what must be collected to run `checks`, each item once.
+/// Returns the items that `checks` read.
 pub fn needs(checks: &[&Check]) -> BTreeSet<Item> {
     checks.iter().flat_map(|check| check.items()).collect()
 }

@@ -22,16 +22,16 @@ use crate::render::Report as _;
 use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE, IgnoreFile};
 use crate::report::explain::CheckList;
 
-/// How long to wait between two looks of `--wait`.
+/// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The ignore file of a machine, below its root.
+/// The default ignore file, below the host's root.
 const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
 
-/// How many times `--timeout` a check may take: as many as the rules of iptables may take to read.
+/// The limit of a check in multiples of `--timeout`; reading iptables rules has the same one.
 pub(super) const LONGER: u32 = 6;
 
-/// What the doctor prints beside the formats every command has.
+/// The doctor's formats in addition to those of every command.
 const FORMATS: &[Extra<DoctorReport>] = &[
     ("short", |report, _| report.short()),
     ("junit", |report, _| report.junit()),
@@ -50,7 +50,7 @@ pub(super) async fn run(
     let ignores = ignores(global, args)?;
     let started = Instant::now();
     loop {
-        let report = look(global, io, args, &checks, ignores.as_ref()).await?;
+        let report = examine_node(global, io, args, &checks, ignores.as_ref()).await?;
         let waited = started.elapsed();
         match args.wait {
             Some(most) if report.exit() != 0 && waited < most => {
@@ -60,9 +60,7 @@ pub(super) async fn run(
                 if let Some(path) = &args.textfile {
                     host::replace(path, &report.prom())
                         .wrap_err_with(|| format!("cannot write {}", path.display()))
-                        .hint(
-                            "--textfile names a file; its folder must be there, and be writable",
-                        )?;
+                        .hint("the directory of --textfile must exist and be writable")?;
                 }
                 return finish_as(global, io, &report, FORMATS);
             }
@@ -70,7 +68,7 @@ pub(super) async fn run(
     }
 }
 
-async fn look(
+async fn examine_node(
     global: &Global,
     io: &Io<'_>,
     args: &DoctorArgs,
@@ -108,14 +106,14 @@ async fn look(
     let ignore = ignores.map(|(path, ignores)| IgnoreFile {
         path: path.clone(),
         ignores: ignores.clone(),
-        // A bundle is held against its own day, where it tells one.
+        // Entries expire by the time of the bundle, if it has one.
         now: now.unwrap_or_else(clock::now),
     });
     let ignore = ignore.as_ref();
     Ok(DoctorReport::new(outcomes, head, now, ignore, fail_on).before(target))
 }
 
-/// Reads the ignore file: the one that is named or, on a live node, the one of this machine, if it has one.
+/// Reads the ignore file: the named one or, on a live node, the default one if it exists.
 fn ignores(global: &Global, args: &DoctorArgs) -> Result<Option<(String, Ignores)>, Failure> {
     let path = match (&args.ignore_file, &global.from) {
         (Some(path), _) => path.clone(),
@@ -132,7 +130,7 @@ fn ignores(global: &Global, args: &DoctorArgs) -> Result<Option<(String, Ignores
         }
         read => read
             .wrap_err_with(|| format!("cannot read the ignore file {name}"))
-            .hint("`kpx doctor --help` says what is in an ignore file; without one nothing is ignored")?,
+            .hint("`kpx doctor --help` describes the format of ignore files")?,
     };
     let ignores = Ignores::parse(&text)
         .wrap_err_with(|| format!("cannot use the ignore file {name}"))
@@ -140,7 +138,7 @@ fn ignores(global: &Global, args: &DoctorArgs) -> Result<Option<(String, Ignores
     Ok(Some((name, ignores)))
 }
 
-/// Returns when a bundle was made: by its manifest, or else by kube-proxy's clock at that moment.
+/// Returns the time of a bundle: from its manifest, or else from kube-proxy's clock.
 pub(super) fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time> {
     let manifest = evidence.manifest().map(|manifest| manifest.time.as_str());
     let health = node.health().ok();
@@ -159,9 +157,9 @@ fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
         && let [only] = chosen.as_slice()
         && !only.is_asked(Some(target))
     {
-        let complaint = format!("{} says nothing about a move to {target}", only.id);
+        let complaint = format!("{} does not run before a switch to {target}", only.id);
         return Err(Failure::usage(complaint).with_hint(format!(
-            "`kpx doctor --list --for {target}` names those that do"
+            "`kpx doctor --list --for {target}` lists the checks that do"
         )));
     }
     let skipped = named(&args.skip)?;
@@ -170,18 +168,20 @@ fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
         .filter(|check| skipped.iter().all(|skipped| skipped.id != check.id))
         .collect();
     if left.is_empty() {
-        return Err(Failure::usage("--only and --skip leave no check to run"));
+        return Err(Failure::usage(
+            "no check to run: --only and --skip exclude all",
+        ));
     }
     Ok(left)
 }
 
-/// Returns the checks that `words` name, each once, in the doctor's order.
+/// Returns the checks that `words` name, in the doctor's order.
 pub(super) fn named(words: &[String]) -> Result<Vec<&'static Check>, Failure> {
     let mut ids = Vec::new();
     for word in words {
         let found = check::named(word.trim());
         if found.is_empty() {
-            return Err(nobody(word));
+            return Err(unknown_check(word));
         }
         ids.extend(found.iter().map(|check| check.id));
     }
@@ -190,8 +190,8 @@ pub(super) fn named(words: &[String]) -> Result<Vec<&'static Check>, Failure> {
         .collect())
 }
 
-/// Returns the complaint about a check that does not exist.
-pub(super) fn nobody(word: &str) -> Failure {
-    Failure::usage(format!("there is no check or group named {word}"))
-        .with_hint("`kpx doctor --list` names them")
+/// Returns the error for a check that does not exist.
+pub(super) fn unknown_check(word: &str) -> Failure {
+    Failure::usage(format!("no check or group named {word}"))
+        .with_hint("`kpx doctor --list` lists them")
 }

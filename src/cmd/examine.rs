@@ -1,7 +1,7 @@
-//! Runs checks on a thread of their own.
+//! Runs checks on a separate thread.
 //!
-//! A check is a plain function: nothing can interrupt it. So it runs where it can be left behind. When one takes too
-//! long, the thread that is stuck in it is given up, and another goes on with the next check.
+//! A check is a plain function, which cannot be interrupted. If one takes too long, its thread is abandoned, and another
+//! thread continues with the next check.
 
 use std::io;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::evidence::{Evidence, Time};
 use crate::node::NodeSnapshot;
 use crate::report::doctor::Head;
 
-/// What is looked at, and when.
+/// The input of the checks.
 pub(super) struct Case {
     pub(super) evidence: Evidence,
-    /// The name of the node, where it was given.
+    /// The name of the node, if given.
     pub(super) name: Option<String>,
     pub(super) now: Option<Time>,
-    /// The mode a move to which is asked about.
+    /// The target mode of a planned switch.
     pub(super) target: Option<Mode>,
 }
 
-/// What came of it.
+/// The result.
 pub(super) struct Examined {
-    /// One for each check, in their order.
+    /// The outcome of each check, in their order.
     pub(super) outcomes: Vec<(&'static Check, Outcome)>,
     pub(super) head: Head,
 }
@@ -44,24 +44,23 @@ pub(super) fn examine(
     checks: &[&'static Check],
     limit: Duration,
 ) -> io::Result<Examined> {
-    // What was parsed is not shared between threads: many checks that need one thing that never ends would each wait
-    // for it anew. So patience shrinks with every check that is given up, and all of them take twice the limit at most,
-    // but for the little that each of the others gets anyway.
-    let mut patience = limit;
+    // Threads do not share parsed evidence, so many checks may each wait for the same parser that never ends. Therefore
+    // the limit is halved with every check that exceeds it, down to a minimum: all of them take about twice the limit.
+    let mut limit_now = limit;
     let least = limit / 60;
     let mut worker = Worker::start(case, checks)?;
     let mut outcomes = Vec::new();
     for (at, &check) in checks.iter().enumerate() {
-        let outcome = match worker.outcomes.recv_timeout(patience) {
+        let outcome = match worker.outcomes.recv_timeout(limit_now) {
             Ok(outcome) => outcome,
             Err(error) => {
                 worker = Worker::start(case, &checks[at + 1..])?;
                 match error {
                     RecvTimeoutError::Timeout => {
                         let why = format!(
-                            "the check took more than {patience:?} and was given up; with a longer --timeout it gets more"
+                            "the check took longer than {limit_now:?} and was aborted; a longer --timeout allows more"
                         );
-                        patience = (patience / 2).max(least);
+                        limit_now = (limit_now / 2).max(least);
                         Outcome::Unknown(why)
                     }
                     RecvTimeoutError::Disconnected => Outcome::broken(),
@@ -70,8 +69,8 @@ pub(super) fn examine(
         };
         outcomes.push((check, outcome));
     }
-    // Without an answer, the head says that nothing of it is known.
-    let head = worker.head.recv_timeout(patience).unwrap_or_default();
+    // Without an answer, every part of the head is unknown.
+    let head = worker.head.recv_timeout(limit_now).unwrap_or_default();
     Ok(Examined { outcomes, head })
 }
 
@@ -84,14 +83,14 @@ impl Worker {
             let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
             let facts = Facts::new(&node, case.now).before(case.target);
             for check in checks {
-                // Nobody listens any more to a thread that was given up.
+                // The receiver of an abandoned thread is gone.
                 if tell.send(check::run(check, &facts)).is_err() {
                     return;
                 }
             }
             drop(tell_head.send(Head::of(&facts)));
         };
-        // What a main thread has.
+        // The stack size of a main thread.
         let stack = 8 << 20;
         let thread = thread::Builder::new().name("checks".to_owned());
         thread.stack_size(stack).spawn(work)?;
@@ -117,7 +116,7 @@ mod tests {
             why: "",
             verify: "",
             commands: &[],
-            fix: "Mend it.",
+            fix: "Fix it.",
             incidents: &[],
             needs: &[&[Item::KernelRelease]],
             caused_by: &[],
@@ -154,7 +153,7 @@ mod tests {
         ];
         let limit = Duration::from_secs(2);
         let examined = examine(&case, &checks, limit).unwrap();
-        let told: Vec<_> = examined
+        let outcomes: Vec<_> = examined
             .outcomes
             .iter()
             .map(|(check, outcome)| match outcome {
@@ -163,13 +162,13 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            outcomes,
             [
                 "ZZ01 Pass",
-                "ZZ02 the check itself failed: a bug in kpx",
-                "ZZ03 the check took more than 2s and was given up; with a longer --timeout it gets more",
+                "ZZ02 the check panicked: this is a bug in kpx",
+                "ZZ03 the check took longer than 2s and was aborted; a longer --timeout allows more",
                 "ZZ04 Pass",
-                "ZZ05 the check took more than 1s and was given up; with a longer --timeout it gets more",
+                "ZZ05 the check took longer than 1s and was aborted; a longer --timeout allows more",
                 "ZZ06 node/sysctl.txt was not collected",
             ]
         );

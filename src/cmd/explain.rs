@@ -14,15 +14,15 @@ pub(super) fn one(word: &str) -> Result<Explanation, Failure> {
     let named = check::named(word);
     match named.as_slice() {
         [check] => Ok(Explanation::new(check)),
-        [] => Err(super::doctor::nobody(word)),
+        [] => Err(super::doctor::unknown_check(word)),
         [first, ..] => {
             let checks = named.iter().map(|check| check.id).collect::<Vec<_>>();
             Err(Failure::usage(format!(
-                "{word} is the group {}: {}",
+                "{word} is a group, {}: {}",
                 first.group(),
                 checks.join(", ")
             ))
-            .with_hint("name one of its checks"))
+            .with_hint("choose one of its checks"))
         }
     }
 }

@@ -62,24 +62,24 @@ fn checks() -> String {
          be, lost; warning means a risk; info is good to know. A check that could not look is unknown and never counts \
          as passed; one whose question does not arise is skipped.",
     );
-    for (code, name, what) in GROUPS {
-        let mut ours: Vec<_> = check::all().filter(|c| c.id.starts_with(code)).collect();
+    for group in GROUPS {
+        let mut ours: Vec<_> = group.checks().collect();
         if ours.is_empty() {
             continue;
         }
         ours.sort_by_key(|check| check.id);
         put(
             &mut page,
-            format_args!(".SH {}\n", roff(&name.to_uppercase())),
+            format_args!(".SH {}\n", roff(&group.name.to_uppercase())),
         );
-        page += &prose(&format!("Checks {code}: {what}."));
+        page += &prose(&format!("Checks {}: {}.", group.code, group.about));
         for check in ours {
             page += &entry(check);
         }
     }
     page += ".SH NOT ASKED\n";
     page += &prose("These ids are kept for what a look at one node cannot tell.");
-    for (id, what, why) in check::LEFT_OUT {
+    for (id, what, why) in check::NOT_CHECKED {
         put(
             &mut page,
             format_args!(".TP\n.B {id}\n{}", prose(&format!("{what}: {why}."))),

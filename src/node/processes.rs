@@ -12,3 +12,26 @@ pub fn parse(text: &str) -> Result<Processes, Gap> {
 pub fn files(text: &str) -> Result<ProxyFiles, Gap> {
     serde_json::from_str(text).map_err(|e| Gap::Failed(Item::ProxyFiles, e.to_string()))
 }
+
+/// Programs that are kube-proxy, or contain it.
+const KUBE_PROXY: [&str; 8] = [
+    "hyperkube",
+    "k0s",
+    "k3s",
+    "k3s-agent",
+    "k3s-server",
+    "kube-proxy",
+    "kubelite",
+    "rke2",
+];
+
+/// Returns whether `process` shares the network namespace of the snapshot, as far as is known.
+pub fn is_here(process: &Process) -> bool {
+    process.same_network != Some(false)
+}
+
+/// Iterates over the processes that are kube-proxy, or contain it, in the network namespace of the snapshot.
+pub fn kube_proxies(all: &Processes) -> impl Iterator<Item = &Process> {
+    let here = all.processes.iter().filter(|process| is_here(process));
+    here.filter(|process| KUBE_PROXY.contains(&process.name.as_str()))
+}

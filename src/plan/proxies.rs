@@ -5,19 +5,7 @@ use thiserror::Error;
 use crate::backend::Mode;
 use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
-use crate::node::processes::Process;
-
-/// Programs that are kube-proxy, or carry its code within.
-const KUBE_PROXY: &[&str] = &[
-    "hyperkube",
-    "k0s",
-    "k3s",
-    "k3s-agent",
-    "k3s-server",
-    "kube-proxy",
-    "kubelite",
-    "rke2",
-];
+use crate::node::processes::{Process, is_here, kube_proxies};
 
 /// Network plug-ins that serve Services themselves where kube-proxy does not run, and leave them to it where it does.
 const REPLACEMENTS: &[&str] = &[
@@ -44,9 +32,9 @@ pub fn refuse_other(node: &NodeSnapshot<'_>) -> Result<(), OtherProxy> {
         // Said by `running`.
         return Ok(());
     };
-    let here: Vec<&Process> = processes.processes.iter().filter(|p| is_here(p)).collect();
-    let has_proxy = here.iter().any(|p| KUBE_PROXY.contains(&p.name.as_str()));
-    let owner = here.iter().find(|p| match p.name.as_str() {
+    let has_proxy = kube_proxies(processes).next().is_some();
+    let mut here = processes.processes.iter().filter(|p| is_here(p));
+    let owner = here.find(|p| match p.name.as_str() {
         "kpng" => true,
         "kube-router" => !p.args.iter().any(|arg| arg == "--run-service-proxy=false"),
         name => REPLACEMENTS.contains(&name) && !has_proxy,
@@ -62,10 +50,7 @@ pub fn refuse_other(node: &NodeSnapshot<'_>) -> Result<(), OtherProxy> {
 
 /// Returns the kube-proxy that works on this node's network, or the program that it is a part of; `None` if none runs.
 pub fn kube_proxy<'n>(node: &'n NodeSnapshot<'_>) -> Result<Option<&'n Process>, Gap> {
-    let processes = node.processes()?.processes.iter();
-    let here = processes.filter(|process| is_here(process));
-    let mut ours = here.filter(|process| KUBE_PROXY.contains(&process.name.as_str()));
-    Ok(ours.next())
+    Ok(kube_proxies(node.processes()?).next())
 }
 
 /// Returns what a running kube-proxy, or none, means for a plan that programs `mode`.
@@ -94,9 +79,4 @@ pub fn running(node: &NodeSnapshot<'_>, mode: Mode) -> String {
         ),
         Err(gap) => format!("{who}, and in which mode cannot be told: {gap}"),
     }
-}
-
-/// Whether the process works on the network namespace that was looked at, as far as can be told.
-fn is_here(process: &Process) -> bool {
-    process.same_network != Some(false)
 }

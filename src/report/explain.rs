@@ -1,4 +1,4 @@
-//! What `kpx explain` and `kpx doctor --list` print.
+//! The reports of `kpx explain` and `kpx doctor --list`.
 
 use serde::Serialize;
 
@@ -7,25 +7,25 @@ use crate::backend::Mode;
 use crate::check::{Check, GROUPS, Severity};
 use crate::render::{Page, Report, Tone};
 
-/// The catalogue, a line each.
+/// A list of checks.
 #[derive(Debug, Serialize)]
 pub struct CheckList {
     /// The checks, in the order of their groups.
     pub checks: Vec<CheckLine>,
 }
 
-/// One check in a line.
+/// One check in a list.
 #[derive(Debug, Serialize)]
 pub struct CheckLine {
     /// The id.
     pub id: &'static str,
-    /// The slug.
+    /// The name.
     pub name: &'static str,
     /// The group.
     pub group: &'static str,
-    /// How bad a finding is, at worst.
+    /// The highest severity of its findings.
     pub severity: Severity,
-    /// The modes that it tells what to heed before a move to.
+    /// The target modes of the switches before which it runs.
     #[serde(rename = "for", skip_serializing_if = "<[Mode]>::is_empty")]
     pub targets: &'static [Mode],
     /// The healthy state.
@@ -55,16 +55,16 @@ impl Report for CheckList {
     const KIND: &'static str = "CheckList";
 
     fn page(&self, page: &mut Page) {
-        for (code, name, what) in GROUPS {
+        for group in GROUPS {
             let ours: Vec<_> = self
                 .checks
                 .iter()
-                .filter(|check| check.id.starts_with(code))
+                .filter(|check| check.id.starts_with(group.code))
                 .collect();
             if ours.is_empty() {
                 continue;
             }
-            let title = format!("{code} {name}: {what}");
+            let title = format!("{} {}: {}", group.code, group.name, group.about);
             page.line(&page.paint(Tone::Strong, &title));
             for check in ours {
                 let lead = format!("  {}  {:7}  ", check.id, check.severity.name());
@@ -85,34 +85,34 @@ impl Report for CheckList {
 pub struct Explanation {
     /// The id.
     pub id: &'static str,
-    /// The slug.
+    /// The name.
     pub name: &'static str,
     /// The group.
     pub group: &'static str,
-    /// How bad a finding is, at worst.
+    /// The highest severity of its findings.
     pub severity: Severity,
-    /// When it is asked, in words.
+    /// When it runs, for people.
     pub asked: String,
     /// The healthy state.
     pub title: &'static str,
-    /// What people notice.
+    /// The effect that users notice.
     pub symptom: &'static str,
     /// The mechanism.
     pub why: &'static str,
-    /// How to see it by hand.
+    /// How to verify it manually.
     pub verify: &'static str,
-    /// Standard tools' commands that show it.
+    /// Commands of standard tools that show it.
     pub commands: &'static [&'static str],
-    /// What to do about it.
+    /// How to fix it.
     pub fix: &'static str,
-    /// Where it was met.
+    /// Issues and incidents.
     pub incidents: &'static [&'static str],
-    /// What it reads, as files of a bundle.
+    /// The files of a bundle that it reads.
     pub needs: Vec<&'static str>,
 }
 
 impl Explanation {
-    /// Returns what is known of `check`.
+    /// Returns the explanation of `check`.
     pub fn new(check: &Check) -> Self {
         Self {
             id: check.id,
@@ -141,7 +141,7 @@ impl Report for Explanation {
         let worst = self.severity.name();
         page.para("  healthy    ", &format!("{}.", self.title));
         page.para("  at worst   ", &format!("{worst}, group {}", self.group));
-        page.para("  asked      ", &self.asked);
+        page.para("  runs       ", &self.asked);
         page.line("");
         page.para("  symptom    ", self.symptom);
         page.line("");
@@ -159,7 +159,7 @@ impl Report for Explanation {
             }
             page.para(
                 if at == 0 {
-                    "  met in     "
+                    "  seen in    "
                 } else {
                     "             "
                 },

@@ -1,14 +1,14 @@
-//! KP01, KP04, KP11, MX05, VS03, KM03: what kube-proxy is configured for, where it says so, and what to set.
+//! KP01, KP04, KP11, MX05, VS03, KM03: kube-proxy's configuration, its sources, and the values to set.
 
 use kpx::backend::Mode;
 use kpx::check::{self, Facts, Finding, Outcome, Severity};
-use kpx::evidence::{self, Evidence, ITEMS, Item, Time};
+use kpx::evidence::{self, Evidence, Gap, ITEMS, Item, Time};
 use kpx::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::support::root;
 
-/// When the node is looked at.
+/// The time of collection.
 const NOW: &str = "2026-11-22T09:00:00Z";
 
 fn load(name: &str) -> Evidence {
@@ -65,10 +65,10 @@ fn an_edit_that_the_kubelet_has_not_written_yet_is_a_note() {
 }
 
 #[test]
-fn an_edit_that_is_taken_back_is_no_fault_while_the_file_is_old() {
+fn a_reverted_edit_is_a_note_while_the_file_is_old() {
     let back = |time: &str| {
         let mut evidence = edited(time);
-        // The ConfigMap says what kube-proxy runs with; the file on the node is from before.
+        // The ConfigMap has the running mode; the file on the node is older.
         evidence.insert(Item::ProxyMode, Ok("nftables".to_owned()));
         evidence
     };
@@ -94,7 +94,7 @@ fn a_staged_node_is_compared_with_its_own_copy() {
     });
     assert_eq!(run(&evidence, "KP04", None), Outcome::Pass);
     assert!(matches!(run(&evidence, "MX05", None), Outcome::Skip(_)));
-    // The copy's file on the node was edited: that is told of the copy, with a fix that fits.
+    // The copy's file on the node was edited: the finding names the copy, with a fix for it.
     let file = evidence.text(Item::ProxyConfig).unwrap();
     let file = file.replace("mode: iptables", "mode: \"iptables\"");
     let file = file.replace("mode: \"iptables\"", "mode: \"ipvs\"");
@@ -143,7 +143,7 @@ fn a_name_from_the_pods_environment_is_not_taken_for_a_name() {
             container["command"] = json!(["kube-proxy", "--hostname-override=$(NODE_NAME)"]);
         }
     });
-    // What the file says is the best there is.
+    // The file has the only usable name.
     assert_eq!(run(&evidence, "KP11", None), Outcome::Pass);
     let file = evidence.text(Item::ProxyConfig).unwrap();
     let file = file.replace("hostnameOverride: node1", "hostnameOverride: \"\"");
@@ -152,7 +152,7 @@ fn a_name_from_the_pods_environment_is_not_taken_for_a_name() {
 }
 
 #[test]
-fn virtual_servers_of_others_are_named_before_a_move_to_ipvs() {
+fn virtual_servers_of_other_software_are_named_before_a_switch_to_ipvs() {
     let mut evidence = load("full-iptables");
     evidence.insert(
         Item::IpvsSave,
@@ -170,7 +170,7 @@ fn virtual_servers_of_others_are_named_before_a_move_to_ipvs() {
         "kubectl -n kube-system get configmap kube-proxy -o yaml | sed 's|excludeCIDRs: null|excludeCIDRs: \
          [192.0.2.10/32]|' | kubectl replace -f -"
     );
-    // Where they are named nothing is lost.
+    // Virtual servers that are excluded are safe.
     let file = evidence.text(Item::ProxyConfig).unwrap().to_owned();
     let file = format!("{file}\nipvs:\n  excludeCIDRs: [192.0.2.0/24]\n");
     evidence.insert(Item::ProxyConfig, Ok(file));
@@ -178,7 +178,41 @@ fn virtual_servers_of_others_are_named_before_a_move_to_ipvs() {
 }
 
 #[test]
-fn the_file_of_modules_names_all_of_them() {
+fn virtual_servers_are_unknown_without_the_nodes_addresses() {
+    let mut evidence = load("full-ipvs");
+    let servers = |evidence: &Evidence, target| run(evidence, "VS03", Some(target));
+    assert_eq!(servers(&evidence, Mode::Nftables), Outcome::Pass);
+    evidence.insert(Item::Addresses, Err(Gap::NotCollected(Item::Addresses)));
+    for target in [Mode::Ipvs, Mode::Nftables] {
+        // Without them, NodePorts look like virtual servers of other software.
+        let outcome = servers(&evidence, target);
+        assert!(
+            matches!(outcome, Outcome::Unknown(_)),
+            "{target}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_service_may_have_an_address_of_the_node_if_those_are_unknown() {
+    let mut evidence = load("full-iptables");
+    assert_eq!(run(&evidence, "AP03", Some(Mode::Ipvs)), Outcome::Pass);
+    evidence.insert(Item::Addresses, Err(Gap::NotCollected(Item::Addresses)));
+    let outcome = run(&evidence, "AP03", Some(Mode::Ipvs));
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+}
+
+#[test]
+fn strict_arp_may_be_needed_if_pods_are_unknown() {
+    let mut evidence = load("full-ipvs");
+    assert!(matches!(run(&evidence, "SY06", None), Outcome::Skip(_)));
+    evidence.insert(Item::Pods, Err(Gap::NotCollected(Item::Pods)));
+    let outcome = run(&evidence, "SY06", None);
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+}
+
+#[test]
+fn the_file_of_modules_lists_all_of_them() {
     let mut evidence = load("full-ipvs");
     evidence.insert(
         Item::Modules,

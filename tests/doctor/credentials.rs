@@ -1,4 +1,4 @@
-//! What the doctor says of credentials that the API server refuses.
+//! The doctor's hint for permissions that the API server denies.
 
 use std::fs;
 
@@ -7,25 +7,25 @@ use serde_json::Value;
 
 use crate::support::{kpx, root};
 
-/// What a worker's kubelet may not read.
+/// Items that a worker's kubelet may not read.
 const REFUSED: [(Item, &str, &str); 3] = [
     (Item::Services, "list", "services"),
     (Item::EndpointSlices, "list", "endpointslices"),
     (Item::DaemonSets, "get", "daemonsets"),
 ];
 
-/// Writes a bundle of a worker that was looked at with its kubelet's credentials.
+/// Writes a bundle of a worker that was collected with its kubelet's credentials.
 fn worker(dir: &std::path::Path) {
     let whole = evidence::load(&root().join("testdata/nodes/seed-iptables"), ITEMS).unwrap();
-    let mut told = Evidence::default();
+    let mut refused = Evidence::default();
     for (item, verb, what) in REFUSED {
         let why = format!(
             "{verb} {what}: {what} is forbidden: User \"system:node:w1\" cannot {verb} resource \"{what}\" in API group \
              \"\" at the cluster scope (credentials: /etc/kubernetes/kubelet.conf); deploy/rbac.yaml allows it"
         );
-        told.insert(item, Err(Gap::Denied(item, why)));
+        refused.insert(item, Err(Gap::Denied(item, why)));
     }
-    let manifest = Manifest::of(&told, "2026-11-22T09:00:00Z".to_owned(), None);
+    let manifest = Manifest::of(&refused, "2026-11-22T09:00:00Z".to_owned(), None);
     let path = |file: &str| dir.join(file);
     fs::write(
         path("manifest.json"),
@@ -45,7 +45,7 @@ fn worker(dir: &std::path::Path) {
 }
 
 #[tokio::test]
-async fn refusals_are_summed_up_with_how_to_look_again() {
+async fn refusals_become_one_hint_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     worker(dir.path());
     let from = ["--from", dir.path().to_str().unwrap(), "doctor"];
@@ -54,7 +54,7 @@ async fn refusals_are_summed_up_with_how_to_look_again() {
     let page = words.join(" ");
     assert!(
         page.contains(
-            "credentials the API server does not let system:node:w1 (/etc/kubernetes/kubelet.conf) list \
+            "credentials the API server does not allow system:node:w1 (/etc/kubernetes/kubelet.conf) to list \
              endpointslices, list services."
         ),
         "{ran}"

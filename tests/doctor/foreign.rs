@@ -1,4 +1,4 @@
-//! IR16: rules of others that drop traffic to Services, and those that only look as if they did.
+//! IR16: rules of other software that drop traffic to Services, and rules that only seem to.
 
 use kpx::check::{self, Facts, Outcome};
 use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
@@ -36,7 +36,7 @@ async fn rules_that_drop_traffic_to_services_are_named_with_what_deletes_them() 
 }
 
 #[test]
-fn a_firewall_that_lets_services_pass_is_not_accused() {
+fn a_firewall_that_accepts_services_is_no_finding() {
     assert_eq!(foreign_drops(&load("healthy-firewall")), Outcome::Pass);
 }
 
@@ -52,7 +52,7 @@ fn no_other_recorded_node_has_such_a_rule() {
 }
 
 #[test]
-fn a_policy_is_accused_where_pods_meet_it() {
+fn a_policy_that_drops_traffic_of_pods_is_an_error() {
     let Outcome::Fail(findings) = foreign_drops(&with_nft("forward", "drop", "")) else {
         panic!("pods do not reach Services");
     };
@@ -69,11 +69,11 @@ fn a_policy_is_accused_where_pods_meet_it() {
 }
 
 #[test]
-fn a_policy_that_only_the_outside_meets_is_a_note() {
+fn a_policy_that_drops_only_external_traffic_is_a_note() {
     let accept = r#",{"rule":{"family":"inet","table":"corp","chain":"c","handle":2,"expr":[
         {"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"prefix":{"addr":"10.244.0.0","len":16}}}},{"accept":null}]}}"#;
     let Outcome::Fail(findings) = foreign_drops(&with_nft("prerouting", "drop", accept)) else {
-        panic!("nobody outside reaches NodePorts");
+        panic!("external clients do not reach NodePorts");
     };
     for finding in findings {
         assert_eq!(finding.severity, check::Severity::Info, "{finding:?}");
@@ -81,13 +81,13 @@ fn a_policy_that_only_the_outside_meets_is_a_note() {
 }
 
 #[test]
-fn a_back_end_that_cannot_be_read_is_not_taken_for_empty() {
+fn a_backend_that_cannot_be_read_is_not_empty() {
     let mut evidence = load("healthy-firewall");
     let why = "there is no program `iptables-legacy-save`";
     let gap = Gap::Absent(Item::IptablesLegacy4, why.to_owned());
     evidence.insert(Item::IptablesLegacy4, Err(gap));
     let Outcome::Unknown(reason) = foreign_drops(&evidence) else {
-        panic!("the rules are not known");
+        panic!("the rules are unknown");
     };
     assert!(reason.contains(why), "{reason}");
     let node = NodeSnapshot::new(&evidence);

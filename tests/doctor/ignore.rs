@@ -1,4 +1,4 @@
-//! What the operator's ignore file does.
+//! The ignore file.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{Ran, kpx, kpx_on, root};
 
-/// Runs the doctor on a node of which DP01 has something to say, with the ignore file of that name beside this one.
+/// Runs the doctor on a node with a finding of DP01, with an ignore file from this folder.
 async fn ignoring(name: &str, args: &[&str]) -> Ran {
     // Relative, so that lines break at the same place everywhere.
     let path = format!("tests/doctor/{name}.yaml");
@@ -16,7 +16,7 @@ async fn ignoring(name: &str, args: &[&str]) -> Ran {
 }
 
 #[tokio::test]
-async fn what_is_ignored_is_counted_and_not_lost() {
+async fn ignored_findings_are_counted() {
     let args = ["--fail-on", "warning"];
     insta::assert_snapshot!("ignored", ignoring("used", &args).await);
     insta::assert_snapshot!("ignored_verbose", ignoring("used", &["-v"]).await);
@@ -25,7 +25,7 @@ async fn what_is_ignored_is_counted_and_not_lost() {
 }
 
 #[tokio::test]
-async fn an_entry_that_is_over_or_of_no_use_is_told() {
+async fn expired_and_useless_entries_are_reported() {
     let args = ["--fail-on", "warning"];
     let ran = ignoring("vain", &args).await;
     assert_eq!(ran.code, 1);
@@ -38,7 +38,7 @@ async fn an_entry_that_is_over_or_of_no_use_is_told() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_is_refused_with_its_line() {
+async fn an_invalid_file_is_refused_with_its_line() {
     insta::assert_snapshot!("ignore_malformed", ignoring("malformed", &[]).await);
     let ran = kpx_on("seed-ipvs", &["doctor", "--ignore-file", "/nonexistent"]).await;
     insta::assert_snapshot!("ignore_unread", ran);
@@ -73,7 +73,7 @@ async fn a_hidden_cause_hides_no_consequence() {
 }
 
 #[tokio::test]
-async fn a_live_node_has_an_ignore_file_of_its_own() {
+async fn a_live_node_has_a_default_ignore_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("etc/kpx")).unwrap();
     let path = dir.path().join("etc/kpx/ignore.yaml");
@@ -82,7 +82,7 @@ async fn a_live_node_has_an_ignore_file_of_its_own() {
     let ran = kpx(&["--root", at, "--no-api", "doctor", "--only", "SY01"]).await;
     assert_eq!(ran.code, 4, "{ran}");
     assert!(ran.err.contains("etc/kpx/ignore.yaml"), "{ran}");
-    // A bundle is of another node.
+    // A bundle belongs to another node.
     let bundle = root().join("testdata/nodes/seed-ipvs");
     let from = ["--root", at, "--from", bundle.to_str().unwrap()];
     let ran = kpx(&[&from[..], &["doctor", "--only", "SY01"]].concat()).await;

@@ -1,4 +1,4 @@
-//! KP05: a kube-proxy that does not answer is one error, not one unknown for each question.
+//! KP05: a kube-proxy that does not answer is one error, not one unknown per check.
 
 use kpx::check::{self, Check, Facts, Finding, Outcome};
 use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
@@ -6,7 +6,7 @@ use kpx::node::NodeSnapshot;
 
 use crate::support::root;
 
-/// What only kube-proxy's two servers tell.
+/// Items that only kube-proxy's two servers provide.
 const ANSWERS: [Item; 4] = [Item::Healthz, Item::ProxyMode, Item::Metrics, Item::Configz];
 
 /// Returns a node whose kube-proxy does not answer for the reason `why`, with these `processes`.
@@ -45,7 +45,7 @@ fn outcome<'o>(outcomes: &'o [(&'static Check, Outcome)], id: &str) -> &'o Outco
     &all.find(|(check, _)| check.id == id).unwrap().1
 }
 
-/// Returns the one error, once it is sure that nothing else is unknown for want of an answer.
+/// Returns the only error, and asserts that no other check is unknown because of the missing answers.
 fn only(outcomes: &[(&'static Check, Outcome)]) -> Finding {
     for (check, outcome) in outcomes {
         if let Outcome::Unknown(reason) = outcome {
@@ -60,7 +60,7 @@ fn only(outcomes: &[(&'static Check, Outcome)]) -> Finding {
         );
     }
     let Outcome::Fail(findings) = outcome(outcomes, "KP05") else {
-        panic!("KP05 does not tell it: {:?}", outcome(outcomes, "KP05"));
+        panic!("KP05 does not report it: {:?}", outcome(outcomes, "KP05"));
     };
     assert_eq!(findings.len(), 1);
     let notes: Vec<_> = findings[0]
@@ -79,7 +79,7 @@ const LATE: &str = "127.0.0.1:10249/metrics: no complete answer within 9s";
 const REFUSED: &str = "nothing answers at 127.0.0.1:10249: Connection refused (os error 111)";
 
 #[test]
-fn a_stopped_process_is_named_with_what_lets_it_go_on() {
+fn a_stopped_process_is_named_with_the_command_that_continues_it() {
     let finding = only(&outcomes(&silent(LATE, &process("T", true))));
     assert!(
         finding
@@ -92,7 +92,7 @@ fn a_stopped_process_is_named_with_what_lets_it_go_on() {
 }
 
 #[test]
-fn a_process_that_hangs_is_restarted_by_its_pod() {
+fn a_hung_process_is_restarted_by_deleting_its_pod() {
     let finding = only(&outcomes(&silent(LATE, &process("S", true))));
     assert!(
         finding
@@ -120,16 +120,16 @@ fn a_kube_proxy_that_is_absent_is_one_error() {
 }
 
 #[test]
-fn what_cannot_be_seen_stays_unknown() {
-    // From another network namespace nothing of it can be reached.
+fn without_evidence_the_check_stays_unknown() {
+    // kube-proxy cannot be reached from another network namespace.
     let all = outcomes(&silent(REFUSED, &process("S", false)));
     assert!(matches!(outcome(&all, "KP05"), Outcome::Unknown(_)));
-    // An answer with an error is an answer.
+    // An error status is an answer.
     let wrong = "127.0.0.1:10249 answered /metrics with status 500";
     let all = outcomes(&silent(wrong, &process("S", true)));
     assert!(matches!(outcome(&all, "KP05"), Outcome::Unknown(_)));
     assert!(matches!(outcome(&all, "KP07"), Outcome::Unknown(_)));
-    // Processes that a container does not see say nothing.
+    // A container may not see the host's processes.
     let mut evidence = silent(REFUSED, "");
     let why = "no service proxy among the processes seen here".to_owned();
     evidence.insert(Item::Processes, Err(Gap::Absent(Item::Processes, why)));
@@ -140,7 +140,7 @@ fn what_cannot_be_seen_stays_unknown() {
 }
 
 #[test]
-fn another_service_proxy_takes_its_place() {
+fn another_service_proxy_replaces_it() {
     let router = r#"{"pid":9,"name":"kube-router","args":["kube-router"],"sameNetwork":true}"#;
     let all = outcomes(&silent(REFUSED, router));
     assert!(matches!(outcome(&all, "KP05"), Outcome::Skip(_)));

@@ -1,8 +1,8 @@
-//! What the API server refused, in one line: who asked, what that identity may not do, and how to look again.
+//! One hint for all requests that the API server refused: the user, the missing permissions, and the remedy.
 
 use std::collections::BTreeSet;
 
-/// What refusals have in common.
+/// The refusals, by part.
 #[derive(Debug, Default)]
 struct Refused {
     users: BTreeSet<String>,
@@ -10,7 +10,7 @@ struct Refused {
     verbs: BTreeSet<String>,
 }
 
-/// Returns the hint for checks that are unknown for these `reasons`; `None` where no refusal is among them.
+/// Returns the hint for checks that are unknown for these `reasons`; `None` if none of them is a refusal.
 pub(super) fn hint<'r>(reasons: impl Iterator<Item = &'r str>) -> Option<String> {
     let mut refused = Refused::default();
     for reason in reasons.filter(|reason| reason.contains(" is forbidden: User ")) {
@@ -43,7 +43,7 @@ pub(super) fn hint<'r>(reasons: impl Iterator<Item = &'r str>) -> Option<String>
         format!(" ({})", list(&refused.origins))
     };
     Some(format!(
-        "the API server does not let {}{from} {}. Run again with `--kubeconfig FILE` of an account that may: \
+        "the API server does not allow {}{from} to {}. Use `--kubeconfig FILE` with an account that has the permissions: \
          kube-proxy's own, an administrator's, or the account of `kubectl apply -f deploy/rbac.yaml`",
         list(&refused.users),
         list(&refused.verbs)
@@ -72,7 +72,7 @@ mod tests {
         let hint = hint(reasons.iter().map(String::as_str)).unwrap();
         assert!(
             hint.starts_with(
-                "the API server does not let system:node:w1 (/etc/kubernetes/kubelet.conf) list endpointslices, list \
+                "the API server does not allow system:node:w1 (/etc/kubernetes/kubelet.conf) to list endpointslices, list \
                  services. "
             ),
             "{hint}"

@@ -3,23 +3,23 @@
 use super::{DoctorReport, Status};
 
 impl DoctorReport {
-    /// Returns a line per problem, and per check that could not tell.
+    /// Returns a line per finding, and per unknown check.
     pub fn short(&self) -> String {
         short(self)
     }
 
-    /// Returns `JUnit`'s XML, a test case per check.
+    /// Returns `JUnit` XML with a test case per check.
     pub fn junit(&self) -> String {
         junit(self)
     }
 
-    /// Returns Prometheus' text format, for the textfile collector of `node_exporter`.
+    /// Returns the text format of Prometheus, for the textfile collector of `node_exporter`.
     pub fn prom(&self) -> String {
         prom(self)
     }
 }
 
-/// A line per problem, and per check that could not tell.
+/// Returns a line per finding, and per unknown check.
 fn short(report: &DoctorReport) -> String {
     let mut text = String::new();
     for finding in &report.findings {
@@ -38,7 +38,7 @@ fn short(report: &DoctorReport) -> String {
     text
 }
 
-/// `JUnit`'s XML: a test case per check.
+/// Returns `JUnit` XML with a test case per check.
 fn junit(report: &DoctorReport) -> String {
     let mut cases = String::new();
     for check in &report.checks {
@@ -99,7 +99,7 @@ fn junit(report: &DoctorReport) -> String {
     )
 }
 
-/// Escapes what XML reserves, and leaves out what it cannot hold.
+/// Escapes reserved characters of XML, and drops invalid ones.
 fn xml(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -116,7 +116,7 @@ fn xml(text: &str) -> String {
     safe
 }
 
-/// The text format of Prometheus, for the textfile collector of `node_exporter`.
+/// Returns the text format of Prometheus, for the textfile collector of `node_exporter`.
 ///
 /// That collector refuses timestamps on samples, so the time is a metric of its own.
 fn prom(report: &DoctorReport) -> String {
@@ -152,7 +152,7 @@ fn prom(report: &DoctorReport) -> String {
     metric(
         &mut text,
         "kpx_doctor_check_unknown",
-        "1 for a check that could not tell.",
+        "1 for a check whose data is missing.",
     );
     for check in &report.checks {
         let value = if check.status == Status::Unknown {
@@ -170,11 +170,7 @@ fn prom(report: &DoctorReport) -> String {
     );
     let count = report.ignored.len().to_string();
     sample(&mut text, "kpx_doctor_ignored_findings", &[], &count);
-    metric(
-        &mut text,
-        "kpx_doctor_checks",
-        "Checks by what came of them.",
-    );
+    metric(&mut text, "kpx_doctor_checks", "Checks by status.");
     let summary = &report.summary;
     for (status, count) in [
         ("fail", summary.failed),
@@ -189,7 +185,7 @@ fn prom(report: &DoctorReport) -> String {
         metric(
             &mut text,
             "kpx_doctor_timestamp_seconds",
-            "When the node was looked at.",
+            "When the evidence was collected.",
         );
         let value = time.seconds.to_string();
         sample(&mut text, "kpx_doctor_timestamp_seconds", &[], &value);

@@ -1,4 +1,4 @@
-//! The head of the doctor's report: what was looked at.
+//! The head of the doctor's report: the node, its mode and its cluster.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use crate::cluster::version::ProxyVersion;
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 
-/// What the head reads in every run: all of it is cheap.
+/// The items that the head reads in every run; all are cheap.
 pub const HEAD: &[Item] = &[
     Item::KernelRelease,
     Item::ProxyConfig,
@@ -20,7 +20,7 @@ pub const HEAD: &[Item] = &[
     Item::Metrics,
 ];
 
-/// What the head also reads when all checks run.
+/// The items that the head also reads if all checks run.
 pub const HEAD_WHOLE: &[Item] = &[
     Item::Nodes,
     Item::ConfigMaps,
@@ -28,20 +28,20 @@ pub const HEAD_WHOLE: &[Item] = &[
     Item::EndpointSlices,
 ];
 
-/// What was looked at.
+/// The node, its mode and its cluster.
 #[derive(Debug, Default, Serialize)]
 pub struct Head {
-    /// The machine.
+    /// The node.
     pub node: NodeHead,
-    /// The mode, three ways.
+    /// The mode from three sources.
     pub mode: ModeHead,
-    /// The cluster's objects, where they were read.
+    /// The cluster's objects, if collected.
     pub cluster: Option<ClusterHead>,
-    /// When rules were last written, by family.
+    /// The last sync of each IP family.
     pub sync: Vec<Sync>,
 }
 
-/// The machine.
+/// The node.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHead {
@@ -51,49 +51,49 @@ pub struct NodeHead {
     pub kernel: Option<String>,
     /// kube-proxy's version.
     pub kube_proxy_version: Option<String>,
-    /// What says so.
+    /// The same version with its source.
     #[serde(skip)]
     pub version: Option<ProxyVersion>,
 }
 
-/// The mode, three ways.
+/// The mode from three sources.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModeHead {
-    /// What kube-proxy is configured for.
+    /// The configured mode.
     pub configured: Option<Mode>,
-    /// What it says it runs in.
+    /// The mode that kube-proxy reports.
     pub reported: Option<Mode>,
-    /// What the kernel's state amounts to.
+    /// The mode of the kernel's rules.
     pub observed: Option<Mode>,
-    /// The same by family; unset where the kernel holds no rules.
+    /// The same by IP family; null if the kernel has no rules.
     pub observed_by_family: BTreeMap<String, Option<Mode>>,
-    /// Modes that left something behind.
+    /// Modes with leftovers.
     pub leftovers: Vec<Mode>,
 }
 
 /// The cluster's objects.
 #[derive(Debug, Serialize)]
 pub struct ClusterHead {
-    /// Services.
+    /// The number of Services.
     pub services: usize,
-    /// Endpoints of all slices; `None` when those were not read.
+    /// The number of endpoints of all slices; `None` if they were not collected.
     pub endpoints: Option<usize>,
 }
 
-/// When rules were last written.
+/// The last sync.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sync {
-    /// The family; unset before 1.33, which does not tell them apart.
+    /// The IP family; unset before 1.33, which reports one time for both.
     pub family: Option<Family>,
-    /// When; unset if it never was.
+    /// Its time; unset if there was none.
     pub last: Option<Time>,
-    /// Seconds from then until the node was looked at.
+    /// Seconds from then until the evidence was collected.
     pub age_seconds: Option<u64>,
 }
 
-/// Answers a question of the head; what panics is not known, as a check that panics is not: it has told so already.
+/// Returns the answer, or `None` if it is unknown or its parser panics; checks report such a panic.
 fn ask<T>(question: impl FnOnce() -> Result<T, Gap>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(question)).ok()?.ok()
 }
@@ -126,7 +126,7 @@ impl Head {
     }
 }
 
-/// Returns the modes that left something behind, as far as that can be told.
+/// Returns the modes with leftovers, as far as known.
 fn leftovers(facts: &Facts<'_>) -> Vec<Mode> {
     let Some(mode) = ask(|| facts.current()) else {
         return Vec::new();

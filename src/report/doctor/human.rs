@@ -1,4 +1,4 @@
-//! The doctor's report for people: the answer, what was looked at, then the problems, worst first.
+//! The doctor's report for people: the verdict, the node, then the findings by severity.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::check::Severity;
 use crate::net::Family;
 use crate::render::{Page, Tone};
 
-/// How many of many equal things are shown.
+/// Maximum of equal lines without -v.
 const FEW: usize = 3;
 
 pub(super) fn page(report: &DoctorReport, page: &mut Page) {
@@ -27,14 +27,14 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     next(report, page);
 }
 
-/// Adds what another report quotes: the problems, and what came of the checks.
+/// Adds the parts that another report quotes: the findings and the status of the checks.
 pub(super) fn rest(report: &DoctorReport, page: &mut Page) {
     problems(report, page);
     page.line("");
     tail(report, page);
 }
 
-/// Adds every problem, behind an empty line each.
+/// Adds every finding, after an empty line.
 fn problems(report: &DoctorReport, page: &mut Page) {
     for group in groups(&report.findings) {
         page.line("");
@@ -66,15 +66,17 @@ fn answer(report: &DoctorReport) -> (Tone, String) {
     };
     let blind = match summary.unknown {
         0 => String::new(),
-        count => format!("; {} could not tell", plural(count, "check")),
+        count => format!("; {} unknown", plural(count, "check")),
     };
     let found = match (parts.is_empty(), summary.unknown, report.target) {
         (false, _, None) => parts.join(", "),
-        (false, _, Some(target)) => format!("{} for a move to {target}", parts.join(", ")),
-        (true, 0, None) => "nothing is wrong".to_owned(),
-        (true, _, None) => "nothing known to be wrong".to_owned(),
-        (true, 0, Some(target)) => format!("nothing speaks against a move to {target}"),
-        (true, _, Some(target)) => format!("nothing known that speaks against a move to {target}"),
+        (false, _, Some(target)) => format!("{} for a switch to {target}", parts.join(", ")),
+        (true, 0, None) => "healthy".to_owned(),
+        (true, _, None) => "inconclusive: data is missing".to_owned(),
+        (true, 0, Some(target)) => format!("nothing blocks a switch to {target}"),
+        (true, _, Some(target)) => {
+            format!("inconclusive for a switch to {target}: data is missing")
+        }
     };
     let hidden = match summary.ignored {
         0 => String::new(),
@@ -98,7 +100,7 @@ fn head(report: &DoctorReport, page: &mut Page) {
         machine.push(format!("kube-proxy {version}"));
     }
     if machine.is_empty() {
-        machine.push("kernel and kube-proxy's version not known".to_owned());
+        machine.push("kernel and kube-proxy version unknown".to_owned());
     }
     page.para("  node       ", &machine.join(", "));
     page.para("  mode       ", &modes(mode));
@@ -120,42 +122,42 @@ fn head(report: &DoctorReport, page: &mut Page) {
         page.para("  last sync  ", &parts.join(", "));
     }
     if let Some(time) = report.taken {
-        page.para("  looked at  ", &time.to_string());
+        page.para("  collected  ", &time.to_string());
     }
 }
 
-/// Returns the mode three ways in as few words as it takes.
+/// Returns the configured, reported and observed mode; equal ones are joined.
 fn modes(mode: &ModeHead) -> String {
-    // `None` is not known, and `Some(None)` is known to be none.
-    let mut ways = vec![
+    // `None` is unknown; `Some(None)` means no rules.
+    let mut sources = vec![
         ("configured".to_owned(), mode.configured.map(Some)),
         ("reported".to_owned(), mode.reported.map(Some)),
     ];
     let held = |family: Family| mode.observed_by_family.get(&family.to_string()).copied();
     let (four, six) = (held(Family::V4), held(Family::V6));
     if four == six {
-        ways.push(("observed".to_owned(), four));
+        sources.push(("observed".to_owned(), four));
     } else {
         for (family, held) in [(Family::V4, four), (Family::V6, six)] {
-            let way = match held {
+            let source = match held {
                 Some(None) => family.to_string(),
                 _ => format!("observed for {family}"),
             };
-            ways.push((way, held));
+            sources.push((source, held));
         }
     }
     let mut by_mode: BTreeMap<Option<Option<Mode>>, Vec<&str>> = BTreeMap::new();
-    for (way, mode) in &ways {
-        by_mode.entry(*mode).or_default().push(way);
+    for (source, mode) in &sources {
+        by_mode.entry(*mode).or_default().push(source);
     }
     let parts: Vec<_> = by_mode
         .iter()
         .rev()
-        .map(|(mode, ways)| match mode {
-            Some(Some(mode)) => format!("{mode} ({})", ways.join(", ")),
+        .map(|(mode, sources)| match mode {
+            Some(Some(mode)) => format!("{mode} ({})", sources.join(", ")),
             Some(None) if four == six => "no rules".to_owned(),
-            Some(None) => format!("no rules for {}", ways.join(", ")),
-            None => format!("not {}", ways.join(" or ")),
+            Some(None) => format!("no rules for {}", sources.join(", ")),
+            None => format!("unknown ({})", sources.join(", ")),
         })
         .collect();
     parts.join("; ")
@@ -167,7 +169,7 @@ fn synced(sync: &Sync) -> String {
         .map_or_else(String::new, |family| format!("{family} "));
     match (sync.last, sync.age_seconds) {
         (None, _) => format!("{family}never"),
-        (Some(_), Some(age)) => format!("{family}{} before", span(age)),
+        (Some(_), Some(age)) => format!("{family}{} ago", span(age)),
         (Some(last), None) => format!("{family}{last}"),
     }
 }
@@ -181,7 +183,7 @@ fn span(seconds: u64) -> String {
     }
 }
 
-/// Puts findings that say the same of different subjects together; they are sorted by severity and check already.
+/// Groups findings that have the same message; they are sorted by severity and check already.
 fn groups(findings: &[Problem]) -> Vec<Vec<&Problem>> {
     let mut groups: Vec<Vec<&Problem>> = Vec::new();
     for finding in findings {
@@ -335,7 +337,7 @@ fn next(report: &DoctorReport, page: &mut Page) {
     page.line(&format!("next: {next}"));
 }
 
-/// Prints what the ignore file hides, and which of its entries have had their day.
+/// Prints the findings that the ignore file hides, and its useless entries.
 fn ignored(report: &DoctorReport, page: &mut Page) {
     const LEAD: &str = "  ignored  ";
     let Some(file) = &report.ignore_file else {
@@ -363,14 +365,14 @@ fn ignored(report: &DoctorReport, page: &mut Page) {
         let subject = subject.map_or_else(String::new, |subject| format!(" {subject}"));
         let what = match entry.status {
             EntryStatus::Used | EntryStatus::Unknown => continue,
-            EntryStatus::Unused => "is about nothing that was found: take it out".to_owned(),
+            EntryStatus::Unused => "matches no finding: remove the entry".to_owned(),
             EntryStatus::Expired => format!(
-                "ended on {}, and {} told again: mend what it is about, or give it another day",
+                "expired on {}, {}: fix the finding, or extend the entry",
                 entry.expires,
                 match entry.findings {
-                    0 => "nothing would be".to_owned(),
-                    1 => "1 finding is".to_owned(),
-                    count => format!("{count} findings are"),
+                    0 => "no finding matches".to_owned(),
+                    1 => "1 finding is reported again".to_owned(),
+                    count => format!("{count} findings are reported again"),
                 }
             ),
         };

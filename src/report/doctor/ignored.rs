@@ -1,4 +1,4 @@
-//! What the operator's ignore file hides, and what became of its entries.
+//! Findings that the ignore file hides, and the status of its entries.
 
 use std::collections::BTreeMap;
 
@@ -11,67 +11,67 @@ use crate::evidence::Time;
 /// A finding that the ignore file hides.
 #[derive(Debug, Serialize)]
 pub struct Ignored {
-    /// The check that found it.
+    /// The id of its check.
     pub id: &'static str,
-    /// The check's slug.
+    /// The name of its check.
     pub name: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is about.
+    /// The object that it is about.
     pub subject: String,
-    /// What was seen, and what was expected.
+    /// What is wrong.
     pub message: String,
-    /// Why it may be ignored.
+    /// The operator's reason.
     pub reason: String,
-    /// Until when: the last day.
+    /// The last day of the entry.
     pub expires: String,
 }
 
-/// What became of an entry of the ignore file.
+/// An entry of the ignore file.
 #[derive(Debug, Serialize)]
 pub struct IgnoreEntry {
-    /// Where it begins in the file.
+    /// Its first line in the file.
     pub line: u64,
-    /// The check it is about.
+    /// The id of its check.
     pub check: &'static str,
-    /// The subjects it is about; unset for all.
+    /// Its pattern of subjects; unset for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// The last day it counts.
+    /// Its last day.
     pub expires: String,
-    /// What became of it.
+    /// Its status.
     pub status: EntryStatus,
-    /// How many findings it hides or, once it is over, hid.
+    /// The number of findings that it hides or, if expired, would hide.
     pub findings: usize,
 }
 
-/// What became of an entry of the ignore file.
+/// The status of an entry of the ignore file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryStatus {
-    /// It hides something.
+    /// It hides findings.
     Used,
-    /// There is nothing for it to hide.
+    /// It matches no finding.
     Unused,
-    /// Its day is over, and it hides nothing any more.
+    /// It has expired and hides nothing.
     Expired,
-    /// Its check did not run, or could not tell.
+    /// Its check did not run, or is unknown.
     Unknown,
 }
 
 /// An ignore file in use.
 #[derive(Debug)]
 pub struct IgnoreFile {
-    /// Its path, for people.
+    /// Its path.
     pub path: String,
-    /// What it says.
+    /// Its entries.
     pub ignores: Ignores,
-    /// Against when expiry is held.
+    /// The time that expiry is compared with.
     pub now: Time,
 }
 
 impl IgnoreFile {
-    /// Takes what is to be ignored out of `found`, and returns it.
+    /// Removes the ignored findings from `found`, and returns them.
     pub(super) fn hide(
         &self,
         found: &mut BTreeMap<&'static str, (&'static Check, Vec<Finding>)>,
@@ -100,11 +100,12 @@ impl IgnoreFile {
         hidden
     }
 
-    /// Returns what becomes of each entry; `found` is what all checks found, `told` whether a check could tell.
+    /// Returns the entries with their status; `found` has the findings of all checks, `is_known` is true for checks that
+    /// passed or failed.
     pub(super) fn entries(
         &self,
         found: &BTreeMap<&'static str, (&'static Check, Vec<Finding>)>,
-        told: impl Fn(&Check) -> bool,
+        is_known: impl Fn(&Check) -> bool,
     ) -> Vec<IgnoreEntry> {
         let of = |entry: &Entry| {
             let findings = found.get(entry.check.id).map_or(0, |(check, findings)| {
@@ -114,7 +115,7 @@ impl IgnoreFile {
             let status = match findings {
                 _ if entry.is_over(self.now) => EntryStatus::Expired,
                 1.. => EntryStatus::Used,
-                0 if told(entry.check) => EntryStatus::Unused,
+                0 if is_known(entry.check) => EntryStatus::Unused,
                 0 => EntryStatus::Unknown,
             };
             IgnoreEntry {

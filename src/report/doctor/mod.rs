@@ -1,4 +1,4 @@
-//! What `kpx doctor` found.
+//! The report of `kpx doctor`.
 
 mod credentials;
 mod formats;
@@ -19,92 +19,92 @@ use crate::render::{Page, Report};
 pub use head::{HEAD, HEAD_WHOLE, Head};
 pub use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
 
-/// The outcome of `kpx doctor`.
+/// The report of `kpx doctor`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DoctorReport {
-    /// What was looked at.
+    /// The node, its mode and its cluster.
     #[serde(flatten)]
     pub head: Head,
-    /// When the node was looked at, where that is known.
+    /// When the evidence was collected, if known.
     pub taken: Option<Time>,
-    /// The mode a move to which was asked about: then an error is what stops it, and a warning what to heed.
+    /// The target mode of a planned switch: errors block the switch, warnings do not.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub target: Option<Mode>,
-    /// One entry per check that ran, sorted by id.
+    /// The checks that ran, sorted by id.
     pub checks: Vec<CheckResult>,
-    /// What is wrong, worst first.
+    /// The findings, by severity.
     pub findings: Vec<Problem>,
-    /// What would be wrong, had the ignore file not hidden it.
+    /// The findings that the ignore file hides.
     pub ignored: Vec<Ignored>,
-    /// What became of the entries of the ignore file.
+    /// The entries of the ignore file, with their status.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignore_entries: Vec<IgnoreEntry>,
-    /// Figures.
+    /// The number of findings and checks.
     pub summary: Summary,
-    /// Who was refused what by the API server, and how to look again.
+    /// Permissions that the API server denied, and how to get them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
-    /// The ignore file.
+    /// The path of the ignore file.
     #[serde(skip)]
     pub ignore_file: Option<String>,
-    /// From which severity on the exit status is 1; `None` for never.
+    /// The lowest severity that makes the exit status 1; `None` for never.
     #[serde(skip)]
     pub fail_on: Option<Severity>,
 }
 
-/// The outcome of one check.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 pub struct CheckResult {
-    /// Which check.
+    /// Its id.
     pub id: &'static str,
-    /// Its slug.
+    /// Its name.
     pub name: &'static str,
     /// Its group.
     pub group: &'static str,
-    /// How bad a finding of it is, at worst.
+    /// The highest severity of its findings.
     pub severity: Severity,
-    /// What came of it.
+    /// Its status.
     pub status: Status,
     /// The healthy state.
     pub title: &'static str,
-    /// Why it was skipped or is unknown, or what explains its failure.
+    /// Why it was skipped or is unknown, or which check explains its failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What came of a check.
+/// The status of a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// Nothing wrong.
+    /// It found nothing wrong.
     Pass,
-    /// Something wrong.
+    /// It found something wrong.
     Fail,
-    /// The question does not arise here.
+    /// It does not apply here.
     Skip,
-    /// Could not tell.
+    /// Its data is missing.
     Unknown,
 }
 
-/// One thing that is wrong.
+/// One finding.
 #[derive(Debug, Serialize)]
 pub struct Problem {
-    /// The check that found it.
+    /// The id of its check.
     pub id: &'static str,
-    /// The check's slug.
+    /// The name of its check.
     pub name: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is about.
+    /// The object that it is about.
     pub subject: String,
-    /// What was seen, and what was expected.
+    /// What is wrong.
     pub message: String,
-    /// What it was seen in.
+    /// The facts that show it.
     pub evidence: Vec<Proof>,
-    /// What mends it.
+    /// How to fix it.
     pub fix: Fix,
-    /// What else is wrong because of it.
+    /// Findings that it explains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<Consequence>,
 }
@@ -112,39 +112,39 @@ pub struct Problem {
 /// A finding that another one explains.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Consequence {
-    /// The check that found it.
+    /// The id of its check.
     pub id: &'static str,
-    /// The check's slug.
+    /// The name of its check.
     pub name: &'static str,
-    /// What it is about.
+    /// The object that it is about.
     pub subject: String,
-    /// What was seen.
+    /// What is wrong.
     pub message: String,
 }
 
-/// Figures: findings by severity, checks by what came of them.
+/// The number of findings by severity, and of checks by status.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Summary {
-    /// Findings by which traffic is, or will be, lost.
+    /// Findings of severity error.
     pub errors: usize,
-    /// Findings that are a risk.
+    /// Findings of severity warning.
     pub warnings: usize,
-    /// Findings that are good to know.
+    /// Findings of severity info.
     pub infos: usize,
     /// Findings that the ignore file hides.
     pub ignored: usize,
-    /// Checks that found nothing.
+    /// Checks that passed.
     pub passed: usize,
-    /// Checks that found something.
+    /// Checks that failed.
     pub failed: usize,
-    /// Checks whose question does not arise here.
+    /// Checks that do not apply here.
     pub skipped: usize,
-    /// Checks that could not tell.
+    /// Checks whose data is missing.
     pub unknown: usize,
 }
 
 impl DoctorReport {
-    /// Returns the report of what came of checks.
+    /// Returns the report of `outcomes`.
     pub fn new(
         outcomes: Vec<(&'static Check, Outcome)>,
         head: Head,
@@ -175,15 +175,15 @@ impl DoctorReport {
             });
         }
         results.sort_by_key(|result| result.id);
-        let told = |check: &Check| {
+        let is_known = |check: &Check| {
             let ours = results.iter().find(|result| result.id == check.id);
             ours.is_some_and(|ours| matches!(ours.status, Status::Pass | Status::Fail))
         };
-        let ignore_entries = ignore.map_or_else(Vec::new, |file| file.entries(&found, told));
+        let ignore_entries = ignore.map_or_else(Vec::new, |file| file.entries(&found, is_known));
         let ignored = ignore.map_or_else(Vec::new, |file| file.hide(&mut found));
         for result in &mut results {
             if result.status == Status::Fail && !found.contains_key(result.id) {
-                result.reason = Some("what it found is ignored".to_owned());
+                result.reason = Some("its findings are ignored".to_owned());
             }
         }
         let mut findings = Vec::new();
@@ -197,9 +197,9 @@ impl DoctorReport {
                     message: finding.message.clone(),
                 });
                 let worst = problems.iter().map(|finding| finding.severity).max();
-                let (severity, told) = folded.entry(cause).or_default();
+                let (severity, all) = folded.entry(cause).or_default();
                 *severity = (*severity).max(worst);
-                told.extend(consequences);
+                all.extend(consequences);
                 if let Some(result) = results.iter_mut().find(|result| result.id == check.id) {
                     result.reason = Some(format!("explained by {cause}"));
                 }
@@ -222,7 +222,7 @@ impl DoctorReport {
         for (cause, (worst, mut consequences)) in folded {
             consequences.sort();
             if let Some(finding) = findings.iter_mut().find(|finding| finding.id == cause) {
-                // What is lost by it counts, however mild it looks itself.
+                // A cause is as severe as its worst consequence.
                 finding.severity = worst.map_or(finding.severity, |w| w.max(finding.severity));
                 finding.consequences.extend(consequences);
             }
@@ -247,20 +247,20 @@ impl DoctorReport {
         }
     }
 
-    /// Says that the checks were asked about a move to the mode `target`.
+    /// Sets the target mode of the planned switch.
     #[must_use]
     pub fn before(mut self, target: Option<Mode>) -> Self {
         self.target = target;
         self
     }
 
-    /// Iterates over the checks of which `status` came.
+    /// Iterates over the checks with `status`.
     pub fn with(&self, status: Status) -> impl Iterator<Item = &CheckResult> {
         self.checks.iter().filter(move |c| c.status == status)
     }
 }
 
-/// Returns the check whose findings explain those of `check`: the last one up the chain of causes.
+/// Returns the id of the first check in the chain of causes of `check`.
 fn cause_of(
     check: &Check,
     found: &BTreeMap<&'static str, (&'static Check, Vec<Finding>)>,
@@ -291,7 +291,7 @@ impl Summary {
 }
 
 impl DoctorReport {
-    /// Adds to `page` what another report quotes: the problems, and what came of the checks.
+    /// Adds the findings and the status of the checks to the page of another report.
     pub(super) fn rest(&self, page: &mut Page) {
         human::rest(self, page);
     }

@@ -1,0 +1,299 @@
+//! Addresses of Services.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::backend::Mode;
+use crate::backend::ipvs::model::DUMMY;
+use crate::check::core::{MODE, connection_proof, is_served, name_of, service_proof};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::Service;
+use crate::evidence::{Gap, Item};
+use crate::net::{Cidr, Family};
+use crate::node::desired::NEEDS;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "AP03",
+        name: "node-address-taken",
+        severity: Severity::Error,
+        when: When::For(&[Mode::Ipvs]),
+        title: "No Service has a node's own address",
+        symptom: "After the switch whole nodes are unreachable: packets for that address never leave any node.",
+        why: "In ipvs mode every address of a Service becomes local on every node. If a Service's externalIP or load \
+              balancer address is that of a node or of the API server, its owner is unreachable. In iptables and \
+              nftables mode the same Service is harmless.",
+        verify: "No externalIP and no load balancer address may be among the nodes' addresses.",
+        commands: &[
+            "kubectl get nodes -o wide",
+            "kubectl get services -A -o wide",
+        ],
+        fix: "Remove the address from the Service before the switch, or keep the node in its mode.",
+        incidents: &[
+            "kubernetes/kubernetes#127410",
+            "kubernetes/kubernetes#75290",
+            "kubernetes/kubernetes#104679",
+        ],
+        needs: &[&[Item::Services, Item::Nodes, Item::Addresses]],
+        caused_by: &[],
+        run: node_addresses,
+    },
+    Check {
+        id: "AP08",
+        name: "overlapping-ranges",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "Service addresses, pods and nodes do not share a range",
+        symptom: "Some pods or nodes cannot be reached, others only from some nodes.",
+        why: "An address that belongs to both a Service and a pod or node is translated to the Service wherever \
+              kube-proxy runs, and the pod or node becomes unreachable.",
+        verify: "No cluster IP may lie in a Node's podCIDR, in clusterCIDR, or among the Nodes' addresses.",
+        commands: &[
+            "kubectl get nodes -o jsonpath='{.items[*].spec.podCIDRs}'",
+            "kubectl get services -A",
+        ],
+        fix: "Configure a separate range for Services; this requires new cluster IPs for all of them.",
+        incidents: &["seen in clusters that were merged or grown by hand"],
+        needs: &[&[
+            Item::Services,
+            Item::Nodes,
+            Item::ProxyConfig,
+            Item::ConfigMaps,
+        ]],
+        caused_by: &[],
+        run: overlaps,
+    },
+    Check {
+        id: "AP09",
+        name: "unallocated-addresses",
+        severity: Severity::Info,
+        when: When::For(&[Mode::Nftables]),
+        title: "No client uses cluster IPs that no Service has",
+        symptom: "After the switch, connections to an address of a deleted Service are dropped at once.",
+        why: "The nftables mode drops packets to addresses of the Service range that no Service has, and rejects \
+              those to ports that a Service does not have. In the other modes they follow the default route.",
+        verify: "Each destination in the Service range must be the address of a Service.",
+        commands: &["conntrack -L", "kubectl get services -A"],
+        fix: "Find the clients and correct their configuration: these connections already fail today.",
+        incidents: &["the README of kube-proxy's nftables mode lists it as a difference"],
+        needs: &[&[
+            Item::Conntrack,
+            Item::Services,
+            Item::ServiceCidrs,
+            Item::Pods,
+            Item::Nft,
+            Item::NftText,
+        ]],
+        caused_by: &[],
+        run: unallocated,
+    },
+    Check {
+        id: "AP10",
+        name: "family-not-served",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy serves every IP family of the Services",
+        symptom: "The IPv6 address of a Service does not answer, while the IPv4 address does.",
+        why: "kube-proxy serves IPv6 only if the node supports it: with IPv6 disabled, or without ip6tables, it \
+              serves only IPv4 and logs that once.",
+        verify: "If Services have IPv6 addresses, IPv6 must be enabled and ip6tables must work.",
+        commands: &[
+            "sysctl net.ipv6.conf.all.disable_ipv6",
+            "kubectl -n kube-system logs POD | grep -i stack",
+        ],
+        fix: "Enable IPv6 with `sysctl -w net.ipv6.conf.all.disable_ipv6=0` and restart kube-proxy, or make the \
+              Services single-stack.",
+        incidents: &["kube-proxy: \"kube-proxy running in single-stack mode\""],
+        needs: &[MODE, NEEDS, &[Item::Iptables6]],
+        caused_by: &[],
+        run: not_served,
+    },
+];
+
+/// Returns the addresses that become local in ipvs mode, apart from cluster IPs.
+fn outer_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let ingress = service.status.load_balancer.ingress.iter();
+    let ingress = ingress
+        .filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"))
+        .filter_map(|ingress| ingress.ip.as_ref());
+    let all = service.spec.external_ips.iter().chain(ingress);
+    all.filter_map(|text| text.parse().ok())
+}
+
+fn node_addresses(facts: &Facts<'_>) -> Verdict {
+    let services = facts.node.services()?;
+    let nodes = facts.node.nodes()?;
+    let here = facts.node.addresses();
+    let mut findings = Vec::new();
+    for service in services {
+        let addresses: BTreeSet<_> = outer_addresses(service).collect();
+        for ip in addresses {
+            let node = nodes.iter().find(|node| {
+                let theirs = &node.status.addresses;
+                theirs.iter().any(|of| of.address.parse() == Ok(ip))
+            });
+            let mut links = here.iter().flat_map(|here| &here.all);
+            let link = links.find(|at| at.addr.addr == ip && at.link != DUMMY);
+            let mut seen = Vec::new();
+            seen.extend(node.map(|node| Proof::object("node", &node.metadata.name)));
+            seen.extend(link.map(|at| Proof::Address {
+                link: at.link.clone(),
+                address: ip,
+            }));
+            if seen.is_empty() {
+                continue;
+            }
+            let message = "the Service has the address of a node: in ipvs mode no other node can reach that node";
+            findings.push(
+                Finding::new(
+                    Severity::Error,
+                    format!("{} {ip}", name_of(service)),
+                    message,
+                )
+                .evidence(seen),
+            );
+        }
+    }
+    match here {
+        // Without them, the node's other addresses are unknown.
+        Err(gap) if findings.is_empty() => Err(gap),
+        _ => Ok(findings),
+    }
+}
+
+/// Returns the Service ranges: those of the cluster, or else those that this node's API server is started with.
+fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
+    const FLAG: &str = "--service-cluster-ip-range=";
+    let objects = facts.node.service_cidrs();
+    let texts = objects.iter().copied().flatten();
+    let texts = texts.flat_map(|of| &of.spec.cidrs);
+    let found: Vec<Cidr> = texts.filter_map(|text| text.parse().ok()).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let found = crate::diff::service_cidrs(facts.node);
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let pods = facts.node.pods()?.iter();
+    let words = pods
+        .flat_map(|pod| &pod.spec.containers)
+        .flat_map(|container| container.command.iter().chain(&container.args));
+    let ranges = words.filter_map(|word| word.strip_prefix(FLAG));
+    let found: Vec<Cidr> = ranges
+        .flat_map(|ranges| ranges.split(','))
+        .filter_map(|range| range.parse().ok())
+        .collect();
+    if found.is_empty() {
+        // The cluster has them, but they could not be read.
+        if let Err(gap @ (Gap::Denied(..) | Gap::Failed(..))) = objects {
+            return Err(gap);
+        }
+        let why = "the Service range is unknown: no kube-apiserver runs on this node";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    Ok(found)
+}
+
+fn unallocated(facts: &Facts<'_>) -> Verdict {
+    let ranges = service_cidrs(facts)?;
+    let services = facts.node.services()?.iter();
+    let ours: BTreeSet<IpAddr> = services
+        .flat_map(|service| &service.spec.cluster_ips)
+        .filter_map(|text| text.parse().ok())
+        .collect();
+    let strays: Vec<_> = facts
+        .node
+        .conntrack()?
+        .entries
+        .iter()
+        .filter(|entry| {
+            let to = entry.original.destination.ip();
+            ranges.iter().any(|range| range.contains(to)) && !ours.contains(&to)
+        })
+        .map(connection_proof)
+        .collect();
+    if strays.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "clients connect to addresses of the Service range that no Service has: the nftables mode drops that";
+    Ok(vec![
+        Finding::new(Severity::Info, "cluster IPs", message).evidence(strays),
+    ])
+}
+
+fn overlaps(facts: &Facts<'_>) -> Verdict {
+    let services = facts.node.services()?;
+    let nodes = facts.node.nodes();
+    let config = facts.configuration();
+    if let (Err(gap), Err(_)) = (&nodes, &config) {
+        return Err(gap.clone());
+    }
+    let mut ranges: Vec<(Cidr, String)> = Vec::new();
+    for node in nodes.iter().flat_map(|nodes| nodes.iter()) {
+        let name = &node.metadata.name;
+        let pods = node
+            .spec
+            .pod_cidrs
+            .iter()
+            .filter_map(|text| text.parse().ok());
+        ranges.extend(pods.map(|cidr| (cidr, format!("pods of node {name}"))));
+        let own = node.status.addresses.iter();
+        let own = own.filter_map(|a| a.address.parse::<IpAddr>().ok());
+        ranges.extend(own.map(|ip| (Cidr::host(ip), format!("node {name}"))));
+    }
+    if let Ok(config) = &config {
+        for family in Family::BOTH {
+            let pods = config.cluster_cidr(family);
+            ranges.extend(pods.map(|cidr| (cidr, "clusterCIDR".to_owned())));
+        }
+    }
+    let mut findings = Vec::new();
+    for service in services.iter().filter(|service| is_served(service)) {
+        for ip in service
+            .spec
+            .cluster_ips
+            .iter()
+            .filter_map(|text| text.parse::<IpAddr>().ok())
+        {
+            let in_it = ranges.iter().filter(|(cidr, _)| cidr.contains(ip));
+            let seen: Vec<_> = in_it
+                .map(|(cidr, whose)| Proof::Note(format!("{ip} is in {cidr}, {whose}")))
+                .collect();
+            if !seen.is_empty() {
+                let message = "the Service's address is in a range of pods or nodes";
+                findings
+                    .push(Finding::new(Severity::Error, name_of(service), message).evidence(seen));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn not_served(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    let desired = facts.node.desired(mode)?;
+    let mut findings = Vec::new();
+    for family in Family::BOTH {
+        if desired.family(family).is_some() {
+            continue;
+        }
+        let with: Vec<_> = facts
+            .node
+            .services()?
+            .iter()
+            .filter(|service| is_served(service))
+            .filter(|service| {
+                let mut all = service.spec.cluster_ips.iter();
+                all.any(|text| text.parse().is_ok_and(|ip| Family::of(ip) == family))
+            })
+            .map(service_proof)
+            .collect();
+        if !with.is_empty() {
+            let message = "Services have addresses of this IP family, but kube-proxy does not serve it on this node";
+            findings
+                .push(Finding::new(Severity::Warning, family.to_string(), message).evidence(with));
+        }
+    }
+    Ok(findings)
+}

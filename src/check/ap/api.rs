@@ -1,0 +1,112 @@
+//! The API server's own Service.
+
+use std::net::IpAddr;
+
+use crate::check::core::{MODE, NFT, RULES};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, Item};
+use crate::net::{Family, Proto};
+use crate::trace::{Entry, Flow, Verdict as End, World};
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "AP12",
+    name: "api-from-the-host",
+    severity: Severity::Error,
+    when: When::Now,
+    title: "The node's own packets reach the API server's Service",
+    symptom: "The node's agents log timeouts for https://10.96.0.1:443, while pods have no trouble; or nothing on the \
+          node gets through.",
+    why: "Processes in the node's network reach the API server through the Service kubernetes. If the rules do not \
+          lead there, network plugins and everything that depends on them stop.",
+    verify: "Trace a packet from the host, or request the version.",
+    commands: &[
+        "kpx trace default/kubernetes --source host",
+        "curl -sk https://10.96.0.1/version",
+    ],
+    fix: "Find the rule where the packet ends with `kpx trace default/kubernetes --source host`, and correct it; if \
+          in doubt, restart kube-proxy.",
+    incidents: &[
+        "kubernetes/kubernetes#133773",
+        "aws/containers-roadmap#2826",
+    ],
+    needs: &[
+        MODE,
+        RULES,
+        NFT,
+        &[
+            Item::IptablesLegacy4,
+            Item::IptablesLegacy6,
+            Item::IptablesNft4,
+            Item::IptablesNft6,
+            Item::Ipset,
+            Item::Ipvs,
+            Item::IpvsSave,
+            Item::IpvsStats,
+            Item::IpvsTimeout,
+            Item::Addresses,
+            Item::Links,
+            Item::Routes,
+            Item::Rules,
+            Item::Sysctl,
+            Item::Services,
+        ],
+    ],
+    caused_by: &[
+        "KP01", "DV01", "IR01", "IR03", "IR04", "NF02", "VS01", "DV02", "SY01", "KM01",
+    ],
+    run: api,
+}];
+
+fn api(facts: &Facts<'_>) -> Verdict {
+    facts.current()?;
+    let services = facts.node.services()?.iter();
+    let service = services
+        .filter(|of| of.metadata.namespace == "default" && of.metadata.name == "kubernetes")
+        .find_map(|of| {
+            Some((
+                of.spec.cluster_ip.parse::<IpAddr>().ok()?,
+                of.spec.ports.first()?.port,
+            ))
+        });
+    let Some((destination, port)) = service else {
+        return Err(Gap::NotApplicable(
+            "the Service default/kubernetes does not exist".to_owned(),
+        ));
+    };
+    let flow = Flow {
+        entry: Entry::Host,
+        source: None,
+        destination,
+        port,
+        proto: Proto::Tcp,
+        established: false,
+    };
+    let world = World::whole(facts.node, Family::of(destination));
+    let outcomes = world.walk(&flow).map_err(|need| {
+        let why = format!("chain {} of table {} is missing", need.chain, need.table);
+        Gap::Failed(Item::iptables(Family::of(destination)), why)
+    })?;
+    let lost: Vec<_> = outcomes
+        .iter()
+        .filter(|of| {
+            matches!(
+                of.verdict,
+                End::Reject | End::Drop | End::Unmatched | End::Local
+            )
+        })
+        .map(|of| Proof::Note(format!("{destination}:{port} from the host: {}", of.reason)))
+        .collect();
+    if lost.is_empty() {
+        return match outcomes.iter().find(|of| of.verdict == End::Unknown) {
+            Some(of) => Err(Gap::NotApplicable(format!(
+                "the path of the packet is unknown: {}",
+                of.reason
+            ))),
+            None => Ok(Vec::new()),
+        };
+    }
+    let message = "packets from the node to the API server's Service do not reach an endpoint";
+    Ok(vec![
+        Finding::new(Severity::Error, "default/kubernetes", message).evidence(lost),
+    ])
+}

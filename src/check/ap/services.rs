@@ -1,0 +1,256 @@
+//! Services and their endpoints.
+
+use std::collections::BTreeSet;
+
+use crate::backend::Mode;
+use crate::check::core::{MODE, is_served, name_of, recorded, sysctl_proof};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::Service;
+use crate::evidence::{Gap, Item};
+use crate::node::desired::NEEDS;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "AP01",
+        name: "no-endpoints",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Every Service with a selector has ready endpoints",
+        symptom: "Connections to the Service are refused, or in ipvs mode hang.",
+        why: "A Service has no endpoints if its selector matches no pod, or if its pods are not ready. All modes then \
+              reject connections to it, which is correct but often unexpected.",
+        verify: "Look for ready endpoints in the Service's EndpointSlices.",
+        commands: &[
+            "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
+            "kubectl -n NAMESPACE get pods -l SELECTOR",
+        ],
+        fix: "Compare the selector with the pods' labels, and find out why the pods are not ready.",
+        incidents: &["kubernetes/kubernetes#17359"],
+        needs: &[&[Item::Services, Item::EndpointSlices]],
+        caused_by: &[],
+        run: no_endpoints,
+    },
+    Check {
+        id: "AP04",
+        name: "no-local-endpoints",
+        severity: Severity::Info,
+        when: When::Now,
+        title: "Services with Local internal traffic have endpoints on this node",
+        symptom: "Pods on this node cannot reach a Service that pods on other nodes can.",
+        why: "With internalTrafficPolicy Local only endpoints on the client's own node are used; without any, the \
+              traffic is dropped. This is as configured, but often not intended.",
+        verify: "Compare the nodes of the endpoints with this one.",
+        commands: &[
+            "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml | grep nodeName",
+        ],
+        fix: "Run an endpoint on every node (a DaemonSet), or set the policy to Cluster.",
+        incidents: &["kube-proxy counts them: kubeproxy_sync_proxy_rules_no_local_endpoints_total"],
+        needs: &[MODE, NEEDS],
+        caused_by: &[],
+        run: no_local_endpoints,
+    },
+    Check {
+        id: "AP06",
+        name: "endpoint-without-pod",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Every endpoint on this node has its pod here",
+        symptom: "Some connections to a Service hang: they go to an address that no pod has.",
+        why: "Endpoints come from a controller that watches the pods. If it hangs, or if a slice was written \
+              manually, slices contain addresses of pods that no longer exist.",
+        verify: "Each endpoint's address must be a pod's.",
+        commands: &[
+            "kubectl get endpointslices -A -o yaml | grep -B12 'nodeName: NAME'",
+            "kubectl get pods -A -o wide --field-selector spec.nodeName=NAME",
+        ],
+        fix: "Check the health of kube-controller-manager; run `kubectl -n NAMESPACE delete endpointslice NAME`, and \
+              the controller recreates it.",
+        incidents: &["kubernetes/kubernetes#76338"],
+        needs: &[&[
+            Item::EndpointSlices,
+            Item::Pods,
+            Item::Nodes,
+            Item::Addresses,
+            Item::ProxyConfig,
+        ]],
+        caused_by: &[],
+        run: stale_endpoints,
+    },
+    Check {
+        id: "AP07",
+        name: "proxy-name-label",
+        severity: Severity::Info,
+        when: When::Now,
+        title: "No Service is assigned to another proxy by its label",
+        symptom: "A Service has endpoints but no rules on any node.",
+        why: "kube-proxy ignores Services with the label service.kubernetes.io/service-proxy-name: other software is \
+              to serve them.",
+        verify: "Look for the label if a Service has no rules.",
+        commands: &["kubectl get services -A -l service.kubernetes.io/service-proxy-name"],
+        fix: "If no other proxy serves the Service, run `kubectl -n NAMESPACE label service NAME \
+              service.kubernetes.io/service-proxy-name-`.",
+        incidents: &["documented with the label"],
+        needs: &[&[Item::Services]],
+        caused_by: &[],
+        run: labelled,
+    },
+    Check {
+        id: "AP11",
+        name: "sctp-tracked",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "The kernel tracks SCTP if Services use it",
+        symptom: "A Service with an SCTP port does not answer, or its connections break.",
+        why: "To translate SCTP the kernel must track its connections. That is an optional part of nf_conntrack.",
+        verify: "The kernel must have timeouts for SCTP connections.",
+        commands: &["sysctl -a | grep nf_conntrack_sctp"],
+        fix: "Use a kernel that is built with CONFIG_NF_CT_PROTO_SCTP.",
+        incidents: &["kubernetes/kubernetes#77265"],
+        needs: &[&[Item::Services, Item::Sysctl]],
+        caused_by: &[],
+        run: sctp,
+    },
+];
+
+fn no_endpoints(facts: &Facts<'_>) -> Verdict {
+    let slices = facts.node.slices()?;
+    let has_selector = |service: &&Service| {
+        service
+            .spec
+            .selector
+            .as_ref()
+            .is_some_and(|labels| !labels.is_empty())
+    };
+    let mut findings = Vec::new();
+    let services = facts.node.services()?.iter();
+    for service in services.filter(|s| is_served(s)).filter(has_selector) {
+        let ours = slices.iter().filter(|slice| {
+            let label = slice.metadata.labels.get("kubernetes.io/service-name");
+            slice.metadata.namespace == service.metadata.namespace
+                && label == Some(&service.metadata.name)
+        });
+        let all: Vec<_> = ours.flat_map(|slice| &slice.endpoints).collect();
+        let ready = |e: &&&crate::cluster::Endpoint| e.conditions.ready.unwrap_or(true);
+        if all.iter().any(|e| ready(&e)) {
+            continue;
+        }
+        let seen = match all.len() {
+            0 => "no pod matches the selector".to_owned(),
+            count => format!("none of {count} endpoints is ready"),
+        };
+        let message = "the Service has no ready endpoint";
+        findings.push(
+            Finding::new(Severity::Warning, name_of(service), message)
+                .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))]),
+        );
+    }
+    Ok(findings)
+}
+
+fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    let desired = facts.node.desired(mode)?;
+    let mut names: Vec<_> = desired
+        .families
+        .iter()
+        .flat_map(|state| &state.ports)
+        .filter(|port| port.internal_local && port.has_endpoints && !port.has_internal())
+        .map(|port| format!("{}/{}", port.namespace, port.service))
+        .collect();
+    names.sort();
+    names.dedup();
+    let message =
+        "internalTrafficPolicy is Local, but no endpoint is on this node: pods here get no reply";
+    let finding = |name: String| {
+        Finding::new(Severity::Info, name.clone(), message).evidence([Proof::Object {
+            what: "service",
+            name,
+        }])
+    };
+    Ok(names.into_iter().map(finding).collect())
+}
+
+fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
+    let here = facts.node_name();
+    let pods = facts.node.pods()?.iter();
+    let pods: Vec<_> = pods.filter(|pod| pod.spec.node_name == here).collect();
+    // A bundle may contain only kube-proxy's pods.
+    let is_proxy = |pod: &crate::cluster::Pod| {
+        let mut containers = pod.spec.containers.iter();
+        containers.any(|container| container.name == "kube-proxy")
+    };
+    if pods.iter().all(|pod| is_proxy(pod)) {
+        let why = "only kube-proxy's pod is known on this node";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let known: BTreeSet<&str> = pods
+        .iter()
+        .flat_map(|pod| {
+            let all = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
+            all.chain(pod.status.pod_ip.as_deref())
+        })
+        .collect();
+    let mut findings = Vec::new();
+    for slice in facts.node.slices()? {
+        for endpoint in &slice.endpoints {
+            let of_pod = endpoint.target_ref.as_ref().filter(|of| of.kind == "Pod");
+            let (Some(pod), Some(address)) = (of_pod, endpoint.addresses.first()) else {
+                continue;
+            };
+            if endpoint.node_name != here || known.contains(address.as_str()) {
+                continue;
+            }
+            let message = "no pod on this node has the endpoint's address";
+            let subject = format!(
+                "{}/{} {address}",
+                slice.metadata.namespace, slice.metadata.name
+            );
+            let seen = Proof::object("pod", format!("{}/{}", pod.namespace, pod.name));
+            findings.push(Finding::new(Severity::Warning, subject, message).evidence([seen]));
+        }
+    }
+    Ok(findings)
+}
+
+fn labelled(facts: &Facts<'_>) -> Verdict {
+    const LABEL: &str = "service.kubernetes.io/service-proxy-name";
+    let services = facts.node.services()?.iter();
+    let message = "the Service's label assigns it to another proxy";
+    Ok(services
+        .filter_map(|service| {
+            let value = service.metadata.labels.get(LABEL)?;
+            let name = name_of(service);
+            let seen = Proof::setting(name.clone(), LABEL, value);
+            Some(Finding::new(Severity::Info, name, message).evidence([seen]))
+        })
+        .collect())
+}
+
+fn sctp(facts: &Facts<'_>) -> Verdict {
+    let services = facts.node.services()?.iter();
+    let with: Vec<_> = services
+        .filter(|service| {
+            service
+                .spec
+                .ports
+                .iter()
+                .any(|port| port.protocol == "SCTP")
+        })
+        .map(|service| Proof::object("service", name_of(service)))
+        .collect();
+    if with.is_empty() {
+        return Err(Gap::NotApplicable("no Service has an SCTP port".to_owned()));
+    }
+    // A bundle may lack all of these sysctls.
+    recorded(facts, "net.netfilter.nf_conntrack_icmp_timeout")?;
+    let key = "net.netfilter.nf_conntrack_sctp_timeout_established";
+    if facts.node.sysctl()?.get(key).is_some() {
+        return Ok(Vec::new());
+    }
+    let message = "Services have SCTP ports, but the kernel does not track SCTP";
+    Ok(vec![
+        Finding::new(Severity::Warning, "SCTP", message)
+            .evidence([sysctl_proof(key, "missing")])
+            .evidence(with),
+    ])
+}

@@ -1,0 +1,170 @@
+//! Calico.
+
+use crate::backend::Mode;
+use crate::backend::iptables::model::{Match, Rule, Side};
+use crate::check::core::{MODE, NFT, RULES, name_of};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+use crate::node::Store;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "CN01",
+        name: "calico-dataplane",
+        severity: Severity::Error,
+        when: When::For(&Mode::ALL),
+        title: "Calico uses the same packet filter as the target mode",
+        symptom: "After the switch network policies accept or drop the wrong traffic, and hosts cannot reach Services.",
+        why: "Calico writes its rules to iptables or to nftables, and must use the same as kube-proxy: with one in \
+              each, the order of their hooks is undefined, and neither project supports it.",
+        verify: "For the nftables mode Calico must have a table in nftables, for the others chains in iptables.",
+        commands: &[
+            "nft list tables | grep calico",
+            "iptables-save | grep -c '^:cali-'",
+        ],
+        fix: "Change Calico's data plane (spec.calicoNetwork.linuxDataplane) and kube-proxy's mode in the order that \
+              Calico's documentation gives, node by node.",
+        incidents: &[
+            "sighupio/distribution#505",
+            "kubernetes-sigs/kubespray#12730",
+        ],
+        needs: &[MODE, RULES, NFT],
+        caused_by: &[],
+        run: calico_plane,
+    },
+    Check {
+        id: "CN02",
+        name: "calico-sees-ipvs",
+        severity: Severity::Warning,
+        when: When::For(&[Mode::Ipvs]),
+        title: "No Calico agent must detect the ipvs mode",
+        symptom: "After the switch policies do not apply to traffic to NodePorts and Service addresses.",
+        why: "Felix, Calico's agent, checks whether kube-ipvs0 exists and then writes different rules. It restarts \
+              when the link appears; older releases must be restarted manually.",
+        verify: "After the switch Felix must have been started after kube-ipvs0 was created.",
+        commands: &["kubectl -n calico-system logs DAEMONSET/calico-node | grep -i ipvs"],
+        fix: "Restart calico-node on this node after the switch: `kubectl -n calico-system delete pod POD`. It then \
+              rewrites its rules.",
+        incidents: &["projectcalico/node#956", "projectcalico/calico#4815"],
+        needs: &[MODE, RULES],
+        caused_by: &[],
+        run: calico_ipvs,
+    },
+    Check {
+        id: "CN03",
+        name: "calico-node-ports",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Calico recognises every NodePort in ipvs mode",
+        symptom: "A policy for hosts drops traffic to some NodePorts.",
+        why: "In ipvs mode Felix distinguishes traffic to NodePorts from traffic to the host by a range of ports: \
+              30000 to 32767 unless kubeNodePortRanges sets another. If the cluster's range differs, the other \
+              NodePorts count as traffic to the host.",
+        verify: "Each NodePort must lie in the range of Felix's rule.",
+        commands: &[
+            "iptables-save | grep 'kubernetes NodePort'",
+            "kubectl get felixconfiguration default -o yaml",
+        ],
+        fix: "Set kubeNodePortRanges in FelixConfiguration to the cluster's range.",
+        incidents: &["projectcalico/calico#2890"],
+        needs: &[MODE, &[Item::Iptables4, Item::Services]],
+        caused_by: &[],
+        run: calico_ports,
+    },
+];
+
+/// Returns whether Calico has chains in iptables.
+fn has_chains(facts: &Facts<'_>) -> Result<bool, Gap> {
+    let rules = facts.node.iptables(Store::InUse, Family::V4)?;
+    let mut chains = rules.tables.iter().flat_map(|table| &table.chains);
+    Ok(chains.any(|chain| chain.name.starts_with("cali-")))
+}
+
+fn no_calico() -> Gap {
+    Gap::NotApplicable("Calico does not run on this node".to_owned())
+}
+
+fn calico_plane(facts: &Facts<'_>) -> Verdict {
+    let target = facts.mode()?;
+    let chains = has_chains(facts)?;
+    let tables = facts.node.nft()?.tables.iter();
+    let table = tables.clone().any(|table| table.name == "calico");
+    let (wrong, seen) = match (chains, table, target) {
+        (false, false, _) => return Err(no_calico()),
+        (true, false, Mode::Nftables) => ("iptables", "chains cali-… in iptables"),
+        (false, true, Mode::Iptables | Mode::Ipvs) => ("nftables", "table calico in nftables"),
+        _ => return Ok(Vec::new()),
+    };
+    let message = format!(
+        "Calico writes its rules to {wrong}, which is not supported with the {target} mode"
+    );
+    Ok(vec![
+        Finding::new(Severity::Error, "Calico", message).evidence([Proof::Note(seen.to_owned())]),
+    ])
+}
+
+fn calico_ipvs(facts: &Facts<'_>) -> Verdict {
+    if !has_chains(facts)? {
+        return Err(no_calico());
+    }
+    if facts.current()? == Mode::Ipvs {
+        return Ok(Vec::new());
+    }
+    let message = "Calico's agent must rewrite its rules when kube-ipvs0 appears";
+    Ok(vec![
+        Finding::new(Severity::Warning, "Calico", message)
+            .evidence([Proof::Note("chains cali-… in iptables".to_owned())]),
+    ])
+}
+
+fn ranges<'r>(rule: &'r Rule<'_>) -> Option<&'r Vec<crate::net::PortRange>> {
+    rule.matches.iter().find_map(|of| match of {
+        Match::Multiport {
+            side: Side::Destination,
+            ports,
+        } if !ports.not => Some(&ports.is),
+        _ => None,
+    })
+}
+
+fn calico_ports(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Ipvs])?;
+    let rules = facts.node.iptables(Store::InUse, Family::V4)?;
+    let all = rules
+        .tables
+        .iter()
+        .flat_map(|table| &table.chains)
+        .flat_map(|chain| &chain.rules);
+    let says =
+        |of: &Match<'_>| matches!(of, Match::Comment(text) if text.contains("kubernetes NodePort"));
+    let ours = all.filter(|rule| rule.matches.iter().any(says));
+    let ranges: Vec<_> = ours.filter_map(ranges).flatten().collect();
+    if ranges.is_empty() {
+        let why = "no rule of Calico distinguishes NodePorts from other ports";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let told: Vec<_> = ranges
+        .iter()
+        .map(|range| format!("{}-{}", range.first, range.last))
+        .collect();
+    let mut findings = Vec::new();
+    for service in facts.node.services()? {
+        let ports = service.spec.ports.iter().filter_map(|port| port.node_port);
+        let outside =
+            ports.filter(|port| !ranges.iter().any(|r| (r.first..=r.last).contains(port)));
+        for port in outside {
+            let message = "the NodePort is outside Calico's NodePort range";
+            let seen = Proof::Note(format!("Calico's range is {}", told.join(", ")));
+            findings.push(
+                Finding::new(
+                    Severity::Warning,
+                    format!("{} {port}", name_of(service)),
+                    message,
+                )
+                .evidence([seen]),
+            );
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,84 @@
+//! kube-proxy's containers, and the flags they pass.
+
+use std::collections::BTreeMap;
+
+use crate::check::{Facts, Finding, Proof, Severity, Verdict};
+use crate::cluster::flags::Flags;
+use crate::cluster::{Container, DaemonSet, Pod};
+use crate::evidence::Gap;
+
+/// Returns every container of kube-proxy, with the name of its pod or DaemonSet.
+pub(in crate::check) fn containers<'a>(
+    facts: &Facts<'a>,
+) -> Result<Vec<(String, &'a Container)>, Gap> {
+    let of_pod = |pod: &'a Pod| {
+        let name = format!("pod {}", pod.metadata.name);
+        pod.spec.containers.iter().map(move |c| (name.clone(), c))
+    };
+    let of_set = |set: &'a DaemonSet| {
+        let name = format!("DaemonSet {}", set.metadata.name);
+        let all = set.spec.template.spec.containers.iter();
+        all.map(move |c| (name.clone(), c))
+    };
+    let (sets, pods) = (facts.node.daemon_sets(), facts.node.pods());
+    let mut found: Vec<_> = match (&sets, &pods) {
+        (Err(gap), Err(_)) => return Err(gap.clone()),
+        (sets, pods) => {
+            let sets = sets.iter().flat_map(|sets| sets.iter()).flat_map(of_set);
+            let pods = pods.iter().flat_map(|pods| pods.iter()).flat_map(of_pod);
+            sets.chain(pods).collect()
+        }
+    };
+    found.retain(|(_, container)| container.name == "kube-proxy");
+    if found.is_empty() {
+        let why = "no pod or DaemonSet of kube-proxy is known";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    Ok(found)
+}
+
+pub(in crate::check) fn flags_of(container: &Container) -> Flags {
+    let words: Vec<_> = container.command.iter().chain(&container.args).collect();
+    Flags::parse(&words)
+}
+
+pub(in crate::check) fn with_flags(
+    facts: &Facts<'_>,
+    flags: &[&str],
+    message: &str,
+    ask: impl Fn(&Flags) -> bool,
+) -> Verdict {
+    let mut by_flag: BTreeMap<String, Vec<Proof>> = BTreeMap::new();
+    for (name, container) in containers(facts)? {
+        let given = flags_of(container);
+        if !ask(&given) {
+            continue;
+        }
+        for flag in flags {
+            if let Some(value) = given.value(flag) {
+                by_flag
+                    .entry(format!("--{flag}"))
+                    .or_default()
+                    .push(Proof::Setting {
+                        source: name.clone(),
+                        key: format!("--{flag}"),
+                        value: value.to_owned(),
+                    });
+            }
+        }
+    }
+    Ok(by_flag
+        .into_iter()
+        .map(|(flag, seen)| Finding::new(Severity::Warning, flag, message).evidence(seen))
+        .collect())
+}
+
+/// Returns whether the container mounts `path` of the host, or a directory above it.
+pub(in crate::check) fn mounts(container: &Container, path: &str) -> bool {
+    let mut paths = container
+        .volume_mounts
+        .iter()
+        .filter_map(|mount| mount.get("mountPath")?.as_str());
+    // A directory above it contains it.
+    paths.any(|at| path == at || path.starts_with(&format!("{}/", at.trim_end_matches('/'))))
+}

@@ -1,0 +1,207 @@
+//! The input of a check, and the values that many checks read first.
+
+use crate::backend::Mode;
+use crate::check::drift::Drift;
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::{ConfigMap, Node};
+use crate::evidence::{Gap, Item, Time};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+
+/// The items that [`Facts::mode`] reads.
+pub const MODE: &[Item] = &[Item::ProxyMode, Item::ProxyConfig, Item::ConfigMaps];
+
+/// The input of a check.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The node.
+    pub node: &'a NodeSnapshot<'a>,
+    /// When the evidence was collected, if known.
+    pub now: Option<Time>,
+    /// The difference between the kernel and the cluster's objects.
+    pub drift: Drift,
+    /// The target mode, if the checks run before a switch.
+    pub target: Option<Mode>,
+}
+
+/// The source of the configured mode.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ModeSource {
+    /// kube-proxy's configuration file.
+    File,
+    /// The ConfigMap.
+    ConfigMap,
+}
+
+impl ModeSource {
+    /// Returns its name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "kube-proxy's config.conf",
+            Self::ConfigMap => "ConfigMap kube-system/kube-proxy",
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Returns the facts of `node`, collected at `now`.
+    pub fn new(node: &'a NodeSnapshot<'a>, now: Option<Time>) -> Self {
+        Self {
+            node,
+            now,
+            drift: Drift::default(),
+            target: None,
+        }
+    }
+
+    /// Sets the target mode of a planned switch; with one, checks examine the switch instead of the current state.
+    #[must_use]
+    pub fn before(mut self, target: Option<Mode>) -> Self {
+        self.target = target;
+        self
+    }
+}
+
+impl Facts<'_> {
+    /// Returns the target mode, or the current mode without one.
+    pub fn mode(&self) -> Result<Mode, Gap> {
+        self.target.map_or_else(|| self.current(), Ok)
+    }
+
+    /// Returns the current mode: the reported one, or the configured one if kube-proxy does not answer.
+    pub fn current(&self) -> Result<Mode, Gap> {
+        self.reported().or_else(|_| Ok(self.configured()?.0))
+    }
+
+    /// Returns the mode that kube-proxy reports.
+    pub fn reported(&self) -> Result<Mode, Gap> {
+        self.node.reported_mode()
+    }
+
+    /// Returns the configured mode, and its source.
+    pub fn configured(&self) -> Result<(Mode, ModeSource), Gap> {
+        match self.node.proxy_config() {
+            Ok(_) => Ok((self.node.configured_mode()?, ModeSource::File)),
+            Err(gap) => match self.config_map() {
+                Ok(config) => {
+                    let mode = config.mode_asked().ok_or_else(|| {
+                        let what =
+                            format!("{:?} is not a mode of kube-proxy on Linux", config.mode);
+                        Gap::Failed(Item::ConfigMaps, what)
+                    });
+                    Ok((mode?, ModeSource::ConfigMap))
+                }
+                Err(_) => Err(gap),
+            },
+        }
+    }
+
+    /// Returns the mode if it is one of `modes`; the check does not apply to others.
+    pub(in crate::check) fn only_in(&self, modes: &[Mode]) -> Result<Mode, Gap> {
+        let mode = self.mode()?;
+        if modes.contains(&mode) {
+            Ok(mode)
+        } else {
+            Err(Gap::NotApplicable(format!("the mode is {mode}")))
+        }
+    }
+
+    /// Returns kube-proxy's configuration from its file, or else from the ConfigMap.
+    pub fn configuration(&self) -> Result<ProxyConfig, Gap> {
+        match self.node.proxy_config() {
+            Ok(config) => Ok(config.clone()),
+            Err(gap) => self.config_map().map_err(|_| gap),
+        }
+    }
+
+    /// Returns the configuration in kube-proxy's ConfigMap.
+    pub fn config_map(&self) -> Result<ProxyConfig, Gap> {
+        let text = self.config_map_text()?;
+        ProxyConfig::parse(text).map_err(|gap| Gap::Failed(Item::ConfigMaps, gap.to_string()))
+    }
+
+    /// Returns the file in kube-proxy's ConfigMap.
+    pub fn config_map_text(&self) -> Result<&str, Gap> {
+        let maps = self.node.config_maps()?;
+        let text = maps
+            .iter()
+            .filter(|map: &&ConfigMap| map.metadata.name.starts_with("kube-proxy"))
+            // `config` is the key on EKS.
+            .find_map(|map| {
+                map.data
+                    .get("config.conf")
+                    .or_else(|| map.data.get("config"))
+            });
+        text.map(String::as_str).ok_or_else(|| {
+            let none = "no ConfigMap of kube-proxy contains a configuration";
+            Gap::Absent(Item::ConfigMaps, none.to_owned())
+        })
+    }
+
+    /// Returns the name of this node's Node object, if known.
+    pub fn node_name(&self) -> Option<String> {
+        self.node.name().ok()
+    }
+
+    /// Returns this node's Node object.
+    pub fn this_node(&self) -> Result<&Node, Gap> {
+        let nodes = self.node.nodes()?;
+        let name = self.node_name();
+        let none = || {
+            let which = name.as_deref().unwrap_or("this node");
+            Gap::Absent(Item::Nodes, format!("no Node object for {which}"))
+        };
+        nodes
+            .iter()
+            .find(|node| Some(&node.metadata.name) == name.as_ref())
+            .ok_or_else(none)
+    }
+
+    /// Returns the version of kube-proxy.
+    pub fn version(&self) -> Result<crate::cluster::version::ProxyVersion, Gap> {
+        self.node.proxy_version(self.node_name().as_deref())
+    }
+
+    /// Returns the IP families that Services or pods use.
+    pub fn families(&self) -> Result<Vec<Family>, Gap> {
+        let services = self.node.services();
+        let mut found = match self.pod_families() {
+            Ok(found) => found,
+            Err(gap) if services.is_err() => return Err(gap),
+            Err(_) => Vec::new(),
+        };
+        let services = services.iter().flat_map(|all| all.iter());
+        found.extend(families_of(
+            services.flat_map(|service| &service.spec.cluster_ips),
+        ));
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Returns the IP families that pods use.
+    pub fn pod_families(&self) -> Result<Vec<Family>, Gap> {
+        let node = self.this_node();
+        let config = self.node.proxy_config();
+        if let (Err(gap), Err(_)) = (&node, &config) {
+            return Err(gap.clone());
+        }
+        let pods = node.iter().flat_map(|node| node.spec.pod_cidrs.iter());
+        Ok(families_of(
+            pods.chain(config.iter().map(|config| &config.cluster_cidr)),
+        ))
+    }
+}
+
+/// Returns the IP families of `texts`, which are addresses or prefixes.
+fn families_of<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<Family> {
+    let texts: Vec<_> = texts.collect();
+    // Only IPv6 addresses have colons.
+    let uses = |family: &Family| {
+        texts.iter().any(|text| match family {
+            Family::V4 => text.contains('.'),
+            Family::V6 => text.contains(':'),
+        })
+    };
+    Family::BOTH.into_iter().filter(uses).collect()
+}

@@ -1,0 +1,40 @@
+//! The engine: what a check is given, what it returns, and what checks of several groups share.
+
+mod config_fields;
+mod config_source;
+mod containers;
+mod facts;
+mod finding;
+pub mod ignore;
+mod links;
+mod not_checked;
+mod objects;
+mod observed;
+mod reads;
+mod rows;
+mod rules;
+mod run;
+mod running;
+mod syncs;
+mod versions;
+
+pub(in crate::check) use config_fields::{leaves, plain};
+pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
+pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
+pub use facts::{Facts, MODE, ModeSource};
+pub use finding::{Finding, Fix, Proof};
+pub(in crate::check) use links::{
+    PODS, address_proof, bridges, is_node_local_dns, link_proof, split_addresses,
+};
+pub use not_checked::NOT_CHECKED;
+pub(in crate::check) use objects::{is_served, name_of, node_ports, proto_of, service_proof};
+pub use observed::{LEFTOVERS, OBSERVED};
+pub(in crate::check) use reads::{
+    IPVS_TABLE, by_family, connection_proof, if_recorded, number, recorded, setting, sysctl_proof,
+};
+pub(in crate::check) use rows::{DRIFT_NEEDS, RESTART};
+pub(in crate::check) use rules::{NFT, RULES, is_open, is_proxys, rule_proof, rules_in_use};
+pub use run::{Outcome, run};
+pub(in crate::check) use running::{is_cilium, runs_here, still_held};
+pub(in crate::check) use syncs::{family_or_proxy, slower_than};
+pub(in crate::check) use versions::{VERSION, kernel_proof, tool_version, version_in};

@@ -1,0 +1,51 @@
+//! What checks read of API objects.
+
+use std::collections::BTreeMap;
+
+use crate::check::{Facts, Proof};
+use crate::cluster::Service;
+use crate::evidence::Gap;
+use crate::net::Proto;
+
+pub(in crate::check) fn name_of(service: &Service) -> String {
+    format!("{}/{}", service.metadata.namespace, service.metadata.name)
+}
+
+pub(in crate::check) fn proto_of(text: &str) -> Proto {
+    match text {
+        "UDP" => Proto::Udp,
+        "SCTP" => Proto::Sctp,
+        _ => Proto::Tcp,
+    }
+}
+
+/// Returns the Service of each NodePort, by protocol number and port.
+pub(in crate::check) fn node_ports(facts: &Facts<'_>) -> Result<BTreeMap<(u8, u16), String>, Gap> {
+    let mut found = BTreeMap::new();
+    for service in facts.node.services()? {
+        for port in &service.spec.ports {
+            if let Some(number) = port.node_port {
+                found.insert(
+                    (proto_of(&port.protocol).number(), number),
+                    name_of(service),
+                );
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub(in crate::check) fn is_served(service: &Service) -> bool {
+    let labels = &service.metadata.labels;
+    !matches!(service.spec.cluster_ip.as_str(), "" | "None")
+        && service.spec.kind != "ExternalName"
+        && !labels.contains_key("service.kubernetes.io/service-proxy-name")
+        && !labels.contains_key("service.kubernetes.io/headless")
+}
+
+pub(in crate::check) fn service_proof(service: &Service) -> Proof {
+    Proof::Object {
+        what: "service",
+        name: name_of(service),
+    }
+}

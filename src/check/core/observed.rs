@@ -1,0 +1,79 @@
+//! The rules and objects of each mode in the kernel.
+
+use crate::backend::Mode;
+use crate::backend::ipvs::model::DUMMY;
+use crate::check::{Facts, Proof};
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+use crate::node::objects::{Found, Object};
+
+/// The items that [`Facts::observed`] reads.
+pub const OBSERVED: &[Item] = &[Item::Iptables4, Item::Iptables6, Item::Nft, Item::NftText];
+
+/// The items that [`Facts::leftovers`] reads.
+pub const LEFTOVERS: &[Item] = &[
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::Nft,
+    Item::NftText,
+    Item::Ipset,
+    Item::Ipvs,
+    Item::IpvsSave,
+    Item::Addresses,
+    Item::Links,
+    Item::Services,
+    Item::Modules,
+];
+
+impl Facts<'_> {
+    /// Returns the mode whose rules the kernel has for `family`; `None` if it has none.
+    ///
+    /// If rules of several modes lead packets to Services, the result is the current mode if it is one of them.
+    pub fn observed(&self, family: Family) -> Result<Option<Mode>, Gap> {
+        let serving = self.node.serving(family)?;
+        let current = self.current().ok().filter(|mode| serving.contains(mode));
+        Ok(current.or(serving.first().copied()))
+    }
+
+    /// Returns the leftovers of the mode `of` on a node in another mode.
+    pub fn leftovers(&self, of: Mode) -> Result<Vec<Proof>, Gap> {
+        let found = self.node.objects_of(of)?;
+        let is_address = |of: &&Found<'_>| matches!(of.object, Object::Address(_));
+        let addresses = found.iter().filter(is_address).count();
+        let proofs = found.iter().map(|of| proof(*of, addresses));
+        Ok(proofs.collect())
+    }
+}
+
+fn proof(of: Found<'_>, addresses: usize) -> Proof {
+    let family = of.family.unwrap_or(Family::V4);
+    let object = |what, name| Proof::Object { what, name };
+    match of.object {
+        Object::Chain {
+            table,
+            chain,
+            rules,
+        } => Proof::Chain {
+            family,
+            table: table.to_owned(),
+            chain: chain.to_owned(),
+            rules,
+        },
+        Object::Jump { table, chain, to } => Proof::Rule {
+            family,
+            table: table.to_owned(),
+            rule: format!("{chain} -j {to}"),
+        },
+        Object::Set { name, .. } => object("ipset", name.to_owned()),
+        Object::Server { proto, at } => object("virtual-server", format!("{proto} {at}")),
+        Object::Address(address) => Proof::Address {
+            link: DUMMY.to_owned(),
+            address,
+        },
+        Object::Link => Proof::Link {
+            link: DUMMY.to_owned(),
+            state: format!("{addresses} addresses"),
+        },
+        Object::Table { family, .. } => object("nft-table", format!("{family} kube-proxy")),
+    }
+}

@@ -1,0 +1,12 @@
+//! Parts that rows of several groups share.
+
+use crate::check::drift::DRIFT;
+use crate::evidence::Item;
+use crate::node::desired::NEEDS;
+
+/// What every check reads that compares the kernel with the cluster's objects.
+pub(in crate::check) const DRIFT_NEEDS: &[&[Item]] = &[NEEDS, DRIFT];
+
+/// The fix of most differences between the kernel and the cluster's objects.
+pub(in crate::check) const RESTART: &str = "Run `kpx doctor` again in half a minute, because a change may be in progress. \
+     If the finding stays, restart kube-proxy on this node: it rewrites everything when it starts.";

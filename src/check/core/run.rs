@@ -1,0 +1,121 @@
+//! Runs a check, and contains its panics.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::check::{Check, Facts, Finding, Fix};
+use crate::evidence::Gap;
+
+/// The outcome of a check.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// It found nothing wrong.
+    Pass,
+    /// It found something wrong.
+    Fail(Vec<Finding>),
+    /// It does not apply here; the text is the reason.
+    Skip(String),
+    /// Its data is missing; the text is the reason.
+    Unknown(String),
+}
+
+/// Runs `check` on `facts`. A check that panics is unknown.
+pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
+    if !check.is_asked(facts.target) {
+        return Outcome::Skip(match facts.target {
+            Some(target) => format!("not asked before a switch to {target}"),
+            None => "asked only before a switch of the mode: --for MODE".to_owned(),
+        });
+    }
+    // A parser that panics leaves its section unparsed, so a panic cannot corrupt shared state.
+    let verdict = catch_unwind(AssertUnwindSafe(|| (check.run)(facts)));
+    match verdict {
+        Ok(Ok(findings)) if findings.is_empty() => Outcome::Pass,
+        Ok(Ok(mut findings)) => {
+            for finding in &mut findings {
+                finding.evidence.sort();
+                finding.fix.get_or_insert_with(|| Fix {
+                    text: check.fix.to_owned(),
+                    command: None,
+                });
+            }
+            findings.sort_by(|a, b| {
+                (b.severity, &a.subject, &a.message).cmp(&(a.severity, &b.subject, &b.message))
+            });
+            Outcome::Fail(findings)
+        }
+        Ok(Err(Gap::NotApplicable(reason))) => Outcome::Skip(reason),
+        Ok(Err(gap)) => Outcome::Unknown(gap.to_string()),
+        Err(_) => Outcome::broken(),
+    }
+}
+
+impl Outcome {
+    /// Returns the outcome of a check that panicked.
+    pub fn broken() -> Self {
+        Self::Unknown("the check panicked: this is a bug in kpx".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Severity, Verdict, When};
+    use crate::evidence::{Evidence, Item};
+    use crate::node::NodeSnapshot;
+
+    fn outcome(run: fn(&Facts<'_>) -> Verdict) -> Outcome {
+        let check = Check {
+            id: "ZZ99",
+            name: "made-up",
+            severity: Severity::Error,
+            when: When::Now,
+            title: "made up",
+            symptom: "",
+            why: "",
+            verify: "",
+            commands: &[],
+            fix: "Fix it.",
+            incidents: &[],
+            needs: &[&[Item::Sysctl]],
+            caused_by: &[],
+            run,
+        };
+        let evidence = Evidence::default();
+        let node = NodeSnapshot::new(&evidence);
+        super::run(&check, &Facts::new(&node, None))
+    }
+
+    #[test]
+    fn a_check_that_panics_is_unknown() {
+        assert!(matches!(
+            outcome(|_| panic!("made up")),
+            Outcome::Unknown(_)
+        ));
+    }
+
+    #[test]
+    fn a_missing_item_is_unknown_not_ok() {
+        assert_eq!(
+            outcome(|facts| facts.node.sysctl().map(|_| Vec::new())),
+            Outcome::Unknown("node/sysctl.txt was not collected".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_check_that_does_not_apply_is_skipped() {
+        assert_eq!(
+            outcome(|_| Err(Gap::NotApplicable("not here".to_owned()))),
+            Outcome::Skip("not here".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_finding_without_a_fix_gets_the_fix_of_its_check() {
+        let Outcome::Fail(findings) =
+            outcome(|_| Ok(vec![Finding::new(Severity::Error, "it", "is wrong")]))
+        else {
+            panic!("it should fail");
+        };
+        assert_eq!(findings[0].fix.as_ref().unwrap().text, "Fix it.");
+    }
+}

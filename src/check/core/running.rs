@@ -1,0 +1,44 @@
+//! Which service proxies run on the node.
+
+use super::{by_family, if_recorded};
+use crate::check::{Facts, Finding, Proof, Severity, Verdict};
+use crate::evidence::Gap;
+use crate::node::processes::kube_proxies;
+
+/// Returns whether kube-proxy runs here, alone or inside a distribution's process.
+pub(in crate::check) fn runs_here(facts: &Facts<'_>) -> Result<bool, Gap> {
+    let processes = if_recorded(facts.node.processes())?;
+    Ok(kube_proxies(processes).next().is_some())
+}
+
+pub(in crate::check) fn is_cilium(facts: &Facts<'_>) -> Result<bool, Gap> {
+    let links = facts.node.links()?.all.iter();
+    let mut links = links.map(|link| link.name.as_str());
+    let processes = &if_recorded(facts.node.processes())?.processes;
+    Ok(links.any(|name| name == "cilium_host")
+        || processes.iter().any(|of| of.name == "cilium-agent"))
+}
+
+/// Returns the modes whose rules lead packets to Services, by IP family.
+fn held(facts: &Facts<'_>) -> Result<Vec<Proof>, Gap> {
+    let mut seen = Vec::new();
+    for (family, modes) in by_family(|family| facts.node.serving(family))? {
+        seen.extend(
+            modes
+                .into_iter()
+                .map(|mode| Proof::setting(format!("kernel, {family}"), "rules of mode", mode)),
+        );
+    }
+    Ok(seen)
+}
+
+/// Returns a warning if the kernel has rules of kube-proxy.
+pub(in crate::check) fn still_held(facts: &Facts<'_>, message: &str) -> Verdict {
+    let seen = held(facts)?;
+    if seen.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![
+        Finding::new(Severity::Warning, "kube-proxy", message).evidence(seen),
+    ])
+}

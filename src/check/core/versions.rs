@@ -1,0 +1,48 @@
+//! Versions and releases.
+
+use crate::check::core::if_recorded;
+use crate::check::{Facts, Proof};
+use crate::evidence::{Gap, Item};
+
+/// The items that [`Facts::version`] reads.
+pub(in crate::check) const VERSION: &[Item] = &[
+    Item::Metrics,
+    Item::Pods,
+    Item::DaemonSets,
+    Item::Nodes,
+    Item::Addresses,
+    Item::ProxyConfig,
+];
+
+pub(in crate::check) fn kernel_proof(facts: &Facts<'_>) -> Result<Proof, Gap> {
+    Ok(Proof::Note(format!(
+        "kernel {}",
+        facts.node.kernel_release()?
+    )))
+}
+
+pub(in crate::check) fn tool_version(
+    facts: &Facts<'_>,
+    item: Item,
+) -> Result<((u16, u16, u16), String), Gap> {
+    let text = if_recorded(facts.node.evidence().text(item))?.trim();
+    let found = version_in(text);
+    let found = found.ok_or_else(|| Gap::Failed(item, format!("no version in {text:?}")))?;
+    Ok((found, text.to_owned()))
+}
+
+/// Returns the version in `text`, such as `v1.8.9`.
+pub(in crate::check) fn version_in(text: &str) -> Option<(u16, u16, u16)> {
+    let mut words = text.split(|c: char| c.is_whitespace() || c == ',');
+    words.find_map(|word| {
+        let mut parts = word
+            .trim_start_matches('v')
+            .split('.')
+            .map(|part| part.parse().ok());
+        Some((
+            parts.next()??,
+            parts.next()??,
+            parts.next().flatten().unwrap_or(0),
+        ))
+    })
+}

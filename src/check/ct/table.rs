@@ -1,0 +1,167 @@
+//! The conntrack table: size, timeouts and losses.
+
+use crate::check::core::{if_recorded, number, sysctl_proof};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, Item};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "CT01",
+        name: "conntrack-table",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "The conntrack table has free entries",
+        symptom: "New connections fail at random under load; the kernel log contains \"nf_conntrack: table full, \
+              dropping packet\".",
+        why: "Every connection to a Service uses an entry. If the table is full, the kernel drops the first packet of \
+              every new connection, to a Service or not.",
+        verify: "Compare the count with the maximum.",
+        commands: &[
+            "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max",
+            "dmesg | grep 'nf_conntrack: table full'",
+        ],
+        fix: "Raise conntrack.maxPerCore in kube-proxy's configuration and restart it, and find out what opens so \
+              many connections.",
+        incidents: &["kubernetes/kubernetes#18604"],
+        needs: &[&[Item::Sysctl]],
+        caused_by: &[],
+        run: table_full,
+    },
+    Check {
+        id: "CT05",
+        name: "lost-entries",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Conntrack has not dropped packets",
+        symptom: "New connections, and especially UDP queries, are occasionally lost.",
+        why: "Conntrack counts packets that it dropped because the table was full, and entries that it could not \
+              insert because another packet of the same flow, or another flow with the same translation, came first.",
+        verify: "The counters drop, early_drop and insert_failed must not grow.",
+        commands: &["conntrack -S", "cat /proc/net/stat/nf_conntrack"],
+        fix: "For drop: raise conntrack.maxPerCore. For insert_failed: make sure that masquerading uses \
+              --random-fully, and that DNS clients do not send two queries from one port.",
+        incidents: &["kubernetes/kubernetes#117924", "kubeflow/pipelines#13729"],
+        needs: &[&[Item::ConntrackStat]],
+        caused_by: &["CT01"],
+        run: lost_entries,
+    },
+    Check {
+        id: "CT07",
+        name: "conntrack-timeouts",
+        severity: Severity::Info,
+        when: When::Now,
+        title: "Conntrack timeouts are the configured ones",
+        symptom: "Idle connections break earlier, or the table grows larger, than the configuration suggests.",
+        why: "kube-proxy sets two TCP timeouts when it starts. Values that other software sets later (sysctl.d, \
+              tuned, another agent) override them.",
+        verify: "Compare with conntrack.tcpEstablishedTimeout and conntrack.tcpCloseWaitTimeout.",
+        commands: &["sysctl -a | grep nf_conntrack_tcp_timeout_"],
+        fix: "Decide on one value, and set it in only one place: kube-proxy's configuration or /etc/sysctl.d.",
+        incidents: &["seen with tuned and kube-proxy setting it"],
+        needs: &[&[Item::Sysctl, Item::ProxyConfig]],
+        caused_by: &[],
+        run: timeouts,
+    },
+];
+
+fn table_full(facts: &Facts<'_>) -> Verdict {
+    const COUNT: &str = "net.netfilter.nf_conntrack_count";
+    const MOST: &str = "net.netfilter.nf_conntrack_max";
+    if facts.node.sysctl()?.get(MOST).is_none() {
+        return Err(Gap::NotApplicable("connections are not tracked".to_owned()));
+    }
+    let (count, most) = (number(facts, COUNT)?, number(facts, MOST)?);
+    // 0 means unlimited.
+    if most == 0 || count * 10 <= most * 8 {
+        return Ok(Vec::new());
+    }
+    let percent = count * 100 / most;
+    let (severity, message) = if percent >= 95 {
+        (
+            Severity::Error,
+            "the conntrack table is full or nearly full: new connections are dropped",
+        )
+    } else {
+        (Severity::Warning, "the conntrack table is filling up")
+    };
+    Ok(vec![
+        Finding::new(severity, format!("conntrack {percent} %"), message)
+            .evidence([sysctl_proof(COUNT, count), sysctl_proof(MOST, most)])
+            .fix_with(
+                "Raise the maximum now, then raise conntrack.maxPerCore in kube-proxy's configuration.",
+                format!("sysctl -w {MOST}={}", most * 2),
+            ),
+    ])
+}
+
+fn timeouts(facts: &Facts<'_>) -> Verdict {
+    let config = &facts.node.proxy_config()?.conntrack;
+    if facts
+        .node
+        .sysctl()?
+        .get("net.netfilter.nf_conntrack_max")
+        .is_none()
+    {
+        return Err(Gap::NotApplicable("connections are not tracked".to_owned()));
+    }
+    let mut findings = Vec::new();
+    for (key, configured, default) in [
+        (
+            "net.netfilter.nf_conntrack_tcp_timeout_established",
+            &config.tcp_established_timeout,
+            86_400,
+        ),
+        (
+            "net.netfilter.nf_conntrack_tcp_timeout_close_wait",
+            &config.tcp_close_wait_timeout,
+            3_600,
+        ),
+    ] {
+        let want = match configured.as_deref().map(str::trim) {
+            None | Some("") => default,
+            Some(text) => match crate::cluster::config::go_duration(text) {
+                Some(time) => time.as_secs(),
+                None => continue,
+            },
+        };
+        let have = number(facts, key)?;
+        // 0 keeps the kernel's value.
+        if want != 0 && have != want {
+            let message =
+                format!("the timeout is {have} s, but kube-proxy is configured for {want} s");
+            findings.push(
+                Finding::new(Severity::Info, key, message).evidence([sysctl_proof(key, have)]),
+            );
+        }
+    }
+    Ok(findings)
+}
+
+fn lost_entries(facts: &Facts<'_>) -> Verdict {
+    /// Busy nodes have some of these races.
+    const FEW: u64 = 1_000;
+    let stat = if_recorded(facts.node.conntrack_stat())?;
+    let mut findings = Vec::new();
+    for (names, most, message) in [
+        (
+            &["drop", "early_drop"][..],
+            0,
+            "packets were dropped since boot because the conntrack table was full",
+        ),
+        (
+            &["insert_failed"][..],
+            FEW,
+            "many packets were dropped since boot because another one created the same entry first",
+        ),
+    ] {
+        let counted = names.iter().map(|name| (*name, stat.sum(name)));
+        let seen: Vec<_> = counted
+            .filter(|(_, count)| *count > most)
+            .map(|(name, count)| Proof::setting("/proc/net/stat/nf_conntrack", name, count))
+            .collect();
+        if !seen.is_empty() {
+            findings.push(Finding::new(Severity::Warning, names[0], message).evidence(seen));
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,273 @@
+//! Which iptables backend is in use, and its tools.
+
+use crate::backend::iptables::model::{Chain, Ruleset};
+use crate::check::core::{VERSION, is_proxys, rules_in_use, version_in};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, IPTABLES, Item};
+use crate::net::Family;
+use crate::node::Store;
+
+const fn name(store: Store) -> &'static str {
+    match store {
+        Store::InUse => "the one in use",
+        Store::Legacy => "legacy",
+        Store::Nft => "nft",
+    }
+}
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "IB01",
+        name: "one-backend",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "Only one iptables backend contains kube-proxy's rules",
+        symptom: "Connections are masqueraded twice, reach pods that no longer exist, or are rejected although the \
+              visible rules allow them.",
+        why: "iptables has two backends in the kernel, legacy and nft, and a packet passes through both. Rules of one \
+              backend are invisible to the tools of the other, so kube-proxy's rules in the backend that it no longer \
+              uses are never updated, and still apply.",
+        verify: "List both; only one may contain KUBE-SVC, KUBE-SERVICES or KUBE-POSTROUTING rules. Growing counters \
+              do not show which one is right: both see the packets.",
+        commands: &[
+            "iptables --version",
+            "iptables-legacy-save -c | grep -c KUBE-; iptables-nft-save -c | grep -c KUBE-",
+        ],
+        fix: "Find out which backend kube-proxy's image uses (it follows the chain KUBE-IPTABLES-HINT). Then remove \
+              its chains from the other one, jumps first, with that backend's own tools (`iptables-legacy` or \
+              `iptables-nft`); or drain and reboot the node.",
+        incidents: &[
+            "kubernetes/kubernetes#71305",
+            "cilium/cilium#28258: POSTROUTING twice",
+        ],
+        needs: &[
+            IPTABLES,
+            &[Item::IptablesVersion, Item::Modules, Item::ModulesBuiltin],
+        ],
+        caused_by: &[],
+        run: one_backend,
+    },
+    Check {
+        id: "IB02",
+        name: "backend-agrees",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "kube-proxy, the kubelet and the node's tools use one iptables backend",
+        symptom: "iptables on the node lists no rule of kube-proxy, although Services work; or rules of the two \
+              backends conflict.",
+        why: "iptables has two backends with separate rules. kube-proxy's image chooses one by the kubelet's hint, a \
+              chain in table mangle, or by the backend that already contains rules. If that differs from the backend \
+              of the node's own tools, neither sees the rules of the other.",
+        verify: "The hint, kube-proxy's chains and the node's tools must use the same backend.",
+        commands: &[
+            "iptables --version",
+            "iptables-legacy-save | grep -c KUBE-",
+            "iptables-nft-save | grep -c KUBE-",
+        ],
+        fix: "Set the node's tools to the backend that kube-proxy uses (`update-alternatives --config iptables`), and \
+              restart kube-proxy and the kubelet.",
+        incidents: &[
+            "kubernetes/kubernetes#71305",
+            "Azure/azure-container-networking#3094",
+        ],
+        needs: &[&[
+            Item::IptablesVersion,
+            Item::Iptables4,
+            Item::IptablesLegacy4,
+            Item::IptablesNft4,
+        ]],
+        caused_by: &["IB01"],
+        run: backends,
+    },
+    Check {
+        id: "IB03",
+        name: "iptables-age",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "The node's iptables is as new as the one in kube-proxy's image",
+        symptom: "Rules lose a match: a DROP or ACCEPT without conditions replaces a rule that tested a mark.",
+        why: "With the nft backend, 1.8.8 and newer write some matches in a form that older versions cannot read. An \
+              old tool that saves and restores the rules drops the match and keeps the rest.",
+        verify: "The node's version must be 1.8.8 or newer, like the one in images of kube-proxy since 1.29.",
+        commands: &[
+            "iptables --version",
+            "kubectl -n kube-system exec POD -- iptables --version",
+        ],
+        fix: "Upgrade iptables on the node; until then do not save and restore rules there.",
+        incidents: &[
+            "kubernetes/kubernetes#112477",
+            "cloudnativelabs/kube-router#1588",
+        ],
+        needs: &[VERSION, &[Item::IptablesVersion]],
+        caused_by: &[],
+        run: old_tools,
+    },
+];
+
+fn one_backend(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Vec::new();
+    let mut unread = None;
+    let (used, idle) = stores(facts);
+    for (family, rules) in rules_in_use(facts)? {
+        let in_use = written(rules, family);
+        // Only kube-proxy's chains matter; the other backend may contain rules of other software.
+        if in_use.is_empty() {
+            continue;
+        }
+        let other = match facts.node.iptables(idle, family) {
+            Ok(rules) => written(rules, family),
+            // On a live node, an unused backend without rules is not applicable.
+            Err(Gap::NotApplicable(_)) => continue,
+            Err(_) if idle == Store::Legacy && no_legacy(facts, family) => continue,
+            Err(gap) => {
+                unread.get_or_insert(gap);
+                continue;
+            }
+        };
+        if other.is_empty() {
+            continue;
+        }
+        let message = format!(
+            "both backends contain kube-proxy's chains: {} in {}, {} in {}",
+            in_use.len(),
+            name(used),
+            other.len(),
+            name(idle)
+        );
+        findings.push(Finding::new(Severity::Error, family.to_string(), message).evidence(other));
+    }
+    match unread {
+        Some(gap) if findings.is_empty() => Err(gap),
+        _ => Ok(findings),
+    }
+}
+
+/// Returns the backend in use, and the other one.
+fn stores(facts: &Facts<'_>) -> (Store, Store) {
+    let there = |items: [Item; 2]| {
+        let mut items = items.into_iter();
+        items.any(|item| facts.node.evidence().text(item).is_ok())
+    };
+    // Only the rules of the backend that is not in use are separate items.
+    if there([Item::IptablesLegacy4, Item::IptablesLegacy6]) {
+        return (Store::Nft, Store::Legacy);
+    }
+    if there([Item::IptablesNft4, Item::IptablesNft6]) {
+        return (Store::Legacy, Store::Nft);
+    }
+    let version = facts.node.evidence().text(Item::IptablesVersion);
+    // `iptables v1.8.9 (nf_tables)`; before 1.8 there was only legacy, and nothing in parentheses.
+    let nft = match version {
+        Ok(text) => text.contains("nf_tables"),
+        Err(_) => true,
+    };
+    if nft {
+        (Store::Nft, Store::Legacy)
+    } else {
+        (Store::Legacy, Store::Nft)
+    }
+}
+
+/// Returns whether the kernel cannot have legacy rules of `family`, because their module is neither loaded nor built in.
+fn no_legacy(facts: &Facts<'_>, family: Family) -> bool {
+    let Ok(modules) = facts.node.modules() else {
+        return false;
+    };
+    let Some(loaded) = &modules.loaded else {
+        return false;
+    };
+    let legacy = match family {
+        Family::V4 => "ip_tables",
+        Family::V6 => "ip6_tables",
+    };
+    let built_in = match &modules.builtin {
+        Some(builtin) => builtin.contains(legacy),
+        // A built-in ip_tables would need a built-in x_tables: if x_tables is a module, so is ip_tables.
+        None => !loaded.contains_key("x_tables"),
+    };
+    !loaded.contains_key(legacy) && !built_in
+}
+
+/// Returns the chains with rules that only kube-proxy writes.
+fn written(rules: &Ruleset<'_>, family: Family) -> Vec<Proof> {
+    let proof = |table: &str, chain: &Chain<'_>| Proof::Chain {
+        family,
+        table: table.to_owned(),
+        chain: chain.name.to_string(),
+        rules: chain.rules.len(),
+    };
+    let tables = rules.tables.iter();
+    tables
+        .flat_map(|table| {
+            let chains = table.chains.iter();
+            let ours = chains.filter(|c| !c.rules.is_empty() && is_proxys(&c.name));
+            ours.map(|chain| proof(&table.name, chain))
+        })
+        .collect()
+}
+
+fn backends(facts: &Facts<'_>) -> Verdict {
+    let version = facts.node.evidence().text(Item::IptablesVersion)?.trim();
+    let nft = version.contains("nf_tables");
+    let (used, idle) = if nft {
+        ("nft", "legacy")
+    } else {
+        ("legacy", "nft")
+    };
+    let other = if nft { Store::Legacy } else { Store::Nft };
+    let has = |store: Store, table: &str, name: &str| {
+        facts
+            .node
+            .iptables(store, Family::V4)
+            .map(|rules| rules.chain(table, name).is_some())
+    };
+    let ours = has(Store::InUse, "nat", "KUBE-SERVICES")?;
+    let hint = has(Store::InUse, "mangle", "KUBE-IPTABLES-HINT")?;
+    // An empty backend is not collected.
+    let there = has(other, "nat", "KUBE-SERVICES").unwrap_or(false);
+    let hint_there = has(other, "mangle", "KUBE-IPTABLES-HINT").unwrap_or(false);
+    let tools = Proof::Note(format!("the node's tools: {version}"));
+    let mut findings = Vec::new();
+    if there && !ours {
+        let message = format!(
+            "kube-proxy writes its rules to the {idle} backend, but the node's tools use {used}"
+        );
+        let seen = Proof::Note(format!("KUBE-SERVICES is in {idle}, not in {used}"));
+        findings.push(
+            Finding::new(Severity::Error, "iptables", message).evidence([tools.clone(), seen]),
+        );
+    }
+    if (hint_there && !hint && ours) || (hint && !hint_there && there && !ours) {
+        let (kubelet, proxy) = if hint_there {
+            (idle, used)
+        } else {
+            (used, idle)
+        };
+        let message =
+            format!("the kubelet uses the {kubelet} backend, but kube-proxy uses {proxy}");
+        let seen = Proof::Note(format!("KUBE-IPTABLES-HINT is in {kubelet}"));
+        findings.push(Finding::new(Severity::Error, "kubelet", message).evidence([tools, seen]));
+    }
+    Ok(findings)
+}
+
+fn old_tools(facts: &Facts<'_>) -> Verdict {
+    let version = facts.node.evidence().text(Item::IptablesVersion)?.trim();
+    if !version.contains("nf_tables") {
+        let why = "iptables uses the legacy backend, which is not affected";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let here = version_in(version)
+        .ok_or_else(|| Gap::Failed(Item::IptablesVersion, format!("no version in {version:?}")))?;
+    let proxy = facts.version()?;
+    if here >= (1, 8, 8) || !proxy.version.at_least(1, 29) {
+        return Ok(Vec::new());
+    }
+    let message = "the node's iptables is too old to read the rules of kube-proxy's image";
+    Ok(vec![
+        Finding::new(Severity::Warning, "iptables", message).evidence([
+            Proof::Note(version.to_owned()),
+            Proof::setting(proxy.source.to_string(), "kube-proxy", proxy.version),
+        ]),
+    ])
+}

@@ -1,0 +1,9 @@
+//! IB: the back ends of iptables.
+
+mod backends;
+mod tables;
+
+use super::Check;
+
+/// The tables of the group.
+pub(super) const CHECKS: &[&[Check]] = &[backends::CHECKS, tables::CHECKS];

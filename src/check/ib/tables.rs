@@ -1,0 +1,267 @@
+//! Tables of iptables that others flush, lock or rewrite.
+
+use std::collections::BTreeMap;
+
+use crate::backend::Mode;
+use crate::backend::iptables::model::{Match, Rule, Target};
+use crate::check::core::{MODE, RULES, containers, is_proxys, mounts, rules_in_use};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::Item;
+use crate::net::Family;
+
+const CANARY: &str = "KUBE-PROXY-CANARY";
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "IB04",
+        name: "lost-matches",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "No rule of kube-proxy or the kubelet lost its conditions",
+        symptom: "All traffic of the node is dropped, or none is rejected any more.",
+        why: "An older iptables that saves and restores the rules drops matches that it cannot read. The kubelet's \
+              rule for marked packets, for example, then drops every packet.",
+        verify: "KUBE-FIREWALL may not drop, and KUBE-FORWARD may not accept, without a condition.",
+        commands: &["iptables -S KUBE-FIREWALL", "iptables -S KUBE-FORWARD"],
+        fix: "Delete the rule with `iptables -D`, and restart the kubelet and kube-proxy: they restore theirs.",
+        incidents: &[
+            "cloudnativelabs/kube-router#1588: a mark was lost and the rule became a bare DROP",
+        ],
+        needs: &[&[Item::Iptables4, Item::Iptables6]],
+        caused_by: &[],
+        run: bare,
+    },
+    Check {
+        id: "IB05",
+        name: "shared-lock",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "All programs that write rules share the iptables lock",
+        symptom: "Rules vanish or syncs fail occasionally: two programs wrote the same table at once.",
+        why: "The legacy backend serialises writers with a lock on /run/xtables.lock. A pod that does not mount this \
+              file locks a file of its own. And a program that holds the lock for seconds makes kube-proxy's sync \
+              fail.",
+        verify: "The pod must mount the file, and its log must not mention the lock.",
+        commands: &[
+            "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{..volumeMounts[*].mountPath}'",
+            "kubectl -n kube-system logs POD | grep -i 'xtables lock'",
+            "lslocks | grep xtables",
+        ],
+        fix: "Mount /run/xtables.lock from the host (FileOrCreate) in every pod that writes rules; find the process \
+              that holds it with `lslocks`.",
+        incidents: &[
+            "kubernetes/kubernetes#57428",
+            "k3s-io/k3s#11098",
+            "kubernetes-sigs/kind#944",
+        ],
+        needs: &[MODE, &[Item::Pods, Item::DaemonSets, Item::ProxyLog]],
+        caused_by: &[],
+        run: lock,
+    },
+    Check {
+        id: "IB06",
+        name: "incompatible-tables",
+        severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Iptables, Mode::Ipvs]),
+        title: "iptables can list and change its tables",
+        symptom: "A listing reports that a table \"is incompatible, use 'nft' tool\", and kube-proxy's syncs fail.",
+        why: "With the nft backend the tables of iptables are nftables tables. If other software adds native nft \
+              rules to one of them, iptables refuses to change the whole table.",
+        verify: "No table may be reported as incompatible.",
+        commands: &["iptables-save | grep incompatible", "nft list table ip nat"],
+        fix: "Move the native nft rules to a table of their own, and delete them here with `nft delete rule`.",
+        incidents: &["ubicloud/ubicloud#2966"],
+        needs: &[RULES],
+        caused_by: &[],
+        run: incompatible,
+    },
+    Check {
+        id: "IB07",
+        name: "canaries",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy's canary chains exist in every table",
+        symptom: "Services stop working on this node all at once, for up to half a minute or until kube-proxy \
+              restarts.",
+        why: "In iptables mode kube-proxy keeps an empty chain, KUBE-PROXY-CANARY, in each table, and checks every \
+              half minute that it exists. A missing canary means that the table was flushed: by a reload of \
+              firewalld, a script with `iptables -F; iptables -X`, or `nft flush ruleset`. kube-proxy then rewrites \
+              all rules.",
+        verify: "The chain must exist in the tables mangle, nat and filter.",
+        commands: &["iptables-save | grep -E '^\\*|KUBE-PROXY-CANARY'"],
+        fix: "Run `kpx doctor` again in a minute: a running kube-proxy restores the chains automatically. Then find \
+              out what flushes the tables, and configure it to keep the KUBE- chains.",
+        incidents: &[
+            "kubernetes/kubernetes#81517: the canaries",
+            "rancher/rke2#10469: a reload of firewalld",
+        ],
+        needs: &[MODE, &[Item::Iptables4, Item::Iptables6]],
+        caused_by: &[],
+        run: canaries,
+    },
+    Check {
+        id: "IB08",
+        name: "duplicate-rules",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "No jump to kube-proxy's chains is duplicated",
+        symptom: "Rules accumulate, syncs take longer and longer, and counters are too high.",
+        why: "kube-proxy checks whether a jump exists before it adds one. If the check fails (iptables 1.8.0 to 1.8.2 \
+              with the nft backend, or two backends with different rules), it adds one with each sync.",
+        verify: "No line may appear twice.",
+        commands: &["iptables-save | grep '^-A' | grep KUBE- | sort | uniq -d"],
+        fix: "Delete the copies with `iptables -D`, once for each, and upgrade iptables if it is 1.8.0 to 1.8.2.",
+        incidents: &[
+            "kubernetes/kubernetes#82361",
+            "kubernetes/kubernetes#14870: 164,000 lines of rules",
+        ],
+        needs: &[&[Item::Iptables4, Item::Iptables6]],
+        caused_by: &["IB01"],
+        run: duplicates,
+    },
+];
+
+fn bare(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Vec::new();
+    for (family, rules) in rules_in_use(facts)? {
+        for (name, target) in [
+            ("KUBE-FIREWALL", Target::Drop),
+            ("KUBE-FORWARD", Target::Accept),
+        ] {
+            let chain = rules.chain("filter", name);
+            let all = chain.map_or(&[][..], |chain| &chain.rules).iter();
+            let asks = |rule: &&Rule<'_>| {
+                let mut matches = rule.matches.iter();
+                matches.any(|of| !matches!(of, Match::Comment(_)))
+            };
+            let lost = all.filter(|rule| rule.target.as_ref() == Some(&target) && !asks(rule));
+            let seen: Vec<_> = lost
+                .map(|rule| Proof::rule(family, "filter", format!("-A {name}{rule}")))
+                .collect();
+            if !seen.is_empty() {
+                let message = "a rule applies to every packet: it lost its conditions";
+                let subject = format!("{family} filter {name}");
+                findings.push(Finding::new(Severity::Error, subject, message).evidence(seen));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn canaries(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Iptables])?;
+    let mut findings = Vec::new();
+    for (family, rules) in rules_in_use(facts)? {
+        let has = |table: &str| rules.chain(table, CANARY).is_some();
+        let missing: Vec<_> = ["mangle", "nat", "filter"]
+            .into_iter()
+            .filter(|table| !has(table))
+            .collect();
+        // Without any chain the family was never set up; other checks report chains of other modes.
+        let any = rules.tables.iter().flat_map(|table| &table.chains);
+        if missing.is_empty() || !any.into_iter().any(|chain| is_proxys(&chain.name)) {
+            continue;
+        }
+        let message = "kube-proxy's canary chain is missing: the table was flushed";
+        findings.extend(missing.into_iter().map(|table| {
+            let subject = format!("{family} table {table}");
+            Finding::new(Severity::Warning, subject, message).evidence([Proof::Chain {
+                family,
+                table: table.to_owned(),
+                chain: format!("{CANARY} missing"),
+                rules: 0,
+            }])
+        }));
+    }
+    Ok(findings)
+}
+
+fn duplicates(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Vec::new();
+    for (family, rules) in rules_in_use(facts)? {
+        for table in &rules.tables {
+            for chain in table.chains.iter().filter(|chain| chain.policy.is_some()) {
+                let mut seen: Vec<&Rule<'_>> = Vec::new();
+                let mut copies: BTreeMap<String, usize> = BTreeMap::new();
+                for rule in &chain.rules {
+                    let Some(Target::Jump(to)) = &rule.target else {
+                        continue;
+                    };
+                    if !to.starts_with("KUBE-") {
+                        continue;
+                    }
+                    let same = |other: &&Rule<'_>| {
+                        other.target == rule.target && other.matches == rule.matches
+                    };
+                    if seen.iter().any(same) {
+                        *copies.entry(to.to_string()).or_insert(1) += 1;
+                    } else {
+                        seen.push(rule);
+                    }
+                }
+                findings.extend(copies.into_iter().map(|(to, count)| {
+                    let subject = format!("{family} {} {}", table.name, chain.name);
+                    let message = "the jump to one of kube-proxy's chains is duplicated";
+                    Finding::new(Severity::Warning, subject, message).evidence([Proof::Rule {
+                        family,
+                        table: table.name.to_string(),
+                        rule: format!("{} -j {to}, {count} times", chain.name),
+                    }])
+                }));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn lock(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
+    let mut findings = Vec::new();
+    let all = containers(facts);
+    let without: Vec<_> = all
+        .iter()
+        .flatten()
+        .filter(|(_, container)| !mounts(container, "/run/xtables.lock"))
+        .map(|(name, _)| Proof::setting(name, "volumeMounts", "no /run/xtables.lock"))
+        .collect();
+    if !without.is_empty() {
+        let message = "kube-proxy's pod does not share the iptables lock with the node";
+        findings.push(Finding::new(Severity::Warning, "kube-proxy", message).evidence(without));
+    }
+    let log = facts.node.evidence().text(Item::ProxyLog);
+    if let Ok(log) = log {
+        let held = log
+            .lines()
+            .filter(|line| line.contains("holding the xtables lock"));
+        let held: Vec<_> = held.collect();
+        if let Some(last) = held.last() {
+            let message = "another program holds the iptables lock for so long that kube-proxy's syncs wait or fail";
+            let times = Proof::Note(format!("{} times in the log", held.len()));
+            findings.push(
+                Finding::new(Severity::Warning, "xtables.lock", message)
+                    .evidence([times, Proof::Log(last.trim().to_owned())]),
+            );
+        }
+    }
+    match (all, log) {
+        (Err(_), Err(gap)) if findings.is_empty() => Err(gap),
+        _ => Ok(findings),
+    }
+}
+
+fn incompatible(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Vec::new();
+    for (family, rules) in rules_in_use(facts)? {
+        let names = rules.left_out.iter();
+        // kube-proxy does not use other tables.
+        let names = names.filter(|name| matches!(name.as_ref(), "nat" | "filter" | "mangle"));
+        findings.extend(names.map(|name| {
+            let message =
+                "iptables refuses to change the table, because it contains native nft rules";
+            let ip = if family == Family::V4 { "ip" } else { "ip6" };
+            Finding::new(Severity::Error, format!("{family} table {name}"), message)
+                .evidence([Proof::object("nft-table", format!("{ip} {name}"))])
+        }));
+    }
+    Ok(findings)
+}

@@ -1,0 +1,162 @@
+//! Rules of other software that drop packets, and the addresses and ports in them.
+//!
+//! Most nodes have none, or only those of a network policy. Scanning the rules is fast; tracing packets is slow.
+
+use std::net::IpAddr;
+
+use crate::backend::iptables::model::{Policy, Target};
+use crate::backend::nftables::model::{Datum, Expr, Statement, Table, Verdict};
+use crate::backend::nftables::print;
+use crate::evidence::Gap;
+use crate::net::{Cidr, Family};
+use crate::node::{NodeSnapshot, Store};
+use crate::owner::software::{self, Maker};
+use crate::owner::{Port, Role};
+
+/// Software that drops traffic to enforce network policies.
+const POLICIES: [&str; 5] = ["Antrea", "Calico", "Cilium", "Weave Net", "kube-router"];
+
+/// Prefixes of nftables tables of kpx, and of network policies.
+const OTHER_TABLES: [&str; 3] = ["kpx-", "kube-network-policies", "npa-"];
+
+/// Rules of other software that may drop packets.
+#[derive(Debug, Default)]
+pub(super) struct ForeignRules {
+    /// Whether any rule or policy drops or rejects packets.
+    pub(super) any: bool,
+    /// The gap of the backend that is not in use, if it has tables.
+    pub(super) gap: Option<Gap>,
+    networks: Vec<Cidr>,
+    ports: Vec<u16>,
+}
+
+/// Returns whether rules of `maker` count as rules of other software.
+pub(super) fn is_foreign(maker: Maker) -> bool {
+    match maker {
+        Maker::KubeProxy | Maker::Both | Maker::Kubelet => false,
+        Maker::Other(who) => !POLICIES.contains(&who),
+        Maker::Kernel | Maker::Unknown => true,
+    }
+}
+
+/// Returns whether the nftables table `name` counts as one of other software.
+pub(super) fn is_foreign_table(name: &str) -> bool {
+    is_foreign(software::maker_of_table(name))
+        && !OTHER_TABLES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl ForeignRules {
+    /// Returns the rules of other software for `family`.
+    pub(super) fn of(node: &NodeSnapshot<'_>, family: Family) -> Result<Self, Gap> {
+        let mut found = Self::default();
+        for store in [Store::InUse, Store::Legacy, Store::Nft] {
+            match node.iptables(store, family) {
+                Ok(rules) => {
+                    for table in &rules.tables {
+                        for chain in &table.chains {
+                            let maker = software::maker_of_chain(&table.name, &chain.name);
+                            if !is_foreign(maker) {
+                                continue;
+                            }
+                            found.any |= chain.policy == Some(Policy::Drop);
+                            for rule in &chain.rules {
+                                let drops = matches!(
+                                    rule.target,
+                                    Some(Target::Drop | Target::Reject { .. })
+                                );
+                                found.any |= drops;
+                                if drops || maker != Maker::Kernel {
+                                    found.names(&rule.to_string());
+                                }
+                            }
+                        }
+                    }
+                }
+                Err(gap) if store == Store::InUse => return Err(gap),
+                // It has no rules.
+                Err(Gap::NotCollected(_) | Gap::NotApplicable(_)) => {}
+                Err(gap) => found.gap = Some(gap),
+            }
+        }
+        match node.nft() {
+            Ok(rules) => {
+                for table in rules.tables.iter().filter(|of| fits(of, family)) {
+                    found.add(table);
+                }
+            }
+            Err(Gap::Absent(..) | Gap::NotApplicable(_)) => {}
+            Err(gap) => return Err(gap),
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, table: &Table) {
+        if !is_foreign_table(&table.name) {
+            return;
+        }
+        let chains = table.chains.iter();
+        for chain in chains.filter(|of| is_foreign(software::maker_of_chain(&table.name, &of.name)))
+        {
+            let policy = chain.base.as_ref().map(|base| base.policy.as_str());
+            self.any |= policy == Some("drop");
+            for rule in &chain.rules {
+                self.any |= rule.statements.iter().any(drops);
+                self.names(&print::rule(rule));
+            }
+        }
+        for element in table.sets.iter().flat_map(|set| &set.elements) {
+            self.any |= element.value.as_ref().is_some_and(is_drop);
+            self.names(&print::element(element));
+        }
+    }
+
+    /// Records the networks and ports in the text of a rule.
+    fn names(&mut self, rule: &str) {
+        let words = rule.split(|c: char| !(c.is_ascii_hexdigit() || matches!(c, '.' | ':' | '/')));
+        for word in words {
+            if let Ok(port) = word.parse() {
+                self.ports.push(port);
+            } else if let Ok(network) = word.parse::<Cidr>()
+                && network.prefix > 0
+            {
+                self.networks.push(network);
+            }
+        }
+    }
+
+    /// Returns whether a rule contains an address or a port of `port`.
+    pub(super) fn name(&self, port: &Port) -> bool {
+        let has = |addr: IpAddr| self.networks.iter().any(|network| network.contains(addr));
+        let is = |number: u16| self.ports.contains(&number);
+        let of_role = |(_, addr): &(Role, IpAddr)| has(*addr);
+        port.addresses.iter().any(of_role)
+            || port.port.is_some_and(is)
+            || port.node_port.is_some_and(is)
+            || port
+                .endpoints
+                .iter()
+                .any(|of| has(of.addr.ip()) || is(of.addr.port()))
+    }
+}
+
+fn fits(table: &Table, family: Family) -> bool {
+    match family {
+        Family::V4 => matches!(table.family.as_str(), "inet" | "ip"),
+        Family::V6 => matches!(table.family.as_str(), "inet" | "ip6"),
+    }
+}
+
+fn drops(statement: &Statement) -> bool {
+    match statement {
+        Statement::Verdict(Verdict::Drop) | Statement::Reject { .. } => true,
+        Statement::Vmap {
+            data: Expr::Map(entries),
+            ..
+        } => entries.iter().any(|(_, datum)| is_drop(datum)),
+        _ => false,
+    }
+}
+
+fn is_drop(datum: &Datum) -> bool {
+    matches!(datum, Datum::Verdict(Verdict::Drop))
+}

@@ -1,0 +1,241 @@
+//! Rules and settings of other software that affect kube-proxy's rules.
+
+use crate::backend::Mode;
+use crate::backend::iptables::model::{Chain, Rule, Table, Target};
+use crate::check::core::{MODE, RULES, if_recorded, is_open, rule_proof, rules_in_use};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::Item;
+use crate::node::modules::filed;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "IR02",
+        name: "shadowed-jumps",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "No rule of other software takes packets before kube-proxy's chains",
+        symptom: "Services do not answer, or Services without endpoints hang instead of being rejected, although \
+              every rule of kube-proxy exists.",
+        why: "Rules apply in order. A rule that accepts, drops or translates every packet, placed before the jump to \
+              kube-proxy's chains, makes all traffic bypass them. Network plugins and firewalls that insert their \
+              rules first do so.",
+        verify: "Before the first jump to a KUBE chain there may be no rule that ends the evaluation for every packet.",
+        commands: &["iptables -t nat -S PREROUTING", "iptables -S FORWARD"],
+        fix: "Move the rule behind kube-proxy's, or configure the plugin to append its rules instead of inserting \
+              them.",
+        incidents: &[
+            "projectcalico/calico#1055: rejects were never reached",
+            "cilium/cilium#15234",
+        ],
+        needs: &[MODE, RULES],
+        caused_by: &["IB07"],
+        run: shadowed,
+    },
+    Check {
+        id: "IR10",
+        name: "mark-in-use",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "Only kube-proxy uses the bit that marks packets for masquerading",
+        symptom: "Traffic is masqueraded that should not be, or leaves by the wrong route.",
+        why: "kube-proxy marks packets with one bit, 0x4000 unless masqueradeBit sets another. Software that uses the \
+              same bit for another purpose, in its rules or in a routing rule, acts on kube-proxy's packets, and \
+              kube-proxy on its packets.",
+        verify: "No routing rule may test the bit, and no rule of other software may set it.",
+        commands: &["ip rule", "iptables-save | grep -i xmark"],
+        fix: "Configure another bit in the other software, or set iptables.masqueradeBit and restart kube-proxy.",
+        incidents: &[
+            "cilium/cilium#8516",
+            "cilium/cilium#15350",
+            "tailscale/tailscale#591",
+        ],
+        needs: &[MODE, RULES, &[Item::Rules]],
+        caused_by: &[],
+        run: mark_users,
+    },
+    Check {
+        id: "IR13",
+        name: "flush-at-reload",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "No firewall service flushes rules of other software",
+        symptom: "Services stop for half a minute to a minute when the firewall is reloaded; hostPorts stop \
+              permanently.",
+        why: "A firewalld with FlushAllOnReload, and an nftables.conf that begins with `flush ruleset`, remove every \
+              rule when the service starts or is reloaded, including kube-proxy's.",
+        verify: "The service must be disabled, or configured to keep the rules of other software.",
+        commands: &[
+            "systemctl is-enabled firewalld nftables",
+            "grep -i FlushAllOnReload /etc/firewalld/firewalld.conf",
+            "grep 'flush ruleset' /etc/nftables.conf /etc/sysconfig/nftables.conf",
+        ],
+        fix: "Set FlushAllOnReload=no in firewalld.conf; in nftables.conf delete only the file's own tables instead \
+              of the ruleset.",
+        incidents: &["rancher/rke2#10469", "k0sproject/k0s#2908"],
+        needs: &[&[Item::Firewalls]],
+        caused_by: &[],
+        run: flushes,
+    },
+];
+
+fn ends(rule: &Rule<'_>) -> bool {
+    matches!(
+        rule.target,
+        Some(
+            Target::Accept
+                | Target::Drop
+                | Target::Reject { .. }
+                | Target::Dnat(_)
+                | Target::Snat(_)
+                | Target::Masquerade { .. }
+                | Target::Redirect { .. }
+        )
+    )
+}
+
+/// Returns the first rule that ends the evaluation for every packet of `chain` before a jump to a chain of kube-proxy.
+///
+/// It follows jumps down to `depth` levels.
+fn first_end<'r>(table: &'r Table<'r>, chain: &'r Chain<'r>, depth: u8) -> Option<&'r Rule<'r>> {
+    for rule in &chain.rules {
+        if let Some(Target::Jump(to) | Target::Goto(to)) = &rule.target {
+            if to.starts_with("KUBE-") {
+                return None;
+            }
+            if depth > 0
+                && rule.matches.iter().all(is_open)
+                && let Some(next) = table.chain(to)
+                && let Some(rule) = first_end(table, next, depth - 1)
+            {
+                return Some(rule);
+            }
+        } else if ends(rule) && rule.matches.iter().all(is_open) {
+            return Some(rule);
+        }
+    }
+    None
+}
+
+fn shadowed(facts: &Facts<'_>) -> Verdict {
+    const CHAINS: [(&str, &str, &str); 6] = [
+        ("nat", "PREROUTING", "KUBE-SERVICES"),
+        ("nat", "OUTPUT", "KUBE-SERVICES"),
+        ("nat", "POSTROUTING", "KUBE-POSTROUTING"),
+        ("filter", "FORWARD", "KUBE-FORWARD"),
+        ("filter", "FORWARD", "KUBE-SERVICES"),
+        ("filter", "OUTPUT", "KUBE-SERVICES"),
+    ];
+    facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
+    let mut findings = Vec::new();
+    for (family, rules) in rules_in_use(facts)? {
+        for (name, built_in, ours) in CHAINS {
+            let Some((table, chain)) = rules
+                .table(name)
+                .and_then(|t| Some((t, t.chain(built_in)?)))
+            else {
+                continue;
+            };
+            let to = Target::Jump(ours.into());
+            if !chain
+                .rules
+                .iter()
+                .any(|rule| rule.target.as_ref() == Some(&to))
+            {
+                continue;
+            }
+            let Some(rule) = first_end(table, chain, 4) else {
+                continue;
+            };
+            let accepts = name == "filter" && rule.target == Some(Target::Accept);
+            let (severity, message) = if accepts {
+                (
+                    Severity::Warning,
+                    "a rule of other software accepts every packet before kube-proxy's rules can reject any",
+                )
+            } else {
+                (
+                    Severity::Error,
+                    "a rule of other software takes every packet before kube-proxy's chains",
+                )
+            };
+            let subject = format!("{family} {name} {built_in}");
+            let finding = Finding::new(severity, subject, message);
+            findings.push(finding.evidence([rule_proof(family, table, chain, rule)]));
+        }
+    }
+    findings.dedup();
+    Ok(findings)
+}
+
+fn mark_users(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    let bit = facts.configuration()?.masquerade_bit(mode);
+    let bit = 1_u32.checked_shl(u32::from(bit)).unwrap_or(0);
+    let mut seen = Vec::new();
+    let policy = &if_recorded(facts.node.rules())?.all;
+    seen.extend(policy.iter().filter_map(|rule| {
+        let mark = rule
+            .mark
+            .filter(|mark| mark.mask & bit != 0 && mark.mask != u32::MAX)?;
+        Some(Proof::Note(format!(
+            "routing rule {} tests {:#x}/{:#x}",
+            rule.priority, mark.value, mark.mask
+        )))
+    }));
+    for (family, rules) in rules_in_use(facts)? {
+        for table in &rules.tables {
+            let others = table
+                .chains
+                .iter()
+                .filter(|chain| !chain.name.starts_with("KUBE-"));
+            for chain in others {
+                let sets = chain.rules.iter().filter(
+                    // A rule that sets the whole mark does not use a single bit.
+                    |rule| matches!(rule.target, Some(Target::Mark(mark)) if mark.value & bit != 0 && mark.mask != u32::MAX),
+                );
+                seen.extend(sets.map(|rule| rule_proof(family, table, chain, rule)));
+            }
+        }
+    }
+    if seen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "other software uses the bit that marks packets for masquerading";
+    Ok(vec![
+        Finding::new(Severity::Warning, format!("mark {bit:#x}"), message).evidence(seen),
+    ])
+}
+
+fn flushes(facts: &Facts<'_>) -> Verdict {
+    let lines: Vec<_> = filed(if_recorded(facts.node.evidence().text(Item::Firewalls))?).collect();
+    let enabled = |service: &str| {
+        let mut units = lines.iter().filter(|(_, line)| *line == "enabled");
+        units.any(|(file, _)| file.ends_with(&format!("/{service}.service")))
+    };
+    let mut findings = Vec::new();
+    let setting = lines.iter().find_map(|(file, line)| {
+        let value = line.strip_prefix("FlushAllOnReload=")?;
+        Some((*file, value.trim()))
+    });
+    // The default is yes.
+    if enabled("firewalld") && setting.is_none_or(|(_, value)| !value.eq_ignore_ascii_case("no")) {
+        let (file, value) = setting.unwrap_or(("/etc/firewalld/firewalld.conf", "yes (default)"));
+        let message = "a reload of firewalld also flushes kube-proxy's rules";
+        findings.push(
+            Finding::new(Severity::Warning, "firewalld", message).evidence([Proof::setting(
+                file,
+                "FlushAllOnReload",
+                value,
+            )]),
+        );
+    }
+    let flush = lines.iter().find(|(_, line)| *line == "flush ruleset");
+    if let Some((file, line)) = flush.filter(|_| enabled("nftables")) {
+        let message = "a start of the service nftables also flushes kube-proxy's rules";
+        findings.push(
+            Finding::new(Severity::Warning, "nftables", message)
+                .evidence([Proof::Note(format!("{file}: {line}"))]),
+        );
+    }
+    Ok(findings)
+}

@@ -1,0 +1,272 @@
+//! What the ipvs mode needs of the kernel.
+
+use super::modules::unread_modules;
+use crate::backend::Mode;
+use crate::backend::ipvs::model::DUMMY;
+use crate::check::core::{IPVS_TABLE, MODE};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, Item};
+use crate::node::modules::{Modules, Standing};
+
+/// kube-proxy logs this before it exits.
+const REFUSAL: &str = "can't use the IPVS proxier";
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "KM01",
+        name: "ip-vs-module",
+        severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Ipvs]),
+        title: "The kernel provides IPVS if the mode needs it",
+        symptom: "kube-proxy restarts repeatedly with \"can't use the IPVS proxier\", and the node's rules stay as \
+              they were.",
+        why: "In ipvs mode kube-proxy programs the kernel's load balancer, the module ip_vs. It runs modprobe to load \
+              it and, since 1.26, exits if that fails; older releases silently continued in iptables mode. Cloud and \
+              minimal kernels often lack the module, and a line in modprobe.d can forbid it.",
+        verify: "The module must be loaded, built into the kernel, or installed.",
+        commands: &[
+            "grep '^ip_vs ' /proc/modules",
+            "grep /ip_vs.ko /lib/modules/$(uname -r)/modules.builtin /lib/modules/$(uname -r)/modules.dep",
+            "modprobe --dry-run --verbose ip_vs",
+            "modprobe --showconfig | grep ip_vs",
+        ],
+        fix: "Install the package with extra kernel modules (linux-modules-extra-$(uname -r) on Ubuntu, \
+              kernel-modules-extra on RHEL and Fedora), or choose another mode.",
+        incidents: &[
+            "kubernetes/kubernetes#63801: built-in modules were reported as missing",
+            "kubernetes/kubernetes#54121",
+            "kubernetes/kubernetes#111806: no more fallback to iptables mode since 1.26",
+        ],
+        needs: &[
+            MODE,
+            &[
+                Item::Modules,
+                Item::ModulesBuiltin,
+                Item::ModulesDep,
+                Item::Modprobe,
+                Item::Ipvs,
+                Item::IpvsSave,
+                Item::ProxyLog,
+            ],
+        ],
+        caused_by: &[],
+        run: ip_vs,
+    },
+    Check {
+        id: "KM02",
+        name: "scheduler-module",
+        severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Ipvs]),
+        title: "The kernel provides the scheduler of ipvs.scheduler",
+        symptom: "kube-proxy exits when it starts, or creates no virtual servers.",
+        why: "Each IPVS scheduler is a separate module, ip_vs_rr and so on, and minimal kernels lack some of them.",
+        verify: "The module must be loaded, built in, or installed.",
+        commands: &[
+            "grep '^ip_vs_' /proc/modules",
+            "modprobe --dry-run --verbose ip_vs_rr",
+        ],
+        fix: "Set ipvs.scheduler to rr, or install the package with extra kernel modules.",
+        incidents: &[
+            "replicatedhq/kURL#4298: no ip_vs_wrr",
+            "kubernetes-sigs/kubespray#9628",
+        ],
+        needs: &[
+            MODE,
+            IPVS_TABLE,
+            &[
+                Item::Modules,
+                Item::ModulesBuiltin,
+                Item::ModulesDep,
+                Item::Modprobe,
+            ],
+        ],
+        caused_by: &["KM01"],
+        run: scheduler,
+    },
+    Check {
+        id: "KM14",
+        name: "ip-vs-stays",
+        severity: Severity::Info,
+        when: When::For(&[Mode::Iptables, Mode::Nftables]),
+        title: "The module ip_vs is not loaded if nothing will use it",
+        symptom: "None; other tools that infer the mode from the module are wrong.",
+        why: "Nothing unloads ip_vs after a switch. kube-proxy even loads it when it starts in nftables mode, to look \
+              for leftovers. A loaded module does not mean that the mode is ipvs.",
+        verify: "Ask kube-proxy for its mode instead of running lsmod.",
+        commands: &[
+            "curl -s http://127.0.0.1:10249/proxyMode",
+            "lsmod | grep ip_vs",
+        ],
+        fix: "No action is needed; make sure that no other tool infers the mode from lsmod.",
+        incidents: &["kube-proxy runs modprobe ip_vs in its clean-up"],
+        needs: &[&[Item::Modules]],
+        caused_by: &[],
+        run: stays_loaded,
+    },
+    Check {
+        id: "KM15",
+        name: "dummy-module",
+        severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Ipvs]),
+        title: "The kernel can create the link kube-ipvs0",
+        symptom: "kube-proxy logs that it cannot create kube-ipvs0, and no Service answers.",
+        why: "kube-ipvs0 is a dummy link and needs the module dummy. Minimal kernels lack it.",
+        verify: "The module must be loaded, built in, or installed, unless the link exists.",
+        commands: &[
+            "modprobe --dry-run --verbose dummy",
+            "ip link add kpx-try type dummy && ip link del kpx-try",
+        ],
+        fix: "Install the package with extra kernel modules, or choose another mode.",
+        incidents: &["seen with kernels built for containers"],
+        needs: &[
+            MODE,
+            &[
+                Item::Links,
+                Item::Modules,
+                Item::ModulesBuiltin,
+                Item::ModulesDep,
+                Item::Modprobe,
+            ],
+        ],
+        caused_by: &[],
+        run: dummy_module,
+    },
+];
+
+fn ip_vs(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    if mode != Mode::Ipvs {
+        let reason = format!("the mode is {mode}, which does not need ip_vs");
+        return Err(Gap::NotApplicable(reason));
+    }
+    // Readable virtual servers prove that IPVS is available.
+    if facts.node.ipvs().is_ok() {
+        return Ok(Vec::new());
+    }
+    let modules = facts.node.modules()?;
+    let (message, standing) = match modules.standing("ip_vs") {
+        Standing::Loaded | Standing::BuiltIn | Standing::Loadable => return Ok(Vec::new()),
+        Standing::Blocked => (
+            "the kernel module of the ipvs mode is installed, but modprobe.d forbids loading it",
+            "blocked by modprobe.d",
+        ),
+        Standing::Missing => (
+            "the kernel module of the ipvs mode is neither loaded, built in nor installed",
+            "missing",
+        ),
+        Standing::Unknown => match refusal(facts) {
+            Some(_) => (
+                "the kernel module of the ipvs mode is not loaded, and kube-proxy exited without it",
+                "not loaded",
+            ),
+            None => return Err(unread(facts, modules)),
+        },
+    };
+    let module = Proof::Module {
+        module: "ip_vs".to_owned(),
+        standing: standing.to_owned(),
+    };
+    let finding = Finding::new(Severity::Error, "ip_vs", message)
+        .evidence([module])
+        .evidence(refusal(facts).map(Proof::Log));
+    Ok(vec![match modules.blocked.as_ref().and_then(|m| m.get("ip_vs")) {
+        Some(file) => finding.fix(format!(
+            "Remove the line with ip_vs from {file}, then run `modprobe ip_vs`; or choose another mode."
+        )),
+        None => finding,
+    }])
+}
+
+/// Returns the last line of kube-proxy's log that reports missing IPVS.
+fn refusal(facts: &Facts<'_>) -> Option<String> {
+    let log = facts.node.evidence().text(Item::ProxyLog).ok()?;
+    let line = log.lines().rfind(|line| line.contains(REFUSAL))?;
+    Some(format!("kube-proxy.log: {}", line.trim()))
+}
+
+/// Returns the gap that hides the state of the module.
+fn unread(facts: &Facts<'_>, modules: &Modules<'_>) -> Gap {
+    let item = if modules.loaded.is_none() {
+        Item::Modules
+    } else if modules.builtin.is_none() {
+        Item::ModulesBuiltin
+    } else {
+        Item::ModulesDep
+    };
+    match facts.node.evidence().text(item) {
+        // Without loadable modules only built-in ones count, so the check still applies.
+        Err(Gap::NotApplicable(why)) => Gap::Absent(
+            item,
+            format!("{why}, and it is unknown whether ip_vs is built in"),
+        ),
+        Err(gap) => gap,
+        Ok(_) => Gap::NotCollected(item),
+    }
+}
+
+fn scheduler(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Ipvs])?;
+    let config = facts.configuration()?;
+    let name = config.scheduler();
+    // A virtual server that uses the scheduler proves it.
+    let table = facts.node.ipvs();
+    if table.is_ok_and(|table| table.servers.iter().any(|server| server.scheduler == name)) {
+        return Ok(Vec::new());
+    }
+    let module = format!("ip_vs_{name}");
+    module_there(
+        facts,
+        &module,
+        "this kernel lacks the scheduler that kube-proxy is configured for",
+    )
+}
+
+fn dummy_module(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Ipvs])?;
+    let links = facts.node.links();
+    if links.is_ok_and(|links| links.all.iter().any(|link| link.name == DUMMY)) {
+        return Ok(Vec::new());
+    }
+    module_there(
+        facts,
+        "dummy",
+        "this kernel lacks the module for kube-ipvs0",
+    )
+}
+
+fn module_there(facts: &Facts<'_>, module: &str, message: &str) -> Verdict {
+    let modules = facts.node.modules()?;
+    let standing = match modules.standing(module) {
+        Standing::Loaded | Standing::BuiltIn | Standing::Loadable => return Ok(Vec::new()),
+        Standing::Blocked => "blocked by modprobe.d",
+        Standing::Missing => "missing",
+        Standing::Unknown if modules.builtin.is_none() => {
+            return Err(Gap::NotCollected(Item::ModulesBuiltin));
+        }
+        Standing::Unknown if modules.available.is_none() => {
+            return Err(Gap::NotCollected(Item::ModulesDep));
+        }
+        Standing::Unknown => return Err(Gap::NotCollected(Item::Modules)),
+    };
+    Ok(vec![
+        Finding::new(Severity::Error, module, message).evidence([Proof::Module {
+            module: module.to_owned(),
+            standing: standing.to_owned(),
+        }]),
+    ])
+}
+
+fn stays_loaded(facts: &Facts<'_>) -> Verdict {
+    let modules = facts.node.modules()?;
+    let loaded = modules
+        .loaded
+        .as_ref()
+        .ok_or_else(|| unread_modules(facts))?;
+    if !loaded.contains_key("ip_vs") {
+        return Ok(Vec::new());
+    }
+    let message = "the module is loaded and stays loaded: this does not mean that the mode is ipvs";
+    Ok(vec![
+        Finding::new(Severity::Info, "ip_vs", message).evidence([Proof::module("ip_vs", "loaded")]),
+    ])
+}

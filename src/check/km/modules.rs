@@ -1,0 +1,41 @@
+//! Kernel modules that a mode needs.
+
+use crate::backend::{Mode, requirements};
+use crate::check::Facts;
+use crate::evidence::{Gap, Item};
+use crate::node::modules::{Modules, Standing};
+
+pub(super) const MODULES: &[Item] = &[
+    Item::Modules,
+    Item::ModulesBuiltin,
+    Item::ModulesDep,
+    Item::Modprobe,
+];
+
+/// Returns the modules that `mode` needs on every node.
+pub(super) fn needed(facts: &Facts<'_>, mode: Mode) -> Vec<String> {
+    let config = facts.configuration();
+    let scheduler = config
+        .as_ref()
+        .map_or("rr", |config| config.scheduler())
+        .to_owned();
+    let all = requirements::modules_always(mode, &scheduler).into_iter();
+    all.map(std::borrow::Cow::into_owned).collect()
+}
+
+/// Returns the state of `name`; before kernel 5.2 xt_MASQUERADE was ipt_MASQUERADE.
+pub(super) fn standing(modules: &Modules<'_>, name: &str) -> Standing {
+    match (name, modules.standing(name)) {
+        ("xt_MASQUERADE", Standing::Missing) => modules.standing("ipt_MASQUERADE"),
+        (_, standing) => standing,
+    }
+}
+
+/// Returns the gap that hides the state of a module.
+pub(super) fn unread_modules(facts: &Facts<'_>) -> Gap {
+    let tells = [Item::ModulesBuiltin, Item::ModulesDep, Item::Modules];
+    let gap = tells
+        .iter()
+        .find_map(|item| facts.node.evidence().text(*item).err());
+    gap.unwrap_or(Gap::NotCollected(Item::Modules))
+}

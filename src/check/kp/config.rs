@@ -1,0 +1,313 @@
+//! kube-proxy's mode and configuration.
+
+use crate::backend::Mode;
+use crate::check::core::{
+    COPY, MODE, OBSERVED, Source, if_recorded, leaves, plain, text_of, with_flags,
+};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::config::{go_duration, written};
+use crate::evidence::{Gap, Item};
+use crate::net::Family;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "KP01",
+        name: "mode-agrees",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "The configured mode, the reported mode and the kernel's rules agree",
+        symptom: "Services are served by rules of an unexpected mode, and the next restart of kube-proxy changes how, \
+              or whether, they are served.",
+        why: "kube-proxy reads its configuration only when it starts. An edit of the ConfigMap reaches the file on \
+              the node but not the running process: the mode changes at the next restart. /proxyMode reports the \
+              configuration that the process started with, not the rules in the kernel; releases before 1.26 fell \
+              back from ipvs to iptables without changing it.",
+        verify: "Compare the mode in the file, the mode that the process reports, and the rules in the kernel.",
+        commands: &[
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep 'mode:'",
+            "curl -s http://127.0.0.1:10249/proxyMode",
+            "iptables-save | grep -c KUBE-SVC-; ipvsadm -Ln | head; nft list tables | grep kube-proxy",
+        ],
+        fix: "Decide which mode this node should have. If the file is right, restart kube-proxy on this node when it \
+              suits you. If the process is right, restore the file by correcting the ConfigMap.",
+        incidents: &[
+            "kubernetes/kubernetes#57144 and #86869: edits are not picked up until a restart",
+            "kubernetes/kubernetes#111806 and #55864: silent fallback to iptables before 1.26",
+        ],
+        needs: &[
+            MODE,
+            OBSERVED,
+            &[Item::Services, Item::Nodes, Item::Addresses, Item::Pods],
+        ],
+        caused_by: &["KM01", "IB07"],
+        run: mode,
+    },
+    Check {
+        id: "KP03",
+        name: "flags-ignored",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy has no flags that its configuration file overrides",
+        symptom: "A flag in the manifest, for example the mode, has no effect.",
+        why: "With --config, kube-proxy reads its settings from the file and silently ignores flags for the same \
+              settings.",
+        verify: "Next to --config, only flags without a field in the file may be used: --hostname-override, -v.",
+        commands: &[
+            "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{.spec.template.spec.containers[0].command}'",
+        ],
+        fix: "Move the setting to the file in the ConfigMap, and remove the flag from the manifest.",
+        incidents: &["kubernetes/kubernetes#89126", "aws/containers-roadmap#142"],
+        needs: &[&[Item::Pods, Item::DaemonSets]],
+        caused_by: &[],
+        run: ignored_flags,
+    },
+    Check {
+        id: "KP04",
+        name: "changed-config",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy runs with the settings of its ConfigMap",
+        symptom: "A node changes its behaviour when its kube-proxy happens to restart, weeks after an edit.",
+        why: "kube-proxy reads its configuration only when it starts. After an edit of the ConfigMap, each node \
+              changes when its own kube-proxy restarts next, for whatever reason.",
+        verify: "Compare the ConfigMap with the settings that the process reports.",
+        commands: &[
+            "kubectl -n kube-system get configmap kube-proxy -o yaml",
+            "curl -s http://127.0.0.1:10249/configz",
+        ],
+        fix: "Restart kube-proxy node by node when it suits you, or revert the edit of the ConfigMap.",
+        incidents: &[
+            "kubernetes/kubernetes#57144",
+            "kubernetes/kubernetes#86869",
+            "k0sproject/k0s#7556",
+        ],
+        needs: &[&[
+            Item::ConfigMaps,
+            Item::Configz,
+            Item::Pods,
+            Item::Nodes,
+            Item::Addresses,
+            Item::ProxyConfig,
+        ]],
+        caused_by: &["KP01"],
+        run: changed_config,
+    },
+    Check {
+        id: "KP13",
+        name: "sync-periods",
+        severity: Severity::Info,
+        when: When::Now,
+        title: "kube-proxy's sync periods do not follow outdated advice",
+        symptom: "Changes reach this node later than necessary.",
+        why: "Before 1.28 large clusters were advised to set minSyncPeriod to 10 seconds or more. kube-proxy now \
+              writes only changes, so such a value only adds delay; a long syncPeriod delays repairs.",
+        verify: "The setting minSyncPeriod should be 1s or unset, and syncPeriod not above 5 minutes.",
+        commands: &["kubectl -n kube-system get configmap kube-proxy -o yaml | grep -i syncPeriod"],
+        fix: "Remove minSyncPeriod and syncPeriod from the configuration, and restart kube-proxy.",
+        incidents: &["the documentation of virtual IPs advises against the old values"],
+        needs: &[MODE],
+        caused_by: &[],
+        run: periods,
+    },
+];
+
+fn mode(facts: &Facts<'_>) -> Verdict {
+    let (configured, source) = facts.configured()?;
+    let reported = facts.reported();
+    let setting = |source: &str, mode: Mode| Proof::Setting {
+        source: source.to_owned(),
+        key: "mode".to_owned(),
+        value: mode.to_string(),
+    };
+    let mut seen = vec![setting(source.name(), configured)];
+    seen.extend(reported.iter().map(|mode| setting("/proxyMode", *mode)));
+    if let Ok(reported) = reported
+        && reported != configured
+    {
+        if let Some(age) = facts.pending_to(reported) {
+            let message = format!(
+                "the ConfigMap was set to {reported} {age} s ago, but the file on the node still says {configured}"
+            );
+            let finding = Finding::new(Severity::Info, "mode", message).evidence(seen);
+            return Ok(vec![finding.fix(
+                "Wait: the kubelet updates the file within two minutes. If kube-proxy restarts before that, it reads the old file.",
+            )]);
+        }
+        let message = format!(
+            "kube-proxy runs in mode {reported} but is configured for {configured}: its next restart switches the mode"
+        );
+        return Ok(vec![
+            Finding::new(Severity::Error, "mode", message).evidence(seen),
+        ]);
+    }
+    let families = match facts.families()? {
+        // Without Services and pods, assume IPv4: every node has rules for it.
+        none if none.is_empty() => vec![Family::V4],
+        some => some,
+    };
+    for family in families {
+        let held = facts.observed(family)?;
+        if held == Some(configured) {
+            continue;
+        }
+        let (held, text) = match held {
+            Some(held) => (held.name(), format!("the kernel has rules of mode {held}")),
+            None => ("none", "the kernel has no rules of any mode".to_owned()),
+        };
+        let kernel = Proof::Setting {
+            source: format!("kernel, {family}"),
+            key: "mode".to_owned(),
+            value: held.to_owned(),
+        };
+        let message = format!("kube-proxy is configured for {configured}, but {text}");
+        let finding = Finding::new(Severity::Error, family.to_string(), message);
+        return Ok(vec![finding.evidence(seen).evidence([kernel]).fix(if held == "none" {
+            "If the rules were flushed, `kpx reconcile` shows the missing ones and `kpx reconcile --apply` restores them now; \
+             kube-proxy restores them at its next full sync. Find out in its log why it has not."
+        } else {
+            "Find out in kube-proxy's log why it does not write its rules: `kubectl -n kube-system logs POD`. It may have stopped, or fallen back to another mode."
+        })]);
+    }
+    Ok(Vec::new())
+}
+
+fn ignored_flags(facts: &Facts<'_>) -> Verdict {
+    const FLAGS: [&str; 12] = [
+        "bind-address",
+        "cluster-cidr",
+        "conntrack-max-per-core",
+        "detect-local-mode",
+        "healthz-bind-address",
+        "ipvs-scheduler",
+        "ipvs-strict-arp",
+        "ipvs-exclude-cidrs",
+        "masquerade-all",
+        "metrics-bind-address",
+        "nodeport-addresses",
+        "proxy-mode",
+    ];
+    let message = "the flag has no effect: --config is set";
+    with_flags(facts, &FLAGS, message, |flags| {
+        flags.value("config").is_some()
+    })
+}
+
+fn periods(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    let config = facts.configuration()?;
+    let (least, period) = match mode {
+        Mode::Iptables => (
+            &config.iptables.min_sync_period,
+            &config.iptables.sync_period,
+        ),
+        Mode::Ipvs => (&config.ipvs.min_sync_period, &config.ipvs.sync_period),
+        Mode::Nftables => (
+            &config.nftables.min_sync_period,
+            &config.nftables.sync_period,
+        ),
+    };
+    let mut findings = Vec::new();
+    for (key, text, most, message) in [
+        (
+            "minSyncPeriod",
+            least,
+            5,
+            "the minimum time between two syncs delays every change",
+        ),
+        (
+            "syncPeriod",
+            period,
+            300,
+            "the time between two full syncs delays repairs",
+        ),
+    ] {
+        if go_duration(text).is_some_and(|time| time.as_secs() > most) {
+            findings.push(
+                Finding::new(Severity::Info, key, message).evidence([Proof::Setting {
+                    source: "kube-proxy's configuration".to_owned(),
+                    key: format!("{mode}.{key}"),
+                    value: text.clone(),
+                }]),
+            );
+        }
+    }
+    Ok(findings)
+}
+
+fn changed_config(facts: &Facts<'_>) -> Verdict {
+    // Fields of the single node, or of the file itself.
+    const OWN: [&str; 5] = [
+        "apiVersion",
+        "kind",
+        "hostnameOverride",
+        "nodeIPOverride",
+        "clientConnection",
+    ];
+    let running = if_recorded(facts.node.evidence().text(Item::Configz))?;
+    let bad = |why: String| Gap::Failed(Item::Configz, why);
+    let running: serde_json::Value =
+        serde_json::from_str(running).map_err(|error| bad(error.to_string()))?;
+    let running = running
+        .get("kubeproxy.config.k8s.io")
+        .ok_or_else(|| bad("it has no field kubeproxy.config.k8s.io".to_owned()))?;
+    let source = facts.source();
+    // The file on the node is a copy of a ConfigMap that was not collected.
+    let (source_name, text) = match &source {
+        Source::Map(map) => (
+            format!("ConfigMap {}", map.metadata.name),
+            text_of(map).unwrap_or_default(),
+        ),
+        Source::Unread(name) => {
+            let unread = || {
+                let why =
+                    format!("ConfigMap {name}, which kube-proxy mounts here, was not collected");
+                Gap::Absent(Item::ConfigMaps, why)
+            };
+            let file = facts.file().ok_or_else(unread)?;
+            (format!("the node's file from ConfigMap {name}"), file)
+        }
+        Source::Unknown => ("ConfigMap kube-proxy".to_owned(), facts.config_map_text()?),
+    };
+    let wanted = written(text).map_err(|gap| gap.about(Item::ConfigMaps))?;
+    let mut seen = Vec::new();
+    leaves(&wanted, "", &mut |name, value| {
+        if OWN.iter().any(|own| name.split('.').next() == Some(own)) {
+            return;
+        }
+        let have = name.split('.').try_fold(running, |at, key| at.get(key));
+        // A field that the running release does not report is unknown to it.
+        if let Some(have) = have
+            && plain(have) != plain(value)
+        {
+            seen.push(Proof::setting(
+                source_name.as_str(),
+                name,
+                format_args!("{}, but {} is in use", plain(value), plain(have)),
+            ));
+        }
+    });
+    if seen.is_empty() {
+        return Ok(Vec::new());
+    }
+    if let Source::Map(map) = &source
+        && let Some(age) = facts.pending(map)
+    {
+        let message = format!(
+            "the ConfigMap was edited {age} s ago, and the kubelet has not written the edit to the node yet"
+        );
+        let finding = Finding::new(Severity::Info, "kube-proxy", message).evidence(seen);
+        return Ok(vec![finding.fix(
+            "Wait: the kubelet updates the file within two minutes. If kube-proxy restarts before that, it reads the old file.",
+        )]);
+    }
+    let message =
+        "the ConfigMap changed after kube-proxy started: its next restart applies the new settings";
+    let finding = Finding::new(Severity::Warning, "kube-proxy", message).evidence(seen);
+    Ok(vec![if source_name.contains(COPY) {
+        finding.fix(
+            "kpx made this copy for a migration: finish it with `kpx migrate resume`, or undo it with `kpx migrate rollback`.",
+        )
+    } else {
+        finding
+    }])
+}

@@ -1,0 +1,317 @@
+//! Whether kube-proxy runs and keeps its rules up to date.
+
+use super::silence::silent;
+use crate::backend::Mode;
+use crate::check::core::{MODE, family_or_proxy, slower_than};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::config::go_duration;
+use crate::evidence::{Gap, Item, Time};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "KP02",
+        name: "restarts",
+        severity: Severity::Error,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy's container stays up",
+        symptom: "The node's rules stay as they were; kube-proxy is in CrashLoopBackOff.",
+        why: "Since 1.26 kube-proxy exits if it cannot run in the configured mode. Other causes are an invalid \
+              setting, too little memory, and an unreachable API server.",
+        verify: "The container must not be waiting, nor restart again and again.",
+        commands: &[
+            "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide",
+            "kubectl -n kube-system logs POD --previous | tail",
+        ],
+        fix: "Run `kubectl -n kube-system logs POD --previous` and fix the error in the last lines.",
+        incidents: &["kubernetes/kubernetes#111806", "kubernetes/kops#17915"],
+        needs: &[&[Item::Pods, Item::Nodes, Item::Addresses, Item::ProxyConfig]],
+        caused_by: &["KM01", "KM12"],
+        run: restarts,
+    },
+    Check {
+        id: "KP05",
+        name: "healthy",
+        severity: Severity::Error,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy runs, answers and reports that it is healthy",
+        symptom: "Changes of Services and endpoints do not reach this node; its rules become outdated.",
+        why: "kube-proxy reports the state of its syncs at /healthz, per IP family since 1.33. It is unhealthy if a \
+              sync has been pending for longer than twice the sync period. If it does not answer at all, it is not \
+              running, stopped or hung.",
+        verify: "The answer must be 200, with healthy true for each family.",
+        commands: &[
+            "curl -si http://127.0.0.1:10256/healthz",
+            "ps -C kube-proxy -o pid,stat,etime,args",
+        ],
+        fix: "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
+        incidents: &["kubernetes/kubernetes#76338", "kubernetes/kubernetes#77242"],
+        needs: &[&[
+            Item::Healthz,
+            Item::Metrics,
+            Item::Processes,
+            Item::Links,
+            Item::Pods,
+            Item::DaemonSets,
+            Item::Nodes,
+            Item::Addresses,
+            Item::ProxyConfig,
+        ]],
+        caused_by: &["KM01", "KP02"],
+        run: healthy,
+    },
+    Check {
+        id: "KP06",
+        name: "sync-stuck",
+        severity: Severity::Error,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy has synced since the last change",
+        symptom: "Changes of Services and endpoints do not reach this node.",
+        why: "kube-proxy records when a change queues a sync and when a sync ends. A sync that was queued more than \
+              twice the sync period ago and has not ended is stuck, or fails repeatedly.",
+        verify: "The last sync must be younger than the last queued one, or the queued one recent.",
+        commands: &[
+            "curl -s http://127.0.0.1:10249/metrics | grep -E 'sync_proxy_rules_last(_queued)?_timestamp'",
+        ],
+        fix: "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
+        incidents: &["kubernetes/kubernetes#76338"],
+        needs: &[MODE, &[Item::Metrics, Item::Healthz]],
+        caused_by: &["KP05", "KM01"],
+        run: stuck,
+    },
+    Check {
+        id: "KP07",
+        name: "sync-failures",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "None of kube-proxy's syncs failed",
+        symptom: "Changes reach this node late, or not at all.",
+        why: "The tools iptables-restore and nft may refuse kube-proxy's input: because of a lock that is held for \
+              too long, a chain that other software uses, a missing set, or a tool that is too old. kube-proxy tries \
+              again and counts the failures.",
+        verify: "The counters must be 0, or at least not grow.",
+        commands: &[
+            "curl -s http://127.0.0.1:10249/metrics | grep -E '_(restore|sync)_failures_total'",
+            "kubectl -n kube-system logs POD | grep -iE 'failed|error'",
+        ],
+        fix: "Find the rejected line in kube-proxy's log, and check whether the counter still grows.",
+        incidents: &[
+            "kubernetes/kubernetes#68447",
+            "kubernetes/kubernetes#82587",
+            "kubernetes/kubernetes#136786",
+        ],
+        needs: &[&[Item::Metrics]],
+        caused_by: &[],
+        run: failures,
+    },
+    Check {
+        id: "KP08",
+        name: "sync-time",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy's syncs are fast enough",
+        symptom: "Changes of Services and endpoints reach this node tens of seconds late; pods that no longer exist \
+              still get traffic.",
+        why: "The duration of a full sync grows with the number of Services and endpoints, in iptables and in ipvs \
+              mode. Other software that holds the iptables lock makes it longer.",
+        verify: "At least 99 of 100 syncs should take less than ten seconds.",
+        commands: &[
+            "curl -s http://127.0.0.1:10249/metrics | grep sync_proxy_rules_duration_seconds",
+        ],
+        fix: "Plan the switch to the nftables mode, or find what keeps the node busy.",
+        incidents: &[
+            "kubernetes/kubernetes#139513",
+            "kubernetes/kubernetes#73382",
+        ],
+        needs: &[&[Item::Metrics]],
+        caused_by: &[],
+        run: slow,
+    },
+];
+
+fn restarts(facts: &Facts<'_>) -> Verdict {
+    /// Fewer restarts come from reboots or an upgrade.
+    const MANY: u32 = 5;
+    let here = facts.node_name();
+    let pods = facts.node.pods()?.iter();
+    let mut known = false;
+    let mut findings = Vec::new();
+    for pod in pods.filter(|pod| pod.spec.node_name == here) {
+        for status in pod
+            .status
+            .container_statuses
+            .iter()
+            .filter(|of| of.name == "kube-proxy")
+        {
+            known = true;
+            let waiting = status
+                .state
+                .waiting
+                .as_ref()
+                .and_then(|of| of.reason.clone());
+            let last = status.last_state.terminated.as_ref();
+            let mut seen = vec![Proof::setting(
+                format!("pod {}", pod.metadata.name),
+                "restartCount",
+                status.restart_count,
+            )];
+            seen.extend(last.map(|of| {
+                let reason = of.reason.as_deref().unwrap_or("ended");
+                Proof::Note(format!("last exit: {reason}, status {}", of.exit_code))
+            }));
+            match waiting.as_deref() {
+                Some(
+                    reason @ ("CrashLoopBackOff"
+                    | "ImagePullBackOff"
+                    | "ErrImagePull"
+                    | "CreateContainerConfigError"),
+                ) => {
+                    let message = format!("kube-proxy does not run: its container is in {reason}");
+                    findings
+                        .push(Finding::new(Severity::Error, "kube-proxy", message).evidence(seen));
+                }
+                _ if status.restart_count >= MANY && last.is_some_and(|of| of.exit_code != 0) => {
+                    let message = "kube-proxy's container failed and was restarted repeatedly";
+                    findings.push(
+                        Finding::new(Severity::Warning, "kube-proxy", message).evidence(seen),
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+    if !known {
+        let why = "no kube-proxy pod with a container status is known on this node";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    Ok(findings)
+}
+
+fn healthy(facts: &Facts<'_>) -> Verdict {
+    let health = match facts.node.health() {
+        Ok(health) => health,
+        Err(gap) => return silent(facts, gap),
+    };
+    let seen = |value: String| {
+        [Proof::Setting {
+            source: "/healthz".to_owned(),
+            key: "healthy".to_owned(),
+            value,
+        }]
+    };
+    let message = "kube-proxy reports that its rules are not up to date";
+    let mut findings: Vec<_> = health
+        .status
+        .iter()
+        .filter(|(_, family)| !family.healthy)
+        .map(|(name, family)| {
+            let last = family.last_updated.as_deref().unwrap_or("never");
+            Finding::new(Severity::Error, name, message)
+                .evidence(seen(format!("false, last written {last}")))
+        })
+        .collect();
+    if findings.is_empty() && health.healthy == Some(false) {
+        findings.push(
+            Finding::new(Severity::Error, "kube-proxy", message).evidence(seen("false".to_owned())),
+        );
+    }
+    Ok(findings)
+}
+
+fn stuck(facts: &Facts<'_>) -> Verdict {
+    let metrics = facts.node.metrics()?;
+    let config = facts.configuration();
+    let period = config.ok().and_then(|config| {
+        let mode = facts.mode().ok()?;
+        let text = match mode {
+            Mode::Iptables => config.iptables.sync_period,
+            Mode::Ipvs => config.ipvs.sync_period,
+            Mode::Nftables => config.nftables.sync_period,
+        };
+        Some(go_duration(&text)?.as_secs()).filter(|seconds| *seconds > 0)
+    });
+    let most = 2 * period.unwrap_or(30);
+    let clock = || {
+        let health = facts.node.health().ok()?;
+        health.current_time.as_deref()?.parse::<Time>().ok()
+    };
+    let mut findings = Vec::new();
+    for (family, queued) in metrics.last_queued() {
+        let last = metrics.last_sync().find(|(of, _)| *of == family);
+        let last = last.map_or(0.0, |(_, at)| at);
+        if queued <= last || queued <= 0.0 {
+            continue;
+        }
+        let now = facts.now.or_else(clock).ok_or_else(|| {
+            let why = "the time of collection is unknown";
+            Gap::Absent(Item::Healthz, why.to_owned())
+        })?;
+        let Some(asked) = Time::from_epoch(queued) else {
+            continue;
+        };
+        let age = now.since(asked).as_secs();
+        if age > most {
+            let message = "a sync was queued long ago and has not ended";
+            let value = Time::from_epoch(last).filter(|_| last > 0.0);
+            let value = value.map_or_else(|| "never".to_owned(), |time| time.to_string());
+            findings.push(
+                Finding::new(Severity::Error, family_or_proxy(family), message).evidence([
+                    Proof::Setting {
+                        source: "kube-proxy's metrics".to_owned(),
+                        key: "queued".to_owned(),
+                        value: format!("{asked}, {age} s ago"),
+                    },
+                    Proof::Setting {
+                        source: "kube-proxy's metrics".to_owned(),
+                        key: "last sync".to_owned(),
+                        value,
+                    },
+                ]),
+            );
+        }
+    }
+    Ok(findings)
+}
+
+fn failures(facts: &Facts<'_>) -> Verdict {
+    const COUNTERS: [(&str, &str); 3] = [
+        (
+            "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+            "iptables-restore rejected kube-proxy's rules",
+        ),
+        (
+            "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
+            "a partial sync failed, so kube-proxy did a full one",
+        ),
+        (
+            "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
+            "nft rejected kube-proxy's rules",
+        ),
+    ];
+    let metrics = facts.node.metrics()?;
+    let mut findings = Vec::new();
+    for (name, message) in COUNTERS {
+        for (family, count) in metrics.by_family(name).filter(|(_, count)| *count > 0.0) {
+            findings.push(
+                Finding::new(Severity::Warning, family_or_proxy(family), message).evidence([
+                    Proof::Setting {
+                        source: "kube-proxy's metrics".to_owned(),
+                        key: name.to_owned(),
+                        value: format!("{count} since kube-proxy started"),
+                    },
+                ]),
+            );
+        }
+    }
+    Ok(findings)
+}
+
+fn slow(facts: &Facts<'_>) -> Verdict {
+    let all = slower_than(facts.node.metrics()?, 10.0).into_iter();
+    let message = "more than 1 % of kube-proxy's syncs take longer than ten seconds";
+    Ok(all
+        .filter(|(_, slow)| slow.share > 0.01)
+        .map(|(family, slow)| {
+            Finding::new(Severity::Warning, family_or_proxy(family), message).evidence([slow.proof])
+        })
+        .collect())
+}

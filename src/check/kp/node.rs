@@ -1,0 +1,269 @@
+//! The node's name, addresses and prefixes as kube-proxy knows them.
+
+use crate::backend::Mode;
+use crate::check::core::{MODE, flags_of};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::flags::Flags;
+use crate::evidence::{Gap, Item};
+use crate::net::{Cidr, Family};
+use crate::node::desired::NEEDS;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "KP09",
+        name: "local-traffic",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy can detect local pods' traffic in every IP family in use",
+        symptom: "Traffic to Service addresses from outside the cluster, or from the node itself, gets no answers.",
+        why: "Traffic to a Service address that does not come from local pods is masqueraded. kube-proxy detects it \
+              with clusterCIDR, or with detectLocalMode and the setting that it names. If neither covers a family, \
+              kube-proxy masquerades none of that family's traffic by source.",
+        verify: "The setting clusterCIDR must have a prefix of each family, or detectLocalMode must name another \
+              method.",
+        commands: &[
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -E 'clusterCIDR|detectLocal'",
+        ],
+        fix: "Set clusterCIDR to the pods' prefixes of each family, or masqueradeAll to true, and restart kube-proxy.",
+        incidents: &["aws/containers-roadmap#2826"],
+        needs: &[MODE, NEEDS],
+        caused_by: &[],
+        run: local_traffic,
+    },
+    Check {
+        id: "KP10",
+        name: "address-families",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "The prefixes in kube-proxy's configuration are those of the pods",
+        symptom: "Traffic between pods is masqueraded, or external traffic is not; network policies see wrong source \
+              addresses.",
+        why: "With clusterCIDR kube-proxy treats traffic from these prefixes as traffic of pods. If this node's pods \
+              have other prefixes or another IP family, every masquerading decision is wrong.",
+        verify: "The Node's podCIDRs must lie in clusterCIDR, family by family.",
+        commands: &[
+            "kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'",
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep clusterCIDR",
+        ],
+        fix: "Set clusterCIDR to the prefixes that the pods really have, and restart kube-proxy.",
+        incidents: &["kube-proxy rejects some of these when it starts"],
+        needs: &[&[
+            Item::ProxyConfig,
+            Item::ConfigMaps,
+            Item::Nodes,
+            Item::Addresses,
+        ]],
+        caused_by: &[],
+        run: prefixes,
+    },
+    Check {
+        id: "KP11",
+        name: "node-name",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "kube-proxy uses the name of an existing Node",
+        symptom: "Services with a Local traffic policy get no traffic on this node: no endpoint counts as local.",
+        why: "kube-proxy finds its Node, and its local endpoints, by name: the flag --hostname-override, else the \
+              setting hostnameOverride, else the name of the machine. If no Node has this name, every endpoint counts \
+              as remote.",
+        verify: "The flag, or without it the setting, must be the name of the Node.",
+        commands: &[
+            "kubectl get nodes",
+            "kubectl -n kube-system logs POD | grep -i nodeip",
+        ],
+        fix: "Set hostnameOverride to the Node's name, from the pod's spec.nodeName, and restart kube-proxy.",
+        incidents: &["kubernetes/kubernetes#66062"],
+        needs: &[&[
+            Item::ProxyConfig,
+            Item::Nodes,
+            Item::Addresses,
+            Item::Processes,
+            Item::Pods,
+        ]],
+        caused_by: &[],
+        run: node_name,
+    },
+    Check {
+        id: "KP12",
+        name: "node-address",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy knows an address of the node in every IP family in use",
+        symptom: "NodePorts do not answer, or hairpin and source-range rules use 127.0.0.1.",
+        why: "kube-proxy takes the node's addresses from the Node object. If the Node has no address of a family, \
+              kube-proxy uses the loopback address and logs that.",
+        verify: "The Node must have an InternalIP of each family that Services use.",
+        commands: &[
+            "kubectl get node NAME -o jsonpath='{.status.addresses}'",
+            "kubectl -n kube-system logs POD | grep NodeIPs",
+        ],
+        fix: "Give the kubelet both addresses (--node-ip), or set bindAddress in kube-proxy's configuration.",
+        incidents: &["kube-proxy logs a warning when it starts"],
+        needs: &[MODE, NEEDS],
+        caused_by: &["KP11"],
+        run: node_address,
+    },
+];
+
+fn local_traffic(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    let desired = facts.node.desired(mode)?;
+    if desired.masquerade_all {
+        return Err(Gap::NotApplicable("masqueradeAll is set".to_owned()));
+    }
+    let config = &desired.config;
+    let blind = desired.families.iter();
+    let blind = blind.filter(|state| !state.ports.is_empty() && state.detector.is_none());
+    Ok(blind
+        .map(|state| {
+            let message = "kube-proxy cannot detect local pods' traffic, and masquerades no traffic by source";
+            Finding::new(Severity::Warning, state.family.to_string(), message).evidence([
+                Proof::Setting {
+                    source: "kube-proxy's configuration".to_owned(),
+                    key: "clusterCIDR".to_owned(),
+                    value: format!("{:?}", config.cluster_cidr),
+                },
+                Proof::Setting {
+                    source: "kube-proxy's configuration".to_owned(),
+                    key: "detectLocalMode".to_owned(),
+                    value: format!("{:?}", config.detect_local_mode),
+                },
+            ])
+        })
+        .collect())
+}
+
+fn node_name(facts: &Facts<'_>) -> Verdict {
+    let flag = hostname_flag(facts);
+    // The kubelet expands $(VAR) from the pod's environment, usually to the name of the node.
+    let filled_in = |(_, _, value): &(String, &str, String)| value.contains("$(");
+    let is_filled_in = flag.as_ref().is_some_and(filled_in);
+    let (source, key, value) = match flag.filter(|_| !is_filled_in) {
+        Some(given) => given,
+        None => (
+            "kube-proxy's configuration".to_owned(),
+            "hostnameOverride",
+            facts.node.proxy_config()?.hostname_override.clone(),
+        ),
+    };
+    let name = value.trim().to_lowercase();
+    if name.is_empty() && is_filled_in {
+        let why = "--hostname-override comes from the pod's environment, and no kube-proxy process is visible";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    if name.is_empty() {
+        let why = "hostnameOverride is not set: kube-proxy uses the machine's name";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let nodes = facts.node.nodes()?;
+    if nodes.is_empty() || nodes.iter().any(|node| node.metadata.name == name) {
+        return Ok(Vec::new());
+    }
+    let names: Vec<_> = nodes
+        .iter()
+        .map(|node| node.metadata.name.as_str())
+        .collect();
+    let message = "kube-proxy uses this name, but no Node has it: no endpoint counts as local";
+    let flag = key.starts_with("--");
+    let finding = Finding::new(Severity::Error, name, message).evidence([
+        Proof::setting(source, key, &value),
+        Proof::Note(format!("the Nodes are {}", names.join(", "))),
+    ]);
+    Ok(vec![if flag {
+        finding.fix(
+            "Set --hostname-override to the Node's name, from the pod's spec.nodeName, or remove the flag: it overrides \
+             hostnameOverride in the file.",
+        )
+    } else {
+        finding
+    }])
+}
+
+/// Returns the source, name and value of --hostname-override, which overrides the file.
+fn hostname_flag(facts: &Facts<'_>) -> Option<(String, &'static str, String)> {
+    const FLAG: &str = "hostname-override";
+    let named = |source: String, flags: &Flags| {
+        let value = flags.value(FLAG)?;
+        Some((source, "--hostname-override", value.to_owned()))
+    };
+    if let Ok(processes) = facts.node.processes() {
+        let mut proxies = processes.processes.iter();
+        let mut proxies = proxies
+            .by_ref()
+            .filter(|of| of.name.starts_with("kube-proxy") && of.same_network != Some(false));
+        if let Some(proxy) = proxies.next() {
+            return named(format!("process {}", proxy.pid), &Flags::parse(&proxy.args));
+        }
+    }
+    let here = facts.node_name();
+    let mut pods = facts.node.pods().ok()?.iter();
+    let pod = pods.find(|pod| {
+        pod.spec.node_name == here && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+    })?;
+    let mut all = pod.spec.containers.iter();
+    let container = all.find(|of| of.name == "kube-proxy")?;
+    named(format!("pod {}", pod.metadata.name), &flags_of(container))
+}
+
+fn node_address(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    facts.node.nodes()?;
+    let desired = facts.node.desired(mode)?;
+    let blind = desired.families.iter();
+    let blind = blind.filter(|state| !state.ports.is_empty() && state.node_ip.is_loopback());
+    Ok(blind
+        .map(|state| {
+            let message =
+                "the Node has no address of this family, so kube-proxy uses the loopback address";
+            Finding::new(Severity::Warning, state.family.to_string(), message).evidence([
+                Proof::Object {
+                    what: "node",
+                    name: desired.node.clone(),
+                },
+            ])
+        })
+        .collect())
+}
+
+fn prefixes(facts: &Facts<'_>) -> Verdict {
+    let config = facts.configuration()?;
+    if !matches!(config.detect_local_mode.as_str(), "" | "ClusterCIDR")
+        || config.cluster_cidr.is_empty()
+    {
+        let why = "kube-proxy does not use clusterCIDR to detect pods' traffic";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let node = facts.this_node()?;
+    let ours = Family::BOTH.map(|family| config.cluster_cidr(family));
+    let setting = || {
+        Proof::setting(
+            "kube-proxy's configuration",
+            "clusterCIDR",
+            &config.cluster_cidr,
+        )
+    };
+    let mut findings = Vec::new();
+    for text in &node.spec.pod_cidrs {
+        let Ok(pods) = text.parse::<Cidr>() else {
+            continue;
+        };
+        let same = ours
+            .iter()
+            .flatten()
+            .find(|of| of.family() == pods.family());
+        if same.is_some_and(|of| of.contains(pods.addr) && of.prefix <= pods.prefix) {
+            continue;
+        }
+        // KP09 reports a family without any prefix.
+        if same.is_none() && ours.iter().any(Option::is_some) && node.spec.pod_cidrs.len() > 1 {
+            continue;
+        }
+        let message =
+            "the node's pods are not in clusterCIDR: their traffic is treated as external";
+        findings.push(
+            Finding::new(Severity::Error, text.clone(), message)
+                .evidence([Proof::setting("the Node", "podCIDR", text), setting()]),
+        );
+    }
+    Ok(findings)
+}

@@ -1,0 +1,140 @@
+//! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
+
+use crate::check::core::{containers, is_cilium, runs_here};
+use crate::check::{Check, Facts, Finding, Outcome, Proof, Severity, Verdict};
+use crate::evidence::{Gap, Item};
+use crate::node::processes::Process;
+
+/// Items that only a running kube-proxy can provide.
+const ANSWERS: &[Item] = &[
+    Item::Healthz,
+    Item::ProxyMode,
+    Item::Metrics,
+    Item::Configz,
+    Item::ProxyTools,
+];
+
+/// The subject of that error.
+const SUBJECT: &str = "kube-proxy process";
+
+/// Returns the error for a kube-proxy that does not answer, or else `gap`, the reason why its health is unknown.
+pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
+    let metrics = facts.node.evidence().text(Item::Metrics).err();
+    // Before a switch, gates of the migration check kube-proxy.
+    if facts.target.is_some() || !is_silence(&gap) || !metrics.is_some_and(|of| is_silence(&of)) {
+        return Err(gap);
+    }
+    let Ok(processes) = facts.node.processes() else {
+        return Err(gap);
+    };
+    let proxies = || {
+        let all = processes.processes.iter();
+        all.filter(|of| of.name.starts_with("kube-proxy"))
+    };
+    // kube-proxy cannot be reached from another network namespace.
+    if proxies().any(|of| of.same_network == Some(false)) {
+        return Err(gap);
+    }
+    let seen = Proof::Note(gap.to_string());
+    let stopped = proxies().find(|of| matches!(of.state.as_deref(), Some("T" | "t")));
+    if let Some(Process { pid, .. }) = stopped {
+        let message =
+            format!("process {pid} is stopped (state T): its rules are no longer updated");
+        let finding = Finding::new(Severity::Error, SUBJECT, message).evidence([seen]);
+        return Ok(vec![finding.fix_with(
+            "Continue the process, and find out what stopped it.",
+            format!("kill -CONT {pid}"),
+        )]);
+    }
+    let here = facts.node_name();
+    if runs_here(facts)? {
+        let which = proxies().next().map(|of| format!("process {} ", of.pid));
+        let message = format!(
+            "{}runs but does not answer: it hangs, or listens on another address",
+            which.unwrap_or_default()
+        );
+        let finding = Finding::new(Severity::Error, SUBJECT, message).evidence([seen]);
+        return Ok(vec![match pod(facts, here.as_deref()) {
+            Some(pod) => finding.fix_with(
+                "Read the end of its log, then delete the pod: its DaemonSet creates another one.",
+                format!("kubectl -n kube-system delete pod {pod}"),
+            ),
+            None => finding.fix("Read the end of its log, then restart kube-proxy."),
+        }]);
+    }
+    if is_cilium(facts)?
+        || processes
+            .processes
+            .iter()
+            .any(|of| of.name == "kube-router")
+    {
+        let why = "another service proxy runs here instead of kube-proxy";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    // Its absence is no fault unless a DaemonSet or pod shows that it should run here.
+    if containers(facts).is_err() {
+        return Err(gap);
+    }
+    let message = "kube-proxy does not run on this node: its rules are no longer updated";
+    let finding = Finding::new(Severity::Error, SUBJECT, message).evidence([seen]);
+    let node = here.unwrap_or_else(|| "NODE".to_owned());
+    Ok(vec![finding.fix_with(
+        "Find out why its pod does not run.",
+        format!(
+            "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName={node}"
+        ),
+    )])
+}
+
+/// Returns whether kube-proxy did not answer, or not in time. An error status is an answer.
+fn is_silence(gap: &Gap) -> bool {
+    match gap {
+        Gap::Absent(_, why) | Gap::Failed(_, why) => {
+            ["nothing answers at", " within ", " took longer than "]
+                .iter()
+                .any(|words| why.contains(words))
+        }
+        _ => false,
+    }
+}
+
+/// Returns the name of kube-proxy's pod on the node called `here`.
+fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
+    let mut pods = facts.node.pods().ok()?.iter();
+    let found = pods.find(|pod| {
+        pod.spec.node_name.as_deref() == here
+            && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+    });
+    found.map(|pod| pod.metadata.name.clone())
+}
+
+/// Folds checks that are unknown because kube-proxy does not answer into the error of KP05.
+pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
+    let is_silent = |finding: &Finding| finding.subject == SUBJECT;
+    let silent = outcomes.iter().any(|(check, outcome)| {
+        matches!(outcome, Outcome::Fail(found) if check.id == "KP05" && found.iter().any(is_silent))
+    });
+    if !silent {
+        return;
+    }
+    let mut folded = Vec::new();
+    for (check, outcome) in outcomes.iter_mut() {
+        let depends = |reason: &str| ANSWERS.iter().any(|item| reason.starts_with(item.file()));
+        if matches!(outcome, Outcome::Unknown(reason) if depends(reason)) {
+            *outcome = Outcome::Skip("kube-proxy does not answer: see KP05".to_owned());
+            folded.push(check.id);
+        }
+    }
+    let count = match folded.len() {
+        0 => return,
+        1 => "1 check needs".to_owned(),
+        count => format!("{count} checks need"),
+    };
+    let note = format!("{count} kube-proxy's answers: {}", folded.join(", "));
+    for (_, outcome) in outcomes.iter_mut() {
+        if let Outcome::Fail(found) = outcome {
+            let silent = found.iter_mut().filter(|finding| is_silent(finding));
+            silent.for_each(|finding| finding.evidence.push(Proof::Note(note.clone())));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Migrations that kpx started, and their bridges.
+
+use crate::action::ROUTE_PROTOCOL;
+use crate::bridge::{Held, TABLE};
+use crate::check::core::if_recorded;
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, Item};
+use crate::node::routes::Route;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "MX06",
+        name: "unfinished-migration",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "No migration by kpx is unfinished",
+        symptom: "Rules of two modes exist side by side, or kube-proxy is configured for a mode that it does not run \
+              in.",
+        why: "The migration was interrupted or stopped: its rules stay, and nothing updates them. If the \
+              configuration was already changed, the next restart of kube-proxy switches the mode without \
+              supervision.",
+        verify: "The last line of the journal contains `ended` once a migration is over.",
+        commands: &[
+            "tail -n 1 \"$(ls -d /var/lib/kpx/migrate/*/journal.jsonl | tail -n 1)\" | cut -c 1-200",
+        ],
+        fix: "Run `kpx migrate status` to see its stage. Then finish it with `kpx migrate resume`, or undo it with \
+              `kpx migrate rollback`.",
+        incidents: &["any tool that changes a node in steps may be killed between two of them"],
+        needs: &[&[Item::Migration]],
+        caused_by: &[],
+        run: unfinished,
+    },
+    Check {
+        id: "MX09",
+        name: "stale-bridge",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "A migration's bridge is kept up to date, or removed",
+        symptom: "After a rollout, connections to Services fail: they go to pods that no longer exist, until the \
+              lease of the bridge ends.",
+        why: "The bridge, table kpx-bridge, serves new connections while kube-proxy changes its mode. `kpx migrate`, \
+              its guard or `kpx bridge follow` keeps it up to date and renews its lease; without a lease it serves \
+              nothing. When all of them are gone, kube-proxy's rules take over new connections as soon as the lease \
+              ends. The tables stay, and so do the routes of protocol 107 that were added with them: the kernel has \
+              no timeout for routes.",
+        verify: "Every element of set alive has more than half of its timeout left. Without the tables there are no \
+              routes of protocol 107.",
+        commands: &[
+            "nft list set ip kpx-bridge alive",
+            "ip route show table local proto 107",
+            "ip -6 route show table local proto 107",
+        ],
+        fix: "End the migration with `kpx migrate resume` or `kpx migrate rollback`. If there is no migration to end, \
+              `kpx bridge down --apply` removes the tables and the routes.",
+        incidents: &[
+            "a coordinator of kpx 0.1 that was killed left bridges behind: after two rollouts 12,560 of 29,225 connections failed",
+        ],
+        needs: &[&[Item::Nft, Item::Routes, Item::Migration]],
+        caused_by: &[],
+        run: bridge,
+    },
+];
+
+fn unfinished(facts: &Facts<'_>) -> Verdict {
+    let migration = match facts.node.migration() {
+        Err(Gap::Absent(..)) => return Ok(Vec::new()),
+        read => if_recorded(read)?,
+    };
+    if migration.ended {
+        return Ok(Vec::new());
+    }
+    let (from, to) = (migration.from, migration.to);
+    let at = match &migration.stage {
+        Some(stage) => format!("stopped during stage {stage}"),
+        None => "stopped before its first stage".to_owned(),
+    };
+    let message = format!("the migration from mode {from} to mode {to} is unfinished: {at}");
+    let subject = format!("the migration of {}", migration.began);
+    let seen = Proof::Object {
+        what: "migration",
+        name: migration.id.clone(),
+    };
+    let fix = "Finish it, or undo it with `kpx migrate rollback`.";
+    Ok(vec![
+        Finding::new(Severity::Warning, subject, message)
+            .evidence([seen])
+            .fix_with(fix, "kpx migrate resume".to_owned()),
+    ])
+}
+
+fn bridge(facts: &Facts<'_>) -> Verdict {
+    let tables: Vec<_> = match facts.node.nft() {
+        Ok(rules) => rules.tables.iter().filter(|of| of.name == TABLE).collect(),
+        Err(Gap::Absent(..) | Gap::NotApplicable(_)) => Vec::new(),
+        Err(gap) => return Err(gap),
+    };
+    let held = tables.iter().map(|table| Held::of(table)).min();
+    if held.as_ref().is_some_and(Held::is_kept) {
+        return Ok(Vec::new());
+    }
+    let mut findings = Vec::new();
+    if let Some(held) = held {
+        let names = tables.iter().map(|of| format!("{} {TABLE}", of.family));
+        let seen = names.map(|name| Proof::object("nft-table", name));
+        findings.push(
+            Finding::new(Severity::Error, "the bridge", bridge_message(&held)).evidence(seen),
+        );
+    }
+    let routes = match if_recorded(facts.node.routes()) {
+        Ok(routes) => routes
+            .all
+            .iter()
+            .filter(|route| is_kpx_route(route))
+            .collect(),
+        // The bridge itself is a finding already.
+        Err(_) if !findings.is_empty() => Vec::new(),
+        Err(gap) => return Err(gap),
+    };
+    if !routes.is_empty() {
+        let message = format!(
+            "{} of protocol {ROUTE_PROTOCOL} to Service addresses are left over, and nothing updates them",
+            if routes.len() == 1 {
+                "1 route".to_owned()
+            } else {
+                format!("{} routes", routes.len())
+            }
+        );
+        let name = |route: &&Route| {
+            let device = route.device.as_deref().unwrap_or("no link");
+            format!("{} dev {device} proto {ROUTE_PROTOCOL}", route.destination)
+        };
+        let seen = routes
+            .iter()
+            .map(|route| Proof::object("route", name(route)));
+        findings.push(Finding::new(Severity::Error, "kpx's routes", message).evidence(seen));
+    }
+    Ok(findings.into_iter().map(|of| with_fix(facts, of)).collect())
+}
+
+fn bridge_message(held: &Held) -> String {
+    match held {
+        Held::Expired => {
+            "the bridge is left over: its lease has expired and it serves nothing".to_owned()
+        }
+        Held::Left { seconds, .. } => format!(
+            "nothing renews the lease of the bridge, which expires in {seconds} s: until then new connections may go to endpoints that no longer exist"
+        ),
+        Held::Endless => {
+            "the bridge has no lease: it serves outdated endpoints until it is removed".to_owned()
+        }
+    }
+}
+
+fn is_kpx_route(route: &Route) -> bool {
+    route.table == "local" && route.protocol.as_deref() == Some(&ROUTE_PROTOCOL.to_string())
+}
+
+/// Adds the fix: end the migration, or remove a bridge without one.
+fn with_fix(facts: &Facts<'_>, finding: Finding) -> Finding {
+    if facts.node.migration().is_ok_and(|of| !of.ended) {
+        let text = "Finish the migration, or undo it with `kpx migrate rollback`.";
+        finding.fix_with(text, "kpx migrate resume")
+    } else {
+        let text =
+            "Remove the bridge and its routes, or keep it up to date with `kpx bridge follow`.";
+        finding.fix_with(text, "kpx bridge down --apply --yes")
+    }
+}

@@ -1,0 +1,10 @@
+//! MX: leftovers of another mode.
+
+mod leftovers;
+mod migration;
+mod modes;
+
+use super::Check;
+
+/// The tables of the group.
+pub(super) const CHECKS: &[&[Check]] = &[leftovers::CHECKS, migration::CHECKS, modes::CHECKS];

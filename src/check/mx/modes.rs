@@ -1,0 +1,186 @@
+//! Rules without a kube-proxy, and nodes between two modes.
+
+use std::collections::BTreeMap;
+
+use crate::backend::Mode;
+use crate::check::core::{
+    COPY, MODE, family_or_proxy, is_cilium, mounted, runs_here, still_held, text_of,
+};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::config::ProxyConfig;
+use crate::evidence::{Gap, Item, Time};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "MX04",
+        name: "rules-without-proxy",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy runs wherever its rules exist",
+        symptom: "Services answer from old endpoints, or not at all; changes have no effect.",
+        why: "Rules stay when kube-proxy goes: when it is stopped, replaced by another service proxy, or no longer \
+              scheduled on the node. From then on they are outdated.",
+        verify: "If there are KUBE chains, a kube-proxy process must run.",
+        commands: &["pgrep -a kube-proxy", "iptables-save | grep -c '^:KUBE-'"],
+        fix: "Start kube-proxy again. If another service proxy has replaced it, run `kpx cleanup --mode MODE --force` \
+              to see the plan that removes the rules, and add --apply to run it.",
+        incidents: &["kubernetes/kubernetes#119265: a switch to another service proxy"],
+        needs: &[&[
+            Item::Processes,
+            Item::Links,
+            Item::Iptables4,
+            Item::Iptables6,
+            Item::Nft,
+            Item::NftText,
+        ]],
+        caused_by: &["KP05"],
+        run: rules_without_proxy,
+    },
+    Check {
+        id: "MX05",
+        name: "one-mode",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy is configured for the same mode on all nodes",
+        symptom: "The same Service behaves differently from node to node.",
+        why: "Several DaemonSets, each with its own ConfigMap, let nodes run in different modes. This is expected \
+              during a migration and a trap afterwards.",
+        verify: "The ConfigMaps that kube-proxy's pods mount must name the same mode.",
+        commands: &[
+            "kubectl -n kube-system get configmaps -o yaml | grep -E '^    mode:|  name: kube-proxy'",
+        ],
+        fix: "Finish the migration with `kpx migrate resume`, or undo it with `kpx migrate rollback`. Without a \
+              migration, set the same mode in every ConfigMap of kube-proxy.",
+        incidents: &["kubernetes/kubernetes#66509", "rancher/rancher#29719"],
+        needs: &[&[Item::ConfigMaps, Item::Pods]],
+        caused_by: &[],
+        run: configured_modes,
+    },
+    Check {
+        id: "MX07",
+        name: "first-sync",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "The first sync in nftables mode does not take minutes",
+        symptom: "After a restart of kube-proxy no Service answers on the node, for minutes.",
+        why: "When kube-proxy starts in nftables mode, it removes the rules of other modes and writes all its own in \
+              one transaction. With tens of thousands of endpoints this took more than a quarter of an hour, while \
+              the health and readiness endpoints reported success.",
+        verify: "The metric of the last sync must exist and be younger than the process.",
+        commands: &[
+            "curl -s http://127.0.0.1:10249/metrics | grep -E 'last_timestamp|process_start_time'",
+            "nft list map ip kube-proxy service-ips | wc -l",
+        ],
+        fix: "Wait if the sync is in progress, or return to the previous mode with `kpx migrate --to MODE`. In large \
+              clusters, upgrade kube-proxy first.",
+        incidents: &[
+            "kubernetes/kubernetes#139513",
+            "kubernetes/kubernetes#135639",
+        ],
+        needs: &[MODE, &[Item::Metrics, Item::Healthz]],
+        caused_by: &["KP05"],
+        run: first_sync,
+    },
+];
+
+fn rules_without_proxy(facts: &Facts<'_>) -> Verdict {
+    if runs_here(facts)? {
+        return Ok(Vec::new());
+    }
+    if is_cilium(facts)? {
+        return Err(Gap::NotApplicable("Cilium runs here: see CN04".to_owned()));
+    }
+    let message = "rules of kube-proxy exist but no kube-proxy runs: nothing updates them";
+    still_held(facts, message)
+}
+
+fn configured_modes(facts: &Facts<'_>) -> Verdict {
+    let maps = facts.node.config_maps()?;
+    let pods = facts.node.all_pods()?.iter();
+    let mut by_mode: BTreeMap<Mode, Vec<String>> = BTreeMap::new();
+    let mut copies = false;
+    for pod in pods.filter(|pod| pod.spec.containers.iter().any(|c| c.name == "kube-proxy")) {
+        // A copy belongs to a migration in progress.
+        if mounted(pod).any(|name| name.starts_with(COPY)) {
+            copies = true;
+            continue;
+        }
+        let mode = mounted(pod)
+            .filter_map(|name| maps.iter().find(|map| map.metadata.name == name))
+            .filter_map(text_of)
+            .find_map(|text| ProxyConfig::parse(text).ok()?.mode_asked());
+        if let Some(mode) = mode {
+            let node = pod.spec.node_name.clone().unwrap_or_default();
+            by_mode.entry(mode).or_default().push(node);
+        }
+    }
+    if by_mode.is_empty() && copies {
+        let why = "kube-proxy's pods use a copy of the ConfigMap that kpx made for a migration";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    if by_mode.is_empty() {
+        let why = "no kube-proxy pod mounts a ConfigMap with a mode";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    if by_mode.len() == 1 {
+        return Ok(Vec::new());
+    }
+    let seen = by_mode.iter().map(|(mode, nodes)| {
+        let s = if nodes.len() == 1 { "" } else { "s" };
+        Proof::setting(
+            format!("{} node{s}", nodes.len()),
+            mode.name(),
+            nodes.join(", "),
+        )
+    });
+    let message = "kube-proxy is configured for different modes on different nodes";
+    Ok(vec![
+        Finding::new(Severity::Warning, "modes", message).evidence(seen),
+    ])
+}
+
+fn first_sync(facts: &Facts<'_>) -> Verdict {
+    /// Seconds; smaller clusters need a few.
+    const MOST: u64 = 60;
+    facts.only_in(&[Mode::Nftables])?;
+    let metrics = facts.node.metrics()?;
+    let waiting: Vec<_> = metrics
+        .last_queued()
+        .filter(|(family, _)| {
+            let last = metrics.last_sync().find(|(of, _)| of == family);
+            last.is_none_or(|(_, at)| at <= 0.0)
+        })
+        .map(|(family, _)| family)
+        .collect();
+    if waiting.is_empty() {
+        return Ok(Vec::new());
+    }
+    let started = metrics.of("process_start_time_seconds").next();
+    let started = started.and_then(|sample| Time::from_epoch(sample.value));
+    let clock = || {
+        let health = facts.node.health().ok()?;
+        health.current_time.as_deref()?.parse::<Time>().ok()
+    };
+    let now = facts.now.or_else(clock);
+    let (Some(started), Some(now)) = (started, now) else {
+        let why = "kube-proxy's start time or the current time is unknown";
+        return Err(Gap::Absent(Item::Metrics, why.to_owned()));
+    };
+    let age = now.since(started).as_secs();
+    if age <= MOST {
+        return Ok(Vec::new());
+    }
+    let message =
+        "kube-proxy's first sync has not finished: new connections to Services are not translated";
+    Ok(waiting
+        .into_iter()
+        .map(|family| {
+            let seen = Proof::setting(
+                "kube-proxy's metrics",
+                "started",
+                format_args!("{age} s ago"),
+            );
+            Finding::new(Severity::Error, family_or_proxy(family), message).evidence([seen])
+        })
+        .collect())
+}

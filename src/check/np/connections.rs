@@ -1,0 +1,186 @@
+//! Tracked connections to NodePorts.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::backend::Mode;
+use crate::backend::ipvs::model::DUMMY;
+use crate::check::core::{MODE, connection_proof, node_ports};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, Item};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "NP02",
+        name: "client-port",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "No client socket of the node uses the number of a NodePort",
+        symptom: "Occasionally a connection from the node, for example to the API server, times out.",
+        why: "If ip_local_port_range overlaps the NodePort range, the kernel gives clients such ports. Replies to \
+              that port look like traffic to the NodePort.",
+        verify: "No tracked connection from the node may have an allocated NodePort as its source port.",
+        commands: &[
+            "sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports",
+            "conntrack -L | grep sport=NODEPORT",
+        ],
+        fix: "Reserve the NodePort range with `sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767`, and in a file \
+              of /etc/sysctl.d.",
+        incidents: &[
+            "kubernetes/kubernetes#111682",
+            "awslabs/amazon-eks-ami#1307",
+        ],
+        needs: &[&[Item::Conntrack, Item::Services, Item::Addresses]],
+        caused_by: &["SY12"],
+        run: client_ports,
+    },
+    Check {
+        id: "NP05",
+        name: "localhost-node-ports",
+        severity: Severity::Error,
+        when: When::For(&[Mode::Ipvs, Mode::Nftables]),
+        title: "No client uses NodePorts on 127.0.0.1",
+        symptom: "After the switch a process of the node, for example a container runtime with a registry mirror, \
+              cannot reach 127.0.0.1:NODEPORT.",
+        why: "In iptables mode NodePorts answer on loopback addresses. The other modes do not support that.",
+        verify: "The counter of such packets must be 0, and no tracked connection may go there.",
+        commands: &[
+            "curl -s http://127.0.0.1:10249/metrics | grep localhost_nodeports_accepted",
+            "conntrack -L -d 127.0.0.1",
+        ],
+        fix: "Before the switch, change the clients to the node's address, or to the Service's.",
+        incidents: &[
+            "kubernetes/kubernetes#67730",
+            "the announcement of the nftables mode mentions it",
+        ],
+        needs: &[MODE, &[Item::Metrics, Item::Conntrack, Item::Services]],
+        caused_by: &[],
+        run: localhost,
+    },
+    Check {
+        id: "NP07",
+        name: "secondary-node-ports",
+        severity: Severity::Error,
+        when: When::For(&[Mode::Nftables]),
+        title: "NodePorts are used only on the node's primary address",
+        symptom: "After the switch NodePorts no longer answer on one of the node's addresses.",
+        why: "Without nodePortAddresses, the iptables and ipvs modes serve NodePorts on every address of the node, \
+              the nftables mode only on the primary one of each family.",
+        verify: "No tracked connection to a NodePort may have another address of the node as its destination.",
+        commands: &[
+            "conntrack -L | grep dport=NODEPORT",
+            "kubectl get node NAME -o jsonpath='{.status.addresses}'",
+        ],
+        fix: "Before the switch, set nodePortAddresses to the prefixes that clients use.",
+        incidents: &["the announcement of the nftables mode mentions it"],
+        needs: &[&[
+            Item::ProxyConfig,
+            Item::ConfigMaps,
+            Item::Conntrack,
+            Item::Services,
+            Item::Addresses,
+            Item::Nodes,
+        ]],
+        caused_by: &[],
+        run: secondary,
+    },
+];
+
+/// Returns the tracked connections to NodePorts at addresses that `at` selects.
+fn to_node_ports(facts: &Facts<'_>, at: impl Fn(IpAddr) -> bool) -> Result<Vec<Proof>, Gap> {
+    let ports = node_ports(facts)?;
+    let entries = facts.node.conntrack()?.entries.iter();
+    let there = entries.filter(|entry| {
+        let to = entry.original.destination;
+        ports.contains_key(&(entry.proto.number(), to.port())) && at(to.ip())
+    });
+    Ok(there.map(connection_proof).collect())
+}
+
+fn localhost(facts: &Facts<'_>) -> Verdict {
+    const NAME: &str = "kubeproxy_iptables_localhost_nodeports_accepted_packets_total";
+    let current = facts.current()?;
+    if current != Mode::Iptables {
+        let why = format!("the mode is {current} now, and NodePorts do not answer on 127.0.0.1");
+        return Err(Gap::NotApplicable(why));
+    }
+    let metrics = facts.node.metrics();
+    let counters: Vec<_> = metrics
+        .iter()
+        .flat_map(|metrics| metrics.of(NAME))
+        .collect();
+    let flows = to_node_ports(facts, |to| to.is_loopback());
+    let counted = counters.iter().filter(|sample| sample.value > 0.0);
+    let mut seen: Vec<_> = counted
+        .map(|sample| Proof::setting("kube-proxy's metrics", NAME, sample.value))
+        .collect();
+    seen.extend(flows.iter().flatten().cloned());
+    if seen.is_empty() {
+        // Either source is enough, but one must be known.
+        return match (counters.is_empty(), flows) {
+            (true, Err(gap)) => Err(gap),
+            _ => Ok(Vec::new()),
+        };
+    }
+    let message = "clients use NodePorts on 127.0.0.1, which the target mode does not serve";
+    Ok(vec![
+        Finding::new(Severity::Error, "127.0.0.1", message).evidence(seen),
+    ])
+}
+
+fn secondary(facts: &Facts<'_>) -> Verdict {
+    if !facts.configuration()?.node_port_addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    let node = facts.this_node()?;
+    let primary: BTreeSet<IpAddr> = node
+        .status
+        .addresses
+        .iter()
+        .filter(|of| of.kind == "InternalIP")
+        .filter_map(|of| of.address.parse().ok())
+        .collect();
+    let links = facts.node.addresses()?.all.iter();
+    let others: BTreeSet<IpAddr> = links
+        .filter(|at| at.link != DUMMY)
+        .map(|at| at.addr.addr)
+        .filter(|ip| !ip.is_loopback() && !primary.contains(ip))
+        .collect();
+    let seen = to_node_ports(facts, |to| others.contains(&to))?;
+    if seen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "clients use NodePorts on secondary addresses of the node, which the nftables mode does not serve";
+    Ok(vec![
+        Finding::new(Severity::Error, "nodePortAddresses", message).evidence(seen),
+    ])
+}
+
+fn client_ports(facts: &Facts<'_>) -> Verdict {
+    let ports = node_ports(facts)?;
+    let links = facts.node.addresses()?.all.iter();
+    let ours: BTreeSet<IpAddr> = links
+        .filter(|at| at.link != DUMMY && !at.addr.addr.is_loopback())
+        .map(|at| at.addr.addr)
+        .collect();
+    let mut findings = Vec::new();
+    for entry in &facts.node.conntrack()?.entries {
+        let from = entry.original.source;
+        let ended = matches!(entry.state.as_deref(), Some("TIME_WAIT" | "CLOSE"));
+        if ended || !ours.contains(&from.ip()) {
+            continue;
+        }
+        if let Some(service) = ports.get(&(entry.proto.number(), from.port())) {
+            let message = "a client on the node uses the NodePort as its source port";
+            findings.push(
+                Finding::new(
+                    Severity::Warning,
+                    format!("{service} {}", from.port()),
+                    message,
+                )
+                .evidence([connection_proof(entry)]),
+            );
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,9 @@
+//! NP: NodePorts and sockets.
+
+mod connections;
+mod sockets;
+
+use super::Check;
+
+/// The tables of the group.
+pub(super) const CHECKS: &[&[Check]] = &[connections::CHECKS, sockets::CHECKS];

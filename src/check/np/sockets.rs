@@ -1,0 +1,264 @@
+//! NodePorts, health check ports, and the sockets that listen on them.
+
+use std::collections::BTreeSet;
+
+use crate::check::core::{name_of, node_ports, proto_of};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, Item};
+use crate::net::{Family, Proto};
+use crate::node::sockets::Socket;
+
+const SOCKETS: &[Item] = &[
+    Item::Sockets,
+    Item::Tcp4,
+    Item::Tcp6,
+    Item::Udp4,
+    Item::Udp6,
+];
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "NP01",
+        name: "node-port-taken",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "No process of the node listens on an allocated NodePort",
+        symptom: "A daemon cannot be reached from outside, because its clients reach the Service; or local clients \
+              reach the daemon.",
+        why: "Since 1.24 kube-proxy no longer opens NodePorts as sockets, so a process can use the same port. Packets \
+              from outside are translated before they reach the socket.",
+        verify: "Compare the listening sockets with the NodePorts.",
+        commands: &["ss -lntup", "kubectl get services -A | grep NodePort"],
+        fix: "Configure another port for the daemon, or another NodePort for the Service.",
+        incidents: &[
+            "kubernetes/kubernetes#40920",
+            "kubernetes/kubernetes#100643: no more sockets",
+        ],
+        needs: &[SOCKETS, &[Item::Services]],
+        caused_by: &[],
+        run: taken,
+    },
+    Check {
+        id: "NP03",
+        name: "host-port-is-node-port",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "No hostPort of a pod on this node is a NodePort",
+        symptom: "The hostPort of a pod answers with another Service, or the other way round.",
+        why: "Both are translated in PREROUTING, and the first rule wins; the order depends on which software wrote \
+              last.",
+        verify: "Compare the hostPorts of the node's pods with the NodePorts.",
+        commands: &[
+            "kubectl get pods -A -o json | jq '.items[].spec.containers[].ports[]?.hostPort'",
+        ],
+        fix: "Change the hostPort or the NodePort so that the numbers differ.",
+        incidents: &["cilium/cilium#28832", "kubernetes/kubernetes#100643"],
+        needs: &[&[Item::Pods, Item::Services]],
+        caused_by: &[],
+        run: host_ports,
+    },
+    Check {
+        id: "NP04",
+        name: "node-port-families",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "nodePortAddresses covers every IP family in use",
+        symptom: "NodePorts answer only over IPv4, or only over IPv6.",
+        why: "If nodePortAddresses has prefixes of only one family, kube-proxy serves NodePorts of the other family \
+              on all addresses or on none, depending on mode and release, and logs a warning.",
+        verify: "The list must be empty, [\"primary\"], or have a prefix of each family.",
+        commands: &[
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A3 nodePortAddresses",
+        ],
+        fix: "Set nodePortAddresses to [\"primary\"], or add a prefix of the other family.",
+        incidents: &["kube-proxy logs a warning when it starts"],
+        needs: &[&[Item::ProxyConfig, Item::ConfigMaps, Item::Services]],
+        caused_by: &[],
+        run: families,
+    },
+    Check {
+        id: "NP06",
+        name: "health-check-ports",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "kube-proxy answers on every healthCheckNodePort",
+        symptom: "The load balancer considers every node dead, or sends traffic to nodes without endpoints.",
+        why: "For a Service with externalTrafficPolicy Local, kube-proxy listens on healthCheckNodePort and reports \
+              to the load balancer whether the node has endpoints. Without the listener the node gets no traffic.",
+        verify: "kube-proxy must listen on the port.",
+        commands: &[
+            "ss -lntp | grep PORT",
+            "curl -s http://127.0.0.1:PORT/healthz",
+        ],
+        fix: "Find out in kube-proxy's log why it could not listen (another process may use the port), then restart \
+              it.",
+        incidents: &[
+            "kubernetes/kubernetes#97225",
+            "kubernetes/kubernetes#117621",
+        ],
+        needs: &[SOCKETS, &[Item::Services]],
+        caused_by: &["KM01"],
+        run: health_checks,
+    },
+];
+
+fn socket_proof(socket: &Socket) -> Proof {
+    let names = socket.processes.iter();
+    let names: Vec<_> = names
+        .map(|p| format!("{} (pid {})", p.name, p.pid))
+        .collect();
+    Proof::Socket {
+        socket: format!("{} {}", socket.proto, socket.local),
+        process: match names.as_slice() {
+            [] => "unknown process".to_owned(),
+            some => some.join(", "),
+        },
+    }
+}
+
+/// Returns the gap of the first list of sockets that was not read; an empty result depends on all of them.
+fn all_sockets_read(facts: &Facts<'_>) -> Result<(), Gap> {
+    match facts.node.sockets()?.gaps.first() {
+        Some(gap) => Err(gap.clone()),
+        None => Ok(()),
+    }
+}
+
+fn taken(facts: &Facts<'_>) -> Verdict {
+    let ports = node_ports(facts)?;
+    if ports.is_empty() {
+        return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
+    }
+    let mut findings = Vec::new();
+    for socket in &facts.node.sockets()?.listening {
+        let port = socket.local.port();
+        let proxys = socket
+            .processes
+            .iter()
+            .any(|p| p.name.starts_with("kube-proxy"));
+        if let Some(service) = ports.get(&(socket.proto.number(), port))
+            && !proxys
+        {
+            let message = "a process of the node listens on the Service's NodePort";
+            let subject = format!("{service} port {port}");
+            findings.push(
+                Finding::new(Severity::Error, subject, message).evidence([socket_proof(socket)]),
+            );
+        }
+    }
+    if findings.is_empty() {
+        all_sockets_read(facts)?;
+    }
+    Ok(findings)
+}
+
+fn host_ports(facts: &Facts<'_>) -> Verdict {
+    let ports = node_ports(facts)?;
+    if ports.is_empty() {
+        return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
+    }
+    let here = facts.node.pods()?;
+    let mut findings = Vec::new();
+    for pod in here {
+        for port in pod
+            .spec
+            .containers
+            .iter()
+            .flat_map(|container| &container.ports)
+        {
+            let number = port.get("hostPort").and_then(serde_json::Value::as_u64);
+            let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else {
+                continue;
+            };
+            let proto = port.get("protocol").and_then(serde_json::Value::as_str);
+            let proto = proto_of(proto.unwrap_or("TCP"));
+            if let Some(service) = ports.get(&(proto.number(), number)) {
+                let message = "the pod's hostPort is also a NodePort";
+                let subject = format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+                let seen = Proof::Note(format!("{proto} {number} is the NodePort of {service}"));
+                findings.push(Finding::new(Severity::Warning, subject, message).evidence([seen]));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn families(facts: &Facts<'_>) -> Verdict {
+    let config = facts.configuration()?;
+    let cidrs = config.node_port_cidrs();
+    if cidrs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let services = facts.node.services()?.iter();
+    let with = services.filter(|service| service.spec.ports.iter().any(|p| p.node_port.is_some()));
+    let used: BTreeSet<Family> = with
+        .flat_map(|service| &service.spec.cluster_ips)
+        .filter_map(|text| text.parse().ok().map(Family::of))
+        .collect();
+    let lacking = used
+        .into_iter()
+        .filter(|family| cidrs.iter().all(|c| c.family() != *family));
+    Ok(lacking
+        .map(|family| {
+            let message =
+                "nodePortAddresses has no prefix of this IP family, which Services with NodePorts use";
+            Finding::new(Severity::Warning, family.to_string(), message).evidence([Proof::Setting {
+                source: "kube-proxy's configuration".to_owned(),
+                key: "nodePortAddresses".to_owned(),
+                value: config.node_port_addresses.join(", "),
+            }])
+        })
+        .collect())
+}
+
+fn health_checks(facts: &Facts<'_>) -> Verdict {
+    let wanted: Vec<_> = facts
+        .node
+        .services()?
+        .iter()
+        .filter(|service| {
+            let labels = &service.metadata.labels;
+            service.spec.kind == "LoadBalancer"
+                && service.spec.external_traffic_policy.as_deref() == Some("Local")
+                && !labels.contains_key("service.kubernetes.io/service-proxy-name")
+                && !labels.contains_key("service.kubernetes.io/headless")
+        })
+        .filter_map(|service| Some((name_of(service), service.spec.health_check_node_port?)))
+        .filter(|(_, port)| *port != 0)
+        .collect();
+    if wanted.is_empty() {
+        return Err(Gap::NotApplicable(
+            "no Service has a healthCheckNodePort".to_owned(),
+        ));
+    }
+    let sockets = facts.node.sockets()?;
+    let mut findings = Vec::new();
+    for (service, port) in wanted {
+        let here = || {
+            let all = sockets.listening.iter();
+            all.filter(|s| s.proto == Proto::Tcp && s.local.port() == port)
+        };
+        let others: Vec<_> = here()
+            .filter(|s| {
+                !s.processes.is_empty()
+                    && !s.processes.iter().any(|p| p.name.starts_with("kube-proxy"))
+            })
+            .map(socket_proof)
+            .collect();
+        if !others.is_empty() {
+            let message = "another process than kube-proxy listens on the healthCheckNodePort";
+            let subject = format!("{service} port {port}");
+            findings.push(Finding::new(Severity::Error, subject, message).evidence(others));
+        } else if here().next().is_none() {
+            all_sockets_read(facts)?;
+            let message = "no process listens on the healthCheckNodePort: load balancers consider the node dead";
+            let seen = Proof::Socket {
+                socket: format!("tcp port {port}"),
+                process: "no listener".to_owned(),
+            };
+            let subject = format!("{service} port {port}");
+            findings.push(Finding::new(Severity::Error, subject, message).evidence([seen]));
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,204 @@
+//! NodePorts in ipvs mode.
+
+use std::collections::BTreeSet;
+
+use crate::backend::Mode;
+use crate::backend::iptables::model::{Chain, Match, Policy, States, Table, Target};
+use crate::backend::ipvs::model::Key;
+use crate::backend::ipvs::print;
+use crate::check::core::{
+    IPVS_TABLE, MODE, RULES, is_open, name_of, rule_proof, rules_in_use, split_addresses,
+};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::evidence::{Gap, Item};
+use crate::net::Proto;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "VS11",
+        name: "node-port-addresses",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "NodePorts do not answer on the node's bridges and tunnels",
+        symptom: "NodePorts answer on docker0, tunnels and other internal addresses, some of which are the same on \
+              every node.",
+        why: "Without nodePortAddresses kube-proxy creates a virtual server for each NodePort on each local address, \
+              including those of docker0 and of overlay links.",
+        verify: "Compare the addresses of NodePort virtual servers with their links.",
+        commands: &["ipvsadm -Ln", "ip -br addr"],
+        fix: "Set nodePortAddresses to [\"primary\"], or to the prefixes that should accept NodePort traffic.",
+        incidents: &["kubernetes/kubernetes#72236"],
+        needs: &[MODE, IPVS_TABLE, &[Item::Addresses, Item::Services]],
+        caused_by: &["KM01"],
+        run: inner_addresses,
+    },
+    Check {
+        id: "VS12",
+        name: "port-is-node-port",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&[Mode::Ipvs]),
+        title: "No Service port has the same number as a NodePort",
+        symptom: "One Service sees this node's address as every client's, or some pods cannot reach it.",
+        why: "In ipvs mode Service addresses are local, so packets for such a Service port also match the rule of the \
+              NodePort with the same number, and are marked for masquerading.",
+        verify: "Compare the ports of the Services with the NodePorts.",
+        commands: &[
+            "kubectl get services -A -o wide",
+            "ipset list KUBE-NODE-PORT-TCP",
+        ],
+        fix: "Give the Service another port, or switch to another mode with `kpx migrate --to MODE`.",
+        incidents: &["kubernetes/kubernetes#132068"],
+        needs: &[MODE, &[Item::Services]],
+        caused_by: &[],
+        run: port_is_node_port,
+    },
+    Check {
+        id: "VS14",
+        name: "input-drops",
+        severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Ipvs]),
+        title: "The local packet filter accepts traffic for IPVS",
+        symptom: "NodePorts that answered in iptables mode do not answer in ipvs mode.",
+        why: "IPVS takes packets on local delivery, after chain INPUT of table filter. A host firewall that drops \
+              unknown packets there never accepted NodePorts, and in iptables mode did not have to: they are \
+              translated before and pass through FORWARD.",
+        verify: "With policy DROP, or a final rule that drops, INPUT must accept the NodePorts.",
+        commands: &["iptables -S INPUT"],
+        fix: "Accept the NodePort range in chain INPUT, in the firewall's own configuration.",
+        incidents: &["kubernetes/kubernetes#98465"],
+        needs: &[MODE, RULES, &[Item::Services]],
+        caused_by: &[],
+        run: input,
+    },
+];
+
+fn inner_addresses(facts: &Facts<'_>) -> Verdict {
+    // Links that lead to containers or other nodes, never to clients.
+    const INNER: [&str; 9] = [
+        "docker", "br-", "cni", "cbr", "flannel", "tunl", "vxlan", "cali", "virbr",
+    ];
+    facts.only_in(&[Mode::Ipvs])?;
+    let numbers: BTreeSet<u16> = facts
+        .node
+        .services()?
+        .iter()
+        .flat_map(|service| &service.spec.ports)
+        .filter_map(|port| port.node_port)
+        .collect();
+    let (_, others) = split_addresses(facts)?;
+    let mut by_link: std::collections::BTreeMap<&str, Vec<Proof>> =
+        std::collections::BTreeMap::new();
+    for server in &facts.node.ipvs()?.servers {
+        let Key::Address { addr, port, .. } = server.key else {
+            continue;
+        };
+        if let Some(at) = others.iter().find(|at| at.addr.addr == addr)
+            && numbers.contains(&port)
+            && INNER.iter().any(|prefix| at.link.starts_with(prefix))
+        {
+            by_link.entry(&at.link).or_default().push(Proof::Object {
+                what: "virtual-server",
+                name: print::name(server.key),
+            });
+        }
+    }
+    let message = "NodePorts are served on an inner address of the node";
+    Ok(by_link
+        .into_iter()
+        .map(|(link, seen)| Finding::new(Severity::Warning, link, message).evidence(seen))
+        .collect())
+}
+
+fn port_is_node_port(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Ipvs])?;
+    let services = facts.node.services()?;
+    let ports = || {
+        services.iter().flat_map(|service| {
+            let name = name_of(service);
+            service
+                .spec
+                .ports
+                .iter()
+                .map(move |port| (name.clone(), port))
+        })
+    };
+    let mut findings = Vec::new();
+    for (name, port) in ports() {
+        let same = ports().find(|(_, other)| {
+            other.node_port == Some(port.port) && other.protocol == port.protocol
+        });
+        if let Some((of, _)) = same {
+            let seen = Proof::Object {
+                what: "service",
+                name: format!("{of} has the NodePort {}", port.port),
+            };
+            let message = "a port of the Service has the same number as a NodePort: its clients are masqueraded";
+            findings.push(Finding::new(Severity::Warning, name, message).evidence([seen]));
+        }
+    }
+    Ok(findings)
+}
+
+/// Returns whether a rule of `chain`, or of a chain it jumps to, accepts new connections to `port`.
+fn accepts(table: &Table<'_>, chain: &Chain<'_>, port: u16, depth: u8) -> bool {
+    chain.rules.iter().any(|rule| {
+        let fits = rule.matches.iter().all(|of| match of {
+            Match::State { states, .. } => states.not != (states.is.0 & States::NEW != 0),
+            Match::In(link) => link.is != "lo",
+            Match::Ports { destination, .. } => destination
+                .is_none_or(|range| range.not != (range.is.first..=range.is.last).contains(&port)),
+            Match::Multiport { ports, .. } => {
+                ports.not != ports.is.iter().any(|r| (r.first..=r.last).contains(&port))
+            }
+            Match::Icmp { .. } => false,
+            Match::Protocol(proto) => matches!(proto.is, Proto::Tcp),
+            // Conditions on the source are the firewall's decision; unknown matches count as matching.
+            _ => true,
+        });
+        fits && match &rule.target {
+            Some(Target::Accept) => true,
+            Some(Target::Jump(to) | Target::Goto(to)) if depth > 0 && !to.starts_with("KUBE-") => {
+                table
+                    .chain(to)
+                    .is_some_and(|next| accepts(table, next, port, depth - 1))
+            }
+            _ => false,
+        }
+    })
+}
+
+fn input(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Ipvs])?;
+    let services = facts.node.services()?.iter();
+    let ports = services.flat_map(|service| &service.spec.ports);
+    let Some(port) = ports.filter_map(|port| port.node_port).min() else {
+        return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
+    };
+    let mut findings = Vec::new();
+    for (family, rules) in rules_in_use(facts)? {
+        let Some(table) = rules.table("filter") else {
+            continue;
+        };
+        let Some(chain) = table.chain("INPUT") else {
+            continue;
+        };
+        let last = chain.rules.iter().find(|rule| {
+            let refuses = matches!(rule.target, Some(Target::Drop | Target::Reject { .. }));
+            refuses && rule.matches.iter().all(is_open)
+        });
+        let closed = chain.policy == Some(Policy::Drop) || last.is_some();
+        if !closed || accepts(table, chain, port, 5) {
+            continue;
+        }
+        let message =
+            "the chain drops locally delivered packets by default, and does not accept NodePorts";
+        let seen = match last {
+            Some(rule) => rule_proof(family, table, chain, rule),
+            None => Proof::rule(family, "filter", "-P INPUT DROP"),
+        };
+        findings.push(
+            Finding::new(Severity::Error, format!("{family} INPUT"), message).evidence([seen]),
+        );
+    }
+    Ok(findings)
+}
