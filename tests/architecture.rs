@@ -171,6 +171,75 @@ fn only_commands_that_change_a_node_can() {
     }
 }
 
+/// What compares a release of kube-proxy with a number.
+const COMPARISONS: &[&str] = &["at_least(1,", "Version::new(1,", "(1,", "since("];
+
+#[test]
+fn only_the_list_of_releases_compares_with_a_release() {
+    let mut wrong = Vec::new();
+    for (path, _) in sources() {
+        if path.ends_with("cluster/release.rs") {
+            continue;
+        }
+        let text = code(&path);
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for line in text.lines() {
+            // Minor releases of Kubernetes since 1.20.
+            let is_release = |tail: &str| {
+                let digits: String = tail.trim_start().chars().take(2).collect();
+                digits
+                    .parse()
+                    .is_ok_and(|minor: u8| (20..=99).contains(&minor))
+            };
+            let compares = |pattern: &&str| line.split(*pattern).skip(1).any(is_release);
+            if COMPARISONS.iter().any(|pattern| compares(&pattern)) {
+                wrong.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "name the change in src/cluster/release.rs instead:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn each_mode_has_the_same_files() {
+    for mode in ["iptables", "ipvs", "nftables"] {
+        for file in ["model", "parse", "print", "expect", "change"] {
+            let path = root().join(format!("src/backend/{mode}/{file}.rs"));
+            assert!(path.exists(), "{}", path.display());
+        }
+        for module in ["diff", "trace"] {
+            let path = root().join("src").join(module).join(mode);
+            let exists = path.is_dir() || path.with_extension("rs").exists();
+            assert!(exists, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_modes_have_one_name_each() {
+    let mut wrong = Vec::new();
+    for (path, module) in sources() {
+        let modes = ["backend", "check", "diff", "plan", "trace"].contains(&module.as_str());
+        let mut names = path
+            .iter()
+            .map(|name| name.to_str().unwrap().trim_end_matches(".rs"));
+        let other =
+            |name: &str| ["ipt", "nft", "ipt_chain", "nft_chain", "xtables"].contains(&name);
+        if modes && names.any(other) {
+            wrong.push(path.display().to_string());
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "iptables, ipvs, nftables:\n{}",
+        wrong.join("\n")
+    );
+}
+
 fn sources() -> Vec<(PathBuf, String)> {
     fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(dir).unwrap() {

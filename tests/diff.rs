@@ -39,7 +39,7 @@ async fn a_healthy_node_has_no_difference() {
     }
 }
 
-/// Nodes that changed modes: which modes left something behind.
+/// Nodes that changed modes, with the modes that left something.
 const CHANGED: &[(&str, &[&str])] = &[
     ("leftover-iptables-to-ipvs", &["iptables"]),
     ("leftover-iptables-to-nftables", &[]),
@@ -50,7 +50,7 @@ const CHANGED: &[(&str, &[&str])] = &[
 ];
 
 #[tokio::test]
-async fn leftovers_of_other_modes_are_told_apart_from_differences() {
+async fn leftovers_of_other_modes_are_not_differences() {
     for &(name, modes) in CHANGED {
         let ran = kpx_on(name, &["diff", "-o", "json"]).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap();
@@ -79,7 +79,7 @@ async fn leftovers_of_other_modes_are_told_apart_from_differences() {
 }
 
 #[tokio::test]
-async fn without_a_cluster_or_a_mode_it_cannot_tell() {
+async fn without_a_cluster_or_a_mode_it_is_inconclusive() {
     let node = tempfile::tempdir().unwrap();
     let from = node.path().to_str().unwrap();
     let files = ["node/iptables-save.txt", "kube-proxy/config.conf"];
@@ -91,7 +91,7 @@ async fn without_a_cluster_or_a_mode_it_cannot_tell() {
     copy(files[0]);
     let ran = kpx(&["--from", from, "diff"]).await;
     assert_eq!(ran.code, 3, "{ran}");
-    assert!(ran.out.starts_with("could not tell"), "{ran}");
+    assert!(ran.out.starts_with("inconclusive: "), "{ran}");
     assert!(
         ran.out.contains("the mode: kube-proxy/config.conf"),
         "{ran}"
@@ -101,12 +101,12 @@ async fn without_a_cluster_or_a_mode_it_cannot_tell() {
     copy(files[1]);
     let ran = kpx(&["--from", from, "diff"]).await;
     assert_eq!(ran.code, 3, "{ran}");
-    let why = "what mode iptables should have: cluster/services.json was not collected";
+    let why = "the desired state of mode iptables: cluster/services.json was not collected";
     assert!(ran.out.contains(why), "{ran}");
     let ran = kpx(&["--from", from, "diff", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["unknown"][0]["gap"]["kind"], "not-collected");
-    // What should be there is all that is asked of it.
+    // `render` needs nothing but the desired state.
     let ran = kpx(&["--from", from, "render"]).await;
     assert_eq!(ran.code, 4, "{ran}");
 }
@@ -129,25 +129,25 @@ async fn diff_as(name: &str, mode: Mode, version: &str) -> Ran {
 }
 
 #[tokio::test]
-async fn of_a_kube_proxy_that_is_too_old_only_what_both_have_is_compared() {
+async fn for_an_older_kube_proxy_only_common_rules_are_compared() {
     for (name, mode) in [("seed-iptables", Mode::Iptables), ("seed-ipvs", Mode::Ipvs)] {
         let ran = diff_as(name, mode, "v1.24.17").await;
         assert_eq!(ran.code, 3, "{name}\n{ran}");
         assert!(ran.out.starts_with("no difference from mode"), "{ran}");
-        assert!(ran.out.contains("rules, except of KUBE-SEP-*"), "{ran}");
+        assert!(ran.out.contains("rules other than KUBE-SEP-*"), "{ran}");
         assert!(ran.out.contains("kube-proxy v1.24.17"), "{ran}");
     }
     // The tables of the mode's alpha had another layout.
     let ran = diff_as("full-nftables", Mode::Nftables, "v1.29.3").await;
     assert_eq!(ran.code, 3, "{ran}");
     assert!(
-        ran.out.contains("kube-proxy v1.29.3 lays out its tables"),
+        ran.out.contains("kube-proxy v1.29.3 has another table"),
         "{ran}"
     );
 }
 
 #[tokio::test]
-async fn what_another_version_writes_is_a_difference() {
+async fn rules_of_another_version_are_a_difference() {
     let ran = diff_as("full-nftables", Mode::Nftables, "v1.35.2").await;
     assert_eq!(ran.code, 1, "{ran}");
     assert!(ran.out.contains("mark-for-masquerade"), "{ran}");

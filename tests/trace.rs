@@ -296,7 +296,7 @@ async fn snapshots_of_every_kind_of_service() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_traced_is_refused_with_a_way_on() {
+async fn errors_name_the_next_step() {
     let mut all = String::new();
     for args in [
         &["shop/nothing"][..],
@@ -396,7 +396,7 @@ fn probabilities_add_up_and_healthy_nodes_leave_nothing_unknown() {
 }
 
 #[test]
-fn another_mode_is_traced_as_if_it_were_there() {
+fn another_mode_is_simulated() {
     let ends = |outcomes: Vec<Outcome>| {
         let end = |o: &Outcome| {
             let share = (o.probability * 1000.0).round();
@@ -610,7 +610,7 @@ async fn a_missing_rule_is_named() {
 }
 
 #[tokio::test]
-async fn a_rule_in_the_way_is_named_with_its_owner() {
+async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     let before = |rule: &'static str| {
         move |text: &str| {
             let (jump, line) = (
@@ -653,7 +653,7 @@ async fn a_rule_in_the_way_is_named_with_its_owner() {
 }
 
 #[tokio::test]
-async fn backends_and_connections_that_should_not_be_are_named() {
+async fn stale_backends_and_connections_are_named() {
     // The rules still have an endpoint that the API has moved, and so has a connection.
     let moved = |text: &str| text.replace("\"10.244.1.30\"", "\"10.244.1.31\"");
     let old = |text: &str| {

@@ -6,10 +6,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{Mode, iptables, ipvs, nftables};
 use crate::cluster::config::{ProxyConfig, go_duration};
+use crate::cluster::release::Change;
 use crate::evidence::Kernel;
 
 /// A kernel module that a mode uses.
@@ -29,19 +30,16 @@ enum ModuleName {
 }
 
 /// When a mode uses a module.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Condition {
     /// IPv4 is in use.
     Ipv4,
     /// IPv6 is in use.
     Ipv6,
-    /// kube-proxy is older than 1.27.
-    #[serde(rename = "before-1.27")]
-    Before127,
-    /// kube-proxy is 1.32 or newer.
-    #[serde(rename = "since-1.32")]
-    Since132,
+    /// kube-proxy does not have the change yet.
+    Before(Change),
+    /// kube-proxy has the change.
+    Since(Change),
     /// Pods are on a Linux bridge.
     LinuxBridge,
     /// A Service has external IPs.
@@ -57,13 +55,35 @@ impl fmt::Display for Condition {
         f.write_str(match self {
             Self::Ipv4 => "IPv4",
             Self::Ipv6 => "IPv6",
-            Self::Before127 => "kube-proxy before 1.27",
-            Self::Since132 => "kube-proxy 1.32 or newer",
+            Self::Before(change) => {
+                return write!(f, "kube-proxy before {}", change.release());
+            }
+            Self::Since(change) => return write!(f, "kube-proxy {} or newer", change.release()),
             Self::LinuxBridge => "pods on a Linux bridge",
             Self::ExternalIps => "external IPs",
             Self::SourceRanges => "source ranges",
             Self::SessionAffinity => "session affinity",
         })
+    }
+}
+
+impl Serialize for Condition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = match self {
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+            Self::Before(change) => {
+                return serializer.collect_str(&format_args!("before-{}", change.release()));
+            }
+            Self::Since(change) => {
+                return serializer.collect_str(&format_args!("since-{}", change.release()));
+            }
+            Self::LinuxBridge => "linux-bridge",
+            Self::ExternalIps => "external-ips",
+            Self::SourceRanges => "source-ranges",
+            Self::SessionAffinity => "session-affinity",
+        };
+        serializer.serialize_str(name)
     }
 }
 

@@ -99,7 +99,7 @@ fn of_iptables(rules: &Ruleset<'_>) -> u32 {
     let chains = rules.tables.iter().flat_map(|table| &table.chains);
     chains.flat_map(|chain| &chain.rules).fold(0, |all, rule| {
         let matched = rule.matches.iter().map(|of| match of {
-            Match::Mark(mark) | Match::Connmark(mark) => of_mark(mark.is),
+            Match::Mark(mark) | Match::Connmark(mark) => of_mark(mark.value),
             _ => 0,
         });
         let set = match &rule.target {

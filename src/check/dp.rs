@@ -5,6 +5,7 @@ use crate::backend::requirements::oldest_kernel;
 use crate::check::core::{MODE, if_recorded, kernel_proof, leaves, plain, with_flags};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::config::written;
+use crate::cluster::release::Change;
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -142,7 +143,7 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(format!("the mode is {mode}")));
     }
     let found = facts.version()?;
-    if !found.version.at_least(1, 35) {
+    if !found.version.has(Change::IpvsDeprecated) {
         return Ok(Vec::new());
     }
     let message =

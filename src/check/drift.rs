@@ -1,22 +1,24 @@
-//! The checks that compare the kernel with what the cluster's objects ask for.
+//! The checks that compare the live state with the desired state.
 //!
-//! The difference is taken once. Every change in it belongs to exactly one check, and changes that one cause explains
-//! are one finding: a Service whose chain is gone is not told again for each of its endpoints.
+//! The comparison is made once. Every change belongs to exactly one check, and changes with one cause
+//! are one finding: a Service whose chain is missing is not repeated for each of its endpoints.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use super::{Facts, Finding, Fix, Proof, Severity, Verdict};
 use crate::backend::Mode;
+use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::backend::ipvs::print;
-use crate::diff::{self, Action, Change, Diff, Layer, Object};
+use crate::backend::nftables::expect::TABLE;
+use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object};
 use crate::evidence::{Gap, Item};
-use crate::net::Family;
+use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 
 mod classify;
 
-/// What the comparison reads.
+/// The items that the comparison reads.
 pub(super) const DRIFT: &[Item] = &[
     Item::ConfigMaps,
     Item::Iptables4,
@@ -31,11 +33,11 @@ pub(super) const DRIFT: &[Item] = &[
     Item::Healthz,
 ];
 
-/// The difference between the kernel and the cluster's objects, taken when a check first asks for it.
+/// The difference between live and desired state, computed when a check first asks for it.
 #[derive(Debug, Default)]
 pub struct Drift(OnceCell<Result<Taken, Gap>>);
 
-/// What was found, sorted to checks.
+/// The findings, by check.
 #[derive(Debug)]
 struct Taken {
     findings: BTreeMap<&'static str, Vec<Finding>>,
@@ -48,7 +50,7 @@ impl Facts<'_> {
         taken.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns what the difference holds for the check `id`; `parts` are the words of what could stay unknown.
+    /// Returns the findings of check `id`; `parts` name the parts of the comparison that it depends on.
     pub(super) fn drifted(&self, id: &str, modes: &[Mode], parts: &[&str]) -> Verdict {
         self.only_in(modes)?;
         let taken = self.drift()?;
@@ -75,7 +77,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         for family in Family::BOTH {
             facts.observed(family)?;
         }
-        let why = format!("the kernel does not hold the rules of mode {mode}: KP01 tells");
+        let why = format!("the kernel does not have the rules of mode {mode}: see KP01");
         return Err(Gap::NotApplicable(why));
     }
     let Diff {
@@ -105,32 +107,35 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
 }
 
 /// Returns the virtual servers that have no real servers.
-fn empty_servers(node: &NodeSnapshot<'_>) -> BTreeSet<String> {
+fn empty_servers(node: &NodeSnapshot<'_>) -> HashSet<Key> {
     let table = node.ipvs();
     let servers = table.iter().flat_map(|table| &table.servers);
     servers
         .filter(|server| server.reals.is_empty())
-        .map(|server| print::name(server.key))
+        .map(|server| server.key)
         .collect()
 }
 
 fn proof(change: &Change) -> Proof {
-    let line = |text: &Option<String>| text.clone().map(|text| text.replace('\n', "; "));
+    let line = |text: Option<String>| text.map(|text| text.replace('\n', "; "));
     Proof::Difference {
-        action: match change.action {
-            Action::Missing => "missing",
-            Action::Extra => "extra",
-            Action::Differs => "differs",
+        action: match change.kind() {
+            ChangeKind::Missing => "missing",
+            ChangeKind::Extra => "extra",
+            ChangeKind::Differs => "differs",
         },
         family: change.family,
         object: match &change.object {
-            Object::Rule { table, chain, .. } | Object::Chain { table, chain } => {
-                format!("{table} {chain}")
+            Object::NftablesChain { chain, .. } | Object::NftablesRule { chain, .. } => {
+                format!("{TABLE} {chain}")
             }
-            other => other.to_string(),
+            object => match object.iptables_chain() {
+                Some((table, chain)) => format!("{table} {chain}"),
+                None => object.to_string(),
+            },
         },
-        have: line(&change.have),
-        want: line(&change.want),
+        have: line(change.have()),
+        want: line(change.want()),
     }
 }
 
@@ -145,8 +150,8 @@ fn restart(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
-/// Returns what mends `changes`: the one object, where a command of a standard tool does it safely, or a restart;
-/// `None` where the check's own words say it better.
+/// Returns the fix of `changes`: a command of a standard tool for a single object, or a restart of kube-proxy; `None` for the
+/// check's own fix.
 fn fix(id: &str, changes: &[Change], restart: Option<&String>) -> Option<Fix> {
     if ["IR05", "IS02", "VS03"].contains(&id) {
         return None;
@@ -158,13 +163,13 @@ fn fix(id: &str, changes: &[Change], restart: Option<&String>) -> Option<Fix> {
     Some(match single {
         Some(_) => Fix {
             text:
-                "Put it right by hand; if it comes back, restart kube-proxy here and read its log."
+                "Repair it by hand. If it comes back, restart kube-proxy on this node and read its log."
                     .to_owned(),
             command: single,
         },
         None => Fix {
             text:
-                "Look again in half a minute; if it is still so, restart kube-proxy on this node."
+                "Check again in half a minute. If it persists, restart kube-proxy on this node."
                     .to_owned(),
             command: restart.cloned(),
         },
@@ -172,46 +177,28 @@ fn fix(id: &str, changes: &[Change], restart: Option<&String>) -> Option<Fix> {
 }
 
 fn command(id: &str, change: &Change) -> Option<String> {
-    match (id, change.action, &change.object) {
-        ("VS05", _, Object::RealServer { server, .. }) => Some(format!(
-            "ipvsadm -e {} {}",
-            service_option(server)?,
-            change.want.as_deref()?
-        )),
-        ("DV02", Action::Missing, Object::Address { link, .. }) => {
-            let addr = change.want.as_deref()?;
-            Some(format!("ip addr add {addr} dev {link}"))
+    match (id, &change.object) {
+        ("VS04" | "VS05", Object::RealServer { server, real, .. }) => {
+            let key = print::key(*server);
+            let verb = match (id, real) {
+                ("VS05", Delta::Differs { want, .. }) => format!("-e {key} {}", print::real(want)),
+                ("VS04", Delta::Missing(want)) => format!("-a {key} {}", print::real(want)),
+                ("VS04", Delta::Extra(have)) => format!("-d {key} {}", print::real_key(have)),
+                _ => return None,
+            };
+            Some(format!("ipvsadm {verb}"))
         }
-        ("DV03", Action::Extra, Object::Address { link, .. }) => {
-            let addr = change.have.as_deref()?;
-            Some(format!("ip addr del {addr} dev {link}"))
+        ("DV02", Object::Address(Delta::Missing(addr))) => {
+            Some(format!("ip addr add {} dev {DUMMY}", Cidr::host(**addr)))
         }
-        ("IS03", Action::Missing, Object::Member { set, member }) => {
-            Some(format!("ipset add {set} {member}"))
+        ("DV03", Object::Address(Delta::Extra(addr))) => {
+            Some(format!("ip addr del {} dev {DUMMY}", Cidr::host(**addr)))
         }
-        ("IS03", Action::Extra, Object::Member { set, member }) => {
-            Some(format!("ipset del {set} {member}"))
-        }
-        ("VS04", Action::Missing, Object::RealServer { server, .. }) => Some(format!(
-            "ipvsadm -a {} {}",
-            service_option(server)?,
-            change.want.as_deref()?
-        )),
-        ("VS04", Action::Extra, Object::RealServer { server, real }) => {
-            Some(format!("ipvsadm -d {} -r {real}", service_option(server)?))
-        }
+        ("IS03", Object::Member { set, member }) => match member {
+            Delta::Missing(member) => Some(format!("ipset add {set} {}", member.element)),
+            Delta::Extra(member) => Some(format!("ipset del {set} {}", member.element)),
+            Delta::Differs { .. } => None,
+        },
         _ => None,
     }
-}
-
-/// Returns `-t 10.96.0.1:443` for `tcp 10.96.0.1:443`.
-fn service_option(server: &str) -> Option<String> {
-    let (proto, addr) = server.split_once(' ')?;
-    let option = match proto {
-        "tcp" => "-t",
-        "udp" => "-u",
-        "sctp" => "--sctp-service",
-        _ => return None,
-    };
-    Some(format!("{option} {addr}"))
 }

@@ -6,6 +6,7 @@ pub mod config;
 pub mod edit;
 pub mod flags;
 pub mod pod;
+pub mod release;
 pub mod validate;
 pub mod version;
 

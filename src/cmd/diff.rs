@@ -11,7 +11,7 @@ use crate::evidence::{Gap, Item};
 use crate::node::NodeSnapshot;
 use crate::report::diff::DiffReport;
 
-const MEANT: &str = "`--mode MODE` says which one is meant";
+const MEANT: &str = "pass `--mode MODE`";
 
 pub(super) async fn run(
     global: &Global,
@@ -23,7 +23,7 @@ pub(super) async fn run(
         Err(gap) => return Ok(DiffReport::nothing(None, gap, MEANT)),
     };
     let evidence = gather(global, io, &diff::needs(mode)).await?;
-    // To give back a large cluster piece by piece takes a tenth of the time, and the process ends here.
+    // Freeing a large cluster's evidence takes a tenth of the time, and the process ends here.
     let evidence = ManuallyDrop::new(evidence);
     let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
     let node = ManuallyDrop::new(node);
@@ -32,7 +32,7 @@ pub(super) async fn run(
         Err(gap) => DiffReport::nothing(
             Some(mode),
             gap,
-            "`kpx snapshot -v` says what of the node and its cluster can be read",
+            "`kpx snapshot -v` lists what can be read from the node and its cluster",
         ),
     })
 }
@@ -46,7 +46,7 @@ pub(super) async fn mode_of(
     look_up_mode(global, io, asked).await?.hint(MEANT)
 }
 
-/// The same, where it is no failure not to know it.
+/// The same; an unknown mode is not a failure.
 async fn look_up_mode(
     global: &Global,
     io: &Io<'_>,

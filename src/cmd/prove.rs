@@ -1,4 +1,4 @@
-//! Proof that the kernel does what a mode needs: by having it done, in a network namespace made for that.
+//! A trial of what a mode needs from the kernel, in a network namespace of its own.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -67,7 +67,7 @@ dnat to numgen random mod 1 map { 0 : 198.51.100.0 . 20000 }
 }
 ";
 
-/// Has the kernel do what mode `to` needs, with each of `schedulers` where that matters.
+/// Tries in the kernel what mode `to` needs, with each of `schedulers` in ipvs mode.
 pub(super) async fn prove(
     node: &Live,
     global: &Global,
@@ -78,7 +78,7 @@ pub(super) async fn prove(
         Ok(trial) => trial,
         Err(e) => {
             return vec![Proof {
-                what: "a network namespace to try things in".to_owned(),
+                what: "a network namespace for the trial".to_owned(),
                 error: Some(e.to_string()),
             }];
         }
@@ -101,15 +101,22 @@ pub(super) async fn prove(
             proofs.extend(tried(&mut trial, "IP sets of each type", Action::Ipset { input }).await);
         }
         Mode::Iptables => {
-            proofs.extend(tried(&mut trial, "rules with what each needs", rules(RULES)).await);
-            proofs.extend(tried(&mut trial, "a rule that chooses by chance", rules(CHANCE)).await);
+            proofs.extend(
+                tried(
+                    &mut trial,
+                    "the matches and targets of every rule",
+                    rules(RULES),
+                )
+                .await,
+            );
+            proofs.extend(tried(&mut trial, "a rule that matches at random", rules(CHANCE)).await);
         }
         Mode::Nftables => {
             let input = TABLE.to_owned();
             proofs.extend(
                 tried(
                     &mut trial,
-                    "a table with what each rule needs",
+                    "the expressions of every nftables rule",
                     Action::Nft { input },
                 )
                 .await,
@@ -127,7 +134,7 @@ fn rules(text: &str) -> Action {
     }
 }
 
-/// Carries `action` out; nothing is proved where the host lacks the tool, which kube-proxy's image may bring.
+/// Applies `action`; proves nothing if the host lacks the tool, which kube-proxy's image may have.
 async fn tried(trial: &mut Trial, what: &str, action: Action) -> Option<Proof> {
     let error = match trial.node.apply(&action).await {
         Ok(()) => None,
@@ -140,7 +147,7 @@ async fn tried(trial: &mut Trial, what: &str, action: Action) -> Option<Proof> {
     })
 }
 
-/// Makes a virtual server with `scheduler`, looks whether it is there, and deletes it: what holds the module is gone then.
+/// Creates a virtual server with `scheduler`, checks that it is listed, and deletes it, which releases the module.
 async fn serve(trial: &mut Trial, scheduler: &str) -> Result<(), String> {
     let made = trial
         .node
@@ -160,7 +167,7 @@ async fn serve(trial: &mut Trial, scheduler: &str) -> Result<(), String> {
         .await;
     gone.map_err(|error| error.to_string())?;
     if !there {
-        return Err("the kernel took it, and does not list it".to_owned());
+        return Err("the kernel accepted it but does not list it".to_owned());
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ pub(super) async fn run(
     args: &ReconcileArgs,
 ) -> Result<PlanReport, Failure> {
     let mode = super::diff::mode_of(global, io, args.mode).await?;
-    let goal = format!("bring this node to what mode {mode} should have");
+    let goal = format!("bring this node to the desired state of mode {mode}");
     let mut items = diff::needs(mode);
     items.push(Item::Processes);
     let layers: Vec<Layer> = args.only.iter().map(|&layer| layer_of(layer)).collect();
@@ -31,15 +31,15 @@ pub(super) async fn run(
         let evidence = gather(global, io, &items).await?;
         let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
         let found = diff::compare(&node, mode, &families(global))
-            .hint("`kpx snapshot -v` says what of the node and its cluster can be read")?;
+            .hint("`kpx snapshot -v` lists what can be read from the node and its cluster")?;
         if let Some((what, gap)) = found.unknown.first() {
             return Err(Failure::from(
-                eyre!("{gap}").wrap_err(format!("cannot tell what {what} should be changed to")),
+                eyre!("{gap}").wrap_err(format!("cannot compare {what} with the desired state")),
             )
-            .with_hint("`kpx diff` says more; --family leaves one family out"));
+            .with_hint("see `kpx diff`; --family restricts the plan to one family"));
         }
         if !args.force {
-            plan::refuse_other(&node).hint("--force goes on all the same")?;
+            plan::refuse_other(&node).hint("--force ignores this")?;
         }
         let mut plan = plan::repair(&node, mode, &families(global), &found, &layers, drain)?;
         plan.notes.push(plan::running(&node, mode));

@@ -18,12 +18,12 @@ use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{self, Owner, Owners, Port};
 use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
-use crate::trace::odd;
+use crate::trace::mismatch;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{self, Found, Target};
 use crate::trace::{self, Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
 
-/// Everything a trace looks at, beside the rules of iptables.
+/// The items that a trace reads, beside the rules of iptables.
 const NEEDS: &[Item] = &[
     Item::IptablesVersion,
     Item::Nft,
@@ -51,7 +51,7 @@ const NEEDS: &[Item] = &[
     Item::Pods,
 ];
 
-/// What a trace can be printed as, beside the usual.
+/// The output formats of a trace, beside the common ones.
 pub(super) const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
 
 pub(super) async fn run(
@@ -78,7 +78,7 @@ pub(super) async fn run(
     let other = match assumed {
         Some(mode) => Some(
             Assumed::new(&node, mode)
-                .hint("`kpx snapshot -v` says what of the node and its cluster can be read")?,
+                .hint("`kpx snapshot -v` lists what can be read from the node and its cluster")?,
         ),
         None => None,
     };
@@ -114,10 +114,12 @@ pub(super) async fn run(
         owners = Owners::new(&node);
     }
     let service = service(&node, &owners, found, proto);
-    // Only the API knows what should be; names out of the rules cannot say that the rules are wrong.
+    // Only the API has the desired state; names in the rules cannot show that the rules are wrong.
     let told = service.filter(|_| owners.source == owner::Source::Api && owners.gaps.is_empty());
     let causes = match told {
-        Some(port) if assumed.is_none() && walks.iter().any(|walk| odd::is_odd(port, walk)) => {
+        Some(port)
+            if assumed.is_none() && walks.iter().any(|walk| mismatch::is_odd(port, walk)) =>
+        {
             why_not(global, io, &node, port, &walks).await?
         }
         _ => Vec::new(),
@@ -143,7 +145,7 @@ pub(super) async fn run(
     Ok(report)
 }
 
-/// Compares the node with what kube-proxy should have written, for a packet that does not go where the API says.
+/// Compares the node with the desired state, for a packet that does not reach the endpoints.
 async fn why_not(
     global: &Global,
     io: &Io<'_>,
@@ -153,17 +155,17 @@ async fn why_not(
 ) -> Result<Vec<String>, Failure> {
     let mode = match node.configured_mode() {
         Ok(mode) => mode,
-        Err(gap) => return Ok(vec![format!("what should be there is not known: {gap}")]),
+        Err(gap) => return Ok(vec![format!("not compared with the desired state: {gap}")]),
     };
     let evidence = gather(global, io, &diff::needs(mode)).await?;
     let whole = NodeSnapshot::new(&evidence).called(global.node.as_deref());
     let compared = match diff::compare(&whole, mode, &families(global)) {
         Ok(compared) => compared,
-        Err(gap) => return Ok(vec![format!("what should be there is not known: {gap}")]),
+        Err(gap) => return Ok(vec![format!("not compared with the desired state: {gap}")]),
     };
     let mut causes = Vec::new();
-    for outcomes in walks.iter().filter(|walk| odd::is_odd(port, walk)) {
-        for cause in odd::causes(&compared, port, outcomes) {
+    for outcomes in walks.iter().filter(|walk| mismatch::is_odd(port, walk)) {
+        for cause in mismatch::causes(&compared, port, outcomes) {
             if !causes.contains(&cause) {
                 causes.push(cause);
             }
@@ -221,7 +223,7 @@ fn walk(world: &World<'_, '_>, flows: &[Flow]) -> Result<Vec<Vec<Outcome>>, Fail
     })
 }
 
-/// Finds what the target stands for.
+/// Resolves the target to an address, port and protocol.
 fn find(
     target: &Target,
     node: &NodeSnapshot<'_>,
@@ -238,7 +240,7 @@ fn find(
     let own = told.or_else(|| sources::uplink(node, wanted));
     let services = match (target, node.services()) {
         (Target::Service { .. }, Err(gap)) => {
-            return Err(eyre!("cannot look a Service up: {gap}")).hint("give its IP:PORT instead");
+            return Err(eyre!("cannot look up Services: {gap}")).hint("give its IP:PORT instead");
         }
         (_, Ok(services)) => services.as_slice(),
         (_, Err(_)) => &[],
@@ -248,7 +250,7 @@ fn find(
         .hint("`kpx show services` lists Services and their ports")
 }
 
-/// The protocol of a target that does not say: the one a Service has there, else TCP.
+/// The default protocol of a target: the one a Service has there, else TCP.
 fn protocol(owners: &Owners, found: Found) -> Proto {
     let all = [Proto::Tcp, Proto::Udp, Proto::Sctp];
     let at = |proto: &Proto| owners.at(found.addr, found.port, *proto).is_some();
@@ -320,7 +322,7 @@ fn trace(
     };
     let mut notes = notes(node, flow, outcomes, told);
     if service.is_none() {
-        notes.extend(odd::other_port(owners, flow));
+        notes.extend(mismatch::other_port(owners, flow));
     }
     SourceTrace::new(name, packet, outcomes, notes, owners, service)
 }
@@ -343,7 +345,7 @@ fn report(
     let first = traces
         .first()
         .cloned()
-        .ok_or_else(|| eyre!("there is no source to trace from"))?;
+        .ok_or_else(|| eyre!("no source to trace from"))?;
     if traces.len() == 1 {
         traces.clear();
     }

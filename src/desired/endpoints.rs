@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::settings::lenient_ip;
 use crate::cluster::config::ProxyConfig;
+use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::cluster::{EndpointPort, EndpointSlice, Labels, Named, Node};
 use crate::net::{Family, Proto};
@@ -66,11 +67,17 @@ impl<'a> Context<'a> {
             version,
             node: name,
             zone: zone.map_or("", String::as_str),
-            node_hints: version.at_least(1, 33)
-                && config.gate("PreferSameTrafficDistribution", version.at_least(1, 34)),
-            // Up to 1.32 hints counted only where an annotation asked for them, unless trafficDistribution was on.
-            annotation: !version.at_least(1, 33)
-                && !config.gate("ServiceTrafficDistribution", version.at_least(1, 31)),
+            node_hints: version.has(Change::NodeHints)
+                && config.gate(
+                    "PreferSameTrafficDistribution",
+                    version.has(Change::NodeHintsDefault),
+                ),
+            // Before, hints counted without an annotation only where trafficDistribution was on.
+            annotation: !version.has(Change::HintsWithoutAnnotation)
+                && !config.gate(
+                    "ServiceTrafficDistribution",
+                    version.has(Change::TrafficDistributionDefault),
+                ),
         }
     }
 
@@ -80,7 +87,7 @@ impl<'a> Context<'a> {
             return true;
         }
         let old = annotations.get("service.kubernetes.io/topology-aware-hints");
-        if !self.version.at_least(1, 27) {
+        if !self.version.has(Change::TopologyMode) {
             return old.is_some_and(|v| matches!(v.as_str(), "Auto" | "auto"));
         }
         let value = old.or_else(|| annotations.get("service.kubernetes.io/topology-mode"));

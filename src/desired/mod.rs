@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::cluster::config::{Mode, ProxyConfig};
+use crate::cluster::release::{Change, NEWEST, OLDEST};
 use crate::cluster::version::Version;
 use crate::cluster::{EndpointSlice, Node, Service};
 use crate::evidence::{Gap, Kernel};
@@ -20,11 +21,6 @@ use crate::net::{Cidr, Family};
 pub use endpoints::{Endpoint, Hint};
 pub use ports::ServicePort;
 pub use settings::{Detector, NodePorts, localhost_node_ports};
-
-/// The newest release whose rules are known.
-pub const NEWEST: Version = Version::new(1, 36, 0);
-/// The oldest release whose rules are known.
-pub const OLDEST: Version = Version::new(1, 26, 0);
 
 /// What a node's service proxy should serve, and how.
 #[derive(Clone, Debug)]
@@ -117,16 +113,14 @@ impl DesiredState {
         facts: Facts,
     ) -> Self {
         let mut notes = Vec::new();
-        if !version.at_least(OLDEST.major, OLDEST.minor) {
+        if !version.is_at_least(OLDEST) {
             notes.push(format!(
-                "kube-proxy {version} is older than {}.{}, the oldest release whose rules kpx knows",
-                OLDEST.major, OLDEST.minor
+                "kube-proxy {version} is older than {OLDEST}, the oldest release whose rules kpx knows"
             ));
-        } else if version.at_least(NEWEST.major, NEWEST.minor + 1) {
+        } else if version.is_newer_than(NEWEST) {
             notes.push(format!(
-                "kube-proxy {version} is newer than {}.{}, the newest release whose rules kpx knows; \
-                 its rules are compared with that release's",
-                NEWEST.major, NEWEST.minor
+                "kube-proxy {version} is newer than {NEWEST}, the newest release whose rules kpx knows; \
+                 its rules are compared with that release's"
             ));
         }
         let node_ips = settings::node_ips(objects.node, config, version);
@@ -167,12 +161,12 @@ impl DesiredState {
 
     /// Returns whether the kube-proxy is older than those whose rules are known.
     pub fn is_older(&self) -> bool {
-        !self.version.at_least(OLDEST.major, OLDEST.minor)
+        !self.version.is_at_least(OLDEST)
     }
 
-    /// Returns whether the rules are those of the release `1.minor` or a newer one.
-    pub fn since(&self, minor: u16) -> bool {
-        self.version.at_least(1, minor)
+    /// Returns whether the kube-proxy has `change`.
+    pub fn has(&self, change: Change) -> bool {
+        self.version.has(change)
     }
 }
 

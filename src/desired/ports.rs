@@ -6,6 +6,7 @@ use super::Slices;
 use super::endpoints::{self, Choice, Context, Endpoint};
 use super::settings::lenient_ip;
 use crate::cluster::config::ProxyConfig;
+use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::cluster::{Service, ServicePort as ApiPort};
 use crate::net::{Cidr, Family, Proto};
@@ -209,8 +210,11 @@ impl<'a> Shared<'a> {
         let external: Vec<_> = spec.external_ips.iter().filter_map(of_family).collect();
         let any_external_ip = !external.is_empty();
         let with_external = config.gate("AllowServiceExternalIPs", true);
-        let modes_count =
-            version.at_least(1, 29) && config.gate("LoadBalancerIPMode", version.at_least(1, 30));
+        let modes_count = version.has(Change::LoadBalancerIpMode)
+            && config.gate(
+                "LoadBalancerIPMode",
+                version.has(Change::LoadBalancerIpModeDefault),
+            );
         let ingress = service.status.load_balancer.ingress.iter();
         let lb_ips = ingress
             .filter(|at| !modes_count || at.ip_mode.as_deref().is_none_or(|mode| mode == "VIP"));

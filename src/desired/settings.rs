@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::cluster::Node;
 use crate::cluster::config::{self, Mode, ProxyConfig};
+use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::net::{Cidr, Family};
 
@@ -61,8 +62,7 @@ impl NodeIps {
 /// Returns the addresses kube-proxy takes for the node's.
 pub(super) fn node_ips(node: Option<&Node>, config: &ProxyConfig, version: Version) -> NodeIps {
     let mut ips = NodeIps::UNKNOWN;
-    // Up to 1.27 a dual-stack kube-proxy took its bind address, a wildcard unless set, for the node's.
-    if version.at_least(1, 28) {
+    if version.has(Change::NodeAddresses) {
         let addresses = node.map_or(&[][..], |node| &node.status.addresses);
         let of_kind = |kind: &'static str| addresses.iter().filter(move |a| a.kind == kind);
         let mut seen = Vec::new();

@@ -1,28 +1,27 @@
-//! Virtual servers, kube-ipvs0 and sets against what they should be.
+//! Virtual servers, kube-ipvs0 and sets compared with the desired ones.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
+use super::change::{Change, Delta, Object};
+use super::iptables::Scope;
 use super::owners::Owners;
-use super::rules::Scope;
-use super::{Action, Change, Layer, Object};
-use crate::backend::ipset::{Set, Sets};
+use crate::backend::ipset::{ElementKey, Member, Set, Sets};
 use crate::backend::iptables::model::{Match, Rule};
 use crate::backend::ipvs::expect::Expected;
-use crate::backend::ipvs::model::{DUMMY, Flags, Key, RealServer, Table, VirtualServer};
-use crate::backend::ipvs::print;
+use crate::backend::ipvs::model::{Flags, Key, Table, VirtualServer};
 use crate::desired::FamilyState;
 use crate::net::{Cidr, Family, Proto};
 
-/// What one family of the ipvs mode is compared with.
-pub(super) struct Scene<'a> {
-    pub(super) state: &'a FamilyState,
-    pub(super) want: &'a Expected,
-    pub(super) excluded: Vec<Cidr>,
+/// The desired state of one family in ipvs mode.
+pub(super) struct Ipvs<'a> {
+    state: &'a FamilyState,
+    want: &'a Expected,
+    excluded: Vec<Cidr>,
     owners: Owners<'a>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Ipvs<'a> {
     pub(super) fn new(state: &'a FamilyState, want: &'a Expected, excluded: Vec<Cidr>) -> Self {
         Self {
             state,
@@ -43,88 +42,61 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Returns what the member `element` of the set called `name` for IPv4 serves.
-    fn member_owner(&self, name: &str, element: &str) -> Option<String> {
-        let mut parts = element.split(',');
-        let first = parts.next()?;
-        if let Ok(number) = first.parse::<u16>() {
-            let udp = name.ends_with("UDP");
-            let proto = if udp { Proto::Udp } else { Proto::Tcp };
-            return if name == "KUBE-HEALTH-CHECK-NODE-PORT" {
+    /// Returns what `member` of the set called `name` for IPv4 serves.
+    fn member_owner(&self, name: &str, member: &Member<'_>) -> Option<String> {
+        match member.key()? {
+            ElementKey::Port(number) if name == "KUBE-HEALTH-CHECK-NODE-PORT" => {
                 self.owners.of_health_check(number)
-            } else {
+            }
+            ElementKey::Port(number) => {
+                let udp = name.ends_with("UDP");
+                let proto = if udp { Proto::Udp } else { Proto::Tcp };
                 self.owners.of_node_port(proto, number)
-            };
-        }
-        let addr: IpAddr = first.parse().ok()?;
-        let Some((proto, port)) = parts.next().and_then(|part| part.split_once(':')) else {
-            return self.owners.of_addr(addr);
-        };
-        let (proto, port) = (proto.parse().ok()?, port.parse().ok()?);
-        if name == "KUBE-LOOP-BACK" {
-            self.owners.of_endpoint(addr, proto, port)
-        } else {
-            self.owners.of_port(addr, proto, port)
+            }
+            ElementKey::Address(addr) => self.owners.of_addr(addr),
+            ElementKey::Socket { proto, addr } if name == "KUBE-LOOP-BACK" => {
+                self.owners.of_endpoint(addr.ip(), proto, addr.port())
+            }
+            ElementKey::Socket { proto, addr } => {
+                self.owners.of_port(addr.ip(), proto, addr.port())
+            }
         }
     }
 
-    fn change(
-        &self,
-        action: Action,
-        layer: Layer,
-        object: Object,
-        service: Option<String>,
-        have: Option<String>,
-        want: Option<String>,
-    ) -> Change {
+    fn change(&self, object: Object, service: Option<String>) -> Change {
         Change {
-            action,
-            layer,
             family: Some(self.family()),
-            object,
             service,
-            have,
-            want,
+            object,
         }
+    }
+
+    fn server_change(&self, key: Key, server: Delta<VirtualServer>) -> Change {
+        let object = Object::VirtualServer { key, server };
+        self.change(object, self.server_owner(key))
     }
 
     /// Compares virtual and real servers.
     pub(super) fn servers(&self, have: &Table) -> Vec<Change> {
         let mut changes = Vec::new();
-        let partial = have.partial;
-        let there: HashMap<Key, &VirtualServer> = have.servers.iter().map(|s| (s.key, s)).collect();
+        let live: HashMap<Key, &VirtualServer> = have.servers.iter().map(|s| (s.key, s)).collect();
         let mut wanted = HashSet::with_capacity(self.want.servers.len());
         for want in &self.want.servers {
             wanted.insert(want.key);
-            let object = Object::VirtualServer {
-                server: print::name(want.key),
-            };
-            let owner = || self.server_owner(want.key);
-            let Some(have) = there.get(&want.key) else {
-                let text = Some(whole(want));
-                changes.push(self.change(
-                    Action::Missing,
-                    Layer::Ipvs,
-                    object,
-                    owner(),
-                    None,
-                    text,
-                ));
+            let Some(server) = live.get(&want.key) else {
+                changes.push(self.server_change(want.key, Delta::missing(want.clone())));
                 continue;
             };
-            // What could not be read is taken to be as wanted.
-            let unread = Flags::SCHED1 | Flags::SCHED2 | Flags::SCHED3;
-            let mut seen = (*have).clone();
-            if partial {
-                seen.flags.0 |= want.flags.0 & unread;
+            let mut read = server.without_reals();
+            if have.partial {
+                // Flags that could not be read are taken to be as desired.
+                read.flags.0 |= want.flags.0 & UNREAD;
             }
-            let (a, b) = (print::options(&seen), print::options(want));
-            // Persistence is what options show of timeout and prefix: without it they say nothing.
-            if a != b {
-                let (a, b) = (Some(a), Some(b));
-                changes.push(self.change(Action::Differs, Layer::Ipvs, object, owner(), a, b));
+            if !read.has_options_of(want) {
+                let delta = Delta::differs(read, want.without_reals());
+                changes.push(self.server_change(want.key, delta));
             }
-            self.reals(have, want, &mut changes);
+            self.reals(server, want, &mut changes);
         }
         for have in &have.servers {
             let Key::Address { addr, .. } = have.key else {
@@ -132,59 +104,38 @@ impl<'a> Scene<'a> {
             };
             let ours = Family::of(addr) == self.family() && !wanted.contains(&have.key);
             if ours && !self.excluded.iter().any(|cidr| cidr.contains(addr)) {
-                let object = Object::VirtualServer {
-                    server: print::name(have.key),
-                };
-                let owner = self.server_owner(have.key);
-                let text = Some(whole(have));
-                changes.push(self.change(Action::Extra, Layer::Ipvs, object, owner, text, None));
+                let delta = Delta::extra(have.without_counters());
+                changes.push(self.server_change(have.key, delta));
             }
         }
         changes
     }
 
     fn reals(&self, have: &VirtualServer, want: &VirtualServer, changes: &mut Vec<Change>) {
-        let server = || print::name(want.key);
-        let object = |real: &RealServer| Object::RealServer {
-            server: server(),
-            real: SocketAddr::new(real.addr, real.port).to_string(),
+        let mut push = |addr, real| {
+            let object = Object::RealServer {
+                server: want.key,
+                addr,
+                real,
+            };
+            changes.push(self.change(object, self.server_owner(want.key)));
         };
-        let there: HashMap<_, _> = have.reals.iter().map(|r| ((r.addr, r.port), r)).collect();
+        let live: HashMap<_, _> = have.reals.iter().map(|r| (r.socket(), r)).collect();
         let mut wanted = HashSet::with_capacity(want.reals.len());
         for real in &want.reals {
-            wanted.insert((real.addr, real.port));
-            let text = print::real(real);
-            let (action, a) = match there.get(&(real.addr, real.port)) {
-                None => (Action::Missing, None),
-                Some(have) => match print::real(have) {
-                    same if same == text => continue,
-                    other => (Action::Differs, Some(other)),
-                },
-            };
-            let owner = self.server_owner(want.key);
-            changes.push(self.change(action, Layer::Ipvs, object(real), owner, a, Some(text)));
-        }
-        let tcp = matches!(
-            want.key,
-            Key::Address {
-                proto: Proto::Tcp,
-                ..
+            let addr = real.socket();
+            wanted.insert(addr);
+            match live.get(&addr) {
+                None => push(addr, Delta::missing(real.clone())),
+                Some(have) if have.has_options_of(real) => {}
+                Some(have) => push(addr, Delta::differs(have.without_counters(), real.clone())),
             }
-        );
+        }
         for real in &have.reals {
-            // A TCP server that takes no new connections is there for the old ones, until they end.
-            let drains = tcp && real.weight == 0;
-            if !drains && !wanted.contains(&(real.addr, real.port)) {
-                let owner = self.server_owner(want.key);
-                let text = Some(print::real(real));
-                changes.push(self.change(
-                    Action::Extra,
-                    Layer::Ipvs,
-                    object(real),
-                    owner,
-                    text,
-                    None,
-                ));
+            // A TCP server of weight 0 takes no new connections and stays until its last one ends.
+            let drains = want.key.is_tcp() && real.weight == 0;
+            if !drains && !wanted.contains(&real.socket()) {
+                push(real.socket(), Delta::extra(real.without_counters()));
             }
         }
     }
@@ -195,49 +146,37 @@ impl<'a> Scene<'a> {
             let link_local = matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local());
             Family::of(*addr) == self.family() && !link_local && !addr.is_loopback()
         };
-        let there: BTreeSet<_> = have.iter().copied().filter(ours).collect();
+        let live: BTreeSet<_> = have.iter().copied().filter(ours).collect();
         let wanted: BTreeSet<_> = self.want.addresses.iter().copied().collect();
-        let change = |action, addr: IpAddr| {
-            let text = Some(Cidr::host(addr).to_string());
-            let (a, b) = match action {
-                Action::Missing => (None, text.clone()),
-                Action::Extra | Action::Differs => (text.clone(), None),
-            };
-            let object = Object::Address {
-                link: DUMMY.to_owned(),
-                addr: addr.to_string(),
-            };
-            self.change(action, Layer::Link, object, self.owners.of_addr(addr), a, b)
-        };
-        let missing = wanted.difference(&there);
-        let missing = missing.map(|&addr| change(Action::Missing, addr));
-        let extra = there.difference(&wanted);
-        missing
-            .chain(extra.map(|&addr| change(Action::Extra, addr)))
-            .collect()
+        let change = |addr, delta| self.change(Object::Address(delta), self.owners.of_addr(addr));
+        let missing = wanted.difference(&live);
+        let missing = missing.map(|&addr| change(addr, Delta::missing(addr)));
+        let extra = live.difference(&wanted);
+        let extra = extra.map(|&addr| change(addr, Delta::extra(addr)));
+        missing.chain(extra).collect()
     }
 
     /// Compares sets and their members.
     pub(super) fn sets(&self, have: &Sets<'_>) -> Vec<Change> {
         let mut changes = Vec::new();
-        let there: HashMap<&str, &Set<'_>> =
+        let live: HashMap<&str, &Set<'_>> =
             have.sets.iter().map(|s| (s.name.as_ref(), s)).collect();
         let want = self.want.sets(self.family());
         for (want, kind) in want.sets.iter().zip(crate::backend::ipvs::expect::SETS) {
-            let object = Object::Set {
+            let object = |set| Object::Set {
                 name: want.name.to_string(),
+                set,
             };
-            let describe = |set: &Set<'_>| format!("{} {}", set.kind, shape(set));
-            let Some(have) = there.get(want.name.as_ref()) else {
-                let members = want.members.iter().map(|m| m.element.to_string());
-                let lines: Vec<_> = [describe(want)].into_iter().chain(members).collect();
-                let text = Some(lines.join("\n"));
-                changes.push(self.change(Action::Missing, Layer::Ipset, object, None, None, text));
+            let Some(have) = live.get(want.name.as_ref()) else {
+                changes.push(self.change(object(Delta::missing(want.owned())), None));
                 continue;
             };
-            if describe(have) != describe(want) {
-                let (a, b) = (Some(describe(have)), Some(describe(want)));
-                changes.push(self.change(Action::Differs, Layer::Ipset, object, None, a, b));
+            if have.kind != want.kind || have.shape() != want.shape() {
+                let bare = |set: &Set<'_>| Set {
+                    members: Vec::new(),
+                    ..set.owned()
+                };
+                changes.push(self.change(object(Delta::differs(bare(have), bare(want))), None));
             }
             self.members(kind.name, have, want, &mut changes);
         }
@@ -245,85 +184,57 @@ impl<'a> Scene<'a> {
     }
 
     fn members(&self, kind: &str, have: &Set<'_>, want: &Set<'_>, changes: &mut Vec<Change>) {
-        let full = if self.family() == Family::V4 {
-            "/32"
-        } else {
-            "/128"
+        let full = match self.family() {
+            Family::V4 => "/32",
+            Family::V6 => "/128",
         };
-        let there: HashMap<&str, &str> = have
+        let live: HashMap<&str, &Member<'_>> = have
             .members
             .iter()
             .map(|m| {
                 let element = m.element.as_ref();
-                let element = element.strip_suffix(full).unwrap_or(element);
-                (element, m.options.as_ref())
+                (element.strip_suffix(full).unwrap_or(element), m)
             })
             .collect();
-        let change = |action, member: &str, a: Option<String>, b: Option<String>| {
+        // The element without the length of a single address, as the desired one has it.
+        let read = |element: &str, member: &Member<'_>| Member {
+            element: element.to_owned().into(),
+            options: member.options.to_string().into(),
+        };
+        let mut push = |member: Delta<Member<'static>>| {
+            let owner = member.both().next();
+            let owner = owner.and_then(|member| self.member_owner(kind, member));
             let object = Object::Member {
                 set: want.name.to_string(),
-                member: member.to_owned(),
+                member,
             };
-            self.change(
-                action,
-                Layer::Ipset,
-                object,
-                self.member_owner(kind, member),
-                a,
-                b,
-            )
+            changes.push(self.change(object, owner));
         };
         let mut wanted = HashSet::with_capacity(want.members.len());
         for member in &want.members {
             let element = member.element.as_ref();
             wanted.insert(element);
-            match there.get(element) {
-                None => changes.push(change(Action::Missing, element, None, Some(element.into()))),
-                Some(options) if options.split(' ').any(|word| word == "nomatch") => {
-                    let there = Some(format!("{element} {options}"));
-                    changes.push(change(
-                        Action::Differs,
-                        element,
-                        there,
-                        Some(element.into()),
-                    ));
+            match live.get(element) {
+                None => push(Delta::missing(member.owned())),
+                Some(have) if have.options.split(' ').any(|word| word == "nomatch") => {
+                    push(Delta::differs(read(element, have), member.owned()));
                 }
                 Some(_) => {}
             }
         }
-        for element in there.keys().filter(|&element| !wanted.contains(element)) {
-            changes.push(change(
-                Action::Extra,
-                element,
-                Some((*element).into()),
-                None,
-            ));
+        for (element, member) in live
+            .iter()
+            .filter(|(element, _)| !wanted.contains(*element))
+        {
+            push(Delta::extra(read(element, member)));
         }
     }
 }
 
-/// The options of a set that decide what it can hold; sizes follow from use.
-fn shape(set: &Set<'_>) -> String {
-    let of = |name| set.option(name).map(|value| format!("{name} {value}"));
-    let parts: Vec<_> = ["family", "range", "maxelem"]
-        .into_iter()
-        .filter_map(of)
-        .collect();
-    parts.join(" ")
-}
+/// Flags that `ipvsadm` does not list with what a partial table is read from.
+const UNREAD: u32 = Flags::SCHED1 | Flags::SCHED2 | Flags::SCHED3;
 
-fn whole(server: &VirtualServer) -> String {
-    let lines = [format!(
-        "{} {}",
-        print::key(server.key),
-        print::options(server)
-    )];
-    let mut lines: Vec<_> = lines.into_iter().collect();
-    lines.extend(server.reals.iter().map(print::real));
-    lines.join("\n")
-}
-
-impl Scope for Scene<'_> {
+impl Scope for Ipvs<'_> {
     fn family(&self) -> Family {
         self.state.family
     }

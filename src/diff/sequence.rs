@@ -2,17 +2,41 @@
 
 use std::collections::HashMap;
 
+use super::change::{Delta, Place};
+
 /// One difference between two lists, by position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Edit {
-    /// `want[_]` is not there.
+    /// `want[_]` is missing.
     Missing(usize),
-    /// `have[_]` should not be there.
+    /// `have[_]` is extra.
     Extra(usize),
-    /// `have[_]` stands where `want[_]` should.
+    /// `have[_]` is in the place of `want[_]`.
     Differs(usize, usize),
-    /// `have[_]` is `want[_]`, but stands before or behind rules that it should not.
+    /// `have[_]` is `want[_]`, but in the wrong order.
     Moved(usize, usize),
+}
+
+impl Edit {
+    /// Returns the place of the edit, and the items it is about.
+    pub(super) fn delta<'t, T>(self, have: &'t [T], want: &'t [T]) -> (Place, Delta<&'t T>) {
+        let place = |number| Place {
+            number,
+            moved_to: None,
+        };
+        match self {
+            Self::Missing(at) => (place(at), Delta::missing(&want[at])),
+            Self::Extra(at) => (place(at), Delta::extra(&have[at])),
+            Self::Differs(at, to) => (place(at), Delta::differs(&have[at], &want[to])),
+            Self::Moved(at, to) => {
+                let place = Place {
+                    number: at,
+                    moved_to: Some(to),
+                };
+                (place, Delta::differs(&have[at], &want[to]))
+            }
+        }
+    }
 }
 
 /// Compares `have` with `want`, where the order counts.
@@ -51,7 +75,7 @@ pub(super) fn ordered<T>(
     for at in pairs.iter().flatten() {
         used[*at] = true;
     }
-    // Between two rules in place, what is missing is set against what is extra.
+    // Between two rules in place, missing rules are paired with extra ones.
     let mut have_from = 0;
     let mut lost = Vec::new();
     let mut close = |have_to: usize, lost: &mut Vec<usize>, edits: &mut Vec<Edit>| {
@@ -124,9 +148,9 @@ fn longest_rising(pairs: &[Option<usize>]) -> Vec<usize> {
     row
 }
 
-/// Compares `have` with `want`, where items of different groups may stand in any order.
+/// Compares `have` with `want`, where items of different groups may be in any order.
 ///
-/// What is missing is set against what is extra in the same group; nothing is said of order.
+/// Missing items are paired with extra ones of the same group; the order does not count.
 pub(super) fn grouped<'t, T>(
     have: &'t [T],
     want: &'t [T],

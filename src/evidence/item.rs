@@ -178,7 +178,33 @@ pub const IPTABLES: &[Item] = &[
     Item::IptablesNft6,
 ];
 
+/// Joins `lists`, which have `N` items together, in a constant.
+///
+/// # Panics
+///
+/// At compile time, if `lists` do not have `N` items.
+pub const fn join<const N: usize>(lists: &[&[Item]]) -> [Item; N] {
+    let mut joined = [Item::KernelRelease; N];
+    let (mut list, mut count) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            joined[count] = lists[list][at];
+            count += 1;
+            at += 1;
+        }
+        list += 1;
+    }
+    assert!(count == N, "the lists have fewer items than N");
+    joined
+}
+
 impl Item {
+    /// Returns whether the item is rules of iptables, of either family and back end.
+    pub fn is_iptables(self) -> bool {
+        IPTABLES.contains(&self)
+    }
+
     /// Returns the item that holds the rules of the iptables back end in use.
     pub const fn iptables(family: Family) -> Self {
         match family {

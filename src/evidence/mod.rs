@@ -15,7 +15,7 @@ use thiserror::Error;
 pub use bundle::{
     BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_within, save,
 };
-pub use item::{IPTABLES, ITEMS, Item, Privilege};
+pub use item::{IPTABLES, ITEMS, Item, Privilege, join};
 pub use kernel::{Kernel, NotAKernel};
 pub use time::{NotATime, Time};
 

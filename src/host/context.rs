@@ -88,7 +88,7 @@ impl Context {
             programs: programs.collect(),
             cluster: Cluster::default(),
             proxy: Proxy::default(),
-            saves: items.iter().copied().any(is_iptables),
+            saves: items.iter().copied().any(Item::is_iptables),
             netns: options
                 .netns
                 .as_deref()
@@ -194,7 +194,7 @@ impl Context {
         match item {
             // Their size is the cluster's: on a busy machine iptables-save of 88,000 rules was seen to outlast 10 s.
             Item::Nft | Item::NftText => self.options.timeout * RULES,
-            item if is_iptables(item) => self.options.timeout * RULES,
+            item if item.is_iptables() => self.options.timeout * RULES,
             _ => self.options.timeout,
         }
     }
@@ -264,19 +264,6 @@ impl Context {
             }
         })
     }
-}
-
-/// Tells whether `item` is the rules of iptables.
-const fn is_iptables(item: Item) -> bool {
-    matches!(
-        item,
-        Item::Iptables4
-            | Item::Iptables6
-            | Item::IptablesLegacy4
-            | Item::IptablesLegacy6
-            | Item::IptablesNft4
-            | Item::IptablesNft6
-    )
 }
 
 /// Returns why the network namespace that `options` name cannot be looked at, and which ones there are.

@@ -355,10 +355,10 @@ fn live(node: &NodeSnapshot<'_>, mode: Mode, seen: &mut Seen) -> Result<(), Hold
                 0 => String::new(),
                 count => format!(", and {count} more"),
             };
-            let kind = match first.action {
-                diff::Action::Missing => "is missing",
-                diff::Action::Extra => "is left",
-                diff::Action::Differs => "differs",
+            let kind = match first.kind() {
+                diff::ChangeKind::Missing => "is missing",
+                diff::ChangeKind::Extra => "is left",
+                diff::ChangeKind::Differs => "differs",
             };
             Err(Hold::Not(format!("{} {kind}{others}", first.object)))
         }

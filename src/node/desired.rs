@@ -4,9 +4,10 @@ use super::{NodeSnapshot, Store};
 use crate::backend::Mode;
 use crate::backend::iptables::model::Match;
 use crate::cluster::config::ProxyConfig;
+use crate::cluster::release::NEWEST;
 use crate::cluster::version::Version;
 use crate::cluster::{EndpointSlice, Node, Service};
-use crate::desired::{DesiredState, Facts, LinkAddress, NEWEST, Objects};
+use crate::desired::{DesiredState, Facts, LinkAddress, Objects};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
@@ -122,7 +123,7 @@ impl NodeSnapshot<'_> {
                 notes.push(format!(
                     "kube-proxy's version is not known ({gap}); the rules of {NEWEST} are expected"
                 ));
-                NEWEST
+                NEWEST.first()
             }
         };
         if node.is_none() {

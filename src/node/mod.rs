@@ -211,7 +211,8 @@ pub enum Store {
 }
 
 impl Store {
-    const fn item(self, family: Family) -> Item {
+    /// Returns the item that holds the rules of `family`.
+    pub(crate) const fn item(self, family: Family) -> Item {
         match (self, family) {
             (Self::InUse, Family::V4) => Item::Iptables4,
             (Self::InUse, Family::V6) => Item::Iptables6,

@@ -323,7 +323,7 @@ fn dispatching(rules: &Ruleset<'_>) -> Vec<Mode> {
     let ipvs = rules.iter().any(|rule| {
         rule.matches
             .iter()
-            .any(|of| matches!(of, Match::Set { name, .. } if set_purpose(&name.is).is_some()))
+            .any(|of| matches!(of, Match::Set { name, .. } if set_purpose(&name.value).is_some()))
     });
     let mut modes = Vec::new();
     modes.extend(iptables.then_some(Mode::Iptables));

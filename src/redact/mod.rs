@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use crate::cluster::{self, EndpointSlice, Service};
-use crate::evidence::{Evidence, Gap, ITEMS, Item};
+use crate::evidence::{Evidence, Gap, IPTABLES, Item};
 use crate::net::Proto;
 use address::Addresses;
 use names::{Kind, Names};
@@ -32,7 +32,7 @@ impl Redactor {
             names: Names::new(key),
         };
         redactor.learn_from_cluster(evidence);
-        for item in ITEMS.iter().copied().filter(|&item| is_iptables(item)) {
+        for item in IPTABLES.iter().copied() {
             if let Ok(text) = evidence.text(item) {
                 redactor.learn_from_rules(text);
             }
@@ -73,7 +73,7 @@ impl Redactor {
             Item::ModulesLoad | Item::Modprobe | Item::Firewalls | Item::LinkManagers => {
                 Self::without_comments(text)
             }
-            item if is_iptables(item) => self.rules(text),
+            item if item.is_iptables() => self.rules(text),
             Item::NftText | Item::Ipset => self.rules(text),
             Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
                 self.addresses(text)
@@ -192,16 +192,4 @@ fn parse(item: Item, text: &str) -> Result<Value, Gap> {
         let reason = "left out by redaction: it is not JSON, so nothing in it can be told apart";
         Gap::Failed(item, reason.to_owned())
     })
-}
-
-fn is_iptables(item: Item) -> bool {
-    matches!(
-        item,
-        Item::Iptables4
-            | Item::Iptables6
-            | Item::IptablesLegacy4
-            | Item::IptablesLegacy6
-            | Item::IptablesNft4
-            | Item::IptablesNft6
-    )
 }

@@ -1,11 +1,12 @@
-//! What `kpx diff` found.
+//! The result of `kpx diff`.
 
 use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::backend::Mode;
-use crate::diff::{Action, Change, Diff};
+use crate::diff::{Change, ChangeKind, Diff, Layer};
 use crate::evidence::Gap;
+use crate::net::Family;
 use crate::render::{Page, Report, Tone};
 use crate::view::{Kind, Leftover};
 
@@ -13,41 +14,78 @@ use crate::view::{Kind, Leftover};
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffReport {
-    /// The mode compared with, where it is known.
+    /// The mode compared with, if known.
     pub mode: Option<Mode>,
     /// The differences, by Service.
-    pub changes: Vec<Change>,
-    /// How many there are of each kind.
+    pub changes: Vec<Row>,
+    /// The number of each kind.
     pub summary: Summary,
-    /// What other modes left behind: no difference, but no use either.
+    /// Leftovers of other modes: no difference, but unused.
     pub leftovers: Vec<Leftover>,
-    /// What could not be compared.
+    /// Parts that could not be compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<Unknown>,
-    /// What limits the comparison.
+    /// Limits of the comparison, as sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(skip)]
     compared: bool,
 }
 
-/// How many differences there are.
+/// A difference, as text.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Row {
+    /// The kind.
+    pub action: ChangeKind,
+    /// The part of the kernel's state.
+    pub layer: Layer,
+    /// The family, if the object has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<Family>,
+    /// The object's name: `nat chain KUBE-SERVICES rule 3`.
+    pub object: String,
+    /// The service port or the Service that it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// The live object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub have: Option<String>,
+    /// The desired object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub want: Option<String>,
+}
+
+impl Row {
+    fn new(change: &Change) -> Self {
+        Self {
+            action: change.kind(),
+            layer: change.layer(),
+            family: change.family,
+            object: change.object.to_string(),
+            service: change.service.clone(),
+            have: change.have(),
+            want: change.want(),
+        }
+    }
+}
+
+/// The number of differences.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct Summary {
-    /// Should be there, and are not.
+    /// Desired, but not live.
     pub missing: usize,
-    /// Are there, and should not be.
+    /// Live, but not desired.
     pub extra: usize,
-    /// Are there, but not as they should be.
+    /// Live, but not as desired.
     pub differs: usize,
 }
 
-/// Something that could not be compared.
+/// A part that could not be compared.
 #[derive(Clone, Debug, Serialize)]
 pub struct Unknown {
-    /// What.
+    /// The part.
     pub what: String,
-    /// Why not.
+    /// The reason.
     pub gap: Gap,
 }
 
@@ -61,22 +99,22 @@ impl DiffReport {
         Self {
             mode: Some(mode),
             summary: Summary {
-                missing: diff.count(Action::Missing),
-                extra: diff.count(Action::Extra),
-                differs: diff.count(Action::Differs),
+                missing: diff.count(ChangeKind::Missing),
+                extra: diff.count(ChangeKind::Extra),
+                differs: diff.count(ChangeKind::Differs),
             },
             unknown: unknown.collect(),
             leftovers: diff.leftovers,
             notes: diff.notes,
-            changes: diff.changes,
+            changes: diff.changes.iter().map(Row::new).collect(),
             compared: true,
         }
     }
 
-    /// Reports that what should be there is not known, and why; `hint` says what helps.
+    /// Reports that the desired state is unknown, and why; `hint` is what to do about it.
     pub fn nothing(mode: Option<Mode>, gap: Gap, hint: &str) -> Self {
         let what = match mode {
-            Some(mode) => format!("what mode {mode} should have"),
+            Some(mode) => format!("the desired state of mode {mode}"),
             None => "the mode".to_owned(),
         };
         Self {
@@ -96,7 +134,7 @@ impl DiffReport {
 
     fn head(&self) -> String {
         let Some(mode) = self.mode.filter(|_| self.compared) else {
-            return "could not tell: nothing is compared".to_owned();
+            return "inconclusive: nothing was compared".to_owned();
         };
         let Summary {
             missing,
@@ -105,9 +143,9 @@ impl DiffReport {
         } = self.summary;
         match self.changes.len() {
             0 if self.unknown.is_empty() => {
-                format!("no difference: the node has what mode {mode} should have")
+                format!("no difference: the node matches the desired state of mode {mode}")
             }
-            0 => format!("no difference from mode {mode} in what could be compared"),
+            0 => format!("no difference from mode {mode} in the parts that could be compared"),
             count => {
                 let parts = [
                     (missing, "missing"),
@@ -126,9 +164,9 @@ impl DiffReport {
     }
 }
 
-/// How many differences people read before they want a summary.
+/// The number of differences shown without `-v`.
 const SHOWN: usize = 60;
-/// How many lines of one object are shown, such as the rules of a chain that is missing.
+/// The number of lines shown of one object, such as the rules of a missing chain.
 const LINES: usize = 6;
 
 impl DiffReport {
@@ -140,16 +178,13 @@ impl DiffReport {
             if group != Some(&change.service) {
                 group = Some(&change.service);
                 page.line("");
-                let title = change
-                    .service
-                    .as_deref()
-                    .unwrap_or("no Service in particular");
+                let title = change.service.as_deref().unwrap_or("no specific Service");
                 page.line(&page.paint(Tone::Strong, title));
             }
             let verb = match change.action {
-                Action::Missing => "missing",
-                Action::Extra => "extra",
-                Action::Differs => "differs",
+                ChangeKind::Missing => "missing",
+                ChangeKind::Extra => "extra",
+                ChangeKind::Differs => "differs",
             };
             let family = change.family.map(|f| format!("{f} ")).unwrap_or_default();
             page.para(
@@ -171,7 +206,7 @@ impl DiffReport {
             services.dedup();
             page.line("");
             let text = format!(
-                "and {rest} more, of {} service ports; -v shows all of them",
+                "and {rest} more, of {} service ports; -v shows all",
                 services.len()
             );
             page.para("", &text);
@@ -185,7 +220,7 @@ impl DiffReport {
                 of = Some(left.mode);
                 let mode = left.mode;
                 page.line("");
-                let title = format!("left behind by mode {mode}");
+                let title = format!("leftovers of mode {mode}");
                 let title = page.paint(Tone::Strong, &title);
                 page.line(&title);
             }
@@ -212,7 +247,7 @@ impl DiffReport {
     }
 }
 
-/// Adds what an object is or should be, a line each, behind its label.
+/// Adds the live or desired object, a line each, after its label.
 fn lines(page: &mut Page, label: &str, text: &str, all: bool) {
     let count = text.lines().count();
     let shown = if all { count } else { LINES };

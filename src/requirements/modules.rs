@@ -5,6 +5,7 @@ use crate::backend::Mode;
 use crate::backend::requirements::{self, Condition, Module};
 use crate::check::Facts;
 use crate::cluster::Service;
+use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::evidence::{Item, Kernel};
 use crate::net::Family;
@@ -89,7 +90,7 @@ fn need(
         (need.status, need.state) = (Status::Ready, "in use".to_owned());
     }
     match (need.status, used, module.when) {
-        (Status::Fails, _, Some(Condition::Since132)) => {
+        (Status::Fails, _, Some(Condition::Since(Change::NfacctCounters))) => {
             need.status = Status::Risk;
             "kube-proxy works without it".clone_into(&mut need.note);
         }
@@ -167,8 +168,8 @@ impl Usage {
         match condition {
             Condition::Ipv4 => uses(Family::V4),
             Condition::Ipv6 => uses(Family::V6),
-            Condition::Before127 => self.version.map(|version| !version.at_least(1, 27)),
-            Condition::Since132 => self.version.map(|version| version.at_least(1, 32)),
+            Condition::Before(change) => self.version.map(|version| !version.has(change)),
+            Condition::Since(change) => self.version.map(|version| version.has(change)),
             Condition::LinuxBridge => self.bridge,
             Condition::ExternalIps => self.external_ips,
             Condition::SourceRanges => self.source_ranges,

@@ -3,6 +3,7 @@
 use super::{Area, Need, Status};
 use crate::backend::Mode;
 use crate::check::Facts;
+use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::evidence::{Gap, Item};
 
@@ -49,7 +50,9 @@ const TOOLS: &[Tool] = &[
 
 pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     // Newer releases delete connections with netlink.
-    let newer = facts.version().is_ok_and(|of| of.version.at_least(1, 32));
+    let newer = facts
+        .version()
+        .is_ok_and(|of| of.version.has(Change::ConntrackByNetlink));
     // kpx uses the tools of the host, and so does a kube-proxy that does not run in a pod.
     let own = "kube-proxy's image has its own";
     let tools = TOOLS.iter().filter(|tool| tool.modes.contains(&to));

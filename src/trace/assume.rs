@@ -1,5 +1,5 @@
-//! The node as it would be with kube-proxy in another mode: what kube-proxy has written is taken away, what it would
-//! write is put in its place, and everything else stays.
+//! The node as it would be with kube-proxy in another mode: kube-proxy's objects are replaced by those of that mode, and
+//! everything else stays.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ impl Assumed {
         }
         let text = |part| program::text(desired, part, &families, &diff::service_cidrs(node));
         let old = evidence.text(Item::Ipset).map(others_sets);
-        let ours = |what: &str| Gap::NotApplicable(format!("mode {mode} has no {what}"));
+        let ours = |what: &str| Gap::NotApplicable(format!("not used in mode {mode}: {what}"));
         if mode == Mode::Ipvs {
             let sets = text(Part::Ipset)?.replace(" -exist\n", "\n");
             let old = old.or_else(none)?;
@@ -82,7 +82,7 @@ fn none<T: Default>(gap: Gap) -> Result<T, Gap> {
     }
 }
 
-/// Puts the rules of one family in place: those of others, and in the back end in use those that kube-proxy would write.
+/// Sets the rules of one family: those of other software, and in the back end in use those that kube-proxy would write.
 fn rules(
     node: &NodeSnapshot<'_>,
     evidence: &mut Evidence,
@@ -90,13 +90,9 @@ fn rules(
     family: Family,
     state: Option<&FamilyState>,
 ) -> Result<(), Gap> {
-    let (legacy, nft) = match family {
-        Family::V4 => (Item::IptablesLegacy4, Item::IptablesNft4),
-        Family::V6 => (Item::IptablesLegacy6, Item::IptablesNft6),
-    };
-    for (store, item) in [(Store::Legacy, legacy), (Store::Nft, nft)] {
+    for store in [Store::Legacy, Store::Nft] {
         if let Ok(have) = node.iptables(store, family) {
-            evidence.insert(item, Ok(others_rules(have).to_string()));
+            evidence.insert(store.item(family), Ok(others_rules(have).to_string()));
         }
     }
     let have = node.iptables(Store::InUse, family).map(others_rules);
@@ -158,7 +154,7 @@ fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>) {
                 let rest = std::mem::replace(&mut old.rules, chain.rules.clone());
                 old.rules.extend(rest);
             }
-            // The kubelet writes it too; what is there stays.
+            // The kubelet writes it too; its rules stay.
             Some(_) => {}
             None => there.chains.push(Chain {
                 policy: chain.policy.map(|_| Policy::Accept),

@@ -1,33 +1,33 @@
 //! How a packet ends.
 
 use super::hop::{Hook, Outcome, Verdict};
-use super::walk::State;
+use super::walk::Branch;
 
 /// A packet that got through its last hook.
-pub(super) fn arrived(state: State, hook: Hook) -> Outcome {
-    let translated = state.packet.dnat || state.packet.virtual_server.is_some();
+pub(super) fn arrived(branch: Branch, hook: Hook) -> Outcome {
+    let translated = branch.packet.dnat || branch.packet.virtual_server.is_some();
     match (translated, hook) {
-        (true, _) => outcome(state, Verdict::Deliver, "translated to a backend"),
-        (false, Hook::Input) => outcome(state, Verdict::Local, "taken by the host itself"),
+        (true, _) => outcome(branch, Verdict::Deliver, "translated to a backend"),
+        (false, Hook::Input) => outcome(branch, Verdict::Local, "delivered to the host itself"),
         (false, _) => outcome(
-            state,
+            branch,
             Verdict::Unmatched,
-            "no rule translates it; it is routed as it is",
+            "no rule translates it; it is routed unchanged",
         ),
     }
 }
 
-pub(super) fn outcome(state: State, verdict: Verdict, reason: &str) -> Outcome {
+pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome {
     Outcome {
         verdict,
-        probability: state.weight,
-        destination: (state.packet.destination, state.packet.port),
-        masquerade: state.packet.source != state.packet.original_source || state.packet.snat,
-        sent_from: state.packet.original_source,
-        source: state.packet.source,
-        when: state.when,
+        probability: branch.weight,
+        destination: (branch.packet.destination, branch.packet.port),
+        masquerade: branch.packet.source != branch.packet.original_source || branch.packet.snat,
+        sent_from: branch.packet.original_source,
+        source: branch.packet.source,
+        when: branch.when,
         reason: reason.to_owned(),
-        hops: state.path.hops(),
+        hops: branch.path.hops(),
     }
 }
 

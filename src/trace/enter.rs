@@ -4,13 +4,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::hop::{Hook, Outcome, Path};
 use super::packet::{Entry, Flow, Link, Packet};
-use super::route::{Ask, Way};
-use super::walk::{Place, State, Walker};
+use super::route::{Decision, Lookup};
+use super::walk::{Branch, Phase, Walker};
 use crate::net::Family;
 
 impl Walker<'_, '_, '_> {
     /// Puts the packet where it enters.
-    pub(super) fn start(&self, flow: &Flow, outcomes: &mut Vec<Outcome>) -> Option<(State, Place)> {
+    pub(super) fn start(
+        &self,
+        flow: &Flow,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Option<(Branch, Phase)> {
         let mut packet = Packet {
             source: flow.source.unwrap_or(match self.family {
                 Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -37,45 +41,45 @@ impl Walker<'_, '_, '_> {
         };
         if flow.entry != Entry::Host {
             packet.input = self.input_of(flow.entry, packet.source);
-            let state = State {
+            let branch = Branch {
                 packet,
                 weight: 1.0,
                 when: Vec::new(),
                 path: Path::default(),
             };
-            return Some((state, Place::Hook(Hook::Prerouting)));
+            return Some((branch, Phase::Hook(Hook::Prerouting)));
         }
-        let mut state = State {
+        let mut branch = Branch {
             packet,
             weight: 1.0,
             when: Vec::new(),
             path: Path::default(),
         };
-        let way = self.router.way(Ask {
+        let decision = self.router.decide(Lookup {
             destination: flow.destination,
             source: flow.source,
             mark: 0,
             input: None,
         });
         if flow.source.is_none() {
-            state.packet.source = match &way {
+            branch.packet.source = match &decision {
                 // The kernel talks to its own addresses from the address itself.
-                Way::Local { source } => source.unwrap_or(flow.destination),
-                Way::Out {
+                Decision::Local { source } => source.unwrap_or(flow.destination),
+                Decision::Out {
                     source: Some(source),
                     ..
                 } => *source,
-                Way::Out {
+                Decision::Out {
                     device, gateway, ..
                 } => self
                     .router
                     .masquerade(self.family, device.as_deref(), *gateway)
-                    .unwrap_or(state.packet.source),
-                Way::Nowhere(_) | Way::Unknown(_) => state.packet.source,
+                    .unwrap_or(branch.packet.source),
+                Decision::Nowhere(_) | Decision::Unknown(_) => branch.packet.source,
             };
-            state.packet.original_source = state.packet.source;
+            branch.packet.original_source = branch.packet.source;
         }
-        self.gone(state, Hook::Output, way, outcomes)
+        self.route_into(branch, Hook::Output, decision, outcomes)
     }
 
     /// Returns the link a packet from `source` comes in by.
@@ -87,8 +91,8 @@ impl Walker<'_, '_, '_> {
             },
             Entry::Pod | Entry::Host => source,
         };
-        let way = |destination| {
-            self.router.way(Ask {
+        let decision = |destination| {
+            self.router.decide(Lookup {
                 destination,
                 source: None,
                 mark: 0,
@@ -97,16 +101,16 @@ impl Walker<'_, '_, '_> {
         };
         // An outside client next to the node answers through its own route; a far one through the default route.
         let found = match entry {
-            Entry::Outside => match way(source) {
-                found @ Way::Out {
+            Entry::Outside => match decision(source) {
+                found @ Decision::Out {
                     device: Some(_), ..
                 } => found,
-                _ => way(toward),
+                _ => decision(toward),
             },
-            Entry::Pod | Entry::Host => way(toward),
+            Entry::Pod | Entry::Host => decision(toward),
         };
         match found {
-            Way::Out {
+            Decision::Out {
                 device: Some(device),
                 ..
             } => Link::Named(device),

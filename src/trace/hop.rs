@@ -45,7 +45,7 @@ impl Hook {
     }
 }
 
-/// Where in the node a hop is.
+/// The part of the node that a hop is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
@@ -61,7 +61,7 @@ pub enum Layer {
     Routing,
 }
 
-/// One thing that happened to a packet.
+/// One step of a packet's path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hop {
     /// The hook.
@@ -72,21 +72,21 @@ pub struct Hop {
     pub table: String,
     /// The chain; empty for routing and IPVS.
     pub chain: String,
-    /// Which rule of the chain, from 1; 0 for its policy.
+    /// The number of the rule in its chain, from 1; 0 for the policy.
     pub number: usize,
     /// The rule in full.
     pub rule: String,
-    /// Packets that matched it, where that is counted.
+    /// Packets that matched it, if counted.
     pub packets: Option<u64>,
-    /// What it did.
+    /// The effect.
     pub effect: Effect,
     /// The probability that this happens, once the packet is here.
     pub chance: f64,
-    /// What it takes for this to happen, where that is not known.
+    /// The condition of this hop, if it is unknown whether it holds.
     pub when: Option<String>,
 }
 
-/// What a hop did.
+/// The effect of a hop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Effect {
@@ -106,7 +106,7 @@ pub enum Effect {
     Accept,
     /// Dropped.
     Drop,
-    /// Refused with an answer.
+    /// Rejected with an answer.
     Reject {
         /// The kind of answer.
         with: String,
@@ -118,12 +118,12 @@ pub enum Effect {
         /// The new port.
         port: u16,
     },
-    /// The source is translated; `None` where to is not known.
+    /// The source is translated; `None` if unknown to which.
     Snat {
         /// The new address.
         address: Option<IpAddr>,
     },
-    /// The source is translated to the link's own address; `None` where that is not known.
+    /// The source is translated to the link's own address; `None` if unknown.
     Masquerade {
         /// The new address.
         address: Option<IpAddr>,
@@ -148,7 +148,7 @@ pub enum Effect {
         /// The real server's port.
         port: u16,
     },
-    /// A virtual server has nobody to send it to.
+    /// The virtual server has no real server that accepts connections.
     NoServer {
         /// The virtual server, as `PROTO ADDRESS:PORT`.
         server: String,
@@ -162,44 +162,44 @@ pub enum Effect {
         /// The gateway.
         gateway: Option<IpAddr>,
     },
-    /// Routed: nowhere.
+    /// Routed: no route.
     Nowhere {
         /// `no route`, `blackhole`, …
         why: String,
     },
-    /// Something that does not change the way, such as an affinity record.
+    /// An effect that does not change the path, such as an affinity entry.
     Other {
-        /// What.
+        /// The effect, as text.
         what: String,
     },
 }
 
-/// How a packet ends.
+/// The verdict on a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Translated to a backend, and sent to it.
     Deliver,
-    /// Refused with an answer.
+    /// Rejected with an answer.
     Reject,
     /// Dropped without one.
     Drop,
-    /// Taken by the host itself.
+    /// Delivered to the host itself.
     Local,
-    /// No Service rule applies; routed as it is.
+    /// No Service rule applies; routed unchanged.
     Unmatched,
-    /// Not known.
+    /// Unknown.
     Unknown,
     /// Outcomes differ.
     Mixed,
 }
 
-/// One way the packet may end.
+/// One possible end of the packet.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How.
+    /// The verdict.
     pub verdict: Verdict,
-    /// How likely, over all ways: 0 to 1.
+    /// The probability, over all paths: 0 to 1.
     pub probability: f64,
     /// The address and port it has in the end.
     pub destination: (IpAddr, u16),
@@ -209,9 +209,9 @@ pub struct Outcome {
     pub sent_from: IpAddr,
     /// The source it has in the end.
     pub source: IpAddr,
-    /// What was assumed where something is not known.
+    /// The assumptions about unknown facts.
     pub when: Vec<String>,
-    /// Why it ended so, in a few words.
+    /// The reason of the verdict.
     pub reason: String,
     /// The hops, in order.
     pub hops: Vec<Rc<Hop>>,

@@ -3,54 +3,54 @@
 //! Sources: `ip_vs_in_hook`, `ip_vs_service_find`, `ip_vs_schedule` and the schedulers of Linux 5.10 to 6.18.
 
 use super::hop::{Effect, Hook, Hop, Layer};
-use super::route::{Ask, Way};
-use super::walk::{End, Ends, State, Walker, has_ports};
+use super::route::{Decision, Lookup};
+use super::walk::{Branch, End, Ends, Walker, has_ports};
 use crate::backend::ipvs::model::{Flags, Key, RealServer, VirtualServer};
 use crate::evidence::Gap;
 use crate::net::Proto;
 
 impl Walker<'_, '_, '_> {
     /// Gives the packet to a virtual server, if there is one for it.
-    pub(crate) fn ipvs(&self, state: State, hook: Hook) -> Ends {
-        if state.packet.virtual_server.is_some() || !has_ports(state.packet.proto) {
-            return vec![(state, End::Accept)];
+    pub(crate) fn ipvs(&self, branch: Branch, hook: Hook) -> Ends {
+        if branch.packet.virtual_server.is_some() || !has_ports(branch.packet.proto) {
+            return vec![(branch, End::Accept)];
         }
         let table = match self.world.node.ipvs() {
             Ok(table) => table,
             // No IPVS in the kernel, or none recorded.
             Err(Gap::Absent(..) | Gap::NotApplicable(_) | Gap::NotCollected(_)) => {
-                return vec![(state, End::Accept)];
+                return vec![(branch, End::Accept)];
             }
             Err(gap) => {
                 return vec![(
-                    state,
-                    End::Unknown(format!("the virtual servers are not known: {gap}")),
+                    branch,
+                    End::Unknown(format!("the virtual servers are unknown: {gap}")),
                 )];
             }
         };
-        match find(&table.servers, &state) {
-            None => vec![(state, End::Accept)],
-            Some(server) => self.schedule(state, hook, server),
+        match find(&table.servers, &branch) {
+            None => vec![(branch, End::Accept)],
+            Some(server) => self.schedule(branch, hook, server),
         }
     }
 
-    fn schedule(&self, mut state: State, hook: Hook, server: &VirtualServer) -> Ends {
-        let packet = &state.packet;
+    fn schedule(&self, mut branch: Branch, hook: Hook, server: &VirtualServer) -> Ends {
+        let packet = &branch.packet;
         let key = (packet.proto, packet.destination, packet.port);
         let shares = shares(server);
         let scheduled = server.stats.map(|stats| stats.conns);
         if shares.is_empty() {
             record(
-                &mut state,
+                &mut branch,
                 hook,
                 scheduled,
                 Effect::NoServer { server: shown(key) },
                 1.0,
             );
             return vec![(
-                state,
+                branch,
                 End::Reject(
-                    "the virtual server has no real server that takes connections".to_owned(),
+                    "the virtual server has no real server that accepts connections".to_owned(),
                 ),
             )];
         }
@@ -60,20 +60,20 @@ impl Walker<'_, '_, '_> {
         );
         let mut ends = Ends::new();
         for (real, share) in shares {
-            let mut state = state.clone();
-            state.weight *= share;
+            let mut branch = branch.clone();
+            branch.weight *= share;
             let port = if port_zero && real.port == 0 {
-                state.packet.port
+                branch.packet.port
             } else {
                 real.port
             };
-            state.packet.virtual_server = Some(key);
-            state.packet.destination = real.addr;
-            state.packet.port = port;
-            state.packet.bound[0] = true;
+            branch.packet.virtual_server = Some(key);
+            branch.packet.destination = real.addr;
+            branch.packet.port = port;
+            branch.packet.bound[0] = true;
             // Without vs.conntrack the translated packet is not tracked, and no nat rule sees it.
             if self.tracks() == Some(false) {
-                state.packet.untracked = true;
+                branch.packet.untracked = true;
             }
             let effect = Effect::Balance {
                 server: shown(key),
@@ -82,31 +82,31 @@ impl Walker<'_, '_, '_> {
                 port,
             };
             record(
-                &mut state,
+                &mut branch,
                 hook,
                 real.stats.map(|stats| stats.conns),
                 effect,
                 share,
             );
-            ends.push(self.send(state, hook));
+            ends.push(self.send(branch, hook));
         }
         ends
     }
 
     /// A real server on this host goes on where it is; any other is sent out anew through `LOCAL_OUT`.
-    fn send(&self, mut state: State, hook: Hook) -> (State, End) {
-        let way = self.router.way(Ask {
-            destination: state.packet.destination,
-            source: Some(state.packet.source),
-            mark: state.packet.mark,
+    fn send(&self, mut branch: Branch, hook: Hook) -> (Branch, End) {
+        let decision = self.router.decide(Lookup {
+            destination: branch.packet.destination,
+            source: Some(branch.packet.source),
+            mark: branch.packet.mark,
             input: None,
         });
-        if matches!(way, Way::Local { .. }) && hook == Hook::Input {
-            return (state, End::Accept);
+        if matches!(decision, Decision::Local { .. }) && hook == Hook::Input {
+            return (branch, End::Accept);
         }
-        state.packet.input = super::packet::Link::None;
-        state.packet.output = super::packet::Link::None;
-        self.leave(state, way, End::Stolen)
+        branch.packet.input = super::packet::Link::None;
+        branch.packet.output = super::packet::Link::None;
+        self.leave(branch, decision, End::Stolen)
     }
 
     fn tracks(&self) -> Option<bool> {
@@ -122,8 +122,8 @@ impl Walker<'_, '_, '_> {
 }
 
 /// Finds the virtual server of a packet: by mark, then by address and port, then by address with port 0.
-fn find<'t>(servers: &'t [VirtualServer], state: &State) -> Option<&'t VirtualServer> {
-    let packet = &state.packet;
+fn find<'t>(servers: &'t [VirtualServer], branch: &Branch) -> Option<&'t VirtualServer> {
+    let packet = &branch.packet;
     let marked = Key::Fwmark {
         mark: packet.mark,
         family: packet.family(),
@@ -231,8 +231,8 @@ pub(crate) fn is_sticky(server: &VirtualServer) -> bool {
     server.flags.0 & Flags::PERSISTENT != 0
 }
 
-fn record(state: &mut State, hook: Hook, packets: Option<u64>, effect: Effect, chance: f64) {
-    state.path.push(Hop {
+fn record(branch: &mut Branch, hook: Hook, packets: Option<u64>, effect: Effect, chance: f64) {
+    branch.path.push(Hop {
         hook,
         layer: Layer::Ipvs,
         table: String::new(),

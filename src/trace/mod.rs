@@ -1,23 +1,20 @@
-//! The way of one packet through the node, computed from the parsed state.
+//! The path of one packet through the node, computed from the parsed state.
 //!
-//! The walk does no I/O. Over a whole snapshot it always finishes; over rules that are read chain by chain it says
-//! which chain it needs next, and is asked again once that is there. Walking anew costs less than a process start.
+//! The walk does no I/O. Over a whole snapshot it always finishes; over rules that are read chain by chain it returns the
+//! chain it needs next, and is repeated once that is read. Repeating it costs less than starting a process.
 
 mod assume;
 mod ending;
 mod enter;
 pub mod hop;
-mod ipt;
-mod ipt_chain;
+mod iptables;
 mod ipvs;
-mod nft;
-mod nft_chain;
+pub mod mismatch;
+mod nftables;
 mod notes;
-pub mod odd;
 pub mod packet;
 mod route;
 mod routing;
-mod sets;
 pub mod sources;
 mod stage;
 pub mod target;
@@ -47,7 +44,7 @@ pub struct Need {
     pub chain: String,
 }
 
-/// What a walk is over.
+/// The state that a walk reads.
 #[derive(Debug)]
 pub struct World<'n, 'r> {
     /// The node: routes, addresses, sets, virtual servers, nftables, settings.
@@ -59,24 +56,24 @@ pub struct World<'n, 'r> {
 /// The iptables rules of one back end and family.
 #[derive(Debug)]
 pub struct Chains<'a> {
-    /// Which back end.
+    /// The back end.
     pub store: Store,
     /// The rules.
     pub rules: Rules<'a>,
 }
 
-/// How rules are there.
+/// The rules, as far as they are read.
 #[derive(Debug)]
 pub enum Rules<'a> {
     /// All of them, as they were saved.
     Saved(&'a Saved<'a>),
     /// Those that were asked for so far, by table and chain; `None` for a chain that does not exist.
     Parts(BTreeMap<Need, Option<Chain<'a>>>),
-    /// Not known.
+    /// Unknown.
     Unknown(Gap),
 }
 
-/// Returns the chains the kernel enters by itself: every walk begins with some of them.
+/// Returns the built-in chains: every walk begins with some of them.
 pub fn base_chains() -> Vec<Need> {
     let hooks = [
         Hook::Prerouting,
@@ -97,12 +94,12 @@ pub fn base_chains() -> Vec<Need> {
     needs
 }
 
-/// Why a walk does not go on.
+/// The reason why a walk stops.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// A chain is not there yet.
+    /// A chain is not read yet.
     Need(Need),
-    /// A chain is there and cannot be read.
+    /// A chain cannot be parsed.
     Broken(Gap),
 }
 
@@ -130,7 +127,7 @@ impl<'n> World<'n, 'n> {
 impl World<'_, '_> {
     /// Follows the first packet of `flow` to every end it may have, the likeliest first.
     ///
-    /// Probabilities add up to 1. A way that depends on something unknown says so in `when`, and shares the
+    /// Probabilities add up to 1. A path that depends on something unknown names it in `when`, and shares the
     /// probability evenly with its alternative.
     ///
     /// # Errors

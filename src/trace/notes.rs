@@ -1,10 +1,10 @@
-//! What is odd about a trace, beyond its verdict.
+//! Notes on a trace, beside its verdict.
 
 use std::net::SocketAddr;
 
 use super::hop::{Effect, Hook, Layer, Outcome, Verdict};
 use super::ipvs::is_sticky;
-use super::odd;
+use super::mismatch;
 use super::packet::{Entry, Flow};
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
@@ -12,7 +12,7 @@ use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
 use crate::owner::Port;
 
-/// Returns what is odd about `outcomes` of `flow`, in words; `service` is the Service port it is for, as the API tells.
+/// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
 pub fn notes(
     node: &NodeSnapshot<'_>,
     flow: &Flow,
@@ -24,20 +24,20 @@ pub fn notes(
     undecided(outcomes, &mut notes);
     if flow.established {
         notes.push(
-            "a later packet of a connection: translations are those its first packet meets now, and one that began under other rules keeps its own".to_owned(),
+            "later packet of a connection: translated as a new connection would be now; a connection that began under other rules keeps its old translation".to_owned(),
         );
     }
     if let Some(port) = service {
         if let Some(who) = &port.left_to {
             notes.push(format!(
-                "{} is left to {who} by its label service-proxy-name; kube-proxy passes it over",
+                "kube-proxy ignores {}: its label service-proxy-name assigns it to {who}",
                 port.name
             ));
         } else {
-            odd::backends(port, outcomes, &mut notes);
+            mismatch::backends(port, outcomes, &mut notes);
         }
     }
-    odd::routes(node, service, outcomes, &mut notes);
+    mismatch::routes(node, service, outcomes, &mut notes);
     affinity(node, flow, outcomes, &mut notes);
     conntrack(node, flow, outcomes, service, &mut notes);
     nobody_listens(node, flow, outcomes, &mut notes);
@@ -45,7 +45,7 @@ pub fn notes(
     notes
 }
 
-/// Without forwarding the kernel drops between links whatever rules let pass; rules alone make the verdict.
+/// Without forwarding the kernel drops what goes from link to link; the verdict is of the rules alone.
 fn forwarding(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
     let keys: &[&str] = match Family::of(flow.destination) {
         Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
@@ -60,7 +60,7 @@ fn forwarding(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes:
         .flat_map(|o| &o.hops)
         .any(|hop| hop.hook == Hook::Forward);
     if forwarded && value == "0" {
-        notes.push(format!("{key} is 0: the node does not forward, so what goes from link to link is dropped after all this"));
+        notes.push(format!("{key} is 0: the node does not forward, so this packet is dropped whatever the rules decide"));
     }
 }
 
@@ -71,7 +71,7 @@ fn undecided(outcomes: &[Outcome], notes: &mut Vec<String>) {
         if !said.contains(&question) {
             said.push(question);
             notes.push(format!(
-                "not known, both ways are shown and share evenly: {question}"
+                "unknown: {question}; both results are shown, with half the probability each"
             ));
         }
     }
@@ -96,7 +96,7 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
         });
     if recent || set || persistent {
         notes.push(
-            "session affinity: this is a client without a record; one with a record goes to its old backend".to_owned(),
+            "session affinity: assumes a new client (no affinity entry yet); a known client goes to its previous backend".to_owned(),
         );
     }
     let chooses = |scheduler: &str| matches!(scheduler, "sh" | "dh" | "mh" | "lblc" | "lblcr");
@@ -106,12 +106,12 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
     });
     if let Some(scheduler) = by_address {
         notes.push(format!(
-            "scheduler {scheduler} chooses by address: the shares are over all clients, each alone reaches one backend"
+            "scheduler {scheduler} hashes addresses: the shares are those of all clients, and one client always reaches the same backend"
         ));
     }
 }
 
-/// A tracked connection is translated as it was when it began, whatever the rules say now.
+/// A tracked connection is translated as it was when it began, whatever the rules are now.
 fn conntrack(
     node: &NodeSnapshot<'_>,
     flow: &Flow,
@@ -141,29 +141,29 @@ fn conntrack(
         .filter(|addr| service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr)))
         .map(ToString::to_string)
         .collect();
-    // Where all of them go to endpoints that new connections may go to as well, that is no news.
-    let chosen = odd::reached(outcomes);
+    // No note if all of them go to endpoints that new connections may go to as well.
+    let chosen = mismatch::reached(outcomes);
     if stale.is_empty() && backends.iter().all(|backend| chosen.contains(backend)) {
         return;
     }
     let all: Vec<_> = backends.iter().map(ToString::to_string).collect();
     let (noun, verb) = if count == 1 {
-        ("connection", "passes")
+        ("connection", "bypasses")
     } else {
-        ("connections", "pass")
+        ("connections", "bypass")
     };
     let own = match (own, sent_from) {
         (0, _) | (_, None) => String::new(),
         (own, Some(source)) => format!("; {own} of them from {source}"),
     };
     notes.push(format!(
-        "{count} tracked {noun} to {target} {verb} all of this by, to {}{own}",
-        odd::listed(&all)
+        "{count} tracked {noun} to {target} {verb} these rules and go to {}{own}",
+        mismatch::listed(&all)
     ));
     if !stale.is_empty() {
         notes.push(format!(
-            "tracked connections still go to {}, no endpoint any more; `conntrack -D -p {} --orig-dst {} --orig-port-dst {}` ends them",
-            odd::listed(&stale), flow.proto, flow.destination, flow.port
+            "tracked connections still go to {}, which is no longer an endpoint; end them with `conntrack -D -p {} --orig-dst {} --orig-port-dst {}`",
+            mismatch::listed(&stale), flow.proto, flow.destination, flow.port
         ));
     }
 }
@@ -188,20 +188,20 @@ fn nobody_listens(
             )),
             Some(socket) => {
                 let holder = socket.processes.first().map_or_else(
-                    || "a process that is not told".to_owned(),
+                    || "an unknown process".to_owned(),
                     |process| format!("{} (pid {})", process.name, process.pid),
                 );
-                notes.push(format!("{holder} listens there"));
+                notes.push(format!("{holder} listens on it"));
             }
         },
         Err(gap) => notes.push(format!(
-            "whether something listens on port {port} is not known: {gap}"
+            "unknown whether a process listens on port {port}: {gap}"
         )),
     }
 }
 
-/// Says which rules of `family` the kernel applies and a trace cannot show: those of an iptables back end that holds tables
-/// and whose program is missing, say.
+/// Returns notes on rules of `family` that the kernel applies and a trace cannot show, such as those of an iptables back end
+/// whose program is missing.
 pub fn unread(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
     let back_ends = [(Store::Legacy, "legacy"), (Store::Nft, "nft")];
     let unread = back_ends.into_iter().filter_map(|(store, name)| {
@@ -210,7 +210,7 @@ pub fn unread(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
             Err(gap) => gap,
         };
         Some(format!(
-            "the {name} back end of iptables holds tables that this trace leaves out, and that may drop the packet: {gap}"
+            "the trace ignores the tables of the {name} back end of iptables, which may drop the packet: {gap}"
         ))
     });
     unread.collect()
@@ -218,25 +218,22 @@ pub fn unread(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
 
 fn gaps(node: &NodeSnapshot<'_>, flow: &Flow, notes: &mut Vec<String>) {
     let mut missing = |what: &str, gap: Option<Gap>| match gap {
-        // Not there is not the same as not known.
+        // Absent is not unknown.
         None | Some(Gap::NotApplicable(_) | Gap::Absent(..)) => {}
         Some(gap) => notes.push(format!("{what}: {gap}")),
     };
     missing(
-        "traced without routes, by addresses alone",
+        "routes are not used, only the node's addresses",
         node.routes().err(),
     );
-    missing("traced without the rules of nftables", node.nft().err());
+    missing("nftables rules are not used", node.nft().err());
     if flow.entry != Entry::Host {
         missing(
-            "traced without settings such as ip_forward",
+            "sysctls such as ip_forward are not used",
             node.sysctl().err(),
         );
     }
     if Family::of(flow.destination) == Family::V4 {
-        missing(
-            "tracked connections were not looked at",
-            node.conntrack().err(),
-        );
+        missing("tracked connections are not used", node.conntrack().err());
     }
 }

@@ -1,4 +1,4 @@
-//! The packet under way, and how sure a match is of it.
+//! The packet being traced, and the likelihood of a match.
 
 use std::net::IpAddr;
 
@@ -60,17 +60,17 @@ pub(crate) struct Packet {
     pub(crate) dnat: bool,
     /// Whether the source was translated.
     pub(crate) snat: bool,
-    /// Whether conntrack leaves it alone.
+    /// Whether it is not tracked.
     pub(crate) untracked: bool,
     /// Whether the connection is already there.
     pub(crate) established: bool,
     /// Whether nat decided on the destination, and on the source: once per connection.
     pub(crate) bound: [bool; 2],
-    /// The virtual server that took it: protocol, address, port.
+    /// The virtual server that accepted it: protocol, address, port.
     pub(crate) virtual_server: Option<(Proto, IpAddr, u16)>,
-    /// What it was sent to.
+    /// The address and port it was sent to.
     pub(crate) original: (IpAddr, u16),
-    /// What it was sent from.
+    /// The address it was sent from.
     pub(crate) original_source: IpAddr,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum Link {
     None,
     /// This one.
     Named(String),
-    /// There is one, but which is not known.
+    /// An unknown link.
     Unknown,
 }
 
@@ -91,23 +91,23 @@ impl Packet {
     }
 }
 
-/// How sure it is that a rule matches.
+/// The likelihood that a rule matches.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Odds {
-    /// The probability that it does, where everything else is known: 0 to 1.
+pub(crate) struct Likelihood {
+    /// The probability that it does, apart from unknown facts: 0 to 1.
     pub(crate) chance: f64,
-    /// What would have to be known to decide; empty when it is decided.
-    pub(crate) open: Vec<String>,
+    /// The unknown facts that decide it; empty when it is decided.
+    pub(crate) undecided: Vec<String>,
 }
 
-impl Odds {
+impl Likelihood {
     pub(crate) const NO: Self = Self {
         chance: 0.0,
-        open: Vec::new(),
+        undecided: Vec::new(),
     };
     pub(crate) const YES: Self = Self {
         chance: 1.0,
-        open: Vec::new(),
+        undecided: Vec::new(),
     };
 
     pub(crate) fn sure(holds: bool) -> Self {
@@ -117,14 +117,14 @@ impl Odds {
     pub(crate) fn chance(chance: f64) -> Self {
         Self {
             chance,
-            open: Vec::new(),
+            undecided: Vec::new(),
         }
     }
 
     pub(crate) fn unknown(what: impl Into<String>) -> Self {
         Self {
             chance: 1.0,
-            open: vec![what.into()],
+            undecided: vec![what.into()],
         }
     }
 
@@ -132,23 +132,23 @@ impl Odds {
         self.chance == 0.0
     }
 
-    /// Returns the odds that this does not hold.
+    /// Returns the likelihood that this does not hold, if `not`.
     pub(crate) fn not(self, not: bool) -> Self {
-        match (not, self.open.is_empty()) {
+        match (not, self.undecided.is_empty()) {
             (false, _) | (true, false) => self,
             (true, true) => Self::chance(1.0 - self.chance),
         }
     }
 
-    /// Returns the odds that both hold.
+    /// Returns the likelihood that both hold.
     pub(crate) fn and(mut self, other: Self) -> Self {
         if self.is_no() || other.is_no() {
             return Self::NO;
         }
-        self.open.extend(other.open);
+        self.undecided.extend(other.undecided);
         Self {
             chance: self.chance * other.chance,
-            open: self.open,
+            undecided: self.undecided,
         }
     }
 }

@@ -6,9 +6,9 @@ use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::node::routes::{PolicyRule, Route};
 
-/// Where a packet goes.
+/// A routing decision.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Way {
+pub(crate) enum Decision {
     /// To this host; the address to answer from.
     Local { source: Option<IpAddr> },
     /// Out through a link.
@@ -17,22 +17,22 @@ pub(crate) enum Way {
         gateway: Option<IpAddr>,
         source: Option<IpAddr>,
     },
-    /// Nowhere: `unreachable`, `prohibit`, `blackhole`, or `no route`.
+    /// No route: `unreachable`, `prohibit`, `blackhole`, or `no route`.
     Nowhere(String),
     /// The routes are not known.
     Unknown(String),
 }
 
-/// What a routing decision looks at beside the destination.
+/// The packet's fields that a routing decision depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct Lookup<'a> {
     pub(crate) destination: IpAddr,
     pub(crate) source: Option<IpAddr>,
     pub(crate) mark: u32,
     pub(crate) input: Option<&'a str>,
 }
 
-/// The node's routing, or what can be told without routes.
+/// The node's routing, or its substitute where the routes are unknown.
 #[derive(Debug)]
 pub(crate) struct Router<'a> {
     node: &'a NodeSnapshot<'a>,
@@ -43,26 +43,26 @@ impl<'a> Router<'a> {
         Self { node }
     }
 
-    /// Returns the way of a packet.
-    pub(crate) fn way(&self, ask: Ask<'_>) -> Way {
+    /// Returns the routing decision for a packet.
+    pub(crate) fn decide(&self, lookup: Lookup<'_>) -> Decision {
         let routes = match self.node.routes() {
             Ok(routes) => &routes.all,
-            Err(gap) => return self.without_routes(ask.destination, &gap.to_string()),
+            Err(gap) => return self.without_routes(lookup.destination, &gap.to_string()),
         };
-        let family = Family::of(ask.destination);
+        let family = Family::of(lookup.destination);
         let defaults = default_rules(family);
         let rules = match self.node.rules() {
             Ok(rules) if rules.all.iter().any(|rule| rule.family == family) => &rules.all,
             _ => &defaults,
         };
         for rule in rules.iter().filter(|rule| rule.family == family) {
-            if !applies(rule, ask) {
+            if !applies(rule, lookup) {
                 continue;
             }
             let Some(table) = &rule.table else {
-                return Way::Nowhere(rule.action.clone());
+                return Decision::Nowhere(rule.action.clone());
             };
-            let found = best(routes, table, ask.destination);
+            let found = best(routes, table, lookup.destination);
             let Some(route) = found else { continue };
             let short = |length| u32::from(route.destination.prefix) <= length;
             match route.kind.as_str() {
@@ -72,17 +72,17 @@ impl<'a> Router<'a> {
                     if rule.suppress_prefix.is_some_and(short) => {}
                 "unicast" | "" => return out(route),
                 "local" | "broadcast" | "multicast" | "anycast" => {
-                    return Way::Local {
+                    return Decision::Local {
                         source: route.source,
                     };
                 }
-                other => return Way::Nowhere(other.to_owned()),
+                other => return Decision::Nowhere(other.to_owned()),
             }
         }
-        Way::Nowhere("no route".to_owned())
+        Decision::Nowhere("no route".to_owned())
     }
 
-    /// Returns the link whose address `addr` is (empty where that is not told), or `None` if it is not this host's.
+    /// Returns the link whose address `addr` is (empty if unknown), or `None` if it is not this host's.
     ///
     /// As `inet_addr_type` does, this asks the local table alone.
     pub(crate) fn local_device(&self, addr: IpAddr) -> Result<Option<String>, String> {
@@ -135,14 +135,14 @@ impl<'a> Router<'a> {
             .or_else(|| usable().map(|a| a.addr.addr).next())
     }
 
-    fn without_routes(&self, destination: IpAddr, gap: &str) -> Way {
+    fn without_routes(&self, destination: IpAddr, gap: &str) -> Decision {
         match self.local_device(destination) {
             Ok(Some(_)) => {
-                return Way::Local {
+                return Decision::Local {
                     source: Some(destination),
                 };
             }
-            Err(reason) => return Way::Unknown(reason),
+            Err(reason) => return Decision::Unknown(reason),
             Ok(None) => {}
         }
         let connected = self.node.addresses().ok().and_then(|addresses| {
@@ -153,22 +153,22 @@ impl<'a> Router<'a> {
                 .cloned()
         });
         match connected {
-            Some(address) => Way::Out {
+            Some(address) => Decision::Out {
                 device: Some(address.link),
                 gateway: None,
                 source: Some(address.addr.addr),
             },
-            None => Way::Unknown(gap.to_owned()),
+            None => Decision::Unknown(gap.to_owned()),
         }
     }
 }
 
-fn out(route: &Route) -> Way {
+fn out(route: &Route) -> Decision {
     let (gateway, device) = match route.nexthops.first() {
         Some((gateway, device)) => (*gateway, device.clone()),
         None => (route.gateway, route.device.clone()),
     };
-    Way::Out {
+    Decision::Out {
         device,
         gateway,
         source: route.source,
@@ -200,19 +200,21 @@ fn same_table(a: &str, b: &str) -> bool {
     number(a) == number(b)
 }
 
-fn applies(rule: &PolicyRule, ask: Ask<'_>) -> bool {
+fn applies(rule: &PolicyRule, lookup: Lookup<'_>) -> bool {
     let any = |addr: Ipv4Addr| IpAddr::V4(addr);
-    let source = ask.source.unwrap_or(match Family::of(ask.destination) {
-        Family::V4 => any(Ipv4Addr::UNSPECIFIED),
-        Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    });
+    let source = lookup
+        .source
+        .unwrap_or(match Family::of(lookup.destination) {
+            Family::V4 => any(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        });
     let holds = rule.from.is_none_or(|p: Cidr| p.contains(source))
-        && rule.to.is_none_or(|p| p.contains(ask.destination))
-        && rule.mark.is_none_or(|m| m.matches(ask.mark))
+        && rule.to.is_none_or(|p| p.contains(lookup.destination))
+        && rule.mark.is_none_or(|m| m.matches(lookup.mark))
         && rule
             .iif
             .as_deref()
-            .is_none_or(|i| ask.input.unwrap_or("lo") == i)
+            .is_none_or(|i| lookup.input.unwrap_or("lo") == i)
         && rule.oif.is_none();
     holds != rule.not
 }

@@ -3,177 +3,183 @@
 use super::ending::outcome;
 use super::hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
 use super::packet::Link;
-use super::route::{Ask, Way};
-use super::walk::{End, Place, State, Walker};
+use super::route::{Decision, Lookup};
+use super::walk::{Branch, End, Phase, Walker};
 use crate::net::{Family, Proto};
 
-/// A packet without a way on.
+/// A packet without a route.
 #[derive(Debug)]
 struct Lost {
-    state: State,
+    branch: Branch,
     verdict: Verdict,
     reason: String,
 }
 
 impl Walker<'_, '_, '_> {
-    /// Decides on the way of a packet that came in.
+    /// Routes a packet that came in.
     pub(super) fn route_in(
         &self,
-        mut state: State,
+        mut branch: Branch,
         outcomes: &mut Vec<Outcome>,
-    ) -> Option<(State, Place)> {
-        let input = match &state.packet.input {
+    ) -> Option<(Branch, Phase)> {
+        let input = match &branch.packet.input {
             Link::Named(name) => Some(name.clone()),
             Link::None | Link::Unknown => None,
         };
-        if state.packet.destination.is_loopback()
+        if branch.packet.destination.is_loopback()
             && input.as_deref() != Some("lo")
             && !self.route_localnet(input.as_deref())
         {
             hop(
-                &mut state,
+                &mut branch,
                 Hook::Prerouting,
                 Effect::Nowhere {
                     why: "martian destination".to_owned(),
                 },
             );
-            let reason = "127.0.0.0/8 may not come in by a link (route_localnet is off)";
-            outcomes.push(outcome(state, Verdict::Drop, reason));
+            let reason =
+                "packets to 127.0.0.0/8 are not accepted from a link (route_localnet is off)";
+            outcomes.push(outcome(branch, Verdict::Drop, reason));
             return None;
         }
-        let way = self.router.way(Ask {
-            destination: state.packet.destination,
-            source: Some(state.packet.source),
-            mark: state.packet.mark,
+        let decision = self.router.decide(Lookup {
+            destination: branch.packet.destination,
+            source: Some(branch.packet.source),
+            mark: branch.packet.mark,
             input: input.as_deref(),
         });
-        match &way {
-            Way::Local { .. } => {
-                hop(&mut state, Hook::Prerouting, Effect::ToHost);
-                Some((state, Place::Hook(Hook::Input)))
+        match &decision {
+            Decision::Local { .. } => {
+                hop(&mut branch, Hook::Prerouting, Effect::ToHost);
+                Some((branch, Phase::Hook(Hook::Input)))
             }
             // br_nf_pre_routing_finish_ipv6 sends no answer.
-            Way::Nowhere(kind)
+            Decision::Nowhere(kind)
                 if self.family == Family::V6
-                    && state.packet.dnat
+                    && branch.packet.dnat
                     && input
                         .as_ref()
                         .is_some_and(|name| self.bridges.contains(name)) =>
             {
-                let reason = format!("after the translation there is no way for it ({kind})");
+                let reason = format!("no route after the translation ({kind})");
                 let effect = Effect::Nowhere { why: kind.clone() };
-                hop(&mut state, Hook::Prerouting, effect);
-                outcomes.push(outcome(state, Verdict::Drop, &reason));
+                hop(&mut branch, Hook::Prerouting, effect);
+                outcomes.push(outcome(branch, Verdict::Drop, &reason));
                 None
             }
-            Way::Out { .. } | Way::Nowhere(_) | Way::Unknown(_) => {
-                self.gone(state, Hook::Forward, way, outcomes)
+            Decision::Out { .. } | Decision::Nowhere(_) | Decision::Unknown(_) => {
+                self.route_into(branch, Hook::Forward, decision, outcomes)
             }
         }
     }
 
     /// Routes a packet into `hook`, or ends it.
-    pub(super) fn gone(
+    pub(super) fn route_into(
         &self,
-        state: State,
+        branch: Branch,
         hook: Hook,
-        way: Way,
+        decision: Decision,
         outcomes: &mut Vec<Outcome>,
-    ) -> Option<(State, Place)> {
-        match self.go_out(state, hook, way) {
-            Ok(state) => Some((state, Place::Hook(hook))),
+    ) -> Option<(Branch, Phase)> {
+        match self.go_out(branch, hook, decision) {
+            Ok(branch) => Some((branch, Phase::Hook(hook))),
             Err(lost) => {
-                outcomes.push(outcome(lost.state, lost.verdict, &lost.reason));
+                outcomes.push(outcome(lost.branch, lost.verdict, &lost.reason));
                 None
             }
         }
     }
 
-    /// Records a routing decision; a packet without a way ends with a verdict and its reason.
-    fn go_out(&self, mut state: State, hook: Hook, way: Way) -> Result<State, Box<Lost>> {
-        state.packet.rerouted = None;
-        match way {
-            Way::Local { .. } => {
-                state.packet.output = Link::Named("lo".to_owned());
-                hop(&mut state, hook, Effect::ToHost);
+    /// Records a routing decision; a packet without a route ends with a verdict and its reason.
+    fn go_out(
+        &self,
+        mut branch: Branch,
+        hook: Hook,
+        decision: Decision,
+    ) -> Result<Branch, Box<Lost>> {
+        branch.packet.rerouted = None;
+        match decision {
+            Decision::Local { .. } => {
+                branch.packet.output = Link::Named("lo".to_owned());
+                hop(&mut branch, hook, Effect::ToHost);
             }
-            Way::Out {
+            Decision::Out {
                 device, gateway, ..
             } => {
-                let off = device.as_deref() != Some("lo") && state.packet.source.is_loopback();
+                let off = device.as_deref() != Some("lo") && branch.packet.source.is_loopback();
                 if off && device.is_some() && !self.route_localnet(device.as_deref()) {
                     hop(
-                        &mut state,
+                        &mut branch,
                         hook,
                         Effect::Nowhere {
                             why: "martian source".to_owned(),
                         },
                     );
                     let reason =
-                        "a packet from 127.0.0.0/8 may not leave the node (route_localnet is off)";
+                        "packets from 127.0.0.0/8 cannot leave the node (route_localnet is off)";
                     return Err(Box::new(Lost {
-                        state,
+                        branch,
                         verdict: Verdict::Drop,
                         reason: reason.to_owned(),
                     }));
                 }
-                state.packet.output = device.clone().map_or(Link::Unknown, Link::Named);
+                branch.packet.output = device.clone().map_or(Link::Unknown, Link::Named);
                 let bridge = device.as_ref().is_some_and(|d| self.bridges.contains(d));
-                state.packet.bridged = bridge && state.packet.input == state.packet.output;
-                hop(&mut state, hook, Effect::Out { device, gateway });
+                branch.packet.bridged = bridge && branch.packet.input == branch.packet.output;
+                hop(&mut branch, hook, Effect::Out { device, gateway });
             }
-            Way::Nowhere(kind) => {
+            Decision::Nowhere(kind) => {
                 let (verdict, reason) = match kind.as_str() {
-                    "blackhole" => (Verdict::Drop, "a blackhole route takes it".to_owned()),
+                    "blackhole" => (Verdict::Drop, "a blackhole route drops it".to_owned()),
                     "no route" => (Verdict::Reject, "the node has no route to it".to_owned()),
                     other => (
                         Verdict::Reject,
-                        format!("a route of type {other} refuses it"),
+                        format!("a route of type {other} rejects it"),
                     ),
                 };
-                hop(&mut state, hook, Effect::Nowhere { why: kind });
+                hop(&mut branch, hook, Effect::Nowhere { why: kind });
                 return Err(Box::new(Lost {
-                    state,
+                    branch,
                     verdict,
                     reason,
                 }));
             }
-            Way::Unknown(reason) => {
-                // Without routes the way on is not known, but the rules still are.
-                state.packet.output = Link::Unknown;
+            Decision::Unknown(reason) => {
+                // Without routes the output link is unknown, but the rules still apply.
+                branch.packet.output = Link::Unknown;
                 hop(
-                    &mut state,
+                    &mut branch,
                     hook,
                     Effect::Other {
-                        what: format!("the route is not known: {reason}"),
+                        what: format!("the route is unknown: {reason}"),
                     },
                 );
             }
         }
-        Ok(state)
+        Ok(branch)
     }
 
-    pub(super) fn reroute(&self, state: State) -> (State, End) {
-        let way = self.router.way(Ask {
-            destination: state.packet.destination,
-            source: Some(state.packet.source),
-            mark: state.packet.mark,
+    pub(super) fn reroute(&self, branch: Branch) -> (Branch, End) {
+        let decision = self.router.decide(Lookup {
+            destination: branch.packet.destination,
+            source: Some(branch.packet.source),
+            mark: branch.packet.mark,
             input: None,
         });
-        let tcp = state.packet.proto == Proto::Tcp;
-        match self.leave(state, way, End::Accept) {
+        let tcp = branch.packet.proto == Proto::Tcp;
+        match self.leave(branch, decision, End::Accept) {
             // Other protocols hand the error to the program; TCP does not look, and asks again until it gives up.
-            (state, End::Reject(reason)) if tcp => (state, End::Drop(reason)),
+            (branch, End::Reject(reason)) if tcp => (branch, End::Drop(reason)),
             end => end,
         }
     }
 
-    /// Sends the node's own packet on its way; it ends with `end` unless there is no way.
-    pub(crate) fn leave(&self, state: State, way: Way, end: End) -> (State, End) {
-        match self.go_out(state, Hook::Output, way) {
-            Ok(state) => (state, end),
-            Err(lost) if lost.verdict == Verdict::Reject => (lost.state, End::Reject(lost.reason)),
-            Err(lost) => (lost.state, End::Drop(lost.reason)),
+    /// Sends the node's own packet out; it ends with `end` unless there is no route.
+    pub(crate) fn leave(&self, branch: Branch, decision: Decision, end: End) -> (Branch, End) {
+        match self.go_out(branch, Hook::Output, decision) {
+            Ok(branch) => (branch, end),
+            Err(lost) if lost.verdict == Verdict::Reject => (lost.branch, End::Reject(lost.reason)),
+            Err(lost) => (lost.branch, End::Drop(lost.reason)),
         }
     }
 
@@ -189,8 +195,8 @@ impl Walker<'_, '_, '_> {
 }
 
 /// Adds a hop of routing to the path.
-fn hop(state: &mut State, hook: Hook, effect: Effect) {
-    state.path.push(Hop {
+fn hop(branch: &mut Branch, hook: Hook, effect: Effect) {
+    branch.path.push(Hop {
         hook,
         layer: Layer::Routing,
         table: String::new(),

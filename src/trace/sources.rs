@@ -1,4 +1,4 @@
-//! Where a packet may come from, and which address stands for each.
+//! The sources of packets, each with a typical address.
 
 use std::net::IpAddr;
 
@@ -12,15 +12,15 @@ use crate::node::NodeSnapshot;
 /// A source to trace from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Source {
-    /// How it enters.
+    /// The place where it enters.
     pub entry: Entry,
     /// Its address; `None` lets the node choose.
     pub addr: Option<IpAddr>,
-    /// How it is called: `a pod (10.244.1.5, default/web-0)`.
+    /// Its name: `a pod (10.244.1.5, default/web-0)`.
     pub name: String,
 }
 
-/// Words that are not a source.
+/// An invalid source.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum SourceError {
     /// Not one of the forms, and no such pod.
@@ -29,22 +29,22 @@ pub enum SourceError {
     )]
     Form(String),
     /// The address is of the other family.
-    #[error("the source {0} and the target {1} are of different families")]
+    #[error("source {0} and target {1} are of different IP families")]
     Family(IpAddr, IpAddr),
     /// More than one pod has that name.
-    #[error("several pods are called {0}: {1}")]
+    #[error("pod name {0} is ambiguous: {1}")]
     Several(String, String),
     /// The pod runs elsewhere.
     #[error(
-        "pod {0} runs on {1}; trace it there, or give its address to trace it as a packet from outside"
+        "pod {0} runs on {1}: trace it there, or give its address to trace it as an outside client"
     )]
     Elsewhere(String, String),
 }
 
-/// What is known of pods and prefixes.
+/// The known pods and prefixes.
 #[derive(Clone, Copy, Debug)]
 pub struct Pods<'a> {
-    /// The node under examination, where the API told.
+    /// The examined node, if the API knows it.
     pub node: Option<&'a Node>,
     /// Pods, as far as they were read.
     pub pods: &'a [Pod],
@@ -179,7 +179,7 @@ pub fn named(
     }
 }
 
-/// The three usual sources: a pod of this node that is no backend of the target, the host, and somebody outside.
+/// The three usual sources: a pod of this node that is not a backend of the target, the host, and a client outside.
 pub fn usual(
     target: IpAddr,
     backends: &[IpAddr],
@@ -285,7 +285,7 @@ fn host() -> Source {
     }
 }
 
-/// An address of a pod prefix that is nobody's: near its end, where addresses are given out last.
+/// A free address of a pod prefix: near its end, where addresses are assigned last.
 fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
     let last = match prefix.normal().addr {
         IpAddr::V4(a) => IpAddr::V4(
@@ -306,7 +306,7 @@ fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
     })
 }
 
-/// Somebody outside: an address for benchmarks (RFC 2544, RFC 5180) that no ordinary rule names.
+/// A client outside: an address for benchmarks (RFC 2544, RFC 5180) that no ordinary rule names.
 fn outside(family: Family, node: &NodeSnapshot<'_>) -> Source {
     let candidates: [IpAddr; 2] = match family {
         Family::V4 => [

@@ -35,7 +35,7 @@ pub(crate) enum Stage<'w, 'a> {
     Nat(Vec<Stage<'w, 'a>>),
     /// IPVS.
     Ipvs,
-    /// Something is there, but what is not known.
+    /// An unknown stage.
     Unknown(String),
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn stages<'w, 'a>(
         if let Rules::Unknown(gap) = &chains.rules {
             stages.push((
                 RAW,
-                Stage::Unknown(format!("the rules of iptables are not known: {gap}")),
+                Stage::Unknown(format!("the iptables rules are unknown: {gap}")),
             ));
             continue;
         }
@@ -86,7 +86,7 @@ pub(crate) fn stages<'w, 'a>(
         Ok(_) | Err(Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_)) => {}
         Err(gap) => stages.push((
             RAW,
-            Stage::Unknown(format!("the rules of nftables are not known: {gap}")),
+            Stage::Unknown(format!("the nftables rules are unknown: {gap}")),
         )),
     }
     if let Ok(rules) = world.node.nft() {

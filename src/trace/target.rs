@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::cluster::{Node, Service};
 use crate::net::{Family, Proto};
 
-/// What was asked for.
+/// The target as given.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Target {
     /// `IP:PORT` or `[IP6]:PORT`.
@@ -16,7 +16,7 @@ pub enum Target {
     Service {
         /// The namespace.
         namespace: String,
-        /// The name.
+        /// The Service's name.
         name: String,
         /// The port's name or number.
         port: Option<String>,
@@ -25,7 +25,7 @@ pub enum Target {
     NodePort(u16),
 }
 
-/// Words that are not a target, or a target that is not there.
+/// An invalid target, or one that does not exist.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum TargetError {
     /// Not one of the forms.
@@ -34,19 +34,19 @@ pub enum TargetError {
     )]
     Form(String),
     /// No such Service.
-    #[error("there is no Service {0}")]
+    #[error("Service {0} not found")]
     NoService(String),
-    /// A Service without an address kpx could trace.
+    /// A Service without an address to trace.
     #[error("Service {0} has no cluster IP of {1}: {2}")]
     NoAddress(String, Family, String),
     /// No such port.
     #[error("Service {0} has no port {1}; it has {2}")]
     NoPort(String, String, String),
     /// More than one port, and none named.
-    #[error("Service {0} has several ports, name one: {1}")]
+    #[error("Service {0} has several ports: name one of {1}")]
     WhichPort(String, String),
-    /// The node's own address is not known.
-    #[error("the address of this node is not known; give NODEIP:PORT")]
+    /// The node's own address is unknown.
+    #[error("the address of this node is unknown: give NODEIP:PORT instead")]
     NoNodeAddress,
 }
 
@@ -57,7 +57,7 @@ pub struct Found {
     pub addr: IpAddr,
     /// The port.
     pub port: u16,
-    /// The protocol, where the target says it.
+    /// The protocol, if the target names it.
     pub proto: Option<Proto>,
 }
 
@@ -141,9 +141,11 @@ impl Target {
                     .ok_or_else(|| TargetError::NoService(full.clone()))?;
                 let addr = cluster_ip(service, family).ok_or_else(|| {
                     let why = match (service.spec.kind.as_str(), service.spec.cluster_ip.as_str()) {
-                        ("ExternalName", _) => "it is an ExternalName, which DNS alone serves",
-                        (_, "None") => "it is headless, DNS names its pods; trace a pod's address",
-                        _ => "it has none yet",
+                        ("ExternalName", _) => {
+                            "it is an ExternalName Service, which exists only in DNS"
+                        }
+                        (_, "None") => "it is headless: trace the address of a pod instead",
+                        _ => "none is assigned yet",
                     };
                     TargetError::NoAddress(
                         full.clone(),

@@ -5,22 +5,23 @@
 
 use super::ending::{arrived, merge, outcome};
 use super::hop::{Hook, Outcome, Path, Verdict};
+use super::iptables::{chain, matches};
 use super::packet::{Flow, Link, Packet};
 use super::route::Router;
 use super::stage::{Stage, stages};
-use super::{Chains, Stop, World, ipt};
+use super::{Chains, Stop, World};
 use crate::net::{Family, Proto};
 
-/// Ways beyond which a walk gives up; a real ruleset has one per endpoint.
+/// The number of paths at which a walk gives up; a real ruleset has one per endpoint.
 const MOST_WAYS: usize = 100_000;
 
 /// Where nat decides on the destination (index 0) or the source (index 1) of a connection.
 const DESTINATION: usize = 0;
 const SOURCE: usize = 1;
 
-/// A packet on one of its ways.
+/// A packet on one of its possible paths.
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct Branch {
     pub(crate) packet: Packet,
     pub(crate) weight: f64,
     pub(crate) when: Vec<String>,
@@ -36,19 +37,19 @@ pub(crate) enum End {
     Accept,
     /// Dropped.
     Drop(String),
-    /// Refused with an answer.
+    /// Rejected with an answer.
     Reject(String),
     /// IPVS sends it on from here.
     Stolen,
-    /// Cannot be told.
+    /// Unknown.
     Unknown(String),
 }
 
-pub(crate) type Ends = Vec<(State, End)>;
+pub(crate) type Ends = Vec<(Branch, End)>;
 
 /// The next thing to do with a packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum Phase {
     Hook(Hook),
     /// The routing decision for a packet that came in.
     Route,
@@ -94,21 +95,23 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         let mut outcomes = Vec::new();
         let mut todo = vec![self.start(flow, &mut outcomes)];
         while let Some(next) = todo.pop() {
-            let Some((state, place)) = next else { continue };
+            let Some((branch, phase)) = next else {
+                continue;
+            };
             if todo.len() + outcomes.len() > MOST_WAYS {
                 outcomes.push(outcome(
-                    state,
+                    branch,
                     Verdict::Unknown,
-                    "there are too many ways to follow",
+                    "too many possible paths to follow",
                 ));
                 continue;
             }
-            match place {
-                Place::Route => todo.push(self.route_in(state, &mut outcomes)),
-                Place::Loopback => todo.extend(self.loopback(state, &mut outcomes)?),
-                Place::Hook(hook) => {
-                    for (state, end) in self.hook(state, hook)? {
-                        todo.push(Self::after(state, hook, end, &mut outcomes));
+            match phase {
+                Phase::Route => todo.push(self.route_in(branch, &mut outcomes)),
+                Phase::Loopback => todo.extend(self.loopback(branch, &mut outcomes)?),
+                Phase::Hook(hook) => {
+                    for (branch, end) in self.hook(branch, hook)? {
+                        todo.push(Self::after(branch, hook, end, &mut outcomes));
                     }
                 }
             }
@@ -117,26 +120,26 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     }
 
     /// Runs a hook; nat and mangle of OUTPUT route anew where they changed what routing looks at.
-    fn hook(&self, state: State, hook: Hook) -> Result<Ends, Stop> {
-        let first = state.packet.output.clone();
-        let mut live = vec![state];
+    fn hook(&self, branch: Branch, hook: Hook) -> Result<Ends, Stop> {
+        let first = branch.packet.output.clone();
+        let mut live = vec![branch];
         let mut done = Ends::new();
         for stage in stages(self.world, hook, self.family)? {
             let mut next = Vec::new();
-            for state in live {
-                let before = (state.packet.destination, state.packet.mark);
-                for (mut state, end) in self.stage(state, hook, &stage)? {
+            for branch in live {
+                let before = (branch.packet.destination, branch.packet.mark);
+                for (mut branch, end) in self.stage(branch, hook, &stage)? {
                     match end {
                         End::Return | End::Accept => {
-                            let now = (state.packet.destination, state.packet.mark);
+                            let now = (branch.packet.destination, branch.packet.mark);
                             if hook == Hook::Output && now != before {
-                                match self.reroute(state) {
+                                match self.reroute(branch) {
                                     (mut routed, End::Accept) => {
                                         // The state of a hook is filled in once, when it begins.
                                         let output = &mut routed.packet.output;
                                         let now = std::mem::replace(output, first.clone());
                                         routed.packet.rerouted = Some(now);
-                                        state = routed;
+                                        branch = routed;
                                     }
                                     lost => {
                                         done.push(lost);
@@ -144,42 +147,42 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                                     }
                                 }
                             }
-                            next.push(state);
+                            next.push(branch);
                         }
-                        end => done.push((state, end)),
+                        end => done.push((branch, end)),
                     }
                 }
             }
             live = next;
         }
-        done.extend(live.into_iter().map(|mut state| {
-            if let Some(output) = state.packet.rerouted.take() {
-                state.packet.output = output;
+        done.extend(live.into_iter().map(|mut branch| {
+            if let Some(output) = branch.packet.rerouted.take() {
+                branch.packet.output = output;
             }
-            (state, End::Accept)
+            (branch, End::Accept)
         }));
         Ok(done)
     }
 
-    fn stage(&self, state: State, hook: Hook, here: &Stage<'w, 'r>) -> Result<Ends, Stop> {
+    fn stage(&self, branch: Branch, hook: Hook, here: &Stage<'w, 'r>) -> Result<Ends, Stop> {
         match here {
-            Stage::Iptables { chains, table } => self.iptables(state, hook, chains, table),
-            Stage::Nftables { table, chain } => Ok(self.nftables(state, hook, table, chain)),
+            Stage::Iptables { chains, table } => self.iptables(branch, hook, chains, table),
+            Stage::Nftables { table, chain } => Ok(self.nftables(branch, hook, table, chain)),
             Stage::Nat(list) => {
                 let side = match hook {
                     Hook::Prerouting | Hook::Output => DESTINATION,
                     Hook::Input | Hook::Forward | Hook::Postrouting => SOURCE,
                 };
-                if state.packet.bound[side] || state.packet.untracked {
-                    return Ok(vec![(state, End::Accept)]);
+                if branch.packet.bound[side] || branch.packet.untracked {
+                    return Ok(vec![(branch, End::Accept)]);
                 }
-                if state.packet.established {
-                    return self.nat_of_first(state, hook, side, list);
+                if branch.packet.established {
+                    return self.nat_of_first(branch, hook, side, list);
                 }
-                self.nat(state, hook, side, list)
+                self.nat(branch, hook, side, list)
             }
-            Stage::Ipvs => Ok(self.ipvs(state, hook)),
-            Stage::Unknown(reason) => Ok(vec![(state, End::Unknown(reason.clone()))]),
+            Stage::Ipvs => Ok(self.ipvs(branch, hook)),
+            Stage::Unknown(reason) => Ok(vec![(branch, End::Unknown(reason.clone()))]),
         }
     }
 
@@ -187,19 +190,19 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     /// alone is gone.
     fn nat_of_first(
         &self,
-        mut state: State,
+        mut branch: Branch,
         hook: Hook,
         side: usize,
         list: &[Stage<'w, 'r>],
     ) -> Result<Ends, Stop> {
-        let mark = state.packet.mark;
-        state.packet.established = false;
-        state.packet.mark = state.packet.first_mark.unwrap_or(mark);
-        let mut ends = self.nat(state, hook, side, list)?;
-        for (state, _) in &mut ends {
-            state.packet.established = true;
-            state.packet.first_mark = Some(state.packet.mark);
-            state.packet.mark = mark;
+        let mark = branch.packet.mark;
+        branch.packet.established = false;
+        branch.packet.mark = branch.packet.first_mark.unwrap_or(mark);
+        let mut ends = self.nat(branch, hook, side, list)?;
+        for (branch, _) in &mut ends {
+            branch.packet.established = true;
+            branch.packet.first_mark = Some(branch.packet.mark);
+            branch.packet.mark = mark;
         }
         Ok(ends)
     }
@@ -207,31 +210,31 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     /// nat chains, in order of priority, until one binds the connection.
     fn nat(
         &self,
-        state: State,
+        branch: Branch,
         hook: Hook,
         side: usize,
         list: &[Stage<'w, 'r>],
     ) -> Result<Ends, Stop> {
-        let mut live = vec![state];
+        let mut live = vec![branch];
         let mut done = Ends::new();
         for stage in list {
             let mut next = Vec::new();
-            for state in live {
-                for (state, end) in self.stage(state, hook, stage)? {
+            for branch in live {
+                for (branch, end) in self.stage(branch, hook, stage)? {
                     match end {
-                        End::Return | End::Accept if state.packet.bound[side] => {
-                            done.push((state, End::Accept));
+                        End::Return | End::Accept if branch.packet.bound[side] => {
+                            done.push((branch, End::Accept));
                         }
-                        End::Return | End::Accept => next.push(state),
-                        end => done.push((state, end)),
+                        End::Return | End::Accept => next.push(branch),
+                        end => done.push((branch, end)),
                     }
                 }
             }
             live = next;
         }
-        for mut state in live {
-            state.packet.bound[side] = true;
-            done.push((state, End::Accept));
+        for mut branch in live {
+            branch.packet.bound[side] = true;
+            done.push((branch, End::Accept));
         }
         Ok(done)
     }
@@ -239,45 +242,45 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     /// A table's built-in chain for `hook`.
     fn iptables(
         &self,
-        state: State,
+        branch: Branch,
         hook: Hook,
         chains: &Chains<'r>,
         table: &str,
     ) -> Result<Ends, Stop> {
-        let context = ipt::Context {
+        let context = matches::Context {
             router: &self.router,
             sets: self.world.node.ipset(),
             bridges: &self.bridges,
         };
-        super::ipt_chain::base(self, state, hook, chains, table, &context)
+        chain::base(self, branch, hook, chains, table, &context)
     }
 
     /// Says what comes after `hook` for a packet that ended there with `end`.
     fn after(
-        mut state: State,
+        mut branch: Branch,
         hook: Hook,
         end: End,
         outcomes: &mut Vec<Outcome>,
-    ) -> Option<(State, Place)> {
+    ) -> Option<(Branch, Phase)> {
         match end {
-            End::Drop(reason) => outcomes.push(outcome(state, Verdict::Drop, &reason)),
-            End::Reject(reason) => outcomes.push(outcome(state, Verdict::Reject, &reason)),
-            End::Unknown(reason) => outcomes.push(outcome(state, Verdict::Unknown, &reason)),
+            End::Drop(reason) => outcomes.push(outcome(branch, Verdict::Drop, &reason)),
+            End::Reject(reason) => outcomes.push(outcome(branch, Verdict::Reject, &reason)),
+            End::Unknown(reason) => outcomes.push(outcome(branch, Verdict::Unknown, &reason)),
             // IPVS sends a translated packet through LOCAL_OUT, whichever hook it took it at.
-            End::Stolen => return Some((state, Place::Hook(Hook::Output))),
+            End::Stolen => return Some((branch, Phase::Hook(Hook::Output))),
             End::Return | End::Accept => match hook {
-                Hook::Prerouting => return Some((state, Place::Route)),
+                Hook::Prerouting => return Some((branch, Phase::Route)),
                 Hook::Forward | Hook::Output => {
-                    // br_nf_post_routing does not say where a packet came in; ip_output does, since Linux 5.7.
-                    if state.packet.bridged {
-                        state.packet.input = Link::None;
+                    // br_nf_post_routing does not pass on the input link; ip_output does, since Linux 5.7.
+                    if branch.packet.bridged {
+                        branch.packet.input = Link::None;
                     }
-                    return Some((state, Place::Hook(Hook::Postrouting)));
+                    return Some((branch, Phase::Hook(Hook::Postrouting)));
                 }
-                Hook::Postrouting if state.packet.output == Link::Named("lo".to_owned()) => {
-                    return Some((state, Place::Loopback));
+                Hook::Postrouting if branch.packet.output == Link::Named("lo".to_owned()) => {
+                    return Some((branch, Phase::Loopback));
                 }
-                Hook::Postrouting | Hook::Input => outcomes.push(arrived(state, hook)),
+                Hook::Postrouting | Hook::Input => outcomes.push(arrived(branch, hook)),
             },
         }
         None
@@ -286,16 +289,16 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     /// A packet of the node for itself comes in over lo: the connection is bound already, filters see it again.
     fn loopback(
         &self,
-        mut state: State,
+        mut branch: Branch,
         outcomes: &mut Vec<Outcome>,
-    ) -> Result<Vec<Option<(State, Place)>>, Stop> {
-        state.packet.input = Link::Named("lo".to_owned());
-        state.packet.output = Link::None;
+    ) -> Result<Vec<Option<(Branch, Phase)>>, Stop> {
+        branch.packet.input = Link::Named("lo".to_owned());
+        branch.packet.output = Link::None;
         let mut next = Vec::new();
-        for (state, end) in self.hook(state, Hook::Prerouting)? {
+        for (branch, end) in self.hook(branch, Hook::Prerouting)? {
             next.push(match end {
-                End::Return | End::Accept => Some((state, Place::Hook(Hook::Input))),
-                end => Self::after(state, Hook::Prerouting, end, outcomes),
+                End::Return | End::Accept => Some((branch, Phase::Hook(Hook::Input))),
+                end => Self::after(branch, Hook::Prerouting, end, outcomes),
             });
         }
         Ok(next)

@@ -39,10 +39,10 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
         let here =
             first.is_none_or(|e| e.local != Some(false)) || ready.any(|e| e.local != Some(false));
         return Some(if first.is_some() && !here {
-            format!("{name} has no endpoint on this node, and its virtual server no real server")
+            format!("{name} has no endpoint on this node: its virtual server has no real server")
         } else {
             format!(
-                "{name} has no endpoints: its virtual server has no real server that takes connections"
+                "{name} has no endpoints: its virtual server has no real server that accepts connections"
             )
         });
     }
@@ -70,15 +70,13 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
     }
     if nft && chain == "cluster-ips-check" {
         return Some(match hop.effect {
-            Effect::Drop => {
-                "the address is in the Services' prefix, but no Service has it".to_owned()
-            }
-            _ => "the address is a Service's, but the Service does not have this port".to_owned(),
+            Effect::Drop => "the address is in the Service range, but no Service has it".to_owned(),
+            _ => "the Service with this address does not have this port".to_owned(),
         });
     }
     if chain == "KUBE-IPVS-FILTER" {
         return Some(
-            "the address is one of kube-ipvs0, but no Service has this port there".to_owned(),
+            "the address is on kube-ipvs0, but its Service does not have this port".to_owned(),
         );
     }
     let comment = comment(&hop.rule)?;
@@ -109,7 +107,7 @@ pub(crate) fn comment(rule: &str) -> Option<&str> {
     }
 }
 
-/// Returns whose the chain of a hop is.
+/// Returns the owner of a hop's chain.
 pub fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
     match hop.layer {
         Layer::Routing | Layer::Ipvs => Owner::General,
@@ -118,7 +116,7 @@ pub fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
     }
 }
 
-/// Returns who made the rule of a hop: of a built-in chain that says its target, else its chain or table.
+/// Returns the software that wrote the rule of a hop: judged by its target in a built-in chain, else by its chain or table.
 pub fn maker(hop: &Hop) -> Maker {
     let mut table = hop.table.as_str();
     if hop.layer == Layer::Nftables {

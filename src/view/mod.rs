@@ -25,7 +25,7 @@ use serde::Serialize;
 pub(crate) use gaps::Gaps;
 
 use crate::backend::Mode;
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 pub use crate::node::mode::{Kind, Leftover};
@@ -59,27 +59,24 @@ pub enum View {
 }
 
 /// The items that tell the mode.
-const MODE: &[Item] = &[
-    Item::ProxyConfig,
-    Item::ProxyMode,
-    Item::Metrics,
-    Item::Addresses,
-    Item::Links,
-    Item::Modules,
-    Item::Iptables4,
-    Item::Iptables6,
-    Item::IptablesLegacy4,
-    Item::IptablesLegacy6,
-    Item::IptablesNft4,
-    Item::IptablesNft6,
-    Item::Nft,
-    Item::NftText,
-    Item::Ipvs,
-    Item::IpvsSave,
-    Item::IpvsStats,
-    Item::IpvsTimeout,
-    Item::Ipset,
-];
+const MODE: &[Item] = &join::<19>(&[
+    IPTABLES,
+    &[
+        Item::ProxyConfig,
+        Item::ProxyMode,
+        Item::Metrics,
+        Item::Addresses,
+        Item::Links,
+        Item::Modules,
+        Item::Nft,
+        Item::NftText,
+        Item::Ipvs,
+        Item::IpvsSave,
+        Item::IpvsStats,
+        Item::IpvsTimeout,
+        Item::Ipset,
+    ],
+]);
 
 /// The items that name Services and endpoints.
 const NAMES: &[Item] = &[Item::Services, Item::EndpointSlices, Item::Nodes];

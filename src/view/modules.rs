@@ -77,11 +77,14 @@ pub(crate) fn rows(
         }
     };
     let version = node.proxy_version(None).ok().map(|of| of.version);
-    let newer = version.is_some_and(|version| version.at_least(1, 27));
+    let is_over = |when| match when {
+        Some(Condition::Before(change)) => version.is_some_and(|version| version.has(change)),
+        _ => false,
+    };
     let mut rows: Vec<Row> = Vec::new();
     for mode in Mode::ALL {
         let used = requirements::modules(mode);
-        for module in used.filter(|of| !(newer && of.when == Some(Condition::Before127))) {
+        for module in used.filter(|of| !is_over(of.when)) {
             let name = module.name(scheduler);
             if !query.wants(None, &[&name]) {
                 continue;

@@ -1,11 +1,11 @@
-//! Every object of a recorded node, removed, added, changed or moved, one at a time: the difference names it.
+//! Every object of a recorded node, removed, added, changed or moved, one at a time: the change names it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use kpx::backend::Mode;
 use kpx::desired::DesiredState;
-use kpx::diff::{self, Action, Change};
+use kpx::diff::{self, Change, ChangeKind};
 use kpx::evidence::{Evidence, Item};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
@@ -50,7 +50,7 @@ impl Node {
         self.evidence.text(item).unwrap()
     }
 
-    /// What is different once `item` reads `text`.
+    /// The changes once `item` reads `text`.
     fn with(&self, item: Item, text: String) -> Vec<Change> {
         let desired = kpx::node::desired::NEEDS.contains(&item);
         self.times.set(self.times.get() + 1);
@@ -64,7 +64,7 @@ impl Node {
         self.alone(item, text)
     }
 
-    /// All of what `kpx diff` does.
+    /// The whole comparison of `kpx diff`.
     fn whole(&self, item: Item, text: String) -> Vec<Change> {
         let mut evidence = self.evidence.clone();
         evidence.insert(item, Ok(text));
@@ -74,7 +74,7 @@ impl Node {
         found.changes
     }
 
-    /// The part that reads `item`; what should be there does not change with it.
+    /// The part that reads `item`; the desired state does not depend on it.
     fn alone(&self, item: Item, text: String) -> Vec<Change> {
         let families = match (self.mode, item) {
             (Mode::Iptables, Item::Iptables4) => &[Family::V4][..],
@@ -95,7 +95,7 @@ impl Node {
     }
 }
 
-/// What nothing but the desired state is built from.
+/// Items that only the desired state is built from.
 const BUILT_FROM: &[Item] = &[
     Item::Services,
     Item::EndpointSlices,
@@ -104,13 +104,13 @@ const BUILT_FROM: &[Item] = &[
     Item::DaemonSets,
 ];
 
-/// Fails unless one of `changes` is `action` (or a difference) of an object whose name contains `object`.
-fn expect(changes: &[Change], action: Action, object: &str, what: &str) {
+/// Fails unless one of `changes` is `kind` (or a difference) of an object whose name contains `object`.
+fn expect(changes: &[Change], kind: ChangeKind, object: &str, what: &str) {
     let named = changes.iter().any(|change| {
-        let same = change.action == action || change.action == Action::Differs;
+        let same = change.kind() == kind || change.kind() == ChangeKind::Differs;
         same && change.object.to_string().contains(object)
     });
-    assert!(named, "{what}: no {action:?} of {object} in {changes:#?}");
+    assert!(named, "{what}: no {kind:?} of {object} in {changes:#?}");
 }
 
 fn joined(lines: &[&str]) -> String {
@@ -127,7 +127,7 @@ fn is_ours(chain: &str) -> bool {
     chain.starts_with("KUBE-")
 }
 
-/// Chains in which Services may stand in any order.
+/// Chains in which Services may be in any order.
 fn is_free(chain: &str, table: &str, mode: Mode) -> bool {
     match mode {
         Mode::Iptables => [
@@ -170,7 +170,7 @@ fn rules(name: &str, mode: Mode) {
             let mut without = lines.clone();
             without.remove(at);
             let changes = node.with(item, joined(&without));
-            expect(&changes, Action::Missing, chain, line);
+            expect(&changes, ChangeKind::Missing, chain, line);
             let spn = service(line);
             assert!(
                 spn.is_none() || changes.iter().any(|c| c.service.as_deref() == spn),
@@ -188,7 +188,7 @@ fn rules(name: &str, mode: Mode) {
             with[at] = &otherwise;
             expect(
                 &node.with(item, joined(&with)),
-                Action::Missing,
+                ChangeKind::Missing,
                 chain,
                 line,
             );
@@ -199,7 +199,12 @@ fn rules(name: &str, mode: Mode) {
             let added = format!("[0:0] -A {chain} -s 192.0.2.99/32 -j RETURN");
             let mut with = lines.clone();
             with.insert(at, &added);
-            expect(&node.with(item, joined(&with)), Action::Extra, chain, line);
+            expect(
+                &node.with(item, joined(&with)),
+                ChangeKind::Extra,
+                chain,
+                line,
+            );
 
             if chain_of(lines[at + 1]) == Some(chain) {
                 let mut moved = lines.clone();
@@ -208,7 +213,7 @@ fn rules(name: &str, mode: Mode) {
                 let tail = lines[at + 1].contains("this must be the last rule")
                     && !line.contains("this must be the last rule");
                 if !is_free(chain, table, mode) || tail {
-                    expect(&changes, Action::Differs, chain, line);
+                    expect(&changes, ChangeKind::Differs, chain, line);
                 } else {
                     assert!(changes.is_empty(), "{line}: {changes:#?}");
                 }
@@ -245,7 +250,7 @@ fn chains(node: &Node, item: Item, lines: &[&str]) {
         let changes = node.with(item, joined(&without));
         expect(
             &changes,
-            Action::Missing,
+            ChangeKind::Missing,
             &format!("{table} chain {chain}"),
             line,
         );
@@ -268,7 +273,7 @@ fn every_rule_of_the_ipvs_mode() {
 }
 
 #[test]
-fn every_chain_that_should_not_be_there() {
+fn every_extra_chain() {
     let node = Node::new("full-iptables", Mode::Iptables);
     let text = node.text(Item::Iptables4);
     let more = "\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n:KUBE-MARK-MASQ - ";
@@ -278,7 +283,7 @@ fn every_chain_that_should_not_be_there() {
     );
     expect(
         &changes,
-        Action::Extra,
+        ChangeKind::Extra,
         "nat chain KUBE-SVC-AAAAAAAAAAAAAAAA",
         more,
     );
@@ -303,14 +308,14 @@ fn every_set_and_member() {
             sets += 1;
             without.retain(|line| line.split(' ').nth(1) != Some(name));
             let changes = node.with(Item::Ipset, joined(&without));
-            expect(&changes, Action::Missing, &format!("set {name}"), line);
+            expect(&changes, ChangeKind::Missing, &format!("set {name}"), line);
             let other = line.replacen("hash:ip,port", "hash:net,port", 1);
             let other = other.replacen("range 0-65535", "range 1024-65535", 1);
             let mut with = lines.clone();
             with[at] = &other;
             if other != *line {
                 let changes = node.with(Item::Ipset, joined(&with));
-                expect(&changes, Action::Differs, &format!("set {name}"), line);
+                expect(&changes, ChangeKind::Differs, &format!("set {name}"), line);
             }
             continue;
         }
@@ -318,7 +323,7 @@ fn every_set_and_member() {
         without.remove(at);
         let member = format!("set {name} member {}", words[2]);
         let changes = node.with(Item::Ipset, joined(&without));
-        expect(&changes, Action::Missing, &member, line);
+        expect(&changes, ChangeKind::Missing, &member, line);
         let hosts = name.contains("IPVS-IPS") || name.contains("LOOP-BACK");
         assert!(
             hosts || changes[0].service.is_some(),
@@ -332,7 +337,7 @@ fn every_set_and_member() {
             let changes = node.with(Item::Ipset, joined(&with));
             expect(
                 &changes,
-                Action::Extra,
+                ChangeKind::Extra,
                 &format!("set {name} member {last}"),
                 line,
             );
@@ -378,25 +383,25 @@ fn every_virtual_and_real_server() {
                 line.split(' ').nth(2) != Some(words[2]) || line.split(' ').nth(1) != Some(words[1])
             });
             let changes = node.with(Item::IpvsSave, joined(&without));
-            expect(&changes, Action::Missing, &server, line);
+            expect(&changes, ChangeKind::Missing, &server, line);
             assert!(changes[0].service.is_some(), "{line}: {changes:#?}");
             let other = line.replacen("-s rr", "-s lc", 1);
             let mut with = lines.clone();
             with[at] = &other;
             let changes = node.with(Item::IpvsSave, joined(&with));
-            expect(&changes, Action::Differs, &server, line);
+            expect(&changes, ChangeKind::Differs, &server, line);
             continue;
         }
         without.remove(at);
         let real = format!("{server} real server {}", words[4]);
         let changes = node.with(Item::IpvsSave, joined(&without));
-        expect(&changes, Action::Missing, &real, line);
+        expect(&changes, ChangeKind::Missing, &real, line);
         for (from, to) in [("-w 1", "-w 0"), ("-m ", "-g ")] {
             let other = line.replacen(from, to, 1);
             let mut with = lines.clone();
             with[at] = &other;
             let changes = node.with(Item::IpvsSave, joined(&with));
-            expect(&changes, Action::Differs, &real, line);
+            expect(&changes, ChangeKind::Differs, &real, line);
         }
         let v6 = words[4].starts_with('[');
         let stray = if v6 { "[fd00:99::9]:9" } else { "192.0.2.99:9" };
@@ -406,7 +411,7 @@ fn every_virtual_and_real_server() {
         let changes = node.with(Item::IpvsSave, joined(&with));
         expect(
             &changes,
-            Action::Extra,
+            ChangeKind::Extra,
             &format!("{server} real server {stray}"),
             line,
         );
@@ -424,7 +429,7 @@ fn every_virtual_and_real_server() {
     let changes = node.with(Item::IpvsSave, stray);
     expect(
         &changes,
-        Action::Extra,
+        ChangeKind::Extra,
         "virtual server tcp 192.0.2.99:9",
         "a stray one",
     );
@@ -455,7 +460,12 @@ fn every_address_of_the_dummy_link() {
         let gone = fewer[dummy]["addr_info"].as_array_mut().unwrap().remove(at);
         let addr = gone["local"].as_str().unwrap();
         let changes = node.with(Item::Addresses, fewer.to_string());
-        expect(&changes, Action::Missing, &format!("address {addr}"), addr);
+        expect(
+            &changes,
+            ChangeKind::Missing,
+            &format!("address {addr}"),
+            addr,
+        );
         assert!(changes[0].service.is_some(), "{addr}: {changes:#?}");
     }
     let mut more = links.clone();
@@ -466,7 +476,7 @@ fn every_address_of_the_dummy_link() {
     let changes = node.with(Item::Addresses, more.to_string());
     expect(
         &changes,
-        Action::Extra,
+        ChangeKind::Extra,
         "kube-ipvs0 address 192.0.2.99",
         "a stray one",
     );
@@ -475,7 +485,7 @@ fn every_address_of_the_dummy_link() {
     let others = all.as_array().unwrap().iter();
     let others: Vec<_> = others.filter(|l| l["ifname"] != "kube-ipvs0").collect();
     let changes = node.with(Item::Links, json!(others).to_string());
-    expect(&changes, Action::Missing, "link kube-ipvs0", "the link");
+    expect(&changes, ChangeKind::Missing, "link kube-ipvs0", "the link");
 }
 
 #[test]
@@ -511,7 +521,7 @@ fn every_kernel_setting() {
                 .collect();
             let changes = node.with(Item::Sysctl, text);
             assert_eq!(changes.len(), 1, "{key}");
-            expect(&changes, Action::Differs, key, key);
+            expect(&changes, ChangeKind::Differs, key, key);
         }
     }
 }
@@ -572,17 +582,27 @@ fn tables(family: &str, families: &'static [Family]) {
                 .iter()
                 .any(|k| object[k]["family"] == *family)
         });
-        expect(&changes, Action::Missing, "table ip", "a table");
+        expect(&changes, ChangeKind::Missing, "table ip", "a table");
     }
     for &at in &listed["chain"] {
         let (family, name) = (&all["nftables"][at]["chain"]["family"], name(at, "chain"));
         let changes = without(at, &|object| {
             object["rule"]["chain"] == name && object["rule"]["family"] == *family
         });
-        expect(&changes, Action::Missing, &format!("chain {name}"), name);
+        expect(
+            &changes,
+            ChangeKind::Missing,
+            &format!("chain {name}"),
+            name,
+        );
         if all["nftables"][at]["chain"]["prio"].is_i64() {
             let changes = replaced(at, "chain", "prio", json!(7));
-            expect(&changes, Action::Differs, &format!("chain {name}"), name);
+            expect(
+                &changes,
+                ChangeKind::Differs,
+                &format!("chain {name}"),
+                name,
+            );
         }
     }
     for &at in &listed["rule"] {
@@ -590,22 +610,27 @@ fn tables(family: &str, families: &'static [Family]) {
         let chain = rule["chain"].as_str().unwrap();
         let object = format!("chain {chain} rule");
         if rule["comment"] != "Drop traffic to unallocated ClusterIPs" {
-            expect(&without(at, &|_| false), Action::Missing, &object, chain);
+            expect(
+                &without(at, &|_| false),
+                ChangeKind::Missing,
+                &object,
+                chain,
+            );
             let changes = replaced(at, "rule", "expr", json!([{"accept": null}]));
-            expect(&changes, Action::Differs, &object, chain);
+            expect(&changes, ChangeKind::Differs, &object, chain);
         }
         let mut with = all.clone();
         let mut stray = all["nftables"][at].clone();
         stray["rule"]["expr"] = json!([{"accept": null}]);
         with["nftables"].as_array_mut().unwrap().insert(at, stray);
         let changes = node.with(Item::Nft, with.to_string());
-        expect(&changes, Action::Extra, &object, chain);
+        expect(&changes, ChangeKind::Extra, &object, chain);
         let next = &all["nftables"][at + 1]["rule"];
         if next["chain"] == rule["chain"] && next["family"] == rule["family"] {
             let mut moved = all.clone();
             moved["nftables"].as_array_mut().unwrap().swap(at, at + 1);
             let changes = node.with(Item::Nft, moved.to_string());
-            expect(&changes, Action::Differs, &object, chain);
+            expect(&changes, ChangeKind::Differs, &object, chain);
         }
     }
     let mut elements = 0;
@@ -614,17 +639,17 @@ fn tables(family: &str, families: &'static [Family]) {
             let name = name(at, kind);
             expect(
                 &without(at, &|_| false),
-                Action::Missing,
+                ChangeKind::Missing,
                 &format!("set {name}"),
                 name,
             );
             if name.starts_with("affinity-") {
                 let changes = replaced(at, kind, "timeout", json!(7));
-                expect(&changes, Action::Differs, &format!("set {name}"), name);
+                expect(&changes, ChangeKind::Differs, &format!("set {name}"), name);
                 continue;
             }
             let changes = replaced(at, kind, "type", json!("mark"));
-            expect(&changes, Action::Differs, &format!("set {name}"), name);
+            expect(&changes, ChangeKind::Differs, &format!("set {name}"), name);
             let Some(all_elements) = all["nftables"][at][kind]["elem"].as_array() else {
                 continue;
             };
@@ -635,7 +660,7 @@ fn tables(family: &str, families: &'static [Family]) {
                 let changes = replaced(at, kind, "elem", json!(fewer));
                 expect(
                     &changes,
-                    Action::Missing,
+                    ChangeKind::Missing,
                     &format!("set {name} member"),
                     &gone.to_string(),
                 );
@@ -649,7 +674,7 @@ fn tables(family: &str, families: &'static [Family]) {
                     let changes = replaced(at, kind, "elem", json!(other));
                     expect(
                         &changes,
-                        Action::Differs,
+                        ChangeKind::Differs,
                         &format!("set {name} member"),
                         &gone.to_string(),
                     );

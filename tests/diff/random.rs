@@ -1,4 +1,4 @@
-//! Random clusters: what should be there, printed and read again, does not differ from itself; a line less does.
+//! Random clusters: the desired state, printed and read again, does not differ from itself; a missing line does.
 
 use kpx::backend::Mode;
 use kpx::backend::iptables::expect::{self, Names};
@@ -26,7 +26,7 @@ fn rules(desired: &DesiredState, state: &FamilyState) -> String {
     }
 }
 
-/// Puts in what the node would list if everything were as it should be.
+/// Adds what a node in the desired state would list.
 fn program(evidence: &mut Evidence, mode: Mode) {
     let mut read = Vec::new();
     {
@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_should_be_there_does_not_differ_from_itself(seed: u64, version in 0..VERSIONS.len(), v6: bool) {
+    fn the_desired_state_does_not_differ_from_itself(seed: u64, version in 0..VERSIONS.len(), v6: bool) {
         let families = if v6 { ONLY_V6 } else { DUAL };
         for mode in [Mode::Iptables, Mode::Ipvs] {
             let mut all = evidence(seed, families, mode.name(), VERSIONS[version]);
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn a_line_less_is_found(seed: u64, line: proptest::sample::Index) {
+    fn a_missing_line_is_found(seed: u64, line: proptest::sample::Index) {
         for (mode, items) in [
             (Mode::Iptables, &[Item::Iptables4, Item::Iptables6][..]),
             (Mode::Ipvs, &[Item::Iptables4, Item::Ipset, Item::IpvsSave]),

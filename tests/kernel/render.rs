@@ -82,7 +82,7 @@ fn same(evidence: &Evidence, mode: Mode, what: &str) {
     let changes: Vec<_> = found
         .changes
         .iter()
-        .filter(|c| c.layer != Layer::Sysctl)
+        .filter(|c| c.layer() != Layer::Sysctl)
         .collect();
     assert!(changes.is_empty(), "{what}: {changes:#?}");
 }

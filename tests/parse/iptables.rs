@@ -281,8 +281,10 @@ fn name() -> impl Strategy<Value = Text<'static>> {
     "[A-Za-z][A-Za-z0-9._-]{0,14}\\+?".prop_map(Text::Owned)
 }
 
-fn maybe<T: std::fmt::Debug>(of: impl Strategy<Value = T>) -> impl Strategy<Value = Maybe<T>> {
-    (any::<bool>(), of).prop_map(|(not, is)| Maybe { not, is })
+fn invertible<T: std::fmt::Debug>(
+    of: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Invertible<T>> {
+    (any::<bool>(), of).prop_map(|(inverted, value)| Invertible { inverted, value })
 }
 
 fn cidr() -> impl Strategy<Value = Cidr> {
@@ -307,53 +309,200 @@ fn side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Source), Just(Side::Destination)]
 }
 
-fn a_match() -> impl Strategy<Value = Match<'static>> {
+/// How many variants [`Match`] has.
+const MATCHES: usize = 27;
+
+/// Returns the number of a match's variant. A new variant gets the next number here and a strategy in [`matches`].
+fn variant(of: &Match<'_>) -> usize {
+    match of {
+        Match::Source(_) => 0,
+        Match::Destination(_) => 1,
+        Match::In(_) => 2,
+        Match::Out(_) => 3,
+        Match::Protocol(_) => 4,
+        Match::Ports { .. } => 5,
+        Match::TcpFlags(_) => 6,
+        Match::Multiport { .. } => 7,
+        Match::Comment(_) => 8,
+        Match::AddrType { .. } => 9,
+        Match::State { .. } => 10,
+        Match::Mark(_) => 11,
+        Match::Connmark(_) => 12,
+        Match::Random(_) => 13,
+        Match::Nth { .. } => 14,
+        Match::Set { .. } => 15,
+        Match::Recent(_) => 16,
+        Match::Physdev(_) => 17,
+        Match::Nfacct(_) => 18,
+        Match::Ipvs(_) => 19,
+        Match::Icmp { .. } => 20,
+        Match::Limit { .. } => 21,
+        Match::IpRange(_) => 22,
+        Match::Owner(_) => 23,
+        Match::Rpfilter(_) => 24,
+        Match::Socket(_) => 25,
+        Match::PktType(_) => 26,
+        Match::Unknown(_) => MATCHES,
+    }
+}
+
+/// Returns a strategy for each variant of [`Match`].
+fn matches() -> Vec<BoxedStrategy<Match<'static>>> {
     let proto = || prop_oneof![Just(Proto::Tcp), Just(Proto::Udp), Just(Proto::Sctp)];
-    let some_ports = || proptest::option::of(maybe(ports()));
-    prop_oneof![
-        maybe(cidr()).prop_map(Match::Source),
-        maybe(cidr()).prop_map(Match::Destination),
-        maybe(name()).prop_map(Match::In),
-        maybe(name()).prop_map(Match::Out),
-        maybe((1..=255_u8).prop_map(Proto::from_number)).prop_map(Match::Protocol),
-        (proto(), some_ports(), some_ports()).prop_map(|(proto, source, destination)| {
-            Match::Ports {
+    let some_ports = || proptest::option::of(invertible(ports()));
+    let flag = || proptest::option::of(invertible(Just(())));
+    let link = || proptest::option::of(invertible(name()));
+    let options = |option: &'static str| name().prop_map(move |to| format!("{option} {to}").into());
+    vec![
+        invertible(cidr()).prop_map(Match::Source).boxed(),
+        invertible(cidr()).prop_map(Match::Destination).boxed(),
+        invertible(name()).prop_map(Match::In).boxed(),
+        invertible(name()).prop_map(Match::Out).boxed(),
+        invertible((1..=255_u8).prop_map(Proto::from_number))
+            .prop_map(Match::Protocol)
+            .boxed(),
+        (proto(), some_ports(), some_ports())
+            .prop_map(|(proto, source, destination)| Match::Ports {
                 proto,
                 source,
                 destination,
-            }
-        }),
-        (side(), maybe(proptest::collection::vec(ports(), 1..5)))
-            .prop_map(|(side, ports)| Match::Multiport { side, ports }),
-        "[^\\x00-\\x1f\\x7f\u{85}\u{2028}\u{2029}]{0,40}".prop_map(|t| Match::Comment(t.into())),
-        proptest::option::of(maybe((1..4096_u16).prop_map(AddrType))).prop_map(|destination| {
-            Match::AddrType {
+            })
+            .boxed(),
+        invertible((0..64_u8, 0..64_u8).prop_map(|(mask, set)| TcpFlags {
+            mask: mask | 1,
+            set,
+        }))
+        .prop_map(Match::TcpFlags)
+        .boxed(),
+        (side(), invertible(proptest::collection::vec(ports(), 1..5)))
+            .prop_map(|(side, ports)| Match::Multiport { side, ports })
+            .boxed(),
+        "[^\\x00-\\x1f\\x7f\u{85}\u{2028}\u{2029}]{0,40}"
+            .prop_map(|t| Match::Comment(t.into()))
+            .boxed(),
+        proptest::option::of(invertible((1..4096_u16).prop_map(AddrType)))
+            .prop_map(|destination| Match::AddrType {
                 source: None,
                 destination,
                 limit: Some(Direction::In),
-            }
-        }),
-        (maybe((1..128_u8).prop_map(States)), any::<bool>())
-            .prop_map(|(states, old)| Match::State { states, old }),
-        maybe(mark()).prop_map(Match::Mark),
-        maybe(mark()).prop_map(Match::Connmark),
-        maybe(0..=1_u32 << 31).prop_map(Match::Random),
-        (maybe(any::<u32>()), any::<u32>())
-            .prop_map(|(every, packet)| Match::Nth { every, packet }),
-        (maybe(name()), proptest::collection::vec(side(), 1..=6)).prop_map(|(name, sides)| {
-            Match::Set {
+            })
+            .boxed(),
+        (invertible((1..128_u8).prop_map(States)), any::<bool>())
+            .prop_map(|(states, old)| Match::State { states, old })
+            .boxed(),
+        invertible(mark()).prop_map(Match::Mark).boxed(),
+        invertible(mark()).prop_map(Match::Connmark).boxed(),
+        invertible(0..=1_u32 << 31).prop_map(Match::Random).boxed(),
+        (invertible(any::<u32>()), any::<u32>())
+            .prop_map(|(every, packet)| Match::Nth { every, packet })
+            .boxed(),
+        (invertible(name()), proptest::collection::vec(side(), 1..=6))
+            .prop_map(|(name, sides)| Match::Set {
                 name,
                 sides: Sides::new(&sides).unwrap(),
-            }
-        }),
-        name().prop_map(Match::Nfacct),
-        maybe((0..64_u8, 0..64_u8).prop_map(|(mask, set)| TcpFlags {
-            mask: mask | 1,
-            set
-        }))
-        .prop_map(Match::TcpFlags),
-        (name(), name()).prop_map(|(a, b)| Match::Unknown(format!("-m x{a} --y {b}").into())),
+            })
+            .boxed(),
+        recent().boxed(),
+        (link(), link(), flag(), flag(), flag())
+            .prop_filter("looks at nothing", |(a, b, c, d, e)| {
+                a.is_some() || b.is_some() || c.is_some() || d.is_some() || e.is_some()
+            })
+            .prop_map(|(input, output, is_in, is_out, is_bridged)| {
+                Match::Physdev(Box::new(Physdev {
+                    input,
+                    output,
+                    is_in,
+                    is_out,
+                    is_bridged,
+                }))
+            })
+            .boxed(),
+        name().prop_map(Match::Nfacct).boxed(),
+        options("--vdir").prop_map(Match::Ipvs).boxed(),
+        (any::<bool>(), invertible(name()))
+            .prop_map(|(v6, kind)| Match::Icmp { v6, kind })
+            .boxed(),
+        (any::<bool>(), options("--limit"))
+            .prop_map(|(hash, options)| Match::Limit { hash, options })
+            .boxed(),
+        (
+            invertible(range()),
+            proptest::option::of(invertible(range())),
+        )
+            .prop_map(|(source, destination)| {
+                Match::IpRange(Box::new(IpRange {
+                    source: Some(source),
+                    destination,
+                }))
+            })
+            .boxed(),
+        options("--uid-owner").prop_map(Match::Owner).boxed(),
+        Just(Match::Rpfilter("--validmark --invert".into())).boxed(),
+        Just(Match::Socket("--transparent".into())).boxed(),
+        invertible(name()).prop_map(Match::PktType).boxed(),
+        (name(), name())
+            .prop_map(|(a, b)| Match::Unknown(format!("-m x{a} --y {b}").into()))
+            .boxed(),
     ]
+}
+
+fn recent() -> impl Strategy<Value = Match<'static>> {
+    let action = prop_oneof![
+        Just(RecentAction::Set),
+        Just(RecentAction::Check),
+        Just(RecentAction::Update),
+        Just(RecentAction::Remove),
+    ];
+    let number = || proptest::option::of(1..10_000_u32);
+    (
+        invertible(action),
+        number(),
+        number(),
+        any::<bool>(),
+        name(),
+        side(),
+    )
+        .prop_map(|(action, seconds, hitcount, rttl, name, side)| {
+            Match::Recent(Box::new(Recent {
+                action,
+                seconds,
+                reap: false,
+                hitcount,
+                rttl,
+                name,
+                mask: Some("255.255.255.255".into()),
+                side,
+            }))
+        })
+}
+
+fn range() -> impl Strategy<Value = (IpAddr, IpAddr)> {
+    any::<(std::net::Ipv4Addr, std::net::Ipv4Addr)>()
+        .prop_map(|(first, last)| (IpAddr::V4(first), IpAddr::V4(last)))
+}
+
+fn a_match() -> impl Strategy<Value = Match<'static>> {
+    proptest::strategy::Union::new(matches())
+}
+
+#[test]
+fn every_match_is_generated_and_read_as_it_was_printed() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut generated = [false; MATCHES + 1];
+    for strategy in matches() {
+        let tree = strategy.new_tree(&mut runner).unwrap();
+        let of = proptest::strategy::ValueTree::current(&tree);
+        generated[variant(&of)] = true;
+        let text = Rule {
+            matches: vec![of.clone()],
+            ..Rule::default()
+        }
+        .to_string();
+        let read = rule(text.trim_start()).unwrap();
+        assert_eq!(read.matches, [of], "{text}");
+    }
+    let forgotten = generated.iter().position(|was| !was);
+    assert_eq!(forgotten, None, "no strategy for this variant of Match");
 }
 
 fn target() -> impl Strategy<Value = Target<'static>> {

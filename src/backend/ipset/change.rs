@@ -1,4 +1,4 @@
-//! Changes of sets as text for `ipset restore`, each with what takes it back.
+//! Changes of sets as text for `ipset restore`, each with its undo.
 //!
 //! Rules that match a set never find it emptier than it was or will be: what is added comes before what is deleted, and a
 //! set that changes as a whole is filled under a name of kpx's own first, and swapped then. All swaps come in one go at the
@@ -11,7 +11,7 @@ use crate::action::Action;
 
 /// What names of kube-proxy's sets begin with.
 const KUBE: &str = "KUBE";
-/// What stands there in names of kpx's own, which are no longer than those.
+/// Its replacement in kpx's own names, which are no longer.
 const ASIDE: &str = "KPX";
 /// The same for taking back a change that was cut short, and left something under the other name.
 const ASIDE_UNDO: &str = "KPXU";

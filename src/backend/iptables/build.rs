@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::model::{
-    AddrType, Chain, Match, Maybe, Nat, NatFlags, Policy, Recent, RecentAction, Rule, Ruleset,
+    AddrType, Chain, Invertible, Match, Nat, NatFlags, Policy, Recent, RecentAction, Rule, Ruleset,
     Side, States, Table, Target, Text,
 };
 use crate::desired::Detector;
@@ -27,15 +27,15 @@ pub(crate) fn comment<'a>(text: impl Into<Text<'a>>) -> Match<'a> {
 }
 
 pub(crate) fn from(addr: IpAddr) -> Match<'static> {
-    Match::Source(Maybe::yes(Cidr::host(addr)))
+    Match::Source(Invertible::plain(Cidr::host(addr)))
 }
 
 pub(crate) fn to(addr: IpAddr) -> Match<'static> {
-    Match::Destination(Maybe::yes(Cidr::host(addr)))
+    Match::Destination(Invertible::plain(Cidr::host(addr)))
 }
 
 pub(crate) fn protocol(proto: Proto) -> Match<'static> {
-    Match::Protocol(Maybe::yes(proto))
+    Match::Protocol(Invertible::plain(proto))
 }
 
 /// `-m tcp --dport PORT`, or without a port `-m tcp`.
@@ -43,13 +43,13 @@ pub(crate) fn ports(proto: Proto, port: Option<u16>) -> Match<'static> {
     Match::Ports {
         proto,
         source: None,
-        destination: port.map(|port| Maybe::yes(PortRange::one(port))),
+        destination: port.map(|port| Invertible::plain(PortRange::one(port))),
     }
 }
 
 pub(crate) fn states(states: u8) -> Match<'static> {
     Match::State {
-        states: Maybe::yes(States(states)),
+        states: Invertible::plain(States(states)),
         old: false,
     }
 }
@@ -57,39 +57,42 @@ pub(crate) fn states(states: u8) -> Match<'static> {
 pub(crate) fn to_local() -> Match<'static> {
     Match::AddrType {
         source: None,
-        destination: Some(Maybe::yes(AddrType::LOCAL)),
+        destination: Some(Invertible::plain(AddrType::LOCAL)),
         limit: None,
     }
 }
 
 pub(crate) fn from_local() -> Match<'static> {
     Match::AddrType {
-        source: Some(Maybe::yes(AddrType::LOCAL)),
+        source: Some(Invertible::plain(AddrType::LOCAL)),
         destination: None,
         limit: None,
     }
 }
 
-/// Matches packets with the bit `mark`, or with `not` those without it.
-pub(crate) fn marked(mark: u32, not: bool) -> Match<'static> {
-    let is = Mark {
+/// Matches packets with the bit `mark`, or with `inverted` those without it.
+pub(crate) fn marked(mark: u32, inverted: bool) -> Match<'static> {
+    let value = Mark {
         value: mark,
         mask: mark,
     };
-    Match::Mark(Maybe { not, is })
+    Match::Mark(Invertible { inverted, value })
 }
 
-/// Matches traffic of local pods, or with `not` all other traffic.
-pub(crate) fn detected(detector: &Detector, not: bool) -> Match<'_> {
+/// Matches traffic of local pods, or with `inverted` all other traffic.
+pub(crate) fn detected(detector: &Detector, inverted: bool) -> Match<'_> {
     match detector {
-        Detector::Cidr(cidr) => Match::Source(Maybe { not, is: *cidr }),
-        Detector::Interface(name) => Match::In(Maybe {
-            not,
-            is: name.as_str().into(),
+        Detector::Cidr(cidr) => Match::Source(Invertible {
+            inverted,
+            value: *cidr,
         }),
-        Detector::Prefix(prefix) => Match::In(Maybe {
-            not,
-            is: format!("{prefix}+").into(),
+        Detector::Interface(name) => Match::In(Invertible {
+            inverted,
+            value: name.as_str().into(),
+        }),
+        Detector::Prefix(prefix) => Match::In(Invertible {
+            inverted,
+            value: format!("{prefix}+").into(),
         }),
     }
 }
@@ -143,7 +146,7 @@ pub(crate) fn recent(name: &str, family: Family, check: Option<u32>) -> Match<'_
         Family::V6 => "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
     };
     Match::Recent(Box::new(Recent {
-        action: Maybe::yes(match check {
+        action: Invertible::plain(match check {
             Some(_) => RecentAction::Check,
             None => RecentAction::Set,
         }),
@@ -172,7 +175,7 @@ pub(crate) fn one_in(count: usize) -> Match<'static> {
         reason = "between 0 and 2^31"
     )]
     let chance = (share * f64::from(1u32 << 31)).round() as u32;
-    Match::Random(Maybe::yes(chance))
+    Match::Random(Invertible::plain(chance))
 }
 
 /// Chains of one table, under construction.
@@ -254,7 +257,7 @@ mod tests {
                 reason = "between 0 and 2^31"
             )]
             let chance = (share * f64::from(1u32 << 31)).round() as u32;
-            let expected = Match::Random(Maybe::yes(chance));
+            let expected = Match::Random(Invertible::plain(chance));
             assert_eq!(one_in(count as usize), expected, "{count}");
         }
     }
@@ -263,7 +266,7 @@ mod tests {
     fn chances_are_those_the_kernel_keeps() {
         let saved = |count| match one_in(count) {
             Match::Random(chance) => {
-                format!("{:.11}", f64::from(chance.is) / f64::from(1u32 << 31))
+                format!("{:.11}", f64::from(chance.value) / f64::from(1u32 << 31))
             }
             _ => String::new(),
         };

@@ -22,14 +22,14 @@ impl Rule<'_> {
         let mut to = Destination::default();
         for of in &self.matches {
             match of {
-                Match::Protocol(proto) if !proto.not => to.proto = Some(proto.is),
-                Match::Destination(addr) if !addr.not && addr.is.is_host() => {
-                    to.addr = Some(addr.is.addr);
+                Match::Protocol(proto) if !proto.inverted => to.proto = Some(proto.value),
+                Match::Destination(addr) if !addr.inverted && addr.value.is_host() => {
+                    to.addr = Some(addr.value.addr);
                 }
                 Match::Ports {
                     destination: Some(ports),
                     ..
-                } if !ports.not => to.port = Some(ports.is.first),
+                } if !ports.inverted => to.port = Some(ports.value.first),
                 _ => {}
             }
         }

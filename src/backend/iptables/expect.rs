@@ -11,8 +11,9 @@ use super::build::{
     TableBuilder, comment, flip_mark, jump, jumps, marked, masquerade, ports, protocol, reject,
     rule, ruleset, set_mark, states, to, to_local,
 };
-use super::model::{Chain, Match, Maybe, Rule, Ruleset, States, Target, Text};
+use super::model::{Chain, Invertible, Match, Rule, Ruleset, States, Target, Text};
 use super::names;
+use crate::cluster::release::Change;
 use crate::desired::{DesiredState, FamilyState, ServicePort};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family, Proto};
@@ -232,8 +233,7 @@ impl<'a, 't> Writer<'a, 't> {
         let mut filter = TableBuilder::default();
         let mut nat = TableBuilder::default();
         for (name, table) in [("filter", &mut filter), ("nat", &mut nat)] {
-            // Up to 1.26 KUBE-FIREWALL was the kubelet's alone.
-            let known = move |to| to != "KUBE-FIREWALL" || state.since(27);
+            let known = move |to| to != "KUBE-FIREWALL" || state.has(Change::KubeFirewall);
             let rows = JUMPS
                 .iter()
                 .filter(move |row| row.0 == name && known(row.2));
@@ -247,7 +247,9 @@ impl<'a, 't> Writer<'a, 't> {
         let forward = filter.chain("KUBE-FORWARD");
         let health = filter.chain("KUBE-NODEPORTS");
         let firewall = filter.chain("KUBE-PROXY-FIREWALL");
-        let martians = state.since(27).then(|| filter.chain("KUBE-FIREWALL"));
+        let martians = state
+            .has(Change::KubeFirewall)
+            .then(|| filter.chain("KUBE-FIREWALL"));
         filter.chain(CANARY);
         let services = nat.chain("KUBE-SERVICES");
         let node_ports = nat.chain("KUBE-NODEPORTS");
@@ -256,7 +258,7 @@ impl<'a, 't> Writer<'a, 't> {
         nat.chain(CANARY);
 
         let mark = state.mark;
-        if !(state.since(29) && state.facts.tcp_liberal) {
+        if !(state.has(Change::LiberalConntrack) && state.facts.tcp_liberal) {
             let mut matches = vec![states(States::INVALID)];
             if state.facts.count_invalid {
                 matches.push(Match::Nfacct(COUNT_INVALID.into()));
@@ -269,13 +271,13 @@ impl<'a, 't> Writer<'a, 't> {
                 addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
                 prefix: 8,
             };
-            let not = States::RELATED | States::ESTABLISHED | States::DNAT;
+            let inverted = States::RELATED | States::ESTABLISHED | States::DNAT;
             let matches = vec![
-                Match::Source(Maybe::no(loopback)),
-                Match::Destination(Maybe::yes(loopback)),
+                Match::Source(Invertible::inverted(loopback)),
+                Match::Destination(Invertible::plain(loopback)),
                 comment("block incoming localnet connections"),
                 Match::State {
-                    states: Maybe::no(States(not)),
+                    states: Invertible::inverted(States(inverted)),
                     old: false,
                 },
             ];
@@ -383,7 +385,7 @@ impl<'a, 't> Writer<'a, 't> {
                 addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
                 prefix: 8,
             };
-            matches.insert(0, Match::Destination(Maybe::yes(loopback)));
+            matches.insert(0, Match::Destination(Invertible::plain(loopback)));
             matches.push(Match::Nfacct(COUNT_LOCALHOST.into()));
             self.nat.push(self.node_ports, rule(matches, jump(ext)));
         }
@@ -413,7 +415,7 @@ impl<'a, 't> Writer<'a, 't> {
             Family::V6 => Cidr::host(IpAddr::V6(Ipv6Addr::LOCALHOST)),
         };
         if !node_ports.localhost {
-            matches.insert(0, Match::Destination(Maybe::no(loopback)));
+            matches.insert(0, Match::Destination(Invertible::inverted(loopback)));
         }
         self.nat
             .push(self.services, rule(matches, jump("KUBE-NODEPORTS")));

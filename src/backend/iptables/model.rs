@@ -13,9 +13,9 @@ pub type Text<'a> = Cow<'a, str>;
 pub struct Ruleset<'a> {
     /// The tables.
     pub tables: Vec<Table<'a>>,
-    /// Whether the listing says that the legacy back end holds tables too.
+    /// Whether the listing warns of tables in the legacy back end.
     pub legacy_too: bool,
-    /// Tables the listing leaves out because iptables cannot show them (`nft` can).
+    /// Tables missing from the listing because iptables cannot show them (`nft` can).
     pub left_out: Vec<Text<'a>>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Table<'a> {
 /// One chain with its rules in order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Chain<'a> {
-    /// The name.
+    /// The chain's name.
     pub name: Text<'a>,
     /// What happens at the end of a built-in chain; `None` for a user chain, which returns.
     pub policy: Option<Policy>,
@@ -144,6 +144,20 @@ impl Rule<'_> {
         }
     }
 
+    /// Returns whether both rules do the same; the order of matches does not count.
+    pub fn is_same(&self, other: &Rule<'_>) -> bool {
+        if self.target != other.target || self.matches.len() != other.matches.len() {
+            return false;
+        }
+        self.matches == other.matches || {
+            let mut left: Vec<_> = other.matches.iter().collect();
+            self.matches.iter().all(|m| {
+                let at = left.iter().position(|other| *other == m);
+                at.map(|at| left.swap_remove(at)).is_some()
+            })
+        }
+    }
+
     /// Returns the first comment.
     pub fn comment(&self) -> Option<&str> {
         self.matches.iter().find_map(|m| match m {
@@ -155,22 +169,28 @@ impl Rule<'_> {
 
 /// A value with an optional `!` before it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Maybe<T> {
+pub struct Invertible<T> {
     /// Whether the match is inverted.
-    pub not: bool,
+    pub inverted: bool,
     /// The value.
-    pub is: T,
+    pub value: T,
 }
 
-impl<T> Maybe<T> {
+impl<T> Invertible<T> {
     /// Returns the value, not inverted.
-    pub const fn yes(is: T) -> Self {
-        Self { not: false, is }
+    pub const fn plain(value: T) -> Self {
+        Self {
+            inverted: false,
+            value,
+        }
     }
 
     /// Returns the value, inverted.
-    pub const fn no(is: T) -> Self {
-        Self { not: true, is }
+    pub const fn inverted(value: T) -> Self {
+        Self {
+            inverted: true,
+            value,
+        }
     }
 }
 
@@ -180,68 +200,68 @@ impl<T> Maybe<T> {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Match<'a> {
     /// `-s`.
-    Source(Maybe<Cidr>),
+    Source(Invertible<Cidr>),
     /// `-d`.
-    Destination(Maybe<Cidr>),
+    Destination(Invertible<Cidr>),
     /// `-i`; a trailing `+` matches any end.
-    In(Maybe<Text<'a>>),
+    In(Invertible<Text<'a>>),
     /// `-o`; a trailing `+` matches any end.
-    Out(Maybe<Text<'a>>),
+    Out(Invertible<Text<'a>>),
     /// `-p`.
-    Protocol(Maybe<Proto>),
+    Protocol(Invertible<Proto>),
     /// `-m tcp`, `-m udp` or `-m sctp` with ports or without; other options make the match unknown.
     Ports {
         /// Which of the three.
         proto: Proto,
         /// `--sport`.
-        source: Option<Maybe<PortRange>>,
+        source: Option<Invertible<PortRange>>,
         /// `--dport`.
-        destination: Option<Maybe<PortRange>>,
+        destination: Option<Invertible<PortRange>>,
     },
     /// `-m tcp --tcp-flags`; printed behind the ports of the same `-m tcp`.
-    TcpFlags(Maybe<TcpFlags>),
+    TcpFlags(Invertible<TcpFlags>),
     /// `-m multiport`.
     Multiport {
         /// `--sports`, `--dports` or `--ports`.
         side: Side,
         /// The ports.
-        ports: Maybe<Vec<PortRange>>,
+        ports: Invertible<Vec<PortRange>>,
     },
     /// `-m comment --comment`.
     Comment(Text<'a>),
     /// `-m addrtype`.
     AddrType {
         /// `--src-type`: sets of [`AddrType`] bits.
-        source: Option<Maybe<AddrType>>,
+        source: Option<Invertible<AddrType>>,
         /// `--dst-type`.
-        destination: Option<Maybe<AddrType>>,
+        destination: Option<Invertible<AddrType>>,
         /// `--limit-iface-in` or `--limit-iface-out`.
         limit: Option<Direction>,
     },
     /// `-m conntrack --ctstate` (or `-m state --state`, see `old`); other options make the match unknown.
     State {
         /// The states.
-        states: Maybe<States>,
+        states: Invertible<States>,
         /// Whether it is spelled `-m state --state`.
         old: bool,
     },
     /// `-m mark --mark`.
-    Mark(Maybe<Mark>),
+    Mark(Invertible<Mark>),
     /// `-m connmark --mark`.
-    Connmark(Maybe<Mark>),
+    Connmark(Invertible<Mark>),
     /// `-m statistic --mode random`: matches with probability `chance` / 2^31.
-    Random(Maybe<u32>),
+    Random(Invertible<u32>),
     /// `-m statistic --mode nth`.
     Nth {
         /// `--every`: one packet in this many.
-        every: Maybe<u32>,
+        every: Invertible<u32>,
         /// `--packet`: which of them, from 0.
         packet: u32,
     },
     /// `-m set --match-set`.
     Set {
         /// The set's name.
-        name: Maybe<Text<'a>>,
+        name: Invertible<Text<'a>>,
         /// `src` or `dst` for each dimension.
         sides: Sides,
     },
@@ -258,7 +278,7 @@ pub enum Match<'a> {
         /// Whether it is `icmp6`.
         v6: bool,
         /// The type, with a code or without, or `any`.
-        kind: Maybe<Text<'a>>,
+        kind: Invertible<Text<'a>>,
     },
     /// `-m limit` or `-m hashlimit`: matches until the rate is used up.
     Limit {
@@ -276,7 +296,7 @@ pub enum Match<'a> {
     /// `-m socket`: options verbatim; matches if a local socket would take the packet.
     Socket(Text<'a>),
     /// `-m pkttype --pkt-type`: `unicast`, `broadcast` or `multicast`.
-    PktType(Maybe<Text<'a>>),
+    PktType(Invertible<Text<'a>>),
     /// Anything else, word for word (`-m foo --bar 1`).
     Unknown(Text<'a>),
 }
@@ -338,24 +358,24 @@ impl TcpFlags {
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Physdev<'a> {
     /// `--physdev-in`.
-    pub input: Option<Maybe<Text<'a>>>,
+    pub input: Option<Invertible<Text<'a>>>,
     /// `--physdev-out`.
-    pub output: Option<Maybe<Text<'a>>>,
-    /// `--physdev-is-in`.
-    pub is_in: Option<Maybe<()>>,
-    /// `--physdev-is-out`.
-    pub is_out: Option<Maybe<()>>,
-    /// `--physdev-is-bridged`.
-    pub is_bridged: Option<Maybe<()>>,
+    pub output: Option<Invertible<Text<'a>>>,
+    /// `--physdev-value-in`.
+    pub is_in: Option<Invertible<()>>,
+    /// `--physdev-value-out`.
+    pub is_out: Option<Invertible<()>>,
+    /// `--physdev-value-bridged`.
+    pub is_bridged: Option<Invertible<()>>,
 }
 
 /// `-m iprange`: first and last address.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct IpRange {
     /// `--src-range`.
-    pub source: Option<Maybe<(IpAddr, IpAddr)>>,
+    pub source: Option<Invertible<(IpAddr, IpAddr)>>,
     /// `--dst-range`.
-    pub destination: Option<Maybe<(IpAddr, IpAddr)>>,
+    pub destination: Option<Invertible<(IpAddr, IpAddr)>>,
 }
 
 /// Which way through an interface.
@@ -426,7 +446,7 @@ impl States {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Recent<'a> {
     /// `--set`, `--rcheck`, `--update` or `--remove`.
-    pub action: Maybe<RecentAction>,
+    pub action: Invertible<RecentAction>,
     /// `--seconds`.
     pub seconds: Option<u32>,
     /// `--reap`.
@@ -471,7 +491,7 @@ pub enum Target<'a> {
     Return,
     /// `-j REJECT --reject-with`.
     Reject {
-        /// The kind of answer, as written; `None` if the option is left out.
+        /// The kind of answer, as written; `None` without the option.
         with: Option<Text<'a>>,
     },
     /// `-j DNAT`.

@@ -10,7 +10,9 @@ mod words;
 
 use std::collections::HashMap;
 
-use super::model::{Chain, Counters, Match, Maybe, Policy, Rule, Ruleset, Table, Target, Text};
+use super::model::{
+    Chain, Counters, Invertible, Match, Policy, Rule, Ruleset, Table, Target, Text,
+};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Proto};
 pub use saved::Saved;
@@ -230,8 +232,8 @@ impl<'a> RuleReader<'a> {
         let mut rest = self.words.as_slice();
         while let Some(first) = rest.first() {
             let whole = rest;
-            let mut not = first.raw == "!";
-            if not {
+            let mut inverted = first.raw == "!";
+            if inverted {
                 rest = &rest[1..];
             }
             let Some((option, behind)) = rest.split_first() else {
@@ -245,13 +247,13 @@ impl<'a> RuleReader<'a> {
             let verbatim = || span(text, &whole[..whole.len() - rest.len()]);
             match option.raw {
                 "-m" => {
-                    let module = options.value(&mut not).ok_or("-m without a module")?;
-                    if not || matches::read(module.raw, text, options, matches).is_none() {
+                    let module = options.value(&mut inverted).ok_or("-m without a module")?;
+                    if inverted || matches::read(module.raw, text, options, matches).is_none() {
                         matches.push(Match::Unknown(verbatim()));
                     }
                 }
                 "-j" | "-g" => {
-                    let Some(name) = options.value(&mut not).filter(|_| !not) else {
+                    let Some(name) = options.value(&mut inverted).filter(|_| !inverted) else {
                         return Err(format!("{} without a target", option.raw));
                     };
                     if target.is_some() {
@@ -266,13 +268,14 @@ impl<'a> RuleReader<'a> {
                     });
                 }
                 "-c" => {
-                    let mut number = || options.parse(&mut not).ok_or("-c without two numbers");
+                    let mut number =
+                        || options.parse(&mut inverted).ok_or("-c without two numbers");
                     counters = Some(Counters {
                         packets: number()?,
                         bytes: number()?,
                     });
                 }
-                name => match own(name, not, &mut options) {
+                name => match own(name, inverted, &mut options) {
                     Some(own) => {
                         matches.extend(own);
                         // `-p tcp --dport 80`: the options of the protocol's own match need no -m.
@@ -301,20 +304,24 @@ impl<'a> RuleReader<'a> {
     }
 }
 
-/// Reads an option of iptables itself; `Some(None)` for one that says nothing, such as `-p all`.
+/// Reads an option of iptables itself; `Some(None)` for one without effect, such as `-p all`.
 #[expect(
     clippy::option_option,
     reason = "an option may be read and say nothing"
 )]
-fn own<'a>(name: &str, mut not: bool, options: &mut Options<'_, 'a>) -> Option<Option<Match<'a>>> {
-    let value = options.value(&mut not);
-    let cidr = || -> Option<Maybe<Cidr>> {
-        let is = value?.text().parse().ok()?;
-        Some(Maybe { not, is })
+fn own<'a>(
+    name: &str,
+    mut inverted: bool,
+    options: &mut Options<'_, 'a>,
+) -> Option<Option<Match<'a>>> {
+    let value = options.value(&mut inverted);
+    let cidr = || -> Option<Invertible<Cidr>> {
+        let value = value?.text().parse().ok()?;
+        Some(Invertible { inverted, value })
     };
     let link = || {
-        let is = value?.text();
-        Some(Maybe { not, is })
+        let value = value?.text();
+        Some(Invertible { inverted, value })
     };
     Some(Some(match name {
         "-s" => Match::Source(cidr()?),
@@ -322,10 +329,10 @@ fn own<'a>(name: &str, mut not: bool, options: &mut Options<'_, 'a>) -> Option<O
         "-i" => Match::In(link()?),
         "-o" => Match::Out(link()?),
         "-p" => match value?.raw {
-            "all" | "0" if !not => return Some(None),
-            name => Match::Protocol(Maybe {
-                not,
-                is: proto(name)?,
+            "all" | "0" if !inverted => return Some(None),
+            name => Match::Protocol(Invertible {
+                inverted,
+                value: proto(name)?,
             }),
         },
         _ => return None,
@@ -369,7 +376,10 @@ fn proto(name: &str) -> Option<Proto> {
 /// Returns the module whose options may follow `-p` without a `-m`.
 fn implied(protocol: &Match<'_>) -> Option<&'static str> {
     match protocol {
-        Match::Protocol(Maybe { not: false, is }) => match is {
+        Match::Protocol(Invertible {
+            inverted: false,
+            value,
+        }) => match value {
             Proto::Tcp => Some("tcp"),
             Proto::Udp => Some("udp"),
             Proto::Sctp => Some("sctp"),

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use std::net::IpAddr;
 
 use super::model::{
-    AddrType, Chain, Connmark, Counters, Direction, Match, Maybe, Nat, Physdev, Policy, Recent,
-    RecentAction, Rule, Ruleset, Side, States, Table, Target, TcpFlags,
+    AddrType, Chain, Connmark, Counters, Direction, Invertible, Match, Nat, Physdev, Policy,
+    Recent, RecentAction, Rule, Ruleset, Side, States, Table, Target, TcpFlags,
 };
 use super::parse::PROTOCOLS;
 use crate::net::{Mark, PortRange, Proto};
@@ -94,17 +94,17 @@ impl Display for Match<'_> {
     /// Writes the match with a space before each word.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Source(cidr) => write!(f, "{} -s {}", Not(cidr), cidr.is),
-            Self::Destination(cidr) => write!(f, "{} -d {}", Not(cidr), cidr.is),
+            Self::Source(cidr) => write!(f, "{} -s {}", Not(cidr), cidr.value),
+            Self::Destination(cidr) => write!(f, "{} -d {}", Not(cidr), cidr.value),
             Self::In(link) => option(f, link, "-i"),
             Self::Out(link) => option(f, link, "-o"),
             Self::Protocol(proto) => {
                 write!(f, "{} -p ", Not(proto))?;
                 let names = PROTOCOLS.iter();
-                let known = names.copied().find(|&(_, n)| n == proto.is.number());
+                let known = names.copied().find(|&(_, n)| n == proto.value.number());
                 match known {
                     Some((name, _)) => f.write_str(name),
-                    None => proto.is.fmt(f),
+                    None => proto.value.fmt(f),
                 }
             }
             Self::Ports {
@@ -114,10 +114,10 @@ impl Display for Match<'_> {
             } => {
                 write!(f, " -m {proto}")?;
                 if let Some(ports) = source {
-                    write!(f, "{} --sport {}", Not(ports), ports.is)?;
+                    write!(f, "{} --sport {}", Not(ports), ports.value)?;
                 }
                 if let Some(ports) = destination {
-                    write!(f, "{} --dport {}", Not(ports), ports.is)?;
+                    write!(f, "{} --dport {}", Not(ports), ports.value)?;
                 }
                 Ok(())
             }
@@ -132,7 +132,7 @@ impl Display for Match<'_> {
                     Side::Either => "ports",
                 };
                 write!(f, " -m multiport{} --{name} ", Not(ports))?;
-                list(f, ports.is.iter())
+                list(f, ports.value.iter())
             }
             Self::Comment(text) => {
                 f.write_str(" -m comment --comment ")?;
@@ -147,7 +147,7 @@ impl Display for Match<'_> {
                 for (kinds, name) in [(source, "src-type"), (destination, "dst-type")] {
                     if let Some(kinds) = kinds {
                         write!(f, "{} --{name} ", Not(kinds))?;
-                        bits(f, kinds.is.0, &AddrType::NAMES)?;
+                        bits(f, kinds.value.0, &AddrType::NAMES)?;
                     }
                 }
                 f.write_str(match limit {
@@ -163,21 +163,21 @@ impl Display for Match<'_> {
                     ("conntrack", "ctstate")
                 };
                 write!(f, " -m {module}{} --{name} ", Not(states))?;
-                bits(f, states.is.0.into(), &States::NAMES)
+                bits(f, states.value.0.into(), &States::NAMES)
             }
-            Self::Mark(mark) => write!(f, " -m mark{} --mark {}", Not(mark), mark.is),
-            Self::Connmark(mark) => write!(f, " -m connmark{} --mark {}", Not(mark), mark.is),
+            Self::Mark(mark) => write!(f, " -m mark{} --mark {}", Not(mark), mark.value),
+            Self::Connmark(mark) => write!(f, " -m connmark{} --mark {}", Not(mark), mark.value),
             Self::Random(chance) => write!(
                 f,
                 " -m statistic --mode random{} --probability {:.11}",
                 Not(chance),
-                f64::from(chance.is) / f64::from(1_u32 << 31)
+                f64::from(chance.value) / f64::from(1_u32 << 31)
             ),
             Self::Nth { every, packet } => write!(
                 f,
                 " -m statistic --mode nth{} --every {} --packet {packet}",
                 Not(every),
-                every.is
+                every.value
             ),
             Self::Set { name, sides } => {
                 f.write_str(" -m set")?;
@@ -215,7 +215,7 @@ impl Display for Match<'_> {
                 f.write_str(" -m iprange")?;
                 for (range, name) in [(it.source, "src-range"), (it.destination, "dst-range")] {
                     if let Some(range) = range {
-                        let (first, last) = range.is;
+                        let (first, last) = range.value;
                         write!(f, "{} --{name} {first}-{last}", Not(&range))?;
                     }
                 }
@@ -233,19 +233,19 @@ impl Display for Match<'_> {
     }
 }
 
-fn tcp_flags(f: &mut Formatter<'_>, flags: Maybe<TcpFlags>) -> fmt::Result {
+fn tcp_flags(f: &mut Formatter<'_>, flags: Invertible<TcpFlags>) -> fmt::Result {
     write!(f, "{} --tcp-flags ", Not(&flags))?;
-    bits(f, flags.is.mask.into(), &TcpFlags::NAMES)?;
+    bits(f, flags.value.mask.into(), &TcpFlags::NAMES)?;
     f.write_char(' ')?;
-    if flags.is.set == 0 {
+    if flags.value.set == 0 {
         return f.write_str("NONE");
     }
-    bits(f, flags.is.set.into(), &TcpFlags::NAMES)
+    bits(f, flags.value.set.into(), &TcpFlags::NAMES)
 }
 
 /// In the order of `recent_save` in iptables.
 fn recent(f: &mut Formatter<'_>, it: &Recent<'_>) -> fmt::Result {
-    let action = match it.action.is {
+    let action = match it.action.value {
         RecentAction::Set => "set",
         RecentAction::Check => "rcheck",
         RecentAction::Update => "update",
@@ -277,7 +277,7 @@ fn recent(f: &mut Formatter<'_>, it: &Recent<'_>) -> fmt::Result {
 
 /// In the order of `physdev_save` in iptables.
 fn physdev(f: &mut Formatter<'_>, it: &Physdev<'_>) -> fmt::Result {
-    let flag = |f: &mut Formatter<'_>, flag: &Option<Maybe<()>>, name| {
+    let flag = |f: &mut Formatter<'_>, flag: &Option<Invertible<()>>, name| {
         let mut flag = flag.iter();
         flag.try_for_each(|flag| write!(f, "{} --{name}", Not(flag)))
     };
@@ -415,17 +415,17 @@ impl Display for Xmark {
 }
 
 /// ` !` for an inverted option.
-struct Not<'m, T>(&'m Maybe<T>);
+struct Not<'m, T>(&'m Invertible<T>);
 
 impl<T> Display for Not<'_, T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.not { " !" } else { "" })
+        f.write_str(if self.0.inverted { " !" } else { "" })
     }
 }
 
-fn option<T: AsRef<str>>(f: &mut Formatter<'_>, value: &Maybe<T>, name: &str) -> fmt::Result {
+fn option<T: AsRef<str>>(f: &mut Formatter<'_>, value: &Invertible<T>, name: &str) -> fmt::Result {
     write!(f, "{} {name} ", Not(value))?;
-    word(f, value.is.as_ref())
+    word(f, value.value.as_ref())
 }
 
 fn extension(f: &mut Formatter<'_>, head: &str, options: &str) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! What the iptables mode requires of a node.
 
 use crate::backend::requirements::{By, Condition, Module, Sysctl, Want};
+use crate::cluster::release::Change;
 
 /// Modules of the matches and targets in the rules of iptables and ipvs mode.
 pub(in crate::backend) const RULES: &[Module] = &[
@@ -16,7 +17,8 @@ pub(in crate::backend) const RULES: &[Module] = &[
 /// Modules of the matches and targets in the rules of iptables mode alone.
 pub(in crate::backend) const MODULES: &[Module] = &[
     Module::new("xt_nat", "translates to an endpoint"),
-    Module::new("xt_nfacct", "counts dropped packets").when(Condition::Since132),
+    Module::new("xt_nfacct", "counts dropped packets")
+        .when(Condition::Since(Change::NfacctCounters)),
     Module::new("xt_recent", "remembers clients").when(Condition::SessionAffinity),
     Module::new("xt_statistic", "chooses an endpoint at random"),
 ];

@@ -1,4 +1,4 @@
-//! Changes of virtual servers, real servers and addresses, each with what takes it back.
+//! Changes of virtual servers, real servers and addresses, each with its undo.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::action::{Action, IpvsCommand, IpvsVerb, LinkCommand};
 use crate::evidence::ipvs::{Destination, Service};
 use crate::net::Family;
 
-/// Commands to IPVS in order, and those that take them back.
+/// Commands to IPVS in order, and their undo.
 #[derive(Clone, Debug, Default)]
 pub struct Edits {
     make: Vec<IpvsCommand>,
@@ -150,7 +150,7 @@ fn destination(real: &RealServer) -> Destination {
     }
 }
 
-/// Returns what adds kube-ipvs0, and what takes that back.
+/// Returns what adds kube-ipvs0, and its undo.
 pub fn add_link() -> (Action, Action) {
     let name = DUMMY.to_owned();
     let add = LinkCommand::AddDummy { name: name.clone() };
@@ -160,13 +160,13 @@ pub fn add_link() -> (Action, Action) {
     (add, delete)
 }
 
-/// Returns what deletes kube-ipvs0, which has no addresses any more, and what takes that back.
+/// Returns what deletes kube-ipvs0, which has no addresses any more, and its undo.
 pub fn delete_link() -> (Action, Action) {
     let (add, delete) = add_link();
     (delete, add)
 }
 
-/// Returns what adds `addrs` to kube-ipvs0, and what takes that back.
+/// Returns what adds `addrs` to kube-ipvs0, and its undo.
 pub fn add_addresses(addrs: &[IpAddr]) -> (Action, Action) {
     let link = || DUMMY.to_owned();
     let add = addrs
@@ -180,7 +180,7 @@ pub fn add_addresses(addrs: &[IpAddr]) -> (Action, Action) {
     (add, delete)
 }
 
-/// Returns what deletes `addrs` from kube-ipvs0, and what takes that back.
+/// Returns what deletes `addrs` from kube-ipvs0, and its undo.
 pub fn delete_addresses(addrs: &[IpAddr]) -> (Action, Action) {
     let (add, delete) = add_addresses(addrs);
     (delete, add)

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::model::{DUMMY, Flags, Forwarding, Key, RealServer, VirtualServer};
 use crate::backend::ipset::{Member, Set, Sets};
+use crate::cluster::release::Change;
 use crate::desired::{DesiredState, FamilyState, ServicePort};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family, Proto};
@@ -25,7 +26,7 @@ pub struct Expected {
     pub closed: BTreeSet<(IpAddr, Proto, u16)>,
 }
 
-/// A set: its name for IPv4, its type, and what comments say of it.
+/// A set: its name for IPv4, its type and its comment.
 #[derive(Clone, Copy, Debug)]
 pub struct SetKind {
     /// The name for IPv4.
@@ -275,7 +276,7 @@ impl<'a> Writer<'a> {
         }
         if let Some(number) = port.node_port {
             if self.node_ips.is_empty() {
-                // kube-proxy leaves out the rest of this service port, its health check included.
+                // kube-proxy skips the rest of this service port, its health check included.
                 return;
             }
             self.node_port(port, number);
@@ -326,8 +327,7 @@ impl<'a> Writer<'a> {
     }
 
     fn bind(&mut self, addr: IpAddr) {
-        // Up to 1.27 an address was bound even where another link had it.
-        if !(self.state.since(28) && self.elsewhere.contains(&addr)) {
+        if !(self.state.has(Change::SkipsBoundAddresses) && self.elsewhere.contains(&addr)) {
             self.bound.insert(addr);
         }
     }
@@ -346,7 +346,7 @@ impl<'a> Writer<'a> {
         if port.affinity.is_some() {
             flags |= Flags::PERSISTENT;
         }
-        if scheduler == "mh" && self.state.since(27) {
+        if scheduler == "mh" && self.state.has(Change::MaglevPort) {
             flags |= Flags::SCHED2;
         }
         // Without endpoints of this node, traffic goes to those of others rather than nowhere.

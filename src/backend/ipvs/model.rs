@@ -1,6 +1,6 @@
 //! What the ipvs mode owns: virtual servers, and the addresses of kube-ipvs0.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +62,69 @@ pub struct VirtualServer {
     pub stats: Option<Stats>,
 }
 
+impl Key {
+    /// Returns the address and port; `None` for a mark.
+    pub fn socket(self) -> Option<SocketAddr> {
+        match self {
+            Self::Address { addr, port, .. } => Some(SocketAddr::new(addr, port)),
+            Self::Fwmark { .. } => None,
+        }
+    }
+
+    /// Returns whether it answers to TCP.
+    pub fn is_tcp(self) -> bool {
+        matches!(
+            self,
+            Self::Address {
+                proto: Proto::Tcp,
+                ..
+            }
+        )
+    }
+}
+
+impl VirtualServer {
+    /// Returns whether both have the same options; real servers and counters do not count.
+    pub fn has_options_of(&self, other: &Self) -> bool {
+        let flags = |of: &Self| of.flags.0 & Flags::OPTIONS;
+        // Without persistence, timeout and prefix mean nothing.
+        let persistence = |of: &Self| {
+            let persistent = of.flags.0 & Flags::PERSISTENT != 0;
+            persistent.then_some((of.timeout, of.prefix))
+        };
+        self.scheduler == other.scheduler
+            && flags(self) == flags(other)
+            && persistence(self) == persistence(other)
+            && self.engine == other.engine
+    }
+
+    /// Returns the server without counters and connections.
+    pub fn without_counters(&self) -> Self {
+        Self {
+            reals: self
+                .reals
+                .iter()
+                .map(RealServer::without_counters)
+                .collect(),
+            ..self.without_reals()
+        }
+    }
+
+    /// Returns the server without counters and real servers.
+    pub fn without_reals(&self) -> Self {
+        Self {
+            key: self.key,
+            scheduler: self.scheduler.clone(),
+            flags: self.flags,
+            timeout: self.timeout,
+            prefix: self.prefix,
+            engine: self.engine.clone(),
+            reals: Vec::new(),
+            stats: None,
+        }
+    }
+}
+
 /// Flags of a virtual server, as in `ip_vs.h`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Flags(pub u32);
@@ -79,6 +142,9 @@ impl Flags {
     pub const SCHED2: u32 = 0x10;
     /// `IP_VS_SVC_F_SCHED3`.
     pub const SCHED3: u32 = 0x20;
+    /// The flags that are configured rather than the kernel's own.
+    pub const OPTIONS: u32 =
+        Self::PERSISTENT | Self::ONE_PACKET | Self::SCHED1 | Self::SCHED2 | Self::SCHED3;
 }
 
 /// One real server.
@@ -100,6 +166,28 @@ pub struct RealServer {
     pub connections: Option<Connections>,
     /// Counters, where they were read.
     pub stats: Option<Stats>,
+}
+
+impl RealServer {
+    /// Returns the address and port.
+    pub fn socket(&self) -> SocketAddr {
+        SocketAddr::new(self.addr, self.port)
+    }
+
+    /// Returns whether both have the same options; counters do not count.
+    pub fn has_options_of(&self, other: &Self) -> bool {
+        let options = |of: &Self| (of.weight, of.forwarding, of.upper, of.lower);
+        options(self) == options(other)
+    }
+
+    /// Returns the server without counters and connections.
+    pub fn without_counters(&self) -> Self {
+        Self {
+            connections: None,
+            stats: None,
+            ..self.clone()
+        }
+    }
 }
 
 /// Connections of a real server.

@@ -132,7 +132,7 @@ fn mark(text: &str) -> Result<u32, String> {
 }
 
 fn socket(text: &str) -> Result<(IpAddr, u16), String> {
-    // Port 0 may be left out.
+    // Port 0 may be omitted.
     let whole = text.parse::<SocketAddr>().map(|at| (at.ip(), at.port()));
     whole
         .or_else(|_| text.trim_matches(['[', ']']).parse().map(|addr| (addr, 0)))
@@ -172,16 +172,10 @@ fn virtual_server(mut words: SplitAsciiWhitespace<'_>) -> Result<VirtualServer, 
     };
     let mut mask = None;
     while let Some(option) = words.next() {
-        if let Some(key) = key(option, &mut words)? {
-            found = Some(key);
+        if take_key(option, &mut words, &mut found)? {
             continue;
         }
         match option {
-            "-6" | "--ipv6" => {
-                if let Some(Key::Fwmark { family, .. }) = &mut found {
-                    *family = Family::V6;
-                }
-            }
             "-s" => value(&mut words, option)?.clone_into(&mut server.scheduler),
             "-p" => {
                 server.flags.0 |= Flags::PERSISTENT;
@@ -223,22 +217,34 @@ fn virtual_server(mut words: SplitAsciiWhitespace<'_>) -> Result<VirtualServer, 
     Ok(server)
 }
 
+/// Takes an option that names a virtual server into `found`; returns whether it was one.
+fn take_key(
+    option: &str,
+    words: &mut SplitAsciiWhitespace<'_>,
+    found: &mut Option<Key>,
+) -> Result<bool, String> {
+    if matches!(option, "-6" | "--ipv6") {
+        if let Some(Key::Fwmark { family, .. }) = found {
+            *family = Family::V6;
+        }
+        return Ok(true);
+    }
+    let key = key(option, words)?;
+    let is_key = key.is_some();
+    *found = key.or(*found);
+    Ok(is_key)
+}
+
 fn real_server(mut words: SplitAsciiWhitespace<'_>) -> Result<(Key, RealServer), String> {
     let mut found = None;
     let mut at = None;
     let (mut weight, mut upper, mut lower) = (1, 0, 0);
     let mut forwarding = Forwarding::Route;
     while let Some(option) = words.next() {
-        if let Some(key) = key(option, &mut words)? {
-            found = Some(key);
+        if take_key(option, &mut words, &mut found)? {
             continue;
         }
         match option {
-            "-6" | "--ipv6" => {
-                if let Some(Key::Fwmark { family, .. }) = &mut found {
-                    *family = Family::V6;
-                }
-            }
             "-r" => at = Some(socket(value(&mut words, option)?)?),
             "-m" => forwarding = Forwarding::Masq,
             "-g" => forwarding = Forwarding::Route,

@@ -91,7 +91,7 @@ pub fn real(real: &RealServer) -> String {
 
 /// Returns what `-d` calls `real`: `-r 10.244.1.2:53`.
 pub fn real_key(real: &RealServer) -> String {
-    format!("-r {}", SocketAddr::new(real.addr, real.port))
+    format!("-r {}", real.socket())
 }
 
 fn netmask(prefix: u8) -> IpAddr {

@@ -1,6 +1,7 @@
 //! What the ipvs mode requires of a node.
 
 use crate::backend::requirements::{By, Condition, Module, Setup, Sysctl, Want};
+use crate::cluster::release::Change;
 use crate::evidence::Kernel;
 
 /// The oldest kernel that kube-proxy supports in ipvs mode.
@@ -23,8 +24,8 @@ pub(in crate::backend) const MODULES: &[Module] = &[
     Module::new("ip_set_hash_ipportnet", "sets of source ranges"),
     Module::new("ip_vs", "virtual servers"),
     Module::scheduler("the configured scheduler"),
-    Module::new("ip_vs_sh", "scheduler sh").when(Condition::Before127),
-    Module::new("ip_vs_wrr", "scheduler wrr").when(Condition::Before127),
+    Module::new("ip_vs_sh", "scheduler sh").when(Condition::Before(Change::AnyScheduler)),
+    Module::new("ip_vs_wrr", "scheduler wrr").when(Condition::Before(Change::AnyScheduler)),
     Module::new("xt_ipvs", "matches the virtual server of a packet").when(Condition::SourceRanges),
     Module::new("xt_physdev", "matches bridge ports").when(Condition::ExternalIps),
     Module::new("xt_set", "matches IP sets"),

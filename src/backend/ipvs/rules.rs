@@ -11,8 +11,9 @@ use crate::backend::iptables::build::{
 };
 use crate::backend::iptables::expect::{forwarding, masquerading};
 use crate::backend::iptables::model::{
-    AddrType, Match, Maybe, Physdev, Rule, Ruleset, Side, Sides, States, Target,
+    AddrType, Invertible, Match, Physdev, Rule, Ruleset, Side, Sides, States, Target,
 };
+use crate::cluster::release::Change;
 use crate::desired::{DesiredState, FamilyState};
 use crate::net::{Cidr, Family, Proto};
 
@@ -103,7 +104,7 @@ impl<'a> Writer<'a, '_> {
     /// `-m set --match-set NAME SIDES`.
     fn set(&self, name: &'static str, sides: &[Side]) -> Match<'static> {
         Match::Set {
-            name: Maybe::yes(set_name(name, self.family.family)),
+            name: Invertible::plain(set_name(name, self.family.family)),
             sides: Sides::new(sides).expect("no set has more than three dimensions here"),
         }
     }
@@ -118,7 +119,7 @@ impl<'a> Writer<'a, '_> {
 
     fn start(&self, table: &'static str) -> TableBuilder<'a> {
         let mut builder = TableBuilder::default();
-        let out = self.state.since(29);
+        let out = self.state.has(Change::IpvsOutFilter);
         let rows = JUMPS
             .iter()
             .filter(|row| row.0 == table && (out || row.2 != "KUBE-IPVS-OUT-FILTER"));
@@ -145,7 +146,7 @@ impl<'a> Writer<'a, '_> {
             },
             Family::V6 => Cidr::host(IpAddr::V6(Ipv6Addr::LOCALHOST)),
         };
-        let source = Match::Source(Maybe::yes(loopback));
+        let source = Match::Source(Invertible::plain(loopback));
         nat.push(services, rule(vec![source], Target::Return));
         let mut by_set = |chain, proto: Option<Proto>, name, sides, target| {
             if self.sets.fills(name) {
@@ -272,7 +273,7 @@ impl<'a> Writer<'a, '_> {
         );
         by_set(ranges, "KUBE-LOAD-BALANCER-SOURCE-IP", FULL, Target::Return);
         filter.push(ranges, rule(Vec::new(), Target::Drop));
-        if self.state.since(29) {
+        if self.state.has(Change::IpvsOutFilter) {
             let out = filter.chain("KUBE-IPVS-OUT-FILTER");
             for &(addr, proto, port) in &self.sets.closed {
                 let options = format!("--vproto {} --vaddr {addr} --vport {port}", proto.number());
@@ -287,11 +288,11 @@ impl<'a> Writer<'a, '_> {
         for name in ["KUBE-LOAD-BALANCER", "KUBE-CLUSTER-IP", "KUBE-EXTERNAL-IP"] {
             filter.push(access, rule(vec![self.set(name, BOTH)], Target::Return));
         }
-        if self.state.since(30) {
+        if self.state.has(Change::LocalExternalAddresses) {
             let local = self.set("KUBE-EXTERNAL-IP-LOCAL", BOTH);
             filter.push(access, rule(vec![local], Target::Return));
         }
-        if self.state.since(28) {
+        if self.state.has(Change::HealthCheckPorts) {
             filter.push(access, rule(vec![health], Target::Return));
         }
         let bound = vec![states(States::NEW), self.set("KUBE-IPVS-IPS", ONE)];
@@ -303,11 +304,11 @@ impl<'a> Writer<'a, '_> {
 /// Accepts what comes in from outside: not from a bridge's port, and not from this host.
 fn not_bridged(mut matches: Vec<Match<'_>>) -> Rule<'_> {
     matches.push(Match::Physdev(Box::new(Physdev {
-        is_in: Some(Maybe::no(())),
+        is_in: Some(Invertible::inverted(())),
         ..Physdev::default()
     })));
     matches.push(Match::AddrType {
-        source: Some(Maybe::no(AddrType::LOCAL)),
+        source: Some(Invertible::inverted(AddrType::LOCAL)),
         destination: None,
         limit: None,
     });

@@ -1,7 +1,7 @@
 //! What the nftables mode writes: the table `kube-proxy` of one family, as `nft -j` lists it.
 //!
-//! Source: `syncProxyRules` and `setupNFTables` in kube-proxy's `pkg/proxy/nftables/proxier.go`; the layout changed in
-//! 1.34 and in 1.36.
+//! Source: `syncProxyRules` and `setupNFTables` in kube-proxy's `pkg/proxy/nftables/proxier.go`; what changed when is in
+//! [`crate::cluster::release`].
 
 mod ports;
 mod statics;
@@ -9,6 +9,7 @@ mod statics;
 use super::build::{self, address, jump, payload};
 use super::draft::Draft;
 use super::model::{Base, Datum, Expr, Set, Statement, Table, Verdict};
+use crate::cluster::release::Change;
 use crate::desired::{DesiredState, Detector, FamilyState};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
@@ -27,10 +28,11 @@ pub fn expect(
     family: &FamilyState,
     service_cidrs: &[Cidr],
 ) -> Result<Table, Gap> {
-    if !state.since(30) {
+    if !state.has(Change::NftablesLayout) {
         let why = format!(
-            "kube-proxy {} lays out its tables otherwise than 1.30, the oldest release whose tables kpx knows",
-            state.version
+            "kube-proxy {} has another table layout than {}, the oldest release whose tables kpx knows",
+            state.version,
+            Change::NftablesLayout.release()
         );
         return Err(Gap::NotApplicable(why));
     }
@@ -122,8 +124,13 @@ impl<'a> Writer<'a> {
     }
 
     fn detected(&self, detector: &Detector, not: bool) -> Statement {
-        // Up to 1.34 by index, which does not survive the link.
-        build::detected(self.family.family, detector, not, !self.state.since(35))
+        // An index does not survive the link.
+        build::detected(
+            self.family.family,
+            detector,
+            not,
+            !self.state.has(Change::NftablesLinkNames),
+        )
     }
 
     /// `mark set mark OP M`.
@@ -131,9 +138,9 @@ impl<'a> Writer<'a> {
         build::set_mark(op, self.state.mark)
     }
 
-    /// Marks packets for masquerade: in a chain of its own up to 1.35.
+    /// Marks packets for masquerade.
     fn mark(&self) -> Statement {
-        if self.state.since(36) {
+        if self.state.has(Change::NftablesInlineMark) {
             self.set_mark("|")
         } else {
             jump("mark-for-masquerade")

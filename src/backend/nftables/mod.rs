@@ -1,6 +1,7 @@
 //! The nftables mode, and the tables of other software on the same hooks.
 
 pub(crate) mod build;
+pub mod change;
 pub mod dispatch;
 pub(crate) mod draft;
 pub mod expect;

@@ -23,7 +23,7 @@ impl Ruleset {
 pub struct Table {
     /// `ip`, `ip6`, `inet`, `arp`, `bridge` or `netdev`.
     pub family: String,
-    /// The name.
+    /// The table's name.
     pub name: String,
     /// The comment.
     pub comment: Option<String>,
@@ -48,7 +48,7 @@ impl Table {
 /// One chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chain {
-    /// The name.
+    /// The chain's name.
     pub name: String,
     /// The comment.
     pub comment: Option<String>,
@@ -295,7 +295,7 @@ pub enum Datum {
 /// A named set or map.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Set {
-    /// The name.
+    /// The set's name.
     pub name: String,
     /// The comment.
     pub comment: Option<String>,

@@ -39,9 +39,39 @@ fn base(text: &str) -> String {
     name
 }
 
+/// Returns the service port that a chain or set is named after.
+pub fn service_of(name: &str) -> Option<String> {
+    // service-2QRHZV4L-NAMESPACE/SERVICE/PROTO/PORT, and behind that __ADDRESS/PORT for an endpoint.
+    let (_, rest) = name.split_once('-')?;
+    let (_, path) = rest.split_once('-')?;
+    let mut parts = path.split('/');
+    let (namespace, service, _proto) = (parts.next()?, parts.next()?, parts.next()?);
+    let port = parts.next().unwrap_or("");
+    let port = port.split("__").next().unwrap_or("");
+    Some(match port {
+        "" => format!("{namespace}/{service}"),
+        port => format!("{namespace}/{service}:{port}"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_tell_the_service() {
+        let of = |name| service_of(name).unwrap_or_default();
+        assert_eq!(
+            of("service-2QRHZV4L-default/kubernetes/tcp/https"),
+            "default/kubernetes:https"
+        );
+        assert_eq!(of("local-PFISGYVC-default/web/tcp/"), "default/web");
+        assert_eq!(
+            of("endpoint-EBQUYVBC-shop/cart/tcp/http__10.244.1.30/8080"),
+            "shop/cart:http"
+        );
+        assert_eq!(service_of("nat-prerouting"), None);
+    }
 
     #[test]
     fn names_are_those_of_kube_proxy() {

@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Objects {
     }
 }
 
-/// One object: its kind and what it says.
+/// One object: its kind and its value.
 struct Object(String, Value);
 
 impl<'de> Deserialize<'de> for Object {

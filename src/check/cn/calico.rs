@@ -123,7 +123,7 @@ fn ranges<'r>(rule: &'r Rule<'_>) -> Option<&'r Vec<crate::net::PortRange>> {
         Match::Multiport {
             side: Side::Destination,
             ports,
-        } if !ports.not => Some(&ports.is),
+        } if !ports.inverted => Some(&ports.value),
         _ => None,
     })
 }

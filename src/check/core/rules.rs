@@ -30,9 +30,32 @@ pub(in crate::check) fn rule_proof(
 pub(in crate::check) fn is_open(of: &Match<'_>) -> bool {
     match of {
         Match::Comment(_) => true,
-        Match::State { states, .. } => !states.not && states.is.0 & States::NEW != 0,
-        Match::Source(cidr) | Match::Destination(cidr) => !cidr.not && cidr.is.prefix == 0,
-        _ => false,
+        Match::State { states, .. } => !states.inverted && states.value.0 & States::NEW != 0,
+        Match::Source(cidr) | Match::Destination(cidr) => !cidr.inverted && cidr.value.prefix == 0,
+        Match::In(_)
+        | Match::Out(_)
+        | Match::Protocol(_)
+        | Match::Ports { .. }
+        | Match::TcpFlags(_)
+        | Match::Multiport { .. }
+        | Match::AddrType { .. }
+        | Match::Mark(_)
+        | Match::Connmark(_)
+        | Match::Random(_)
+        | Match::Nth { .. }
+        | Match::Set { .. }
+        | Match::Recent(_)
+        | Match::Physdev(_)
+        | Match::Nfacct(_)
+        | Match::Ipvs(_)
+        | Match::Icmp { .. }
+        | Match::Limit { .. }
+        | Match::IpRange(_)
+        | Match::Owner(_)
+        | Match::Rpfilter(_)
+        | Match::Socket(_)
+        | Match::PktType(_)
+        | Match::Unknown(_) => false,
     }
 }
 

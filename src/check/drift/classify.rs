@@ -1,26 +1,34 @@
-//! Which check a change belongs to, and what it is told as.
+//! The check that each change belongs to, and its finding.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 
-use super::{Action, Change, Layer, Mode, Object, Severity};
+use super::{Change, ChangeKind, Delta, Layer, Mode, Object, Severity};
+use crate::backend::ipset::ElementKey;
+use crate::backend::iptables::model::{Match, Rule, Target};
+use crate::backend::iptables::names::SEP;
+use crate::backend::ipvs::model::Key;
+use crate::backend::ipvs::print;
+use crate::backend::nftables;
+use crate::backend::nftables::expect::TABLE;
+use crate::backend::nftables::model::{Expr, Statement};
+use crate::net::Family;
 
-/// What changes are told about where no Service is known.
+/// Changes, each with its check and its subject: a Service, or the object where no Service is known.
 type Sorted = Vec<(&'static str, String, Change)>;
 
-/// Returns every change with its check and what it is about; `empty` are the virtual servers without real servers.
-pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &BTreeSet<String>) -> Sorted {
+/// Returns every change with its check and subject; `empty` are the virtual servers without real servers.
+pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &HashSet<Key>) -> Sorted {
     let mut found: Sorted = changes
         .into_iter()
         // Settings and canaries have checks of their own.
-        .filter(|change| {
-            change.layer != Layer::Sysctl && !place(&change.object).1.ends_with("-CANARY")
-        })
+        .filter(|change| change.layer() != Layer::Sysctl && !is_canary(&change.object))
         .map(|change| {
-            let id = match change.layer {
-                Layer::Nftables => nft(&change),
-                Layer::Iptables if mode == Mode::Iptables => iptables(&change),
-                Layer::Iptables => ipvs_rules(&change),
-                _ => ipvs(&change, empty),
+            let id = match change.layer() {
+                Layer::Nftables => of_nftables(&change.object),
+                Layer::Iptables if mode == Mode::Iptables => of_iptables(&change.object),
+                Layer::Iptables => of_ipvs_rules(&change.object),
+                _ => of_ipvs(&change, empty),
             };
             (id, subject(id, &change), change)
         })
@@ -30,60 +38,134 @@ pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &BTreeSet<String>) ->
     found
 }
 
-/// Leaves out rules that differ in their order alone.
+/// The family and the chain of a rule, and its table in iptables.
+type Chain = (Option<Family>, Option<String>, String);
+
+/// Removes changes of rules that differ in their order alone.
 ///
 /// Endpoints are sorted by address, and redacted addresses sort otherwise than those the rules were made from.
 pub(super) fn unsort(changes: &mut Vec<Change>) {
-    let key = |change: &Change| match &change.object {
-        Object::Rule { table, chain, .. } => Some((change.family, table.clone(), chain.clone())),
-        _ => None,
+    let chain = |change: &Change| -> Option<Chain> {
+        match &change.object {
+            Object::IptablesRule { table, chain, .. } => {
+                Some((change.family, Some(table.clone()), chain.clone()))
+            }
+            Object::NftablesRule { chain, .. } => Some((change.family, None, chain.clone())),
+            _ => None,
+        }
     };
-    let mut words: BTreeMap<_, [Vec<String>; 2]> = BTreeMap::new();
+    let mut parts: HashMap<Chain, [Vec<Part>; 2]> = HashMap::new();
     for change in changes.iter() {
-        let Some(key) = key(change) else {
+        let Some(chain) = chain(change) else {
             continue;
         };
-        let sides = words.entry(key).or_default();
-        for (side, text) in sides.iter_mut().zip([&change.have, &change.want]) {
-            let text = text.as_deref().unwrap_or("");
-            // What moved says where to.
-            let text = match text.strip_prefix("at ") {
-                Some(moved) => moved.split_once(": ").map_or(moved, |(_, rule)| rule),
-                None => text,
-            };
-            let parts = text.split([' ', ',']).filter(|word| !word.is_empty());
-            side.extend(parts.map(str::to_owned));
+        let sides = parts.entry(chain).or_default();
+        match &change.object {
+            Object::IptablesRule { rule, .. } => add(sides, rule, of_rule),
+            Object::NftablesRule { rule, .. } => add(sides, rule, of_statements),
+            _ => {}
         }
     }
-    for sides in words.values_mut() {
-        for side in sides {
-            side.sort_unstable();
+    let same: HashSet<Chain> = parts
+        .into_iter()
+        .filter(|(_, [have, want])| are_permuted(have, want))
+        .map(|(chain, _)| chain)
+        .collect();
+    changes.retain(|change| chain(change).is_none_or(|chain| !same.contains(&chain)));
+}
+
+/// A part of a rule, so small that a rule at another place has the same.
+#[derive(Debug, PartialEq)]
+enum Part {
+    Match(Match<'static>),
+    Target(Target<'static>),
+    Statement(Statement),
+    Expr(Expr),
+    Datum(nftables::model::Datum),
+    Comment(String),
+}
+
+fn add<R>(sides: &mut [Vec<Part>; 2], rule: &Delta<R>, parts: impl Fn(&R) -> Vec<Part>) {
+    let [have, want] = sides;
+    have.extend(rule.have().into_iter().flat_map(&parts));
+    want.extend(rule.want().into_iter().flat_map(&parts));
+}
+
+fn of_rule(rule: &Rule<'static>) -> Vec<Part> {
+    let matches = rule.matches.iter().cloned().map(Part::Match);
+    matches
+        .chain(rule.target.clone().map(Part::Target))
+        .collect()
+}
+
+fn of_statements(rule: &nftables::model::Rule) -> Vec<Part> {
+    let mut parts: Vec<_> = rule
+        .comment
+        .clone()
+        .map(Part::Comment)
+        .into_iter()
+        .collect();
+    for statement in &rule.statements {
+        let map = match statement {
+            Statement::Vmap {
+                data: Expr::Map(map),
+                ..
+            } => map,
+            Statement::Nat {
+                addr: Some(Expr::Lookup { data, .. }),
+                ..
+            } => match data.as_ref() {
+                Expr::Map(map) => map,
+                _ => {
+                    parts.push(Part::Statement(statement.clone()));
+                    continue;
+                }
+            },
+            other => {
+                parts.push(Part::Statement(other.clone()));
+                continue;
+            }
+        };
+        for (key, datum) in map {
+            parts.push(Part::Expr(key.clone()));
+            parts.push(Part::Datum(datum.clone()));
         }
     }
-    changes.retain(|change| {
-        let sides = key(change).and_then(|key| words.get(&key));
-        sides.is_none_or(|[have, want]| have != want)
-    });
+    parts
+}
+
+fn are_permuted(a: &[Part], b: &[Part]) -> bool {
+    let mut left: Vec<&Part> = b.iter().collect();
+    a.len() == b.len()
+        && a.iter().all(|part| {
+            let at = left.iter().position(|other| *other == part);
+            at.map(|at| left.swap_remove(at)).is_some()
+        })
 }
 
 fn subject(id: &str, change: &Change) -> String {
     let object = match &change.object {
-        // A rule is told by its chain: the rest is evidence.
-        Object::Rule { table, chain, .. } => format!("{table} chain {chain}"),
-        Object::RealServer { server, .. } => format!("virtual server {server}"),
-        Object::Address { addr, .. } => addr.clone(),
-        Object::Member { set, .. } => format!("set {set}"),
+        // The chain is the subject of a rule: the rest is evidence.
+        Object::IptablesRule { table, chain, .. } => format!("{table} chain {chain}"),
+        Object::NftablesRule { chain, .. } => format!("{TABLE} chain {chain}"),
+        Object::RealServer { server, .. } => format!("virtual server {}", print::name(*server)),
+        Object::Address(addr) => addr
+            .both()
+            .next()
+            .map(IpAddr::to_string)
+            .unwrap_or_default(),
+        Object::Member { set, .. } | Object::NftablesElement { set, .. } => format!("set {set}"),
         other => other.to_string(),
     };
     match &change.service {
-        // What is set in one place for all Services is told by that place.
+        // What is configured in one place for all Services has that place as its subject.
         Some(_) if ["IR01", "IR09", "IR11", "DV08", "NF01"].contains(&id) => object,
         Some(service) => service.clone(),
         None => object,
     }
 }
 
-/// Tells changes of one Service by the worst of them.
+/// Gives all changes of one Service the check of the worst of them.
 fn fold_services(found: &mut Sorted) {
     // The first explains the others; each list is one family of checks.
     const ORDER: [&[&str]; 3] = [
@@ -112,61 +194,62 @@ fn fold_services(found: &mut Sorted) {
     }
 }
 
-/// Tells the address and the set members of a virtual server that is missing or left over with that server, and the
-/// members for an endpoint with its real server.
+/// The address of a virtual server, or that of a real server.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Cause {
+    VirtualServer(IpAddr),
+    RealServer(SocketAddr),
+}
+
+/// Adds the address and the set members of a virtual server that is missing or left over to that server's finding, and the
+/// members for an endpoint to its real server's.
 fn fold_addresses(found: &mut Sorted) {
-    let mut causes: BTreeMap<(Action, String), (&'static str, String)> = BTreeMap::new();
+    let mut causes: HashMap<(ChangeKind, Cause), (&'static str, String)> = HashMap::new();
     for (id, subject, change) in found.iter() {
-        let key = match &change.object {
-            Object::VirtualServer { server } => host(server),
-            Object::RealServer { real, .. } => Some(real.clone()),
+        let cause = match &change.object {
+            Object::VirtualServer { key, .. } => {
+                key.socket().map(|addr| Cause::VirtualServer(addr.ip()))
+            }
+            Object::RealServer { addr, .. } => Some(Cause::RealServer(*addr)),
             _ => None,
         };
-        if let Some(key) = key
-            && change.action != Action::Differs
+        if let Some(cause) = cause
+            && change.kind() != ChangeKind::Differs
         {
-            let cause = (*id, subject.clone());
-            causes.entry((change.action, key)).or_insert(cause);
+            let of = (*id, subject.clone());
+            causes.entry((change.kind(), cause)).or_insert(of);
         }
     }
     for (id, subject, change) in found.iter_mut() {
-        let key = match &change.object {
-            Object::Address { addr, .. } => Some(addr.clone()),
-            Object::Member { set, member } if set.ends_with("LOOP-BACK") => endpoint(member),
-            Object::Member { member, .. } => member.split(',').next().map(str::to_owned),
+        let cause = match &change.object {
+            Object::Address(addr) => addr.both().next().map(|&addr| Cause::VirtualServer(addr)),
+            Object::Member { set, member } => {
+                let key = member.both().next().and_then(|member| member.key());
+                match key {
+                    Some(ElementKey::Socket { addr, .. }) if set.ends_with("LOOP-BACK") => {
+                        Some(Cause::RealServer(addr))
+                    }
+                    Some(ElementKey::Socket { addr, .. }) => Some(Cause::VirtualServer(addr.ip())),
+                    Some(ElementKey::Address(addr)) => Some(Cause::VirtualServer(addr)),
+                    Some(ElementKey::Port(_)) | None => None,
+                }
+            }
             _ => None,
         };
-        if let Some(key) = key
+        if let Some(cause) = cause
             && ["DV02", "DV03", "IS03"].contains(id)
-            && let Some((cause, of)) = causes.get(&(change.action, key))
+            && let Some((check, of)) = causes.get(&(change.kind(), cause))
         {
-            *id = cause;
+            *id = check;
             subject.clone_from(of);
         }
     }
 }
 
-/// Returns the address of `tcp 10.96.0.1:443`.
-fn host(server: &str) -> Option<String> {
-    let (_, socket) = server.split_once(' ')?;
-    let socket: std::net::SocketAddr = socket.parse().ok()?;
-    Some(socket.ip().to_string())
-}
-
-/// Returns `10.244.1.2:53` for `10.244.1.2,udp:53,10.244.1.2`.
-fn endpoint(member: &str) -> Option<String> {
-    let mut parts = member.split(',');
-    let addr: std::net::IpAddr = parts.next()?.parse().ok()?;
-    let (_, port) = parts.next()?.split_once(':')?;
-    let socket = std::net::SocketAddr::new(addr, port.parse().ok()?);
-    Some(socket.to_string())
-}
-
-fn place(object: &Object) -> (&str, &str) {
-    match object {
-        Object::Chain { table, chain } | Object::Rule { table, chain, .. } => (table, chain),
-        _ => ("", ""),
-    }
+fn is_canary(object: &Object) -> bool {
+    let chain = object.iptables_chain().map(|(_, chain)| chain);
+    let chain = chain.or_else(|| object.nftables_chain());
+    chain.is_some_and(|chain| chain.ends_with("-CANARY"))
 }
 
 fn is_built_in(chain: &str) -> bool {
@@ -183,38 +266,52 @@ fn shared(chain: &str) -> Option<&'static str> {
     }
 }
 
-fn iptables(change: &Change) -> &'static str {
-    let (table, chain) = place(&change.object);
+fn of_iptables(object: &Object) -> &'static str {
+    let Some((table, chain)) = object.iptables_chain() else {
+        return "IR03";
+    };
     if let Some(id) = shared(chain) {
         return id;
     }
-    let text = change.have.iter().chain(&change.want);
-    let says = |word: &str| text.clone().any(|text| text.contains(word));
-    match (&change.object, table, change.action) {
-        (Object::Rule { .. }, "filter", _)
-            if chain != "KUBE-PROXY-FIREWALL" && (says("REJECT") || says("DROP")) =>
-        {
-            "IR07"
-        }
-        (Object::Chain { .. }, _, Action::Extra) => "IR05",
-        (Object::Chain { .. }, _, _) if chain.starts_with("KUBE-SEP-") => "IR04",
-        (Object::Rule { .. }, _, Action::Differs)
-            if says("--probability") && chain.starts_with("KUBE-SV") =>
-        {
-            "IR08"
-        }
-        (Object::Rule { .. }, _, _)
-            if chain.starts_with("KUBE-SEP-")
-                || (chain.starts_with("KUBE-SV") && says("KUBE-SEP-")) =>
-        {
-            "IR04"
-        }
-        _ => "IR03",
+    let rule = match object {
+        Object::IptablesRule { rule, .. } => rule,
+        Object::IptablesChain {
+            rules: Delta::Extra(_),
+            ..
+        } => return "IR05",
+        _ if chain.starts_with(SEP) => return "IR04",
+        _ => return "IR03",
+    };
+    let of_endpoints = chain.starts_with("KUBE-SV");
+    let any = |is: fn(&Rule<'_>) -> bool| rule.both().any(|rule| is(rule));
+    if table == "filter" && chain != "KUBE-PROXY-FIREWALL" && any(refuses) {
+        "IR07"
+    } else if rule.kind() == ChangeKind::Differs && of_endpoints && any(is_random) {
+        "IR08"
+    } else if chain.starts_with(SEP) || (of_endpoints && any(leads_to_endpoint)) {
+        "IR04"
+    } else {
+        "IR03"
     }
 }
 
-fn ipvs_rules(change: &Change) -> &'static str {
-    let (table, chain) = place(&change.object);
+fn refuses(rule: &Rule<'_>) -> bool {
+    matches!(rule.target, Some(Target::Reject { .. } | Target::Drop))
+}
+
+fn is_random(rule: &Rule<'_>) -> bool {
+    rule.matches.iter().any(|m| matches!(m, Match::Random(_)))
+}
+
+/// Returns whether the rule leads to the chain of an endpoint, or asks for its clients.
+fn leads_to_endpoint(rule: &Rule<'_>) -> bool {
+    let mut matches = rule.matches.iter();
+    rule.leads_to().is_some_and(|chain| chain.starts_with(SEP))
+        || matches.any(|m| matches!(m, Match::Recent(recent) if recent.name.starts_with(SEP)))
+}
+
+fn of_ipvs_rules(object: &Object) -> &'static str {
+    let (table, chain) = object.iptables_chain().unwrap_or_default();
     if let Some(id) = shared(chain) {
         return id;
     }
@@ -228,114 +325,100 @@ fn ipvs_rules(change: &Change) -> &'static str {
     }
 }
 
-fn ipvs(change: &Change, empty: &BTreeSet<String>) -> &'static str {
-    match (&change.object, change.action) {
-        (Object::VirtualServer { .. }, Action::Missing) => "VS01",
-        (Object::VirtualServer { .. }, Action::Extra) if change.service.is_some() => "VS02",
-        (Object::VirtualServer { .. }, Action::Extra) => "VS03",
-        (Object::VirtualServer { .. }, Action::Differs) => "VS08",
-        (Object::RealServer { server, .. }, Action::Missing) if empty.contains(server) => "VS07",
-        (Object::RealServer { .. }, Action::Differs) if has_weight_0(change) => "VS05",
-        (Object::RealServer { .. }, _) => "VS04",
-        (Object::Set { .. }, Action::Differs) => "IS02",
-        (Object::Set { .. }, _) => "IS05",
-        (Object::Member { .. }, _) => "IS03",
-        (Object::Address { .. }, Action::Extra) => "DV03",
-        (Object::Address { .. }, _) => "DV02",
+fn of_ipvs(change: &Change, empty: &HashSet<Key>) -> &'static str {
+    match &change.object {
+        Object::VirtualServer { server, .. } => match server {
+            Delta::Missing(_) => "VS01",
+            Delta::Extra(_) if change.service.is_some() => "VS02",
+            Delta::Extra(_) => "VS03",
+            Delta::Differs { .. } => "VS08",
+        },
+        Object::RealServer { server, real, .. } => match real {
+            Delta::Missing(_) if empty.contains(server) => "VS07",
+            Delta::Differs { have, .. } if have.weight == 0 => "VS05",
+            _ => "VS04",
+        },
+        Object::Set { set, .. } => match set {
+            Delta::Differs { .. } => "IS02",
+            _ => "IS05",
+        },
+        Object::Member { .. } => "IS03",
+        Object::Address(Delta::Extra(_)) => "DV03",
+        Object::Address(_) => "DV02",
         // The link itself.
         _ => "DV01",
     }
 }
 
-fn has_weight_0(change: &Change) -> bool {
-    let have = change.have.as_deref().unwrap_or("");
-    have.ends_with("-w 0") || have.contains("-w 0 ")
-}
-
-fn nft(change: &Change) -> &'static str {
-    match &change.object {
-        Object::Chain { chain, .. } | Object::Rule { chain, .. } => match chain.split('-').next() {
-            Some("service" | "external" | "firewall") if chain.contains('/') => {
-                match (&change.object, change.action) {
-                    (Object::Rule { .. }, Action::Differs) if !chain.starts_with("firewall") => {
-                        "NF03"
-                    }
-                    _ => "NF02",
-                }
+fn of_nftables(object: &Object) -> &'static str {
+    if let Some(chain) = object.nftables_chain() {
+        let is_rule = matches!(
+            object,
+            Object::NftablesRule {
+                rule: Delta::Differs { .. },
+                ..
             }
+        );
+        return match chain.split('-').next() {
+            Some("service" | "external") if chain.contains('/') && is_rule => "NF03",
+            Some("service" | "external" | "firewall") if chain.contains('/') => "NF02",
             Some("endpoint") if chain.contains('/') => "NF03",
             _ => "NF01",
-        },
-        Object::Member { set, .. } if set.starts_with("no-endpoint-") => "NF04",
-        Object::Member { .. } => "NF02",
-        Object::Set { name } if name.starts_with("affinity-") => "NF03",
+        };
+    }
+    match object {
+        Object::NftablesElement { set, .. } if set.starts_with("no-endpoint-") => "NF04",
+        Object::NftablesElement { .. } => "NF02",
+        Object::NftablesSet { name, .. } if name.starts_with("affinity-") => "NF03",
         _ => "NF01",
     }
 }
 
-/// Returns how bad changes of the check `id` about one thing are, and what to say of them.
+/// Returns the severity and message of a finding of check `id` with these changes.
 pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
     use Severity::{Error, Info, Warning};
-    let is = |action| changes.iter().all(|change| change.action == action);
-    let missing = is(Action::Missing);
-    let extra = is(Action::Extra);
-    let differs = is(Action::Differs);
+    let is = |kind| changes.iter().all(|change| change.kind() == kind);
+    let missing = is(ChangeKind::Missing);
+    let extra = is(ChangeKind::Extra);
+    let differs = is(ChangeKind::Differs);
     match id {
-        "IR01" if missing => (Error, "no rule leads from here to kube-proxy's chain"),
-        "IR01" => (
-            Error,
-            "the rule that leads from here to kube-proxy's chain is another than it should be",
-        ),
+        "IR01" if missing => (Error, "the jump to kube-proxy's chain is missing"),
+        "IR01" => (Error, "the jump to kube-proxy's chain is wrong"),
         "IR03" if extra => (
             Error,
-            "rules are there for a Service port that is not, or no longer",
+            "rules exist for a Service port that no longer exists",
         ),
         "IR03" if missing => (Error, "rules for this Service port are missing"),
-        "IR03" => (
-            Error,
-            "the rules for this Service port are not what they should be",
-        ),
+        "IR03" => (Error, "the rules for this Service port are wrong"),
         "IR04" if missing => (
             Error,
             "rules for an endpoint are missing: it gets no traffic",
         ),
-        "IR04" if extra => (
-            Error,
-            "rules lead to an endpoint that is not there any more",
-        ),
-        "IR04" => (Error, "the rules do not lead to the endpoints there are"),
-        "IR05" => (
-            Info,
-            "chains of a Service that is not there any more; nothing leads to them",
-        ),
+        "IR04" if extra => (Error, "rules lead to an endpoint that no longer exists"),
+        "IR04" => (Error, "the rules do not lead to the current endpoints"),
+        "IR05" => (Info, "chains of a deleted Service; no rule leads to them"),
         "IR07" | "NF04" if extra => (
             Error,
-            "traffic is rejected or dropped, though there are endpoints",
+            "traffic is rejected or dropped although the Service has endpoints",
         ),
         "IR07" | "NF04" => (
             Warning,
-            "traffic without endpoints is not rejected as it should be: clients wait",
+            "traffic is not rejected although the Service has no endpoints: clients wait",
         ),
         "IR08" => (
             Warning,
-            "the odds in the chain do not spread connections evenly",
+            "the load-balancing probabilities do not spread connections evenly",
         ),
-        "IR09" => (
-            Error,
-            "the rules that masquerade are not what they should be",
-        ),
-        "IR11" => (
-            Error,
-            "the rules that let Service traffic pass are not what they should be",
-        ),
-        "VS01" => (Error, "no virtual server answers for this Service port"),
+        "IR09" => (Error, "the masquerade rules are wrong"),
+        "IR11" => (Error, "the rules that accept Service traffic are wrong"),
+        "VS01" => (Error, "the virtual server of this Service port is missing"),
         "VS02" => (
             Warning,
-            "a virtual server that the Service does not ask for (any more)",
+            "virtual server of a port that the Service no longer has",
         ),
         "VS03" => (
             Warning,
-            "a virtual server that no Service asks for and excludeCIDRs does not name",
+            "virtual server of no Service, and not in excludeCIDRs",
         ),
         "VS04" if missing => (
             Error,
@@ -343,74 +426,59 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
         ),
         "VS04" if extra => (
             Error,
-            "real servers take traffic for endpoints that are not there any more",
+            "real servers get traffic for endpoints that no longer exist",
         ),
-        "VS04" => (Error, "the real servers are not the endpoints there are"),
+        "VS04" => (Error, "the real servers do not match the endpoints"),
         "VS05" => (
             Error,
             "a real server has weight 0 while its endpoint is ready: it gets no new connections",
         ),
         "VS07" => (
             Error,
-            "the virtual server has no real server at all, though there are endpoints",
+            "the virtual server has no real servers although the Service has endpoints",
         ),
-        "VS08" => (Warning, "scheduler or persistence is not as configured"),
+        "VS08" => (
+            Warning,
+            "scheduler or persistence differs from the configuration",
+        ),
         "VS16" => (
             Warning,
-            "the rules that guard load-balancer addresses are not what they should be",
+            "the rules that protect load-balancer addresses are wrong",
         ),
         "DV02" => (
             Error,
-            "the address is missing on kube-ipvs0: packets for it pass IPVS by",
+            "the address is missing on kube-ipvs0: packets to it bypass IPVS",
         ),
         "DV03" => (
             Warning,
-            "the address is on kube-ipvs0, and no Service has it: packets for it end here",
+            "the address is on kube-ipvs0 but no Service has it: packets to it end on this node",
         ),
         "DV08" => (
             Warning,
-            "the rules that keep Service addresses from the host's own sockets are not whole",
+            "the rules that protect the host's own sockets from traffic to Service addresses are incomplete",
         ),
-        "IS02" => (
-            Error,
-            "the set is of another type or size than the rules need",
-        ),
+        "IS02" => (Error, "the set has the wrong type or size"),
         "IS03" if missing => (Error, "members of an IP set are missing"),
-        "IS03" if extra => (
-            Warning,
-            "members of an IP set are there that nothing asks for",
-        ),
-        "IS03" => (Error, "members of an IP set are not what they should be"),
-        "IS05" => (
-            Error,
-            "an IP set of kube-proxy is missing, with what it should hold",
-        ),
-        "NF01" if missing => (
-            Error,
-            "a part of kube-proxy's table that every Service needs is missing",
-        ),
-        "NF01" => (
-            Error,
-            "a part of kube-proxy's table that every Service needs is not what it should be",
-        ),
-        "NF02" if missing => (Error, "nothing in the table leads to this Service port"),
+        "IS03" if extra => (Warning, "an IP set has extra members"),
+        "IS03" => (Error, "members of an IP set are wrong"),
+        "IS05" => (Error, "an IP set of kube-proxy is missing"),
+        "NF01" if missing => (Error, "a common part of kube-proxy's table is missing"),
+        "NF01" => (Error, "a common part of kube-proxy's table is wrong"),
+        "NF02" if missing => (Error, "no map element or rule leads to this Service port"),
         "NF02" if extra => (
             Error,
-            "the table has entries for a Service port that is not, or no longer",
+            "the table has entries for a Service port that no longer exists",
         ),
-        "NF02" => (
-            Error,
-            "the table's entries for this Service port are not what they should be",
-        ),
+        "NF02" => (Error, "the table's entries for this Service port are wrong"),
         "NF03" if extra => (
             Warning,
-            "chains or sets of an endpoint that is not there any more",
+            "chains or sets of an endpoint that no longer exists",
         ),
         "NF03" if differs => (
             Error,
-            "the chain spreads connections over other endpoints than there are",
+            "the chain does not spread connections over the current endpoints",
         ),
-        "NF03" => (Error, "the chains do not lead to the endpoints there are"),
-        _ => (Error, "it is not what it should be"),
+        "NF03" => (Error, "the chains do not lead to the current endpoints"),
+        _ => (Error, "differs from the desired state"),
     }
 }

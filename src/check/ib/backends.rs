@@ -3,6 +3,7 @@
 use crate::backend::iptables::model::{Chain, Ruleset};
 use crate::check::core::{VERSION, is_proxys, rules_in_use, version_in};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::release::Change;
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::net::Family;
 use crate::node::Store;
@@ -260,7 +261,7 @@ fn old_tools(facts: &Facts<'_>) -> Verdict {
     let here = version_in(version)
         .ok_or_else(|| Gap::Failed(Item::IptablesVersion, format!("no version in {version:?}")))?;
     let proxy = facts.version()?;
-    if here >= (1, 8, 8) || !proxy.version.at_least(1, 29) {
+    if here >= (1, 8, 8) || !proxy.version.has(Change::NewIptables) {
         return Ok(Vec::new());
     }
     let message = "the node's iptables is too old to read the rules of kube-proxy's image";

@@ -157,9 +157,7 @@ fn no_recheck(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
     let found = facts.version()?;
     let version = found.version;
-    let bad = (version.major, version.minor) == (1, 34) && version.patch < 4
-        || (version.major, version.minor) == (1, 35) && version.patch < 1;
-    if !bad {
+    if !version.lacks_ipvs_resync() {
         return Ok(Vec::new());
     }
     let message =

@@ -143,17 +143,43 @@ fn port_is_node_port(facts: &Facts<'_>) -> Verdict {
 fn accepts(table: &Table<'_>, chain: &Chain<'_>, port: u16, depth: u8) -> bool {
     chain.rules.iter().any(|rule| {
         let fits = rule.matches.iter().all(|of| match of {
-            Match::State { states, .. } => states.not != (states.is.0 & States::NEW != 0),
-            Match::In(link) => link.is != "lo",
-            Match::Ports { destination, .. } => destination
-                .is_none_or(|range| range.not != (range.is.first..=range.is.last).contains(&port)),
+            Match::State { states, .. } => states.inverted != (states.value.0 & States::NEW != 0),
+            Match::In(link) => link.value != "lo",
+            Match::Ports { destination, .. } => destination.is_none_or(|range| {
+                range.inverted != (range.value.first..=range.value.last).contains(&port)
+            }),
             Match::Multiport { ports, .. } => {
-                ports.not != ports.is.iter().any(|r| (r.first..=r.last).contains(&port))
+                ports.inverted
+                    != ports
+                        .value
+                        .iter()
+                        .any(|r| (r.first..=r.last).contains(&port))
             }
             Match::Icmp { .. } => false,
-            Match::Protocol(proto) => matches!(proto.is, Proto::Tcp),
+            Match::Protocol(proto) => matches!(proto.value, Proto::Tcp),
             // Conditions on the source are the firewall's decision; unknown matches count as matching.
-            _ => true,
+            Match::Source(_)
+            | Match::Destination(_)
+            | Match::Out(_)
+            | Match::TcpFlags(_)
+            | Match::Comment(_)
+            | Match::AddrType { .. }
+            | Match::Mark(_)
+            | Match::Connmark(_)
+            | Match::Random(_)
+            | Match::Nth { .. }
+            | Match::Set { .. }
+            | Match::Recent(_)
+            | Match::Physdev(_)
+            | Match::Nfacct(_)
+            | Match::Ipvs(_)
+            | Match::Limit { .. }
+            | Match::IpRange(_)
+            | Match::Owner(_)
+            | Match::Rpfilter(_)
+            | Match::Socket(_)
+            | Match::PktType(_)
+            | Match::Unknown(_) => true,
         });
         fits && match &rule.target {
             Some(Target::Accept) => true,

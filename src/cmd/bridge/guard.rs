@@ -371,7 +371,7 @@ fn written(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<(
     let missing = found
         .changes
         .iter()
-        .filter(|change| change.layer != Layer::Sysctl)
+        .filter(|change| change.layer() != Layer::Sysctl)
         .count();
     if missing > 0 {
         return Err(eyre!("mode {mode} is not complete: {missing} differences"));

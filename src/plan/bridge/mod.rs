@@ -9,26 +9,23 @@ use crate::backend::Mode;
 use crate::backend::nftables::expect::family_name;
 use crate::backend::nftables::model::Table;
 use crate::bridge::{self, LEASE, Lease, TABLE, Unbuildable};
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::plan::{Plan, Undo};
 pub use routes::{ROUTE_NEEDS, Served, has_routes, routes_down, routes_up};
 
 /// What [`bridge_up`] looks at beside what the desired state is built from: what stands, and what others mark packets with.
-pub const BRIDGE_RULES: &[Item] = &[
-    Item::Iptables4,
-    Item::Iptables6,
-    Item::IptablesLegacy4,
-    Item::IptablesLegacy6,
-    Item::IptablesNft4,
-    Item::IptablesNft6,
-    Item::Nft,
-    Item::NftText,
-    Item::Rules,
-    Item::Processes,
-    Item::Routes,
-];
+pub const BRIDGE_RULES: &[Item] = &join::<11>(&[
+    IPTABLES,
+    &[
+        Item::Nft,
+        Item::NftText,
+        Item::Rules,
+        Item::Processes,
+        Item::Routes,
+    ],
+]);
 
 /// What [`bridge_down`] looks at.
 pub const BRIDGE_DOWN: &[Item] = &[Item::Nft, Item::NftText, Item::Addresses, Item::Routes];

@@ -11,16 +11,17 @@ use thiserror::Error;
 
 use crate::action::{Action, Backend};
 use crate::backend::Mode;
+use crate::backend::iptables::change::Edits;
 use crate::backend::iptables::expect::{CANARY, JUMPS};
 use crate::backend::iptables::model::{Chain, Rule, Ruleset, Table};
 use crate::backend::ipvs::rules::JUMPS as IPVS_JUMPS;
 use crate::backend::nftables::print;
 use crate::backend::software::modes_of;
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::objects::Object;
 use crate::node::{NodeSnapshot, Store};
-use crate::plan::repair::{Edits, backend};
+use crate::plan::repair::backend;
 use crate::plan::{Plan, Undo};
 
 /// Chains that tell that the kubelet writes rules of its own.
@@ -35,28 +36,25 @@ const FIREWALL: &str = "KUBE-FIREWALL";
 const LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
 
 /// What [`cleanup`] looks at: everything that a mode leaves behind, and what tells it from others'.
-pub const CLEANUP_NEEDS: &[Item] = &[
-    Item::Addresses,
-    Item::Ipset,
-    Item::Iptables4,
-    Item::Iptables6,
-    Item::IptablesLegacy4,
-    Item::IptablesLegacy6,
-    Item::IptablesNft4,
-    Item::IptablesNft6,
-    Item::Ipvs,
-    Item::IpvsSave,
-    Item::IpvsTimeout,
-    Item::Links,
-    Item::Modules,
-    Item::Nft,
-    Item::NftText,
-    Item::Processes,
-    Item::ProxyConfig,
-    Item::ProxyMode,
-    Item::Services,
-    Item::Sysctl,
-];
+pub const CLEANUP_NEEDS: &[Item] = &join::<20>(&[
+    IPTABLES,
+    &[
+        Item::Addresses,
+        Item::Ipset,
+        Item::Ipvs,
+        Item::IpvsSave,
+        Item::IpvsTimeout,
+        Item::Links,
+        Item::Modules,
+        Item::Nft,
+        Item::NftText,
+        Item::Processes,
+        Item::ProxyConfig,
+        Item::ProxyMode,
+        Item::Services,
+        Item::Sysctl,
+    ],
+]);
 
 /// Why a mode is not cleaned up.
 #[derive(Debug, Error)]
@@ -171,7 +169,8 @@ impl Plan {
                 ));
             }
             if !chains.is_empty() || !jumps.is_empty() {
-                Edits::removal(&table.name, chains, jumps).push(self, backend, family);
+                let edits = Edits::removal(&table.name, chains, jumps);
+                self.table(&edits, backend, family);
             }
         }
     }

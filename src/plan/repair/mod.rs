@@ -1,34 +1,28 @@
-//! The plan that removes a difference.
+//! The plan that removes the differences of a node.
 
-mod iptables;
 mod ipvs;
-mod nftables;
 
 use crate::action::{Action, Backend};
-use crate::backend::Mode;
-use crate::backend::iptables::expect::{Names, expect};
+use crate::backend::iptables::expect::Names;
 use crate::backend::iptables::model::Ruleset;
-use crate::backend::nftables::expect as nft;
+use crate::backend::{Mode, iptables, nftables};
 use crate::desired::{DesiredState, FamilyState};
-use crate::diff::{self, Change, Diff, Layer, Object};
+use crate::diff::{self, Change, ChangeKind, Diff, Layer, Object};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
 use crate::plan::{Plan, Undo};
 
-pub(super) use iptables::Edits;
-
-/// What becomes of real servers that go.
+/// How removed real servers end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Drain {
-    /// They take no new connections, and go when they have none.
+    /// They take no new connections, and are deleted when idle.
     First,
-    /// They go with their connections.
+    /// They are deleted with their connections.
     No,
 }
 
-/// Returns the steps that bring `node` from what it has to what it should have in `mode`: those of `found` whose layer is
-/// one of `layers`.
+/// Returns the steps that remove the differences `found` of `node` from the desired state of `mode`, in `layers` only.
 pub fn repair(
     node: &NodeSnapshot<'_>,
     mode: Mode,
@@ -41,7 +35,7 @@ pub fn repair(
     let changes: Vec<&Change> = found
         .changes
         .iter()
-        .filter(|change| layers.contains(&change.layer))
+        .filter(|change| layers.contains(&change.layer()))
         .collect();
     let mut plan = Plan::default();
     let programs_ipvs = layers.contains(&Layer::Ipvs) || layers.contains(&Layer::Sysctl);
@@ -56,7 +50,7 @@ pub fn repair(
             .copied()
             .filter(|change| change.family.is_none_or(|family| family == state.family))
             .collect();
-        // In ipvs mode something may have to go that is no difference.
+        // In ipvs mode drained real servers are removed, which are no difference.
         if of.is_empty() && mode != Mode::Ipvs {
             continue;
         }
@@ -72,18 +66,21 @@ pub fn repair(
 impl Plan {
     fn sysctls(&mut self, changes: &[&Change]) {
         for change in changes {
-            let (Object::Sysctl { key }, Some(want)) = (&change.object, &change.want) else {
+            let Object::Sysctl { key, value } = &change.object else {
                 continue;
             };
-            let set = |value: &String| Action::Sysctl {
-                key: key.clone(),
-                value: value.clone(),
+            let Some(want) = value.want() else {
+                continue;
             };
-            let undo = match &change.have {
+            let set = |value: &str| Action::Sysctl {
+                key: (*key).to_owned(),
+                value: value.to_owned(),
+            };
+            let undo = match value.have() {
                 Some(have) => Undo::Do(set(have)),
                 None => match fresh(key) {
-                    Some(value) => Undo::Do(set(&value.to_owned())),
-                    None => Undo::Never("its value was not there to be read"),
+                    Some(value) => Undo::Do(set(value)),
+                    None => Undo::Never("its value could not be read before"),
                 },
             };
             self.push(format!("set {key} to {want}"), set(want), undo);
@@ -98,7 +95,7 @@ impl Plan {
         changes: &[&Change],
     ) -> Result<(), Gap> {
         let names = Names::of(state);
-        let want = expect(desired, state, &names)?;
+        let want = iptables::expect::expect(desired, state, &names)?;
         self.rules(node, state.family, &want, changes)
     }
 
@@ -111,10 +108,26 @@ impl Plan {
     ) -> Result<(), Gap> {
         let have = node.iptables(Store::InUse, family)?;
         let backend = backend(node, family);
-        for edits in iptables::edits(have, want, changes) {
-            edits.push(self, backend, family);
+        let chains = changes
+            .iter()
+            .filter_map(|change| change.object.iptables_chain());
+        for edits in iptables::change::edits(have, want, &chains.collect()) {
+            self.table(&edits, backend, family);
         }
         Ok(())
+    }
+
+    /// Adds the step that changes one table.
+    pub(super) fn table(
+        &mut self,
+        edits: &iptables::change::Edits<'_, '_>,
+        backend: Backend,
+        family: Family,
+    ) {
+        let words = counted(&edits.counts()).join(", ");
+        let (change, undo) = edits.actions(backend, family);
+        let title = format!("{family} table {}: {words}", edits.table());
+        self.push(title, change, Undo::Do(undo));
     }
 
     fn nftables(
@@ -127,32 +140,61 @@ impl Plan {
         let cidrs = diff::service_cidrs(node);
         if cidrs.is_empty() {
             self.notes.push(format!(
-                "{}: the ranges that cluster IPs come from are not known here, so the rule that drops what goes to \
-                 unallocated ones is left to kube-proxy",
+                "{}: the Service IP ranges are unknown, so the rule that drops traffic to unallocated cluster IPs is left \
+                 to kube-proxy",
                 state.family
             ));
         }
-        let want = nft::expect(desired, state, &cidrs)?;
+        let want = nftables::expect::expect(desired, state, &cidrs)?;
         let rules = node.nft()?;
-        let have = rules.table(nft::family_name(state.family), nft::TABLE);
-        let (input, undo) = nftables::change(have, &want, changes);
-        let count = changes.len();
-        let s = if count == 1 { "" } else { "s" };
+        let table = nftables::expect::TABLE;
+        let have = rules.table(nftables::expect::family_name(state.family), table);
         let title = match have {
-            None => format!("{}: create table {}", state.family, nft::TABLE),
-            Some(_) => format!(
-                "{}: {count} change{s} in table {}",
-                state.family,
-                nft::TABLE
-            ),
+            None => format!("{}: create table {table}", state.family),
+            Some(_) => {
+                let count = changes.len();
+                let s = if count == 1 { "" } else { "s" };
+                format!("{}: {count} change{s} in table {table}", state.family)
+            }
         };
-        self.push(
-            title,
-            Action::Nft { input },
-            Undo::Do(Action::Nft { input: undo }),
-        );
+        let (change, undo) = in_table(changes).actions(have, &want);
+        self.push(title, change, Undo::Do(undo));
         Ok(())
     }
+}
+
+/// Returns the objects of the nftables table that `changes` name.
+fn in_table<'c>(changes: &[&'c Change]) -> nftables::change::Edits<'c> {
+    let mut edits = nftables::change::Edits::default();
+    for change in changes {
+        match &change.object {
+            // A hook or type cannot be altered in place.
+            Object::NftablesChain { .. } | Object::NftablesSet { .. }
+                if change.kind() == ChangeKind::Differs =>
+            {
+                edits.replace();
+            }
+            Object::NftablesChain { chain, .. } | Object::NftablesRule { chain, .. } => {
+                edits.chain(chain);
+            }
+            Object::NftablesSet { name, .. } => edits.set(name),
+            Object::NftablesElement { set, element } => {
+                edits.element(set, element.have(), element.want());
+            }
+            _ => {}
+        }
+    }
+    edits
+}
+
+/// Returns how often what is done, without what is not: "add 1 member", "delete 2 members".
+fn counted(parts: &[(usize, &str, &str)]) -> Vec<String> {
+    let parts = parts.iter().filter(|(number, _, _)| *number > 0);
+    let words = parts.map(|(number, verb, what)| {
+        let s = if *number == 1 { "" } else { "s" };
+        format!("{verb} {number} {what}{s}")
+    });
+    words.collect()
 }
 
 /// Returns what the kernel sets `key` to when the module that brings it is loaded.

@@ -39,7 +39,7 @@ impl Graph {
         self.nodes.len() - 1
     }
 
-    /// Adds one source's way: down to where it parts, each way by itself, and together again as far as all go.
+    /// Adds one source's path: the common start, each branch, and the common end.
     fn trace(&mut self, trace: &SourceTrace, style: Style) {
         let packet = &trace.packet;
         let target = SocketAddr::new(packet.destination, packet.port);

@@ -1,4 +1,4 @@
-//! A trace as people read it: the verdict, the hops, what is odd.
+//! A trace as a page: the verdict, the hops and the notes.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -38,13 +38,13 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
     if report.assumed {
         let mode = report.mode.map_or("another", Mode::name);
         page.line("");
-        page.para("", &format!("This is what kube-proxy would program in mode {mode}, beside what other software has here now; it is not the state of the node."));
+        page.para("", &format!("Simulated: the rules that kube-proxy would write in mode {mode}, with the live rules of other software."));
     }
     for group in &groups {
         let trace = group[0];
         page.line("");
         if all.len() > 1 {
-            page.para("", &format!("The way from {}:", trace.from));
+            page.para("", &format!("Path from {}:", trace.from));
         }
         hops(page, trace);
     }
@@ -121,7 +121,7 @@ fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
     let outcomes = &trace.outcomes;
     let reason = outcomes
         .first()
-        .map_or("nothing is known of it", |outcome| outcome.reason.as_str());
+        .map_or("unknown", |outcome| outcome.reason.as_str());
     match trace.verdict {
         Verdict::Deliver => {
             let kept = match (
@@ -129,7 +129,7 @@ fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
                 outcomes.iter().any(|o| o.masquerade),
             ) {
                 (true, _) => "its source is rewritten",
-                (false, true) => "its source is rewritten for some",
+                (false, true) => "its source is rewritten for some backends",
                 (false, false) => "its source is kept",
             };
             let to = match outcomes.len() {
@@ -196,7 +196,7 @@ fn hops(page: &mut Page, trace: &SourceTrace) {
             "{:>3} {:<12} {:<rest$}{:>COUNTER$}",
             "#",
             "hook",
-            "rule and what it does",
+            "rule and effect",
             "packets",
             rest = width.saturating_sub(INDENT + COUNTER)
         ));

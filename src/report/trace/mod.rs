@@ -22,7 +22,7 @@ pub use graph::{dot, mermaid};
 /// The outcome of `kpx trace`: the first source, and all of them where there are several.
 #[derive(Debug, Serialize)]
 pub struct TraceReport {
-    /// The mode the node is in, where that is known; with `assumed`, the one that was asked for.
+    /// The node's mode, if known; with `assumed`, the mode given.
     pub mode: Option<Mode>,
     /// Whether the rules are not the node's, but what kube-proxy would program in `mode`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -35,12 +35,12 @@ pub struct TraceReport {
     /// Every source's trace; empty when there is one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceTrace>,
-    /// What a real connection met.
+    /// The result of a real connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeRow>,
 }
 
-/// What a real connection met.
+/// The result of a real connection.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProbeRow {
     /// How the connection went: `answered`, `refused`, …
@@ -48,13 +48,13 @@ pub struct ProbeRow {
     /// The backend that took it, as the kernel recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<SocketAddr>,
-    /// What recorded it: `conntrack` or `ipvs`.
+    /// The source of that record: `conntrack` or `ipvs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<&'static str>,
-    /// Whether that is one of the ways the trace found; absent where it cannot be told.
+    /// Whether that is one of the paths the trace found; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agrees: Option<bool>,
-    /// What there is to say about it.
+    /// Notes on it.
     pub message: String,
 }
 
@@ -65,13 +65,13 @@ pub struct SourceTrace {
     pub from: String,
     /// The packet.
     pub packet: PacketRow,
-    /// How it ends.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Each way it may end, the likeliest first.
+    /// The possible ends, the most probable first.
     pub outcomes: Vec<OutcomeRow>,
-    /// What happens on the way, for every outcome.
+    /// The hops of every outcome.
     pub hops: Vec<HopRow>,
-    /// What is odd, or not known.
+    /// Notes on the trace, and what is unknown.
     pub notes: Vec<String>,
 }
 
@@ -93,28 +93,28 @@ pub struct PacketRow {
 pub struct ServiceRow {
     /// The namespace.
     pub namespace: String,
-    /// The name.
+    /// The Service's name.
     pub name: String,
     /// The port's name; empty for an unnamed port.
     pub port: String,
 }
 
-/// One way a packet may end.
+/// One possible end of a packet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutcomeRow {
-    /// How.
+    /// The verdict.
     pub verdict: Verdict,
-    /// How likely: 0 to 1.
+    /// The probability: 0 to 1.
     pub probability: f64,
-    /// Where it goes.
+    /// The backend it goes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendRow>,
     /// Whether the source is rewritten on the way out.
     pub masquerade: bool,
-    /// Why it ends so.
+    /// The reason of the verdict.
     pub reason: String,
-    /// What was assumed where something is not known.
+    /// The assumptions about unknown facts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<String>,
 }
@@ -135,12 +135,12 @@ pub struct BackendRow {
     /// Whether the API calls it ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// Its conditions, where the API tells them.
+    /// Its conditions, if the API has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<State>,
 }
 
-/// One thing that happens on the way.
+/// One hop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HopRow {
     /// The hook.
@@ -153,24 +153,24 @@ pub struct HopRow {
     /// The chain.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub chain: String,
-    /// Which rule of the chain, from 1; 0 for its policy.
+    /// The number of the rule in its chain, from 1; 0 for the policy.
     pub number: usize,
     /// The rule in full.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub rule: String,
     /// Packets it counted.
     pub packets: Option<u64>,
-    /// Whose it is.
+    /// The owner of the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Whether that is neither kube-proxy nor the kernel.
+    /// Whether the owner is neither kube-proxy nor the kernel.
     #[serde(skip)]
     pub foreign: bool,
-    /// What it does.
+    /// The effect.
     pub effect: Effect,
-    /// How likely, once the packet is here.
+    /// The probability of this hop, once the packet is here.
     pub probability: f64,
-    /// What it takes for this to happen, where that is not known.
+    /// The condition of this hop, if it is unknown whether it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     /// Positions in `outcomes` of those that pass here; absent when all do.
@@ -179,7 +179,7 @@ pub struct HopRow {
 }
 
 impl SourceTrace {
-    /// Puts together what a walk found.
+    /// Builds the report of a walk.
     pub fn new(
         from: String,
         packet: PacketRow,
@@ -209,7 +209,7 @@ impl SourceTrace {
     }
 }
 
-/// Returns what is known of the backend at `addr`: as an endpoint of `service`, or of any other.
+/// Returns the backend at `addr`, as an endpoint of `service` or of another Service port.
 fn backend(
     owners: &Owners,
     service: Option<&Port>,
@@ -230,7 +230,7 @@ fn backend(
     }
 }
 
-/// Returns whose a hop's rule is, and whether that is other software than kube-proxy; `None` for the kernel's own.
+/// Returns the owner of a hop's rule, and whether that is other software than kube-proxy; `None` for the kernel's own.
 fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
     if matches!(hop.layer, Layer::Ipvs | Layer::Routing) {
         return (None, false);
@@ -246,7 +246,7 @@ fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
     }
 }
 
-/// One verdict for all outcomes: theirs, if they agree; unknown, if something not known decides; else mixed.
+/// The common verdict of all outcomes: theirs, if they agree; unknown, if an unknown fact decides; else mixed.
 fn overall(outcomes: &[Outcome]) -> Verdict {
     let mut verdicts = outcomes.iter().map(|outcome| outcome.verdict);
     let Some(first) = verdicts.next() else {

@@ -98,7 +98,7 @@ pub(super) fn place(hop: &HopRow) -> String {
 /// Returns what a hop does, in words; a chain it leads to behind `arrow`.
 pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
     let addr = |address: &Option<IpAddr>| {
-        address.map_or("an address that is not known".to_owned(), |a| a.to_string())
+        address.map_or("an unknown address".to_owned(), |a| a.to_string())
     };
     let text = match &hop.effect {
         Effect::Jump { to } | Effect::Goto { to } => format!("{arrow} {to}"),
@@ -112,7 +112,7 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
         Effect::Snat { address } => format!("rewrites the source to {}", addr(address)),
         Effect::Masquerade { address } => format!("masquerades as {}", addr(address)),
         Effect::Mark { from, to } => format!("marks {from:#x} {arrow} {to:#x}"),
-        Effect::Untrack => "takes it out of conntrack".to_owned(),
+        Effect::Untrack => "excludes it from conntrack".to_owned(),
         Effect::Balance {
             server,
             scheduler,
@@ -125,7 +125,7 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
         Effect::NoServer { server } => format!("{server} has no real server"),
         Effect::ToHost => "to this host".to_owned(),
         Effect::Out { device, gateway } => {
-            let device = device.as_deref().unwrap_or("a link that is not known");
+            let device = device.as_deref().unwrap_or("an unknown link");
             gateway.map_or(format!("out by {device}"), |gateway| {
                 format!("out by {device} via {gateway}")
             })
@@ -152,9 +152,9 @@ pub(super) fn branch(hop: &HopRow, trace: &SourceTrace) -> (String, String) {
     };
     let count = trace.outcomes.len();
     let text = match &hop.effect {
-        _ if hop.when.is_some() => "not known whether it matches; both ways".to_owned(),
+        _ if hop.when.is_some() => "unknown whether it matches; both results".to_owned(),
         Effect::Balance { scheduler, .. } => format!("{scheduler} chooses one of {count}"),
-        _ => format!("one of {count} ways"),
+        _ => format!("one of {count} paths"),
     };
     (place, text)
 }

@@ -114,7 +114,9 @@ impl Walk<'_, '_> {
 
 fn random(rule: &Rule<'_>) -> Option<f64> {
     rule.matches.iter().find_map(|of| match of {
-        Match::Random(chance) if !chance.not => Some(f64::from(chance.is) / f64::from(1u32 << 31)),
+        Match::Random(chance) if !chance.inverted => {
+            Some(f64::from(chance.value) / f64::from(1u32 << 31))
+        }
         _ => None,
     })
 }

@@ -3,8 +3,9 @@
 use super::super::build::{
     comment, detected, dnat, from, from_local, jump, one_in, ports, protocol, recent, rule,
 };
-use super::super::model::{Chain, Match, Maybe, Rule};
+use super::super::model::{Chain, Invertible, Match, Rule};
 use super::{PortNames, Writer, dispatch};
+use crate::cluster::release::Change;
 use crate::desired::ServicePort;
 
 impl<'a> Writer<'a, '_> {
@@ -27,14 +28,16 @@ impl<'a> Writer<'a, '_> {
                 rule(matches, jump(names.ext.as_str()))
             };
             for range in &port.source_ranges {
-                chain.rules.push(pass(Match::Source(Maybe::yes(*range))));
+                chain
+                    .rules
+                    .push(pass(Match::Source(Invertible::plain(*range))));
             }
             if port.admits(self.family.node_ip) {
                 for &vip in &port.lb_ips {
                     chain.rules.push(pass(from(vip)));
                 }
             }
-            if self.state.since(27) {
+            if self.state.has(Change::FirewallComment) {
                 let text = format!("other traffic to {spn} will be dropped by KUBE-PROXY-FIREWALL");
                 chain.rules.push(rule(vec![comment(text)], None));
             }

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::super::model::{
-    AddrType, Direction, IpRange, Match, Maybe, Physdev, Recent, RecentAction, Side, Sides, States,
-    TcpFlags, Text,
+    AddrType, Direction, Invertible, IpRange, Match, Physdev, Recent, RecentAction, Side, Sides,
+    States, TcpFlags, Text,
 };
 use super::words::{Options, span};
 use crate::net::{Mark, PortRange, Proto};
@@ -32,7 +32,7 @@ pub(super) fn read<'a>(
         "set" => set(options)?,
         "recent" => recent(options)?,
         "physdev" => physdev(options)?,
-        "nfacct" => Match::Nfacct(only(options, "--nfacct-name").and_then(yes)?),
+        "nfacct" => Match::Nfacct(only(options, "--nfacct-name").and_then(plain)?),
         "icmp" => Match::Icmp {
             v6: false,
             kind: only(options, "--icmp-type")?,
@@ -57,14 +57,14 @@ pub(super) fn read<'a>(
 }
 
 /// Reads the one option `name` with its value.
-fn only<'a>(mut options: Options<'_, 'a>, name: &str) -> Option<Maybe<Text<'a>>> {
-    let (mut not, found) = options.next()?;
-    let is = options.value(&mut not)?.text();
-    (found == name && options.words.is_empty()).then_some(Maybe { not, is })
+fn only<'a>(mut options: Options<'_, 'a>, name: &str) -> Option<Invertible<Text<'a>>> {
+    let (mut inverted, found) = options.next()?;
+    let value = options.value(&mut inverted)?.text();
+    (found == name && options.words.is_empty()).then_some(Invertible { inverted, value })
 }
 
-fn yes<T>(maybe: Maybe<T>) -> Option<T> {
-    (!maybe.not).then_some(maybe.is)
+fn plain<T>(of: Invertible<T>) -> Option<T> {
+    (!of.inverted).then_some(of.value)
 }
 
 fn comment<'a>(options: Options<'_, 'a>) -> Option<Match<'a>> {
@@ -80,34 +80,34 @@ fn transport<'a>(
     matches: &mut Vec<Match<'a>>,
 ) -> Option<()> {
     let (mut source, mut destination, mut flags) = (None, None, None);
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         match name {
             "--sport" | "--source-port" => {
-                let is = options.parse(&mut not)?;
+                let value = options.parse(&mut inverted)?;
                 unset(source.as_ref())?;
-                source = Some(Maybe { not, is });
+                source = Some(Invertible { inverted, value });
             }
             "--dport" | "--destination-port" => {
-                let is = options.parse(&mut not)?;
+                let value = options.parse(&mut inverted)?;
                 unset(destination.as_ref())?;
-                destination = Some(Maybe { not, is });
+                destination = Some(Invertible { inverted, value });
             }
             "--tcp-flags" if proto == Proto::Tcp => {
-                let mask = tcp_flags(&options.value(&mut not)?.text())?;
-                let set = tcp_flags(&options.value(&mut not)?.text())?;
+                let mask = tcp_flags(&options.value(&mut inverted)?.text())?;
+                let set = tcp_flags(&options.value(&mut inverted)?.text())?;
                 unset(flags.as_ref())?;
-                flags = Some(Maybe {
-                    not,
-                    is: TcpFlags { mask, set },
+                flags = Some(Invertible {
+                    inverted,
+                    value: TcpFlags { mask, set },
                 });
             }
             "--syn" if proto == Proto::Tcp => {
                 unset(flags.as_ref())?;
-                let is = TcpFlags {
+                let value = TcpFlags {
                     mask: 0x17,
                     set: 0x02,
                 };
-                flags = Some(Maybe { not, is });
+                flags = Some(Invertible { inverted, value });
             }
             _ => return None,
         }
@@ -146,16 +146,19 @@ fn bits(list: &str, names: &[&str]) -> Option<u16> {
 }
 
 fn multiport<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
-    let (mut not, name) = options.next()?;
+    let (mut inverted, name) = options.next()?;
     let side = match name {
         "--sports" | "--source-ports" => Side::Source,
         "--dports" | "--destination-ports" => Side::Destination,
         "--ports" => Side::Either,
         _ => return None,
     };
-    let list = options.value(&mut not)?.text();
-    let is: Option<Vec<PortRange>> = list.split(',').map(|port| port.parse().ok()).collect();
-    let ports = Maybe { not, is: is? };
+    let list = options.value(&mut inverted)?.text();
+    let value: Option<Vec<PortRange>> = list.split(',').map(|port| port.parse().ok()).collect();
+    let ports = Invertible {
+        inverted,
+        value: value?,
+    };
     options
         .words
         .is_empty()
@@ -164,17 +167,17 @@ fn multiport<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
 
 fn addrtype<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
     let (mut source, mut destination, mut limit) = (None, None, None);
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         let mut kinds = |options: &mut Options<'_, 'a>| {
-            let list = options.value(&mut not)?.text();
-            let is = AddrType(bits(&list, &AddrType::NAMES)?);
-            Some(Maybe { not, is })
+            let list = options.value(&mut inverted)?.text();
+            let value = AddrType(bits(&list, &AddrType::NAMES)?);
+            Some(Invertible { inverted, value })
         };
         match name {
             "--src-type" if source.is_none() => source = Some(kinds(&mut options)?),
             "--dst-type" if destination.is_none() => destination = Some(kinds(&mut options)?),
-            "--limit-iface-in" if limit.is_none() && !not => limit = Some(Direction::In),
-            "--limit-iface-out" if limit.is_none() && !not => limit = Some(Direction::Out),
+            "--limit-iface-in" if limit.is_none() && !inverted => limit = Some(Direction::In),
+            "--limit-iface-out" if limit.is_none() && !inverted => limit = Some(Direction::Out),
             _ => return None,
         }
     }
@@ -187,29 +190,32 @@ fn addrtype<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
 
 fn states<'a>(options: Options<'_, 'a>, name: &str, old: bool) -> Option<Match<'a>> {
     let list = only(options, name)?;
-    let is = States(u8::try_from(bits(&list.is, &States::NAMES)?).ok()?);
-    let states = Maybe { not: list.not, is };
+    let value = States(u8::try_from(bits(&list.value, &States::NAMES)?).ok()?);
+    let states = Invertible {
+        inverted: list.inverted,
+        value,
+    };
     Some(Match::State { states, old })
 }
 
-fn mark(options: Options<'_, '_>) -> Option<Maybe<Mark>> {
+fn mark(options: Options<'_, '_>) -> Option<Invertible<Mark>> {
     let mark = only(options, "--mark")?;
-    Some(Maybe {
-        not: mark.not,
-        is: mark.is.parse().ok()?,
+    Some(Invertible {
+        inverted: mark.inverted,
+        value: mark.value.parse().ok()?,
     })
 }
 
 fn statistic<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
     let (mut mode, mut chance, mut every, mut packet) = (None, None, None, None);
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         match name {
-            "--mode" if !not => mode = Some(options.value(&mut not)?.raw),
+            "--mode" if !inverted => mode = Some(options.value(&mut inverted)?.raw),
             "--probability" => {
-                let share: f64 = options.parse(&mut not)?;
+                let share: f64 = options.parse(&mut inverted)?;
                 // As libxt_statistic reads it: lround(0x80000000 * probability).
-                let is = (share * f64::from(1_u32 << 31)).round();
-                if !(0.0..=f64::from(1_u32 << 31)).contains(&is) {
+                let value = (share * f64::from(1_u32 << 31)).round();
+                if !(0.0..=f64::from(1_u32 << 31)).contains(&value) {
                     return None;
                 }
                 #[expect(
@@ -217,14 +223,14 @@ fn statistic<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
                     clippy::cast_sign_loss,
                     reason = "a whole number from 0 to 2^31"
                 )]
-                let is = is as u32;
-                chance = Some(Maybe { not, is });
+                let value = value as u32;
+                chance = Some(Invertible { inverted, value });
             }
             "--every" => {
-                let is = options.parse(&mut not)?;
-                every = Some(Maybe { not, is });
+                let value = options.parse(&mut inverted)?;
+                every = Some(Invertible { inverted, value });
             }
-            "--packet" if !not => packet = Some(options.parse(&mut not)?),
+            "--packet" if !inverted => packet = Some(options.parse(&mut inverted)?),
             _ => return None,
         }
     }
@@ -239,12 +245,12 @@ fn statistic<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
 }
 
 fn set<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
-    let (mut not, name) = options.next()?;
+    let (mut inverted, name) = options.next()?;
     if name != "--match-set" && name != "--set" {
         return None;
     }
-    let is = options.value(&mut not)?.text();
-    let list = options.value(&mut not)?;
+    let value = options.value(&mut inverted)?.text();
+    let list = options.value(&mut inverted)?;
     let mut sides = [Side::Either; Sides::MAX];
     let mut count = 0;
     for word in list.raw.split(',') {
@@ -257,7 +263,7 @@ fn set<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
     }
     let sides = Sides::new(&sides[..count])?;
     options.words.is_empty().then_some(Match::Set {
-        name: Maybe { not, is },
+        name: Invertible { inverted, value },
         sides,
     })
 }
@@ -265,7 +271,7 @@ fn set<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
 fn recent<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
     let mut action = None;
     let mut recent = Recent {
-        action: Maybe::yes(RecentAction::Set),
+        action: Invertible::plain(RecentAction::Set),
         seconds: None,
         reap: false,
         hitcount: None,
@@ -274,7 +280,7 @@ fn recent<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
         mask: None,
         side: Side::Source,
     };
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         let acts = match name {
             "--set" => Some(RecentAction::Set),
             "--rcheck" => Some(RecentAction::Check),
@@ -282,21 +288,21 @@ fn recent<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
             "--remove" => Some(RecentAction::Remove),
             _ => None,
         };
-        if let Some(is) = acts {
+        if let Some(value) = acts {
             unset(action.as_ref())?;
-            action = Some(Maybe { not, is });
+            action = Some(Invertible { inverted, value });
             continue;
         }
-        if not {
+        if inverted {
             return None;
         }
         match name {
-            "--seconds" => recent.seconds = Some(options.parse(&mut not)?),
+            "--seconds" => recent.seconds = Some(options.parse(&mut inverted)?),
             "--reap" => recent.reap = true,
-            "--hitcount" => recent.hitcount = Some(options.parse(&mut not)?),
+            "--hitcount" => recent.hitcount = Some(options.parse(&mut inverted)?),
             "--rttl" => recent.rttl = true,
-            "--name" => recent.name = options.value(&mut not)?.text(),
-            "--mask" => recent.mask = Some(options.value(&mut not)?.text()),
+            "--name" => recent.name = options.value(&mut inverted)?.text(),
+            "--mask" => recent.mask = Some(options.value(&mut inverted)?.text()),
             "--rsource" => recent.side = Side::Source,
             "--rdest" => recent.side = Side::Destination,
             _ => return None,
@@ -308,19 +314,34 @@ fn recent<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
 
 fn physdev<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
     let mut physdev = Physdev::default();
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         match name {
             "--physdev-in" => {
-                let is = options.value(&mut not)?.text();
-                physdev.input = Some(Maybe { not, is });
+                let value = options.value(&mut inverted)?.text();
+                physdev.input = Some(Invertible { inverted, value });
             }
             "--physdev-out" => {
-                let is = options.value(&mut not)?.text();
-                physdev.output = Some(Maybe { not, is });
+                let value = options.value(&mut inverted)?.text();
+                physdev.output = Some(Invertible { inverted, value });
             }
-            "--physdev-is-in" => physdev.is_in = Some(Maybe { not, is: () }),
-            "--physdev-is-out" => physdev.is_out = Some(Maybe { not, is: () }),
-            "--physdev-is-bridged" => physdev.is_bridged = Some(Maybe { not, is: () }),
+            "--physdev-is-in" => {
+                physdev.is_in = Some(Invertible {
+                    inverted,
+                    value: (),
+                })
+            }
+            "--physdev-is-out" => {
+                physdev.is_out = Some(Invertible {
+                    inverted,
+                    value: (),
+                })
+            }
+            "--physdev-is-bridged" => {
+                physdev.is_bridged = Some(Invertible {
+                    inverted,
+                    value: (),
+                })
+            }
             _ => return None,
         }
     }
@@ -329,15 +350,15 @@ fn physdev<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
 
 fn iprange<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
     let mut ranges = IpRange::default();
-    while let Some((mut not, name)) = options.next() {
-        let text = options.value(&mut not)?.text();
-        let is: (IpAddr, IpAddr) = match text.split_once('-') {
+    while let Some((mut inverted, name)) = options.next() {
+        let text = options.value(&mut inverted)?.text();
+        let value: (IpAddr, IpAddr) = match text.split_once('-') {
             Some((first, last)) => (first.parse().ok()?, last.parse().ok()?),
             None => (text.parse().ok()?, text.parse().ok()?),
         };
         match name {
-            "--src-range" => ranges.source = Some(Maybe { not, is }),
-            "--dst-range" => ranges.destination = Some(Maybe { not, is }),
+            "--src-range" => ranges.source = Some(Invertible { inverted, value }),
+            "--dst-range" => ranges.destination = Some(Invertible { inverted, value }),
             _ => return None,
         }
     }

@@ -46,7 +46,7 @@ const EXTENSIONS: [&str; 36] = [
     "TTL",
 ];
 
-/// Reads what `-j NAME` and its options say.
+/// Reads `-j NAME` and its options.
 pub(super) fn read<'a>(rule: &'a str, name: Word<'a>, options: Options<'_, 'a>) -> Target<'a> {
     typed(name, options).unwrap_or_else(|| Target::Other {
         name: name.text(),
@@ -80,12 +80,12 @@ fn typed<'a>(name: Word<'a>, options: Options<'_, 'a>) -> Option<Target<'a>> {
 
 fn reject<'a>(mut options: Options<'_, 'a>) -> Option<Target<'a>> {
     let mut with = None;
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         if name != "--reject-with" || with.is_some() {
             return None;
         }
-        with = Some(options.value(&mut not)?.text());
-        if not {
+        with = Some(options.value(&mut inverted)?.text());
+        if inverted {
             return None;
         }
     }
@@ -95,18 +95,18 @@ fn reject<'a>(mut options: Options<'_, 'a>) -> Option<Target<'a>> {
 fn nat(mut options: Options<'_, '_>, to: &str) -> Option<Nat> {
     let mut nat = Nat::default();
     let mut given = false;
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         match name {
             "--random" => nat.flags.random = true,
             "--random-fully" => nat.flags.random_fully = true,
             "--persistent" => nat.flags.persistent = true,
             name if name == to && !given => {
-                (nat.addrs, nat.ports) = destination(&options.value(&mut not)?.text())?;
+                (nat.addrs, nat.ports) = destination(&options.value(&mut inverted)?.text())?;
                 given = true;
             }
             _ => return None,
         }
-        if not {
+        if inverted {
             return None;
         }
     }
@@ -145,14 +145,14 @@ fn destination(text: &str) -> Option<Destination> {
 
 fn masquerade<'a>(mut options: Options<'_, 'a>) -> Option<Target<'a>> {
     let (mut ports, mut random, mut random_fully) = (None, false, false);
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         match name {
-            "--to-ports" if ports.is_none() => ports = Some(options.parse(&mut not)?),
+            "--to-ports" if ports.is_none() => ports = Some(options.parse(&mut inverted)?),
             "--random" => random = true,
             "--random-fully" => random_fully = true,
             _ => return None,
         }
-        if not {
+        if inverted {
             return None;
         }
     }
@@ -165,13 +165,13 @@ fn masquerade<'a>(mut options: Options<'_, 'a>) -> Option<Target<'a>> {
 
 fn redirect<'a>(mut options: Options<'_, 'a>) -> Option<Target<'a>> {
     let (mut ports, mut random) = (None, false);
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         match name {
-            "--to-ports" if ports.is_none() => ports = Some(options.parse(&mut not)?),
+            "--to-ports" if ports.is_none() => ports = Some(options.parse(&mut inverted)?),
             "--random" => random = true,
             _ => return None,
         }
-        if not {
+        if inverted {
             return None;
         }
     }
@@ -179,9 +179,9 @@ fn redirect<'a>(mut options: Options<'_, 'a>) -> Option<Target<'a>> {
 }
 
 fn set_mark(mut options: Options<'_, '_>) -> Option<Mark> {
-    let (mut not, name) = options.next()?;
-    let Mark { value, mask } = options.parse(&mut not)?;
-    if not || !options.words.is_empty() {
+    let (mut inverted, name) = options.next()?;
+    let Mark { value, mask } = options.parse(&mut inverted)?;
+    if inverted || !options.words.is_empty() {
         return None;
     }
     Some(match name {
@@ -203,14 +203,14 @@ fn set_mark(mut options: Options<'_, '_>) -> Option<Mark> {
 
 fn connmark(mut options: Options<'_, '_>) -> Option<Connmark> {
     let whole = options;
-    let (not, name) = options.next()?;
-    if not || !matches!(name, "--save-mark" | "--restore-mark") {
+    let (inverted, name) = options.next()?;
+    if inverted || !matches!(name, "--save-mark" | "--restore-mark") {
         return set_mark(whole).map(Connmark::Set);
     }
     let (mut packet, mut connection) = (u32::MAX, u32::MAX);
-    while let Some((mut not, name)) = options.next() {
-        let mark: Mark = options.parse(&mut not)?;
-        if not || mark.mask != u32::MAX {
+    while let Some((mut inverted, name)) = options.next() {
+        let mark: Mark = options.parse(&mut inverted)?;
+        if inverted || mark.mask != u32::MAX {
             return None;
         }
         match name {
@@ -233,17 +233,17 @@ fn tproxy<'a>(mut options: Options<'_, 'a>) -> Option<Target<'a>> {
         addr: None,
         mark: Mark { value: 0, mask: 0 },
     };
-    while let Some((mut not, name)) = options.next() {
+    while let Some((mut inverted, name)) = options.next() {
         match name {
-            "--on-port" => tproxy.port = options.parse(&mut not)?,
+            "--on-port" => tproxy.port = options.parse(&mut inverted)?,
             "--on-ip" => {
-                let addr: IpAddr = options.parse(&mut not)?;
+                let addr: IpAddr = options.parse(&mut inverted)?;
                 tproxy.addr = (!addr.is_unspecified()).then_some(addr);
             }
-            "--tproxy-mark" => tproxy.mark = options.parse(&mut not)?,
+            "--tproxy-mark" => tproxy.mark = options.parse(&mut inverted)?,
             _ => return None,
         }
-        if not {
+        if inverted {
             return None;
         }
     }

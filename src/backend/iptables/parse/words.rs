@@ -16,7 +16,7 @@ impl<'a> Word<'a> {
     }
 }
 
-/// Puts the words of `rule` into `words`, replacing what is there.
+/// Splits `rule` into `words`, which it replaces.
 pub(super) fn split<'a>(rule: &'a str, words: &mut Vec<Word<'a>>) -> Result<(), &'static str> {
     words.clear();
     let bytes = rule.as_bytes();
@@ -106,22 +106,22 @@ pub(super) struct Options<'w, 'a> {
 }
 
 impl<'a> Options<'_, 'a> {
-    /// Takes the next option: whether `!` stands before it, and its name.
+    /// Takes the next option: whether `!` precedes it, and its name.
     pub(super) fn next(&mut self) -> Option<(bool, &'a str)> {
         let (mut first, mut rest) = self.words.split_first()?;
-        let not = first.raw == "!";
-        if not {
+        let inverted = first.raw == "!";
+        if inverted {
             (first, rest) = rest.split_first()?;
         }
         self.words = rest;
-        Some((not, first.raw))
+        Some((inverted, first.raw))
     }
 
-    /// Takes the value of an option; a `!` before it (up to iptables 1.4.2) sets `not`.
-    pub(super) fn value(&mut self, not: &mut bool) -> Option<Word<'a>> {
+    /// Takes the value of an option; a `!` before it (up to iptables 1.4.2) sets `inverted`.
+    pub(super) fn value(&mut self, inverted: &mut bool) -> Option<Word<'a>> {
         let (mut first, mut rest) = self.words.split_first()?;
         if first.raw == "!" {
-            *not = true;
+            *inverted = true;
             (first, rest) = rest.split_first()?;
         }
         self.words = rest;
@@ -129,7 +129,7 @@ impl<'a> Options<'_, 'a> {
     }
 
     /// Takes the value of an option and reads it.
-    pub(super) fn parse<T: std::str::FromStr>(&mut self, not: &mut bool) -> Option<T> {
-        self.value(not)?.text().parse().ok()
+    pub(super) fn parse<T: std::str::FromStr>(&mut self, inverted: &mut bool) -> Option<T> {
+        self.value(inverted)?.text().parse().ok()
     }
 }

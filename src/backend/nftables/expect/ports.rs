@@ -9,6 +9,7 @@ use super::super::build::{
 use super::super::model::{Datum, Expr, Rule, Statement, Verdict};
 use super::super::{names, sticky};
 use super::Writer;
+use crate::cluster::release::Change;
 use crate::desired::ServicePort;
 
 impl Writer<'_> {
@@ -27,10 +28,10 @@ impl Writer<'_> {
         if port.has_firewall() {
             self.firewall(port, &names.fw);
         }
-        let chained = port.affinity.is_some() || !self.state.since(36);
+        let chained = port.affinity.is_some() || !self.state.has(Change::NftablesEndpointMaps);
         for &at in port.reachable_at() {
             let endpoint = &port.endpoints[at as usize];
-            if self.state.since(36) && endpoint.local {
+            if self.state.has(Change::NftablesHairpinSet) && endpoint.local {
                 let ip = || address(endpoint.addr.ip());
                 let key = vec![
                     ip(),
@@ -122,7 +123,10 @@ impl Writer<'_> {
             let statements = vec![local("saddr"), goto(&names.svc)];
             self.rule(ext, statements, Some("short-circuit local traffic"));
         } else {
-            let comment = self.state.since(36).then_some("masquerade");
+            let comment = self
+                .state
+                .has(Change::NftablesInlineMark)
+                .then_some("masquerade");
             self.rule(ext, vec![self.mark()], comment);
         }
         if port.has_external() {
@@ -149,13 +153,13 @@ impl Writer<'_> {
         self.rule(fw, vec![others, Statement::Verdict(Verdict::Drop)], None);
     }
 
-    /// Up to 1.35 each Service marked what must be masqueraded itself.
+    /// Returns the rule by which a Service's chain marks what must be masqueraded, where it is not done in `services`.
     fn masquerade_internal(&self, port: &ServicePort) -> Option<Rule> {
-        if self.state.since(36) || !port.has_internal() {
+        if self.state.has(Change::NftablesMasqueradeInServices) || !port.has_internal() {
             return None;
         }
         let mut statements = vec![equals(self.daddr(), address(port.cluster_ip))];
-        if !self.state.since(34) {
+        if !self.state.has(Change::NftablesMasqueradeByAddress) {
             let proto = port.proto.to_string();
             statements.push(equals(payload(&proto, "dport"), number(port.port)));
         }
@@ -182,7 +186,7 @@ impl Writer<'_> {
             return;
         }
         let random = random(at.len());
-        if self.state.since(36) {
+        if self.state.has(Change::NftablesEndpointMaps) {
             let statements = vec![
                 equals(meta("l4proto"), protocol(port.proto)),
                 dnat_by(
@@ -203,7 +207,7 @@ impl Writer<'_> {
     fn endpoint(&mut self, port: &ServicePort, addr: SocketAddr) {
         let (chain, _) = sticky::chain_and_set(port, addr);
         self.chain(&chain, None);
-        if !self.state.since(36) {
+        if !self.state.has(Change::NftablesHairpinSet) {
             let itself = equals(self.saddr(), address(addr.ip()));
             self.rule(&chain, vec![itself, self.mark()], None);
         }

@@ -6,9 +6,10 @@ use super::super::build::{
 };
 use super::super::model::{Base, Expr, Statement, Verdict};
 use super::{UNALLOCATED, Writer};
+use crate::cluster::release::Change;
 use crate::net::Cidr;
 
-/// Base chains: name, type, hook, priority; since 1.34.
+/// Base chains: name, type, hook, priority; since [`Change::NftablesBaseChains`].
 const BASES: &[(&str, &str, &str, i32)] = &[
     ("filter-prerouting-pre-dnat", "filter", "prerouting", -110),
     ("filter-output-pre-dnat", "filter", "output", -110),
@@ -20,7 +21,7 @@ const BASES: &[(&str, &str, &str, i32)] = &[
     ("nat-postrouting", "nat", "postrouting", 100),
 ];
 
-/// The same up to 1.33.
+/// The same before.
 const OLD_BASES: &[(&str, &str, &str, i32)] = &[
     ("filter-prerouting", "filter", "prerouting", -110),
     ("filter-input", "filter", "input", -110),
@@ -32,7 +33,7 @@ const OLD_BASES: &[(&str, &str, &str, i32)] = &[
     ("nat-postrouting", "nat", "postrouting", 100),
 ];
 
-/// Jumps from base chains: to, from, whether only for new connections; since 1.34.
+/// Jumps from base chains: to, from, whether only for new connections; since [`Change::NftablesBaseChains`].
 const JUMPS: &[(&str, &str, bool)] = &[
     ("nodeport-endpoints-check", "filter-input", true),
     ("service-endpoints-check", "filter-input", true),
@@ -47,7 +48,7 @@ const JUMPS: &[(&str, &str, bool)] = &[
     ("cluster-ips-check", "filter-output", true),
 ];
 
-/// The same up to 1.33.
+/// The same before.
 const OLD_JUMPS: &[(&str, &str, bool)] = &[
     ("nodeport-endpoints-check", "filter-input", true),
     ("service-endpoints-check", "filter-input", true),
@@ -64,7 +65,7 @@ const OLD_JUMPS: &[(&str, &str, bool)] = &[
 
 impl Writer<'_> {
     pub(super) fn static_chains(&mut self) {
-        let bases = if self.state.since(34) {
+        let bases = if self.state.has(Change::NftablesBaseChains) {
             BASES
         } else {
             OLD_BASES
@@ -93,7 +94,7 @@ impl Writer<'_> {
         }
         let comment = "helper for @no-endpoint-services / @no-endpoint-nodeports";
         self.draft.describe("reject-chain", comment);
-        if !self.state.since(36) {
+        if !self.state.has(Change::NftablesInlineMark) {
             self.chain("mark-for-masquerade", None);
         }
         self.static_sets();
@@ -103,7 +104,7 @@ impl Writer<'_> {
         let addr = self.addr;
         let service = [addr, "inet_proto", "inet_service"];
         let node_port = ["inet_proto", "inet_service"];
-        if self.state.since(36) {
+        if self.state.has(Change::NftablesHairpinSet) {
             let key = [addr, addr, "inet_proto", "inet_service"];
             self.set(
                 "hairpin-connections",
@@ -149,7 +150,7 @@ impl Writer<'_> {
     }
 
     pub(super) fn jumps(&mut self) {
-        let rows = if self.state.since(34) {
+        let rows = if self.state.has(Change::NftablesBaseChains) {
             JUMPS
         } else {
             OLD_JUMPS
@@ -205,7 +206,7 @@ impl Writer<'_> {
             );
         }
         let masked = masked("&", self.state.mark);
-        if !self.state.since(36) {
+        if !self.state.has(Change::NftablesInlineMark) {
             self.rule("mark-for-masquerade", vec![self.set_mark("|")], None);
             let unmarked = equals(masked, Expr::Number(0));
             let back = vec![unmarked, Statement::Verdict(Verdict::Return)];
@@ -238,7 +239,7 @@ impl Writer<'_> {
     }
 
     pub(super) fn service_rules(&mut self) {
-        if self.state.since(36) {
+        if self.state.has(Change::NftablesMasqueradeInServices) {
             let to_cluster_ip = equals(self.daddr(), named("cluster-ips"));
             let mut statements = vec![to_cluster_ip];
             let comment = if self.state.masquerade_all {

@@ -23,7 +23,7 @@ fn typed(kind: &str, body: &Value, fields: &mut Map<String, Value>) -> Option<St
     Some(match kind {
         "match" => Statement::Match {
             left: take(fields, "left")?,
-            // nft 0.9 leaves out `==` in places.
+            // nft 0.9 omits `==` in places.
             op: take_text(fields, "op").unwrap_or_else(|| "==".to_owned()),
             right: take(fields, "right")?,
         },

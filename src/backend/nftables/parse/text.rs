@@ -160,7 +160,7 @@ impl<'t> Reader<'t> {
 
     /// Returns `line`, the last one read, together with the lines that follow until every brace is closed.
     fn balanced(&mut self, line: &'t str) -> Result<&'t str, String> {
-        // Lines are slices of the text: where one starts says where it is.
+        // Lines are slices of the text: their start gives their place.
         let start = line.as_ptr() as usize - self.text.as_ptr() as usize;
         let mut end = start + line.len();
         let mut open = braces(line);
@@ -215,7 +215,7 @@ fn braces(line: &str) -> i32 {
     })
 }
 
-/// Returns what stands between the first and the last quote.
+/// Returns the text between the first and the last quote.
 fn quoted(line: &str) -> Option<String> {
     let (first, last) = (line.find('"')?, line.rfind('"')?);
     (first < last).then(|| line[first + 1..last].to_owned())

@@ -1,5 +1,5 @@
-//! Modules, kube-ipvs0, sets, virtual servers and addresses of the ipvs mode, in an order that is right for traffic at every
-//! moment, also where it ends: what is new is there before anything leads to it, and nothing leads any more to what goes.
+//! Modules, kube-ipvs0, sets, virtual servers and addresses of the ipvs mode, in an order that never interrupts traffic, even
+//! if it stops half-way: a new object exists before anything refers to it, and nothing refers to a deleted one.
 
 mod servers;
 mod sets;
@@ -14,7 +14,7 @@ use crate::backend::ipvs::expect::{Expected, expect};
 use crate::backend::ipvs::model::DUMMY;
 use crate::backend::ipvs::rules;
 use crate::desired::{DesiredState, FamilyState};
-use crate::diff::{self, Change, Layer, Object};
+use crate::diff::{Change, Delta, Layer, Object};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -23,13 +23,12 @@ use crate::plan::{Plan, Undo};
 use servers::Servers;
 use sets::SetPhases;
 
-/// What becomes of connections to real servers that go.
-const DRAINING: &str = "TCP real servers that go take no new connections from then on, and are deleted if they have none; \
-    those that still have some stay, at weight 0, until a `kpx reconcile` or kube-proxy finds them without. --no-drain \
-    deletes them at once";
+/// The note on connections of removed real servers.
+const DRAINING: &str = "removed TCP real servers drain: without connections they are deleted now, otherwise they stay at weight 0 until \
+    `kpx reconcile` or kube-proxy finds them idle. --no-drain deletes them at once";
 
 impl Plan {
-    /// Loads the modules without which IPVS has neither settings nor servers.
+    /// Loads the modules that IPVS settings and servers need.
     pub(super) fn modules(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
         // A loaded ip_vs shows by its file in /proc.
         let Err(Gap::Absent(Item::Ipvs, _)) = node.ipvs() else {
@@ -43,7 +42,7 @@ impl Plan {
         self.push(title, Action::LoadModules { names }, undo);
     }
 
-    /// Brings one family to what it should have.
+    /// Brings one family to its desired state.
     pub(super) fn ipvs(
         &mut self,
         node: &NodeSnapshot<'_>,
@@ -73,7 +72,10 @@ impl Plan {
             }
         }
         self.sets(family, sets.first);
-        if changes.iter().any(|change| change.layer == Layer::Iptables) {
+        if changes
+            .iter()
+            .any(|change| change.layer() == Layer::Iptables)
+        {
             let rules = rules::expect(desired, state, &want);
             self.rules(node, family, &rules, changes)?;
         }
@@ -111,8 +113,8 @@ impl Plan {
     fn foreign(&mut self, servers: &[String]) {
         if !servers.is_empty() {
             self.notes.push(format!(
-                "left alone, for neither kube-ipvs0 nor a Service has the address: {}. A kube-proxy in mode ipvs deletes \
-                 what its excludeCIDRs do not name; `ipvsadm -D` does it now",
+                "not changed, because neither kube-ipvs0 nor a Service has the address: {}. kube-proxy in mode ipvs deletes \
+                 virtual servers outside its excludeCIDRs; `ipvsadm -D` deletes them now",
                 servers.join(", ")
             ));
         }
@@ -147,30 +149,17 @@ impl Addresses {
         let mut found = Self::default();
         for change in changes {
             match &change.object {
-                Object::Link { .. } => {
+                Object::Link => {
                     found.link = true;
                     found.missing.clone_from(&want.addresses);
                 }
-                Object::Address { addr, .. } => {
-                    let list = match change.action {
-                        diff::Action::Extra => &mut found.extra,
-                        diff::Action::Missing | diff::Action::Differs => &mut found.missing,
-                    };
-                    list.extend(addr.parse::<IpAddr>().ok());
+                Object::Address(Delta::Extra(addr)) => found.extra.push(**addr),
+                Object::Address(Delta::Missing(addr) | Delta::Differs { want: addr, .. }) => {
+                    found.missing.push(**addr);
                 }
                 _ => {}
             }
         }
         found
     }
-}
-
-/// Returns what is done how often: "add 1 member", "delete 2 members".
-fn words(parts: &[(usize, &str, &str)]) -> Vec<String> {
-    let parts = parts.iter().filter(|(number, _, _)| *number > 0);
-    let words = parts.map(|(number, verb, what)| {
-        let s = if *number == 1 { "" } else { "s" };
-        format!("{verb} {number} {what}{s}")
-    });
-    words.collect()
 }

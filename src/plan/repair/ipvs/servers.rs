@@ -1,33 +1,31 @@
-//! Virtual and real servers: what comes before addresses lead to it, and what goes.
+//! Virtual and real servers: those added before any address leads to them, and those removed.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use super::super::Drain;
-use super::words;
+use super::super::counted;
 use crate::backend::ipvs::change::Edits;
 use crate::backend::ipvs::expect::Expected;
 use crate::backend::ipvs::model::{Key, RealServer, Table, VirtualServer};
 use crate::backend::ipvs::print;
-use crate::diff::{Action, Change, Object};
+use crate::diff::{Change, Delta, Object};
 use crate::evidence::Gap;
-use crate::net::Proto;
 use crate::node::NodeSnapshot;
 
-/// What is done to virtual and real servers, in two steps, each with its title.
+/// The changes of virtual and real servers, in two steps, each with its title.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     pub(super) make: (Vec<String>, Edits),
     pub(super) gone: (Vec<String>, Edits),
     /// Whether real servers may stay until their connections end.
     pub(super) drains: bool,
-    /// Virtual servers that stay, for nothing says that kube-proxy made them.
+    /// Virtual servers that stay, because kube-proxy may not have made them.
     pub(super) foreign: Vec<String>,
 }
 
-/// Virtual servers by what people call them.
-type ByName<'t> = HashMap<String, &'t VirtualServer>;
+/// Virtual servers by their keys.
+type ByKey<'t> = HashMap<Key, &'t VirtualServer>;
 
 /// A virtual server and a real server that it should not have.
 type Leaving<'t> = (&'t VirtualServer, &'t RealServer);
@@ -40,15 +38,15 @@ impl Servers {
         drain: Drain,
     ) -> Result<Self, Gap> {
         let have = node.ipvs_or_none()?;
-        let (there, wanted) = (by_name(&have.servers), by_name(&want.servers));
+        let (live, wanted) = (by_key(&have.servers), by_key(&want.servers));
         let mut make = Edits::default();
         let mut gone = Edits::default();
         let mut counts = Counts::default();
         let mut leaving: Vec<Leaving<'_>> = Vec::new();
-        let mut foreign: Vec<&str> = Vec::new();
+        let mut foreign: Vec<String> = Vec::new();
         for change in changes {
             match &change.object {
-                Object::VirtualServer { server } => match (there.get(server), wanted.get(server)) {
+                Object::VirtualServer { key, .. } => match (live.get(key), wanted.get(key)) {
                     (None, Some(want)) => {
                         counts.added += 1;
                         make.add_server(want);
@@ -57,28 +55,24 @@ impl Servers {
                         counts.changed += 1;
                         make.edit_server(have, want);
                     }
-                    (Some(have), None) if !is_ours(node, have.key) => foreign.push(server),
+                    (Some(_), None) if !is_ours(node, *key) => foreign.push(print::name(*key)),
                     (Some(have), None) => {
                         counts.deleted += 1;
                         gone.delete_server(have);
                     }
                     (None, None) => {}
                 },
-                Object::RealServer { server, real } => {
-                    let (have, want) = (
-                        real_of(&there, server, real),
-                        real_of(&wanted, server, real),
-                    );
-                    match (change.action, have, want) {
-                        (Action::Missing, _, Some((server, want))) => {
+                Object::RealServer { server, real, .. } => {
+                    match (real, live.get(server), wanted.get(server)) {
+                        (Delta::Missing(real), _, Some(server)) => {
                             counts.added_reals += 1;
-                            make.add_real(server, want);
+                            make.add_real(server, real);
                         }
-                        (Action::Differs, Some((server, have)), Some((_, want))) => {
+                        (Delta::Differs { have, want }, Some(server), _) => {
                             counts.changed_reals += 1;
                             make.edit_real(server, have, want);
                         }
-                        (Action::Extra, Some(have), _) => leaving.push(have),
+                        (Delta::Extra(real), Some(server), _) => leaving.push((server, real)),
                         _ => {}
                     }
                 }
@@ -98,12 +92,12 @@ impl Servers {
             make: (counts.made(), make),
             gone: (counts.gone(), gone),
             drains,
-            foreign: foreign.into_iter().map(str::to_owned).collect(),
+            foreign,
         })
     }
 }
 
-/// Ports that the API server gives to NodePorts, where it is not told otherwise.
+/// The API server's default range of NodePorts.
 const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
 
 /// Returns whether `key` is kube-proxy's: also a NodePort's whose Service is gone.
@@ -118,9 +112,9 @@ fn is_ours(node: &NodeSnapshot<'_>, key: Key) -> bool {
     node.owns_server(addr, port) || (NODE_PORTS.contains(&port) && is_here(addr))
 }
 
-/// Takes real servers away; returns whether some may stay until their connections end.
+/// Removes real servers; returns whether some may stay until their connections end.
 fn leave(edits: &mut Edits, leaving: &[Leaving<'_>], drain: Drain) -> bool {
-    let drains = |server: &VirtualServer| drain == Drain::First && is_tcp(server.key);
+    let drains = |server: &VirtualServer| drain == Drain::First && server.key.is_tcp();
     for (server, real) in leaving {
         if !drains(server) {
             edits.delete_real(server, real);
@@ -144,11 +138,11 @@ fn leave(edits: &mut Edits, leaving: &[Leaving<'_>], drain: Drain) -> bool {
     some
 }
 
-/// Returns real servers that a run before, or kube-proxy, closed and left to their connections.
+/// Returns the real servers that an earlier run, or kube-proxy, set to drain.
 fn drained<'t>(have: &'t Table, want: &Expected) -> Vec<Leaving<'t>> {
-    let wanted: HashMap<Key, &VirtualServer> = want.servers.iter().map(|s| (s.key, s)).collect();
+    let wanted = by_key(&want.servers);
     let mut found = Vec::new();
-    for server in have.servers.iter().filter(|server| is_tcp(server.key)) {
+    for server in have.servers.iter().filter(|server| server.key.is_tcp()) {
         let Some(want) = wanted.get(&server.key) else {
             continue;
         };
@@ -160,14 +154,10 @@ fn drained<'t>(have: &'t Table, want: &Expected) -> Vec<Leaving<'t>> {
         if closed.peek().is_none() {
             continue;
         }
-        let stay: HashSet<_> = want
-            .reals
-            .iter()
-            .map(|real| (real.addr, real.port))
-            .collect();
+        let stay: HashSet<_> = want.reals.iter().map(RealServer::socket).collect();
         found.extend(
             closed
-                .filter(|real| !stay.contains(&(real.addr, real.port)))
+                .filter(|real| !stay.contains(&real.socket()))
                 .map(|real| (server, real)),
         );
     }
@@ -179,32 +169,11 @@ fn is_idle(real: &RealServer) -> bool {
     connections.is_some_and(|of| of.active == 0 && of.inactive == 0)
 }
 
-const fn is_tcp(key: Key) -> bool {
-    matches!(
-        key,
-        Key::Address {
-            proto: Proto::Tcp,
-            ..
-        }
-    )
+fn by_key(servers: &[VirtualServer]) -> ByKey<'_> {
+    servers.iter().map(|server| (server.key, server)).collect()
 }
 
-fn by_name(servers: &[VirtualServer]) -> ByName<'_> {
-    servers
-        .iter()
-        .map(|server| (print::name(server.key), server))
-        .collect()
-}
-
-fn real_of<'t>(servers: &ByName<'t>, server: &str, real: &str) -> Option<Leaving<'t>> {
-    let addr: SocketAddr = real.parse().ok()?;
-    let server = servers.get(server)?;
-    let mut reals = server.reals.iter();
-    let real = reals.find(|real| real.addr == addr.ip() && real.port == addr.port())?;
-    Some((server, real))
-}
-
-/// How much there is to do, for the titles.
+/// The number of changes, for the titles.
 #[derive(Debug, Default)]
 struct Counts {
     added: usize,
@@ -217,7 +186,7 @@ struct Counts {
 
 impl Counts {
     fn made(&self) -> Vec<String> {
-        words(&[
+        counted(&[
             (self.added, "add", "virtual server"),
             (self.changed, "change", "virtual server"),
             (self.added_reals, "add", "real server"),
@@ -226,7 +195,7 @@ impl Counts {
     }
 
     fn gone(&self) -> Vec<String> {
-        words(&[
+        counted(&[
             (self.deleted, "delete", "virtual server"),
             (self.leaving, "remove", "real server"),
         ])

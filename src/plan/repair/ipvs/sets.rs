@@ -1,13 +1,13 @@
-//! Sets, in what comes before everything that leads to their members, and what comes after.
+//! Sets: the changes made before anything refers to their members, and those made after.
 
 use std::collections::{HashMap, HashSet};
 
-use super::words;
+use super::super::counted;
 use crate::backend::ipset::change::Edits;
 use crate::backend::ipset::{Member, Set, Sets};
 use crate::backend::iptables::model::Match;
 use crate::backend::ipvs::expect::{SETS, set_name};
-use crate::diff::{Action, Change, Object};
+use crate::diff::{Change, Delta, Object};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::{NodeSnapshot, Store};
@@ -20,7 +20,7 @@ const WIDE: &[&str] = &[
     "KUBE-IPVS-IPS",
 ];
 
-/// What is done to sets, in two steps, each with its title.
+/// The changes of sets, in two steps, each with its title.
 #[derive(Debug, Default)]
 pub(super) struct SetPhases {
     pub(super) first: (Vec<String>, Edits),
@@ -47,13 +47,13 @@ impl SetPhases {
         let mut touched: HashMap<&str, Touched<'_>> = HashMap::new();
         for change in changes {
             match &change.object {
-                Object::Set { name } => touched.entry(name).or_default().differs = true,
+                Object::Set { name, .. } => touched.entry(name).or_default().differs = true,
                 Object::Member { set, member } => {
                     let of = touched.entry(set).or_default();
-                    match change.action {
-                        Action::Missing => of.missing.push(member),
-                        Action::Extra => of.extra.push(member),
-                        Action::Differs => of.differs = true,
+                    match member {
+                        Delta::Missing(member) => of.missing.push(&member.element),
+                        Delta::Extra(member) => of.extra.push(&member.element),
+                        Delta::Differs { .. } => of.differs = true,
                     }
                 }
                 _ => {}
@@ -89,7 +89,7 @@ impl SetPhases {
     }
 }
 
-/// How much there is to do, for the titles.
+/// The number of changes, for the titles.
 #[derive(Debug, Default)]
 struct Writer {
     left: usize,
@@ -119,8 +119,8 @@ impl Writer {
         if have.kind != want.kind || !same("family") {
             if is_matched(node, &have.name)? {
                 let why = format!(
-                    "the set {} is of type {} and should be of type {}, which no program can change while rules match it: \
-                     `iptables-save` shows those; delete them, or `kpx cleanup --mode ipvs`",
+                    "set {} is of type {} and should be of type {}, but rules match it, so its type cannot change: delete \
+                     these rules (see `iptables-save`), or run `kpx cleanup --mode ipvs`",
                     have.name, have.kind, want.kind
                 );
                 return Err(Gap::Failed(Item::Ipset, why));
@@ -129,7 +129,7 @@ impl Writer {
             plan.first.1.exchange(have, want);
             return Ok(());
         }
-        // Whoever reads the plan wants to see what changes, not all that stays.
+        // A plan is easier to read with the changed members alone.
         let kept = have.members.len().saturating_sub(of.extra.len());
         let few = of.missing.len() + of.extra.len() <= kept.max(1);
         if of.differs || !(few || wide) {
@@ -152,14 +152,14 @@ impl Writer {
     }
 
     fn titles(&self, plan: &mut SetPhases) {
-        plan.first.0 = words(&[
-            (self.left, "delete", "set of a killed run"),
+        plan.first.0 = counted(&[
+            (self.left, "delete", "leftover set of an interrupted run"),
             (self.created, "create", "set"),
             (self.replaced, "replace", "set"),
             (self.added, "add", "member"),
             (self.deleted, "delete", "member"),
         ]);
-        plan.last.0 = words(&[(self.deleted_last, "delete", "member")]);
+        plan.last.0 = counted(&[(self.deleted_last, "delete", "member")]);
     }
 }
 
@@ -168,7 +168,7 @@ fn is_matched(node: &NodeSnapshot<'_>, name: &str) -> Result<bool, Gap> {
     for family in Family::BOTH {
         let rules = node.iptables(Store::InUse, family)?;
         let mut chains = rules.tables.iter().flat_map(|table| &table.chains);
-        let matches = |m: &Match<'_>| matches!(m, Match::Set { name: of, .. } if of.is == name);
+        let matches = |m: &Match<'_>| matches!(m, Match::Set { name: of, .. } if of.value == name);
         if chains.any(|chain| {
             chain
                 .rules
@@ -184,7 +184,7 @@ fn is_matched(node: &NodeSnapshot<'_>, name: &str) -> Result<bool, Gap> {
 /// Returns the members of `set` that `elements` name, with their options.
 fn members<'s>(set: &'s Set<'_>, elements: &[&str]) -> Vec<&'s Member<'s>> {
     let named: HashSet<&str> = elements.iter().copied().collect();
-    // A comparison leaves the length of a single address out.
+    // A comparison has single addresses without their length.
     let bare = |element: &'s str| {
         let bare = element.strip_suffix("/32");
         bare.or_else(|| element.strip_suffix("/128"))

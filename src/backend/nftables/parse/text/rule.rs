@@ -35,7 +35,7 @@ pub(super) fn rule(line: &str, family: &str) -> Rule {
         Some((line, handle)) => (line, handle.trim().parse().ok()),
         None => (line, None),
     };
-    // A comment stands last. It may hold what looks like a statement.
+    // A comment comes last, and may contain what looks like a statement.
     let (line, comment) = match line.find(" comment \"") {
         Some(at) if line.ends_with('"') => (&line[..at], quoted(&line[at..])),
         _ => (line, None),
@@ -77,7 +77,7 @@ fn typed(tokens: &mut Tokens<'_>, family: &str) -> Option<Statement> {
     }
     Some(match tokens.word()? {
         "queue" => {
-            // What is behind it says which queue; nothing runs after it.
+            // The number of the queue follows; nothing runs after it.
             while tokens.next().is_some() {}
             Statement::Verdict(Verdict::Queue)
         }
@@ -235,7 +235,7 @@ fn port(tokens: &mut Tokens<'_>) -> Result<Option<Expr>, NoPort> {
     }
     let port = tokens.word().and_then(|word| word.strip_prefix(':'));
     let port = match port.ok_or(NoPort)? {
-        // A computed port stands behind a colon of its own.
+        // A computed port comes after a colon of its own.
         "" => expr(tokens).ok_or(NoPort)?,
         port => constant(port),
     };
@@ -260,7 +260,7 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
         }
         _ => None,
     };
-    // `addr . port`, `prefix` and `interval` say what a map holds; the map says it, too.
+    // `addr . port`, `prefix` and `interval` repeat the type of the map.
     while tokens.peek_word()? != "to" {
         tokens.next();
     }

@@ -5,7 +5,7 @@
 pub(super) enum Token<'t> {
     /// Anything between blanks.
     Word(&'t str),
-    /// What stands between quotes.
+    /// A quoted string.
     Quoted(&'t str),
     /// A brace, parenthesis, comma or semicolon.
     Mark(&'static str),
@@ -27,7 +27,7 @@ impl<'t> Tokens<'t> {
         let mut all = Vec::new();
         let bytes = text.as_bytes();
         let (mut at, mut depth) = (0, 0_u32);
-        // A blank that no word stands before is one too many.
+        // A blank without a word before it is superfluous.
         let mut blank = true;
         while at < bytes.len() {
             let start = at;

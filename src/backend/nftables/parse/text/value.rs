@@ -1,4 +1,4 @@
-//! Values: what stands left and right in a match, in a set and in a translation.
+//! Values on either side of a match, in a set and in a translation.
 
 use std::net::IpAddr;
 
@@ -393,7 +393,7 @@ pub(super) fn verdict(tokens: &mut Tokens<'_>) -> Option<Verdict> {
     Some(verdict)
 }
 
-/// Reads a word that stands for itself.
+/// Reads a literal word.
 pub(super) fn constant(word: &str) -> Expr {
     match word {
         "*" => return Expr::Any,

@@ -1,15 +1,15 @@
-//! What nftables expressions say of a packet.
+//! nftables expressions evaluated for a packet.
 
 use std::net::IpAddr;
 
-use super::ipt::state as in_state;
-use super::packet::{Link, Odds, Packet};
-use super::route::Router;
-use super::walk::has_ports;
 use crate::backend::iptables::model::States;
 use crate::backend::nftables::model::{Datum, Expr, Set, Table};
 use crate::backend::nftables::print;
 use crate::net::{Cidr, Family, Proto};
+use crate::trace::iptables::matches::state as in_state;
+use crate::trace::packet::{Likelihood, Link, Packet};
+use crate::trace::route::Router;
+use crate::trace::walk::has_ports;
 
 /// A value read from a packet.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub(crate) enum Value {
     },
     /// Does not apply to this packet: a rule that asks for it does not match.
     None,
-    /// Not known; the text says what.
+    /// Unknown; the text names it.
     Unknown(String),
 }
 
@@ -195,97 +195,107 @@ fn fib(result: &str, flags: &[String], packet: &Packet, context: &Context<'_, '_
     Value::Word(kind.to_owned())
 }
 
-/// Returns the odds that `left op right` holds.
+/// Returns the likelihood that `left op right` holds.
 pub(crate) fn compare(
     left: &Expr,
     op: &str,
     right: &Expr,
     packet: &Packet,
     context: &Context<'_, '_>,
-) -> Odds {
+) -> Likelihood {
     if let Expr::Ct { key, .. } = left
         && let "state" | "status" = key.as_str()
     {
         return connection(key, op, right, packet);
     }
     let have = value(left, packet, context);
-    let mut odds = match have {
+    let mut likelihood = match have {
         Value::Random { modulus, offset } if modulus <= MOST_NUMBERS => {
             let numbers = (offset..).take(modulus as usize);
             each(numbers.map(|n| holds(&Value::Number(u64::from(n)), op, right, packet, context)))
         }
         have => holds(&have, op, right, packet, context),
     };
-    for what in odds.open.iter_mut().filter(|what| what.is_empty()) {
+    for what in likelihood
+        .undecided
+        .iter_mut()
+        .filter(|what| what.is_empty())
+    {
         let (left, right) = (print::expr(left), print::expr(right));
         *what = format!("whether `{left} {op} {right}` holds");
     }
-    odds
+    likelihood
 }
 
 /// Numbers a random one is looked at one by one for.
 const MOST_NUMBERS: u32 = 65_536;
 
-/// Returns the odds for one of several cases, each as likely.
-fn each(cases: impl Iterator<Item = Odds>) -> Odds {
+/// Returns the likelihood of one of several equally likely cases.
+fn each(cases: impl Iterator<Item = Likelihood>) -> Likelihood {
     let (mut all, mut sum) = (0.0, 0.0);
-    for odds in cases {
-        if !odds.open.is_empty() {
-            return odds;
+    for likelihood in cases {
+        if !likelihood.undecided.is_empty() {
+            return likelihood;
         }
         all += 1.0;
-        sum += odds.chance;
+        sum += likelihood.chance;
     }
-    Odds::chance(sum / f64::max(all, 1.0))
+    Likelihood::chance(sum / f64::max(all, 1.0))
 }
 
-/// Returns the odds that `have op right` holds; what is not known about it has no words yet.
-fn holds(have: &Value, op: &str, right: &Expr, packet: &Packet, context: &Context<'_, '_>) -> Odds {
+/// Returns the likelihood that `have op right` holds; the unknown part is not described yet.
+fn holds(
+    have: &Value,
+    op: &str,
+    right: &Expr,
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Likelihood {
     match op {
         // `tcp flags ! syn`: none of the bits.
         "!" => bits(have, right).not(true),
         "==" | "in" | "!=" => {
-            let odds = if op == "in" && matches!(have, Value::Number(_)) {
+            let likelihood = if op == "in" && matches!(have, Value::Number(_)) {
                 bits(have, right)
             } else {
                 contains(right, have, packet, context)
             };
             if *have == Value::None {
-                Odds::NO
+                Likelihood::NO
             } else {
-                odds.not(op == "!=")
+                likelihood.not(op == "!=")
             }
         }
         "<" | ">" | "<=" | ">=" => match (have, value(right, packet, context)) {
-            (Value::Number(a), Value::Number(b)) => Odds::sure(match op {
+            (Value::Number(a), Value::Number(b)) => Likelihood::sure(match op {
                 "<" => *a < b,
                 ">" => *a > b,
                 "<=" => *a <= b,
                 _ => *a >= b,
             }),
-            (Value::None, _) => Odds::NO,
-            (Value::Unknown(what), _) => Odds::unknown(what),
-            _ => Odds::unknown(""),
+            (Value::None, _) => Likelihood::NO,
+            (Value::Unknown(what), _) => Likelihood::unknown(what),
+            _ => Likelihood::unknown(""),
         },
-        _ => Odds::unknown(""),
+        _ => Likelihood::unknown(""),
     }
 }
 
 /// `flags in number`: any of the bits.
-fn bits(have: &Value, right: &Expr) -> Odds {
+fn bits(have: &Value, right: &Expr) -> Likelihood {
     let mask = match right {
         Expr::Number(number) => Some(*number),
         right => flags(right),
     };
     match (have, mask) {
-        (Value::Number(have), Some(mask)) => Odds::sure(have & mask != 0),
-        (Value::None, _) => Odds::NO,
-        _ => Odds::unknown(""),
+        (Value::Number(have), Some(mask)) => Likelihood::sure(have & mask != 0),
+        (Value::None, _) => Likelihood::NO,
+        _ => Likelihood::unknown(""),
     }
 }
 
 /// `ct state` and `ct status`.
-fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Odds {
+fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Likelihood {
     let words: Vec<&str> = match right {
         Expr::Word(word) => vec![word],
         Expr::Set(list) => list
@@ -298,7 +308,7 @@ fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Odds {
                 }
             })
             .collect(),
-        other => return Odds::unknown(format!("whether ct {key} is {}", print::expr(other))),
+        other => return Likelihood::unknown(format!("whether ct {key} is {}", print::expr(other))),
     };
     let mut any = false;
     for word in words {
@@ -310,68 +320,69 @@ fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Odds {
                     "related" => States::RELATED,
                     "established" => States::ESTABLISHED,
                     "untracked" => States::UNTRACKED,
-                    other => return Odds::unknown(format!("whether ct state is {other}")),
+                    other => return Likelihood::unknown(format!("whether ct state is {other}")),
                 };
                 in_state(States(bit), packet)
             }
             (_, "dnat") => packet.dnat,
             (_, "snat") => packet.snat,
             (_, "confirmed" | "assured" | "seen-reply") => packet.established,
-            (_, other) => return Odds::unknown(format!("whether ct status has {other}")),
+            (_, other) => return Likelihood::unknown(format!("whether ct status has {other}")),
         };
     }
-    Odds::sure(any != (op == "!="))
+    Likelihood::sure(any != (op == "!="))
 }
 
-/// Returns the odds that `want` (a value, range, prefix, anonymous or named set) contains `have`.
+/// Returns the likelihood that `want` (a value, range, prefix, anonymous or named set) contains `have`.
 pub(crate) fn contains(
     want: &Expr,
     have: &Value,
     packet: &Packet,
     context: &Context<'_, '_>,
-) -> Odds {
+) -> Likelihood {
     if let Value::Unknown(what) = have {
-        return Odds::unknown(what.clone());
+        return Likelihood::unknown(what.clone());
     }
     if *have == Value::None {
-        return Odds::NO;
+        return Likelihood::NO;
     }
     match want {
         Expr::Named(name) => match context.table.set(name) {
-            None => Odds::unknown(format!("what set @{name} holds: it was not read")),
+            None => Likelihood::unknown(format!("what set @{name} holds: it was not read")),
             Some(set) => in_set(set, have),
         },
         Expr::Set(list) => any(list
             .iter()
             .map(|want| contains(want, have, packet, context))),
-        Expr::Any => Odds::YES,
+        Expr::Any => Likelihood::YES,
         want => match same(want, have) {
-            Some(holds) => Odds::sure(holds),
+            Some(holds) => Likelihood::sure(holds),
             None => match (value(want, packet, context), have) {
-                (Value::Number(a), Value::Number(b)) => Odds::sure(a == *b),
-                _ => Odds::unknown(""),
+                (Value::Number(a), Value::Number(b)) => Likelihood::sure(a == *b),
+                _ => Likelihood::unknown(""),
             },
         },
     }
 }
 
 /// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
-fn in_set(set: &Set, have: &Value) -> Odds {
+fn in_set(set: &Set, have: &Value) -> Likelihood {
     let elements = set.elements.iter();
-    any(elements.map(|element| same(&element.key, have).map_or(Odds::unknown(""), Odds::sure)))
+    any(elements
+        .map(|element| same(&element.key, have).map_or(Likelihood::unknown(""), Likelihood::sure)))
 }
 
-fn any(all: impl Iterator<Item = Odds>) -> Odds {
-    let mut open = None;
-    for odds in all {
-        if odds.open.is_empty() && odds.chance >= 1.0 {
-            return odds;
+fn any(all: impl Iterator<Item = Likelihood>) -> Likelihood {
+    let mut undecided = None;
+    for likelihood in all {
+        if likelihood.undecided.is_empty() && likelihood.chance >= 1.0 {
+            return likelihood;
         }
-        if !odds.open.is_empty() {
-            open.get_or_insert(odds);
+        if !likelihood.undecided.is_empty() {
+            undecided.get_or_insert(likelihood);
         }
     }
-    open.unwrap_or(Odds::NO)
+    undecided.unwrap_or(Likelihood::NO)
 }
 
 /// Finds what a map gives for `have`: every entry that may apply, with its chance.
@@ -474,7 +485,7 @@ fn same(want: &Expr, have: &Value) -> Option<bool> {
     })
 }
 
-/// Names nft prints for ports unless told not to.
+/// Service names that nft prints for ports by default.
 fn service(name: &str) -> Option<u64> {
     Some(match name {
         "domain" => 53,

@@ -1,53 +1,71 @@
-//! The table `kube-proxy` of one family, as one transaction.
+//! Changes of the table `kube-proxy` of one family, as one transaction, with its undo.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::backend::nftables::model::{Chain, Element, Set, Table};
-use crate::backend::nftables::print;
-use crate::diff::{Action as Kind, Change, Layer, Object};
+use super::model::{Chain, Element, Set, Table};
+use super::print;
+use crate::action::Action;
 
-/// Returns what brings `have` to `want` in all that `changes` name, and what takes that back.
-pub(super) fn change(have: Option<&Table>, want: &Table, changes: &[&Change]) -> (String, String) {
-    let name = format!("{} {}", want.family, want.name);
-    let Some(have) = have else {
-        return (print::table(want), format!("delete table {name}\n"));
-    };
-    let changes = changes.iter().filter(|c| c.layer == Layer::Nftables);
-    let mut touched = Touched::default();
-    for change in changes {
-        match &change.object {
-            // What cannot be altered in place is replaced, and all with it.
-            Object::Chain { .. } | Object::Set { .. } if change.action == Kind::Differs => {
-                return (print::table(want), print::table(have));
-            }
-            Object::Chain { chain, .. } | Object::Rule { chain, .. } => {
-                touched.chains.insert(chain);
-            }
-            Object::Set { name } => {
-                touched.sets.insert(name);
-            }
-            Object::Member { set, member } => {
-                touched.members.insert((set, member));
-            }
-            _ => {}
-        }
-    }
-    (
-        touched.text(&name, have, want),
-        touched.text(&name, want, have),
-    )
-}
-
-/// The objects to bring from one state to another, by name.
-#[derive(Default)]
-struct Touched<'c> {
+/// The objects of a table that change.
+#[derive(Debug, Default)]
+pub struct Edits<'c> {
     chains: BTreeSet<&'c str>,
     sets: BTreeSet<&'c str>,
-    members: BTreeSet<(&'c str, &'c str)>,
+    elements: Vec<ElementEdit<'c>>,
+    /// Whether the whole table is replaced.
+    replace: bool,
 }
 
-impl Touched<'_> {
+/// An element that changes.
+#[derive(Clone, Copy, Debug)]
+struct ElementEdit<'c> {
+    set: &'c str,
+    have: Option<&'c Element>,
+    want: Option<&'c Element>,
+}
+
+impl<'c> Edits<'c> {
+    /// Writes the chain `name` anew, or deletes it.
+    pub fn chain(&mut self, name: &'c str) {
+        self.chains.insert(name);
+    }
+
+    /// Creates or deletes the set or map `name`.
+    pub fn set(&mut self, name: &'c str) {
+        self.sets.insert(name);
+    }
+
+    /// Turns the element `have` of `set` into `want`.
+    pub fn element(&mut self, set: &'c str, have: Option<&'c Element>, want: Option<&'c Element>) {
+        self.elements.push(ElementEdit { set, have, want });
+    }
+
+    /// Replaces the whole table, for a change that cannot be made in place.
+    pub fn replace(&mut self) {
+        self.replace = true;
+    }
+
+    /// Returns the change that brings the live table `have` to `want` in all objects named, and its undo.
+    pub fn actions(mut self, have: Option<&Table>, want: &Table) -> (Action, Action) {
+        let name = format!("{} {}", want.family, want.name);
+        let (change, undo) = match have {
+            None => (print::table(want), format!("delete table {name}\n")),
+            Some(have) if self.replace => (print::table(want), print::table(have)),
+            Some(have) => {
+                let key = |of: &ElementEdit<'c>| of.have.or(of.want).map(|of| print::expr(&of.key));
+                self.elements
+                    .sort_by_cached_key(|element| (element.set, key(element)));
+                let change = self.text(&name, have, want);
+                for element in &mut self.elements {
+                    std::mem::swap(&mut element.have, &mut element.want);
+                }
+                (change, self.text(&name, want, have))
+            }
+        };
+        (Action::Nft { input: change }, Action::Nft { input: undo })
+    }
+
     /// Returns the chains and sets that only `to` has, empty.
     fn new_objects(&self, from: &Table, to: &Table) -> Table {
         let chains = self
@@ -76,7 +94,8 @@ impl Touched<'_> {
         }
     }
 
-    /// Writes the transaction: what is new, then what others refer to it with, then what nothing refers to any more.
+    /// Writes the transaction from one state to the other: new objects first, then the rules and elements that refer to them,
+    /// then the deletion of what nothing refers to any more.
     fn text(&self, name: &str, from: &Table, to: &Table) -> String {
         let new = self.new_objects(from, to);
         let mut text = if new.chains.is_empty() && new.sets.is_empty() {
@@ -105,15 +124,14 @@ impl Touched<'_> {
                 ));
             }
         }
-        for (set, member) in &self.members {
-            let (old, new) = (element(from, set, member), element(to, set, member));
-            if let Some(old) = old {
+        for ElementEdit { set, have, want } in &self.elements {
+            if let Some(old) = have {
                 add(format_args!(
                     "delete element {name} {set} {{ {} }}",
                     print::expr(&old.key)
                 ));
             }
-            if let Some(new) = new {
+            if let Some(new) = want {
                 add(format_args!(
                     "add element {name} {set} {{ {} }}",
                     print::element(new)
@@ -145,10 +163,4 @@ impl Touched<'_> {
         }
         text
     }
-}
-
-fn element<'t>(table: &'t Table, set: &str, member: &str) -> Option<&'t Element> {
-    let set = table.set(set)?;
-    let mut all = set.elements.iter();
-    all.find(|of| print::expr(&of.key) == member)
 }

@@ -1,28 +1,26 @@
-//! Chains and rules, as one input of `iptables-restore --noflush` for each table.
+//! Changes of chains and rules, as one input of `iptables-restore --noflush` for each table, with its undo.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use super::model::{Chain, Rule, Ruleset};
 use crate::action::{Action, Backend};
-use crate::backend::iptables::model::{Chain, Rule, Ruleset};
-use crate::diff::{self, Change, Layer, Object};
 use crate::net::Family;
-use crate::plan::{Plan, Undo};
 
-/// What changes in one table.
+/// The changes of one table.
 #[derive(Debug, Default)]
-pub(in crate::plan) struct Edits<'r, 'a> {
+pub struct Edits<'r, 'a> {
     table: &'r str,
-    /// Chains to write or delete: the name, as it is, as it should be.
+    /// Chains to write or delete: the name, the live and the desired chain.
     chains: Vec<(&'r str, Option<&'r Chain<'a>>, Option<&'r Chain<'a>>)>,
-    /// Rules of built-in chains, in the order of the changes.
+    /// Single rules of built-in chains, in the order they change.
     rules: Vec<Single<'r, 'a>>,
 }
 
 /// One rule of a chain that is not kube-proxy's.
 #[derive(Debug)]
 struct Single<'r, 'a> {
-    is: Way,
+    verb: Verb,
     chain: &'r str,
     /// Its number from 1, when its turn comes.
     number: usize,
@@ -30,35 +28,28 @@ struct Single<'r, 'a> {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Way {
+enum Verb {
     Insert,
     Delete,
 }
 
-/// Returns what must change in each table for `have` to hold what `changes` miss of `want`.
-pub(super) fn edits<'r, 'a>(
+/// Returns what must change in each table for the chains of `have` named in `chains`, each a table and a chain, to become
+/// those of `want`.
+pub fn edits<'r, 'a>(
     have: &'r Ruleset<'a>,
     want: &'r Ruleset<'a>,
-    changes: &[&Change],
+    chains: &BTreeSet<(&str, &str)>,
 ) -> Vec<Edits<'r, 'a>> {
-    let mut touched: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for change in changes.iter().filter(|c| c.layer == Layer::Iptables) {
-        if let Object::Chain { table, chain } | Object::Rule { table, chain, .. } = &change.object {
-            touched.entry(table).or_default().insert(chain);
-        }
-    }
     let mut all = Vec::new();
     for table in &want.tables {
-        let Some(names) = touched.get(table.name.as_ref()) else {
-            continue;
-        };
-        let there = have.table(&table.name);
+        let live = have.table(&table.name);
         let mut edits = Edits {
             table: &table.name,
             ..Edits::default()
         };
-        for &name in names {
-            let (old, new) = (there.and_then(|t| t.chain(name)), table.chain(name));
+        let names = chains.iter().filter(|(of, _)| *of == table.name);
+        for &(_, name) in names {
+            let (old, new) = (live.and_then(|t| t.chain(name)), table.chain(name));
             match (old, new) {
                 (_, Some(new)) if new.policy.is_some() => edits.jumps(old, new),
                 (old, new) => {
@@ -69,7 +60,35 @@ pub(super) fn edits<'r, 'a>(
         }
         all.push(edits);
     }
+    all.retain(|edits| !edits.chains.is_empty() || !edits.rules.is_empty());
     all
+}
+
+/// Returns the positions in `want` of the jumps that `have`, the rules of a built-in chain, does not have, each with the
+/// position in `have` of a wrong one in its place.
+pub fn missing_jumps(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<(usize, Option<usize>)> {
+    let missing = want
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| !have.iter().any(|live| live.is_same(rule)));
+    let found = missing.map(|(want_at, rule)| {
+        let other = have.iter().position(|live| {
+            live.target == rule.target
+                && !want.iter().any(|wanted| live.is_same(wanted))
+                && !is_other_modes(live, rule)
+        });
+        (want_at, other)
+    });
+    found.collect()
+}
+
+/// Returns whether `rule` is the jump of another mode to a chain that both modes have.
+fn is_other_modes(rule: &Rule<'_>, wanted: &Rule<'_>) -> bool {
+    rule.comment() != wanted.comment()
+        && matches!(
+            rule.comment(),
+            Some("kube-proxy firewall rules" | "kubernetes load balancer firewall")
+        )
 }
 
 impl<'r, 'a> Edits<'r, 'a> {
@@ -77,7 +96,7 @@ impl<'r, 'a> Edits<'r, 'a> {
     ///
     /// The last name comes first: iptables 1.8 keeps the chains that its input names in a sorted list which it searches
     /// from the front, so that 22,000 chains take it half as long that way.
-    pub(in crate::plan) fn removal(
+    pub fn removal(
         table: &'r str,
         mut chains: Vec<&'r Chain<'a>>,
         rules: Vec<(&'r str, usize, &'r Rule<'a>)>,
@@ -87,7 +106,7 @@ impl<'r, 'a> Edits<'r, 'a> {
             .into_iter()
             .map(|old| (old.name.as_ref(), Some(old), None));
         let rules = rules.into_iter().map(|(chain, number, rule)| Single {
-            is: Way::Delete,
+            verb: Verb::Delete,
             chain,
             number,
             rule,
@@ -104,12 +123,12 @@ impl<'r, 'a> Edits<'r, 'a> {
     fn jumps(&mut self, old: Option<&'r Chain<'a>>, new: &'r Chain<'a>) {
         let rules = old.map_or(&[][..], |chain| &chain.rules);
         let mut now: Vec<&'r Rule<'a>> = rules.iter().collect();
-        let wrong = diff::jumps(rules, &new.rules);
+        let wrong = missing_jumps(rules, &new.rules);
         let wrong: BTreeSet<usize> = wrong.into_iter().filter_map(|(_, at)| at).collect();
         for at in wrong.into_iter().rev() {
             let rule = now.remove(at);
             self.rules.push(Single {
-                is: Way::Delete,
+                verb: Verb::Delete,
                 chain: &new.name,
                 number: at + 1,
                 rule,
@@ -117,14 +136,14 @@ impl<'r, 'a> Edits<'r, 'a> {
         }
         let mut next = 0;
         for rule in &new.rules {
-            if let Some(at) = now.iter().position(|there| diff::same(there, rule)) {
+            if let Some(at) = now.iter().position(|live| live.is_same(rule)) {
                 next = at + 1;
                 continue;
             }
             now.insert(next, rule);
             next += 1;
             self.rules.push(Single {
-                is: Way::Insert,
+                verb: Verb::Insert,
                 chain: &new.name,
                 number: next,
                 rule,
@@ -132,42 +151,33 @@ impl<'r, 'a> Edits<'r, 'a> {
         }
     }
 
-    /// Adds the step to `plan`.
-    pub(in crate::plan) fn push(&self, plan: &mut Plan, backend: Backend, family: Family) {
-        let step = |input| Action::Iptables {
+    /// Returns the name of the table.
+    pub fn table(&self) -> &'r str {
+        self.table
+    }
+
+    /// Returns the change and its undo.
+    pub fn actions(&self, backend: Backend, family: Family) -> (Action, Action) {
+        let action = |input| Action::Iptables {
             backend,
             family,
             input,
         };
-        let title = format!("{family} table {}: {}", self.table, self.title());
-        plan.push(title, step(self.input()), Undo::Do(step(self.undo())));
+        (action(self.input()), action(self.undo()))
     }
 
-    fn title(&self) -> String {
-        let kept = self
-            .chains
-            .iter()
-            .filter(|(_, _, new)| new.is_some())
-            .count();
-        let gone = self.chains.len() - kept;
-        let inserted = self
-            .rules
-            .iter()
-            .filter(|rule| rule.is == Way::Insert)
-            .count();
-        let deleted = self.rules.len() - inserted;
-        let parts = [
-            (kept, "write", "chain"),
-            (gone, "delete", "chain"),
+    /// Returns how often it does what: the number, a verb and a noun of each.
+    pub fn counts(&self) -> [(usize, &'static str, &'static str); 4] {
+        let written = self.chains.iter().filter(|(_, _, new)| new.is_some());
+        let written = written.count();
+        let inserted = self.rules.iter().filter(|rule| rule.verb == Verb::Insert);
+        let inserted = inserted.count();
+        [
+            (written, "write", "chain"),
+            (self.chains.len() - written, "delete", "chain"),
             (inserted, "insert", "rule"),
-            (deleted, "delete", "rule"),
-        ];
-        let parts = parts.iter().filter(|(count, _, _)| *count > 0);
-        let parts = parts.map(|(count, verb, what)| {
-            let s = if *count == 1 { "" } else { "s" };
-            format!("{verb} {count} {what}{s}")
-        });
-        parts.collect::<Vec<_>>().join(", ")
+            (self.rules.len() - inserted, "delete", "rule"),
+        ]
     }
 
     fn input(&self) -> String {
@@ -204,17 +214,17 @@ fn text<'t, 'r: 't, 'a: 'r>(
         }
     }
     for Single {
-        is,
+        verb,
         chain,
         number,
         rule,
     } in rules
     {
-        match (is, reverse) {
-            (Way::Insert, false) | (Way::Delete, true) => {
+        match (verb, reverse) {
+            (Verb::Insert, false) | (Verb::Delete, true) => {
                 add(format_args!("-I {chain} {number}{rule}"));
             }
-            (Way::Delete, false) | (Way::Insert, true) => add(format_args!("-D {chain}{rule}")),
+            (Verb::Delete, false) | (Verb::Insert, true) => add(format_args!("-D {chain}{rule}")),
         }
     }
     for (name, chain) in chains {

@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use super::packet::{Link, Odds, Packet};
 use crate::backend::ipset::Set;
 use crate::backend::iptables::model::Side;
 use crate::net::{Cidr, PortRange, Proto};
+use crate::trace::packet::{Likelihood, Link, Packet};
 
-/// Returns the odds that `set` holds `packet`, looked at from `sides`.
+/// Returns the likelihood that `set` contains `packet`, looked up by `sides`.
 ///
 /// The types are those of `ipset(8)`; the kernel compares the parts of an element with the packet's, one side each.
-pub(crate) fn holds(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Odds {
+pub(crate) fn holds(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
     let Some((_, parts)) = set.kind.split_once(':') else {
         return open(set);
     };
@@ -38,15 +38,17 @@ pub(crate) fn holds(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Odds {
         }
     }
     match best {
-        Some((_, holds)) => Odds::sure(holds),
-        None if unsure => Odds::unknown(format!("whether the source port is in set {}", set.name)),
-        None => Odds::NO,
+        Some((_, holds)) => Likelihood::sure(holds),
+        None if unsure => {
+            Likelihood::unknown(format!("whether the source port is in set {}", set.name))
+        }
+        None => Likelihood::NO,
     }
 }
 
-fn open(set: &Set<'_>) -> Odds {
-    Odds::unknown(format!(
-        "whether set {} of type {} holds it",
+fn open(set: &Set<'_>) -> Likelihood {
+    Likelihood::unknown(format!(
+        "whether set {} of type {} contains it",
         set.name, set.kind
     ))
 }
@@ -188,13 +190,13 @@ mod tests {
             "hash:ip,port,net",
             &[("203.0.113.11,tcp:443,10.1.0.0/16", "")],
         );
-        assert_eq!(holds(&ranges, &[D, D, S], &packet()), Odds::YES);
-        assert_eq!(holds(&ranges, &[S, D, S], &packet()), Odds::NO);
+        assert_eq!(holds(&ranges, &[D, D, S], &packet()), Likelihood::YES);
+        assert_eq!(holds(&ranges, &[S, D, S], &packet()), Likelihood::NO);
         let udp = set("hash:ip,port", &[("203.0.113.11,udp:443", "")]);
-        assert_eq!(holds(&udp, &[D, D], &packet()), Odds::NO);
+        assert_eq!(holds(&udp, &[D, D], &packet()), Likelihood::NO);
         let ports = set("bitmap:port", &[("443", "")]);
-        assert_eq!(holds(&ports, &[D], &packet()), Odds::YES);
-        assert_eq!(holds(&ports, &[S], &packet()).open.len(), 1);
+        assert_eq!(holds(&ports, &[D], &packet()), Likelihood::YES);
+        assert_eq!(holds(&ports, &[S], &packet()).undecided.len(), 1);
     }
 
     #[test]
@@ -203,6 +205,6 @@ mod tests {
             "hash:net",
             &[("10.0.0.0/8", ""), ("10.1.0.0/16", "nomatch")],
         );
-        assert_eq!(holds(&nets, &[Side::Source], &packet()), Odds::NO);
+        assert_eq!(holds(&nets, &[Side::Source], &packet()), Likelihood::NO);
     }
 }

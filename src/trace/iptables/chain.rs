@@ -2,15 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::hop::{Effect, Hook, Hop, Layer};
-use super::ipt::{self, Context};
-use super::packet::{Link, Odds};
-use super::route::{Ask, Way};
-use super::walk::{End, Ends, State, Walker, has_ports};
-use super::{Chains, Stop};
+use super::matches::{self, Context};
 use crate::backend::iptables::model::{Chain, Connmark, Nat, Policy, Rule, Target};
 use crate::net::{Family, Mark};
 use crate::node::Store;
+use crate::trace::hop::{Effect, Hook, Hop, Layer};
+use crate::trace::packet::{Likelihood, Link};
+use crate::trace::route::{Decision, Lookup};
+use crate::trace::walk::{Branch, End, Ends, Walker, has_ports};
+use crate::trace::{Chains, Stop};
 
 /// Chains nest no deeper in the kernel.
 const DEEPEST: usize = 256;
@@ -52,14 +52,14 @@ struct At<'x, 'n, 'a> {
 /// Runs the built-in chain of `table` for `hook`.
 pub(crate) fn base<'n, 'a>(
     walker: &Walker<'_, 'n, 'a>,
-    state: State,
+    branch: Branch,
     hook: Hook,
     chains: &Chains<'a>,
     table: &str,
     context: &Context<'_, 'n>,
 ) -> Result<Ends, Stop> {
     let Some(chain) = chains.chain(table, hook.chain())? else {
-        return Ok(vec![(state, End::Accept)]);
+        return Ok(vec![(branch, End::Accept)]);
     };
     let at = At {
         hook,
@@ -67,13 +67,13 @@ pub(crate) fn base<'n, 'a>(
         table,
         context,
     };
-    let mut ends = run(walker, state, &at, chain, 0)?;
-    for (state, end) in &mut ends {
+    let mut ends = run(walker, branch, &at, chain, 0)?;
+    for (branch, end) in &mut ends {
         if *end == End::Return {
             *end = match chain.policy {
                 Some(Policy::Drop) => {
                     record(
-                        state,
+                        branch,
                         &at,
                         chain,
                         0,
@@ -83,7 +83,7 @@ pub(crate) fn base<'n, 'a>(
                         1.0,
                         None,
                     );
-                    End::Drop(format!("the policy of {table} {} drops it", chain.name))
+                    End::Drop(format!("dropped by the policy of {table} {}", chain.name))
                 }
                 Some(Policy::Accept) | None => End::Accept,
             };
@@ -94,44 +94,44 @@ pub(crate) fn base<'n, 'a>(
 
 fn run<'n, 'a>(
     walker: &Walker<'_, 'n, 'a>,
-    state: State,
+    branch: Branch,
     at: &At<'_, 'n, 'a>,
     chain: &Chain<'a>,
     depth: usize,
 ) -> Result<Ends, Stop> {
     if depth > DEEPEST {
         return Ok(vec![(
-            state,
-            End::Unknown(format!("chain {} leads into itself", chain.name)),
+            branch,
+            End::Unknown(format!("chain {} jumps to itself", chain.name)),
         )]);
     }
-    let mut live = vec![state];
+    let mut live = vec![branch];
     let mut done = Ends::new();
     for (index, rule) in chain.rules.iter().enumerate() {
         let mut next = Vec::with_capacity(live.len());
-        for state in live {
-            let odds = ipt::rule(rule, &state.packet, at.context);
-            if odds.is_no() {
-                next.push(state);
+        for branch in live {
+            let likelihood = matches::rule(rule, &branch.packet, at.context);
+            if likelihood.is_no() {
+                next.push(branch);
                 continue;
             }
-            let (hit, miss) = split(state, &odds);
+            let (hit, miss) = split(branch, &likelihood);
             next.extend(miss);
-            let when = odds.open.first().map(String::as_str);
-            for (state, end) in hits(
+            let when = likelihood.undecided.first().map(String::as_str);
+            for (branch, end) in hits(
                 walker,
                 hit,
                 at,
                 chain,
                 index,
                 rule,
-                odds.chance,
+                likelihood.chance,
                 when,
                 depth,
             )? {
                 match end {
-                    None => next.push(state),
-                    Some(end) => done.push((state, end)),
+                    None => next.push(branch),
+                    Some(end) => done.push((branch, end)),
                 }
             }
         }
@@ -140,24 +140,24 @@ fn run<'n, 'a>(
             break;
         }
     }
-    done.extend(live.into_iter().map(|state| (state, End::Return)));
+    done.extend(live.into_iter().map(|branch| (branch, End::Return)));
     Ok(done)
 }
 
-/// Splits a way at a rule that may or may not match: with it, and without it.
-pub(crate) fn split(state: State, odds: &Odds) -> (State, Option<State>) {
-    if odds.open.is_empty() && odds.chance >= 1.0 {
-        return (state, None);
+/// Splits a branch at a rule that may or may not match: with it, and without it.
+pub(crate) fn split(branch: Branch, likelihood: &Likelihood) -> (Branch, Option<Branch>) {
+    if likelihood.undecided.is_empty() && likelihood.chance >= 1.0 {
+        return (branch, None);
     }
-    let mut miss = state.clone();
-    let mut hit = state;
-    // What is not known shares evenly; `when` says what was assumed.
-    let chance = if odds.open.is_empty() {
-        odds.chance
+    let mut miss = branch.clone();
+    let mut hit = branch;
+    // An unknown match counts half; `when` names the assumption.
+    let chance = if likelihood.undecided.is_empty() {
+        likelihood.chance
     } else {
-        odds.chance / 2.0
+        likelihood.chance / 2.0
     };
-    for what in &odds.open {
+    for what in &likelihood.undecided {
         hit.when.push(format!("{}: yes", question(what)));
         miss.when.push(format!("{}: no", question(what)));
     }
@@ -171,18 +171,21 @@ fn question(what: &str) -> &str {
 }
 
 /// Puts ways together that an undecided rule parted and that came out the same.
-fn reunite(states: Vec<State>) -> Vec<State> {
-    if states.len() < 2 {
-        return states;
+fn reunite(branches: Vec<Branch>) -> Vec<Branch> {
+    if branches.len() < 2 {
+        return branches;
     }
-    let mut united: Vec<State> = Vec::with_capacity(states.len());
-    for state in states {
-        match united.iter_mut().find(|other| other.packet == state.packet) {
+    let mut united: Vec<Branch> = Vec::with_capacity(branches.len());
+    for branch in branches {
+        match united
+            .iter_mut()
+            .find(|other| other.packet == branch.packet)
+        {
             Some(other) => {
-                other.weight += state.weight;
-                other.when.retain(|when| state.when.contains(when));
+                other.weight += branch.weight;
+                other.when.retain(|when| branch.when.contains(when));
             }
-            None => united.push(state),
+            None => united.push(branch),
         }
     }
     united
@@ -195,7 +198,7 @@ fn reunite(states: Vec<State>) -> Vec<State> {
 )]
 fn hits<'n, 'a>(
     walker: &Walker<'_, 'n, 'a>,
-    mut state: State,
+    mut branch: Branch,
     at: &At<'_, 'n, 'a>,
     chain: &Chain<'a>,
     index: usize,
@@ -203,12 +206,12 @@ fn hits<'n, 'a>(
     chance: f64,
     when: Option<&str>,
     depth: usize,
-) -> Result<Vec<(State, Option<End>)>, Stop> {
+) -> Result<Vec<(Branch, Option<End>)>, Stop> {
     let text = rule.to_string().trim_start().to_owned();
     let packets = rule.counters.map(|counters| counters.packets);
-    let mut note = |state: &mut State, effect| {
+    let mut note = |branch: &mut Branch, effect| {
         record(
-            state,
+            branch,
             at,
             chain,
             index + 1,
@@ -233,44 +236,44 @@ fn hits<'n, 'a>(
             let goes = matches!(rule.target, Some(Target::Goto(_)));
             let Some(target) = at.chains.chain(at.table, to)? else {
                 if is_extension(to) {
-                    let end = other(&mut state, to, "", &mut note, &name);
-                    return Ok(vec![(state, end)]);
+                    let end = other(&mut branch, to, "", &mut note, &name);
+                    return Ok(vec![(branch, end)]);
                 }
                 let reason = format!(
-                    "chain {to} of table {} is not there, but rule {} of {} leads to it",
+                    "chain {to} of table {} does not exist, but rule {} of {} jumps to it",
                     at.table,
                     index + 1,
                     chain.name
                 );
-                return Ok(vec![(state, Some(End::Unknown(reason)))]);
+                return Ok(vec![(branch, Some(End::Unknown(reason)))]);
             };
             note(
-                &mut state,
+                &mut branch,
                 if goes {
                     Effect::Goto { to: to.to_string() }
                 } else {
                     Effect::Jump { to: to.to_string() }
                 },
             );
-            let ends = run(walker, state, at, target, depth + 1)?;
+            let ends = run(walker, branch, at, target, depth + 1)?;
             return Ok(ends
                 .into_iter()
-                .map(|(state, end)| match end {
-                    End::Return if !goes => (state, None),
-                    end => (state, Some(end)),
+                .map(|(branch, end)| match end {
+                    End::Return if !goes => (branch, None),
+                    end => (branch, Some(end)),
                 })
                 .collect());
         }
         Some(Target::Return) => {
-            note(&mut state, Effect::Return);
+            note(&mut branch, Effect::Return);
             Some(End::Return)
         }
         Some(Target::Accept) => {
-            note(&mut state, Effect::Accept);
+            note(&mut branch, Effect::Accept);
             Some(End::Accept)
         }
         Some(Target::Drop) => {
-            note(&mut state, Effect::Drop);
+            note(&mut branch, Effect::Drop);
             Some(End::Drop(name("dropped")))
         }
         Some(Target::Reject { with }) => {
@@ -278,90 +281,78 @@ fn hits<'n, 'a>(
                 .as_deref()
                 .unwrap_or("icmp-port-unreachable")
                 .to_owned();
-            note(&mut state, Effect::Reject { with });
+            note(&mut branch, Effect::Reject { with });
             Some(End::Reject(name("rejected")))
         }
         Some(Target::Mark(mark)) => {
-            let from = state.packet.mark;
-            state.packet.mark = set_mark(from, *mark);
-            let to = state.packet.mark;
-            note(&mut state, Effect::Mark { from, to });
+            let from = branch.packet.mark;
+            branch.packet.mark = set_mark(from, *mark);
+            let to = branch.packet.mark;
+            note(&mut branch, Effect::Mark { from, to });
             None
         }
         Some(Target::Dnat(to)) => {
-            dnat(&mut state, to);
-            let (addr, port) = (state.packet.destination, state.packet.port);
-            note(
-                &mut state,
-                Effect::Dnat {
-                    address: addr,
-                    port,
-                },
-            );
+            dnat(&mut branch, to);
+            let effect = translated(&branch);
+            note(&mut branch, effect);
             Some(End::Accept)
         }
         Some(Target::Snat(to)) => {
             let addr = to.addrs.map(|(first, _)| first);
-            translate_source(&mut state, addr);
-            note(&mut state, Effect::Snat { address: addr });
+            translate_source(&mut branch, addr);
+            note(&mut branch, Effect::Snat { address: addr });
             Some(End::Accept)
         }
         Some(Target::Masquerade { .. }) => {
-            let addr = masquerade(walker, &mut state);
-            note(&mut state, Effect::Masquerade { address: addr });
+            let addr = masquerade(walker, &mut branch);
+            note(&mut branch, Effect::Masquerade { address: addr });
             Some(End::Accept)
         }
         Some(Target::Redirect { ports, .. }) => {
-            redirect(walker, &mut state, at.hook, ports.map(|ports| ports.first));
-            let (addr, port) = (state.packet.destination, state.packet.port);
-            note(
-                &mut state,
-                Effect::Dnat {
-                    address: addr,
-                    port,
-                },
-            );
+            redirect(walker, &mut branch, at.hook, ports.map(|ports| ports.first));
+            let effect = translated(&branch);
+            note(&mut branch, effect);
             Some(End::Accept)
         }
         Some(Target::Connmark(how)) => {
-            let from = state.packet.mark;
-            connmark(&mut state, how);
-            let to = state.packet.mark;
+            let from = branch.packet.mark;
+            connmark(&mut branch, how);
+            let to = branch.packet.mark;
             if from == to {
                 note(
-                    &mut state,
+                    &mut branch,
                     Effect::Other {
                         what: "CONNMARK".to_owned(),
                     },
                 );
             } else {
-                note(&mut state, Effect::Mark { from, to });
+                note(&mut branch, Effect::Mark { from, to });
             }
             None
         }
         Some(Target::Notrack) => {
-            state.packet.untracked = true;
-            note(&mut state, Effect::Untrack);
+            branch.packet.untracked = true;
+            note(&mut branch, Effect::Untrack);
             None
         }
         Some(Target::Tproxy(_)) => {
             note(
-                &mut state,
+                &mut branch,
                 Effect::Other {
                     what: "TPROXY".to_owned(),
                 },
             );
             Some(End::Unknown(format!(
-                "{}: a local proxy takes it",
+                "{}: delivered to a local proxy",
                 name("diverted")
             )))
         }
         Some(Target::Other {
             name: kind,
             options,
-        }) => other(&mut state, kind, options, &mut note, &name),
+        }) => other(&mut branch, kind, options, &mut note, &name),
     };
-    Ok(vec![(state, end)])
+    Ok(vec![(branch, end)])
 }
 
 /// The new mark: `(old & !mask) ^ value`.
@@ -371,8 +362,8 @@ fn set_mark(old: u32, mark: Mark) -> u32 {
 
 /// Translates the destination, once per connection. To what it is already, that is no translation
 /// (`nf_nat_setup_info`).
-pub(crate) fn translate(state: &mut State, addr: Option<IpAddr>, port: Option<u16>) {
-    let packet = &mut state.packet;
+pub(crate) fn translate(branch: &mut Branch, addr: Option<IpAddr>, port: Option<u16>) {
+    let packet = &mut branch.packet;
     let before = (packet.destination, packet.port);
     packet.destination = addr.unwrap_or(packet.destination);
     packet.port = port
@@ -382,37 +373,45 @@ pub(crate) fn translate(state: &mut State, addr: Option<IpAddr>, port: Option<u1
     packet.bound[0] = true;
 }
 
-fn dnat(state: &mut State, to: &Nat) {
+/// Returns the effect of a translated destination.
+fn translated(branch: &Branch) -> Effect {
+    Effect::Dnat {
+        address: branch.packet.destination,
+        port: branch.packet.port,
+    }
+}
+
+fn dnat(branch: &mut Branch, to: &Nat) {
     if let Some((first, last)) = to.addrs
         && first != last
     {
-        state.when.push(format!(
-            "the address chosen of {first} to {last} is {first}"
-        ));
+        branch
+            .when
+            .push(format!("{first} is chosen from {first}-{last}"));
     }
     let addr = to.addrs.map(|(first, _)| first);
-    translate(state, addr, to.ports.map(|ports| ports.first));
+    translate(branch, addr, to.ports.map(|ports| ports.first));
 }
 
 /// Rewrites the source, once per connection.
-pub(crate) fn translate_source(state: &mut State, addr: Option<IpAddr>) {
+pub(crate) fn translate_source(branch: &mut Branch, addr: Option<IpAddr>) {
     if let Some(addr) = addr {
-        state.packet.source = addr;
+        branch.packet.source = addr;
     }
-    state.packet.snat = true;
-    state.packet.bound[1] = true;
+    branch.packet.snat = true;
+    branch.packet.bound[1] = true;
 }
 
 /// Rewrites the source to the address of the link the packet leaves by; returns it where it is known.
-pub(crate) fn masquerade(walker: &Walker<'_, '_, '_>, state: &mut State) -> Option<IpAddr> {
-    let way = walker.router.way(Ask {
-        destination: state.packet.destination,
+pub(crate) fn masquerade(walker: &Walker<'_, '_, '_>, branch: &mut Branch) -> Option<IpAddr> {
+    let decision = walker.router.decide(Lookup {
+        destination: branch.packet.destination,
         source: None,
-        mark: state.packet.mark,
+        mark: branch.packet.mark,
         input: None,
     });
-    let addr = match (&state.packet.output, way) {
-        (Link::Named(device), Way::Out { gateway, .. }) => {
+    let addr = match (&branch.packet.output, decision) {
+        (Link::Named(device), Decision::Out { gateway, .. }) => {
             walker
                 .router
                 .masquerade(walker.family, Some(device), gateway)
@@ -420,18 +419,18 @@ pub(crate) fn masquerade(walker: &Walker<'_, '_, '_>, state: &mut State) -> Opti
         (Link::Named(device), _) => walker.router.masquerade(walker.family, Some(device), None),
         (Link::None | Link::Unknown, _) => None,
     };
-    translate_source(state, addr);
+    translate_source(branch, addr);
     addr
 }
 
 /// Sends the packet to this host: to 127.0.0.1 from the host itself, else to the address of the link it came by.
 pub(crate) fn redirect(
     walker: &Walker<'_, '_, '_>,
-    state: &mut State,
+    branch: &mut Branch,
     hook: Hook,
     port: Option<u16>,
 ) {
-    let addr = match (hook, &state.packet.input) {
+    let addr = match (hook, &branch.packet.input) {
         (Hook::Output, _) => Some(match walker.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
             Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -439,7 +438,7 @@ pub(crate) fn redirect(
         (_, Link::Named(device)) => walker.router.masquerade(walker.family, Some(device), None),
         (_, Link::None | Link::Unknown) => None,
     };
-    translate(state, addr, port);
+    translate(branch, addr, port);
 }
 
 fn is_extension(name: &str) -> bool {
@@ -452,27 +451,27 @@ fn is_extension(name: &str) -> bool {
 
 /// A target that is not one of the usual.
 fn other(
-    state: &mut State,
+    branch: &mut Branch,
     kind: &str,
     options: &str,
-    note: &mut impl FnMut(&mut State, Effect),
+    note: &mut impl FnMut(&mut Branch, Effect),
     name: &impl Fn(&str) -> String,
 ) -> Option<End> {
     let shown = || format!("{kind} {options}").trim_end().to_owned();
     match kind {
-        "CT" => note(state, Effect::Other { what: shown() }),
+        "CT" => note(branch, Effect::Other { what: shown() }),
         "QUEUE" | "NFQUEUE" => {
-            note(state, Effect::Other { what: shown() });
+            note(branch, Effect::Other { what: shown() });
             return Some(End::Unknown(format!(
                 "{}: a program in user space decides",
                 name("queued")
             )));
         }
-        kind if WITHOUT_EFFECT.contains(&kind) => note(state, Effect::Other { what: shown() }),
+        kind if WITHOUT_EFFECT.contains(&kind) => note(branch, Effect::Other { what: shown() }),
         _ => {
-            note(state, Effect::Other { what: shown() });
+            note(branch, Effect::Other { what: shown() });
             return Some(End::Unknown(format!(
-                "{}: what target {kind} does is not known",
+                "{}: the effect of target {kind} is unknown",
                 name("taken")
             )));
         }
@@ -481,8 +480,8 @@ fn other(
 }
 
 /// Keeps marks between packets of a connection; for a first packet only what is set here counts.
-fn connmark(state: &mut State, how: &Connmark) {
-    let kept = &mut state.packet;
+fn connmark(branch: &mut Branch, how: &Connmark) {
+    let kept = &mut branch.packet;
     match *how {
         Connmark::Set(mark) => kept.ct_mark = set_mark(kept.ct_mark, mark),
         Connmark::Save { packet, connection } => {
@@ -496,7 +495,7 @@ fn connmark(state: &mut State, how: &Connmark) {
 
 #[expect(clippy::too_many_arguments, reason = "a hop has this many parts")]
 fn record(
-    state: &mut State,
+    branch: &mut Branch,
     at: &At<'_, '_, '_>,
     chain: &Chain<'_>,
     number: usize,
@@ -506,7 +505,7 @@ fn record(
     chance: f64,
     when: Option<String>,
 ) {
-    state.path.push(Hop {
+    branch.path.push(Hop {
         hook: at.hook,
         layer: if at.chains.store == Store::InUse {
             Layer::Iptables

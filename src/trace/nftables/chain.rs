@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use super::hop::{Effect, Hook, Hop, Layer};
-use super::ipt_chain::{masquerade, redirect, split, translate, translate_source};
-use super::nft::{self, Context, Value};
-use super::packet::Odds;
-use super::walk::{End, Ends, State, Walker};
+use super::matches::{self, Context, Value};
 use crate::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };
 use crate::backend::nftables::print;
+use crate::trace::hop::{Effect, Hook, Hop, Layer};
+use crate::trace::iptables::chain::{masquerade, redirect, split, translate, translate_source};
+use crate::trace::packet::Likelihood;
+use crate::trace::walk::{Branch, End, Ends, Walker};
 
 /// Chains nest no deeper in the kernel (`NFT_JUMP_STACK_SIZE`).
 const DEEPEST: usize = 16;
@@ -18,14 +18,14 @@ const DEEPEST: usize = 16;
 /// What a statement leads to.
 enum Next {
     /// The next statement of the rule.
-    On(State),
+    On(Branch),
     /// The next rule.
-    Over(State),
+    Over(Branch),
     /// The end of the chain, or further.
-    End(State, End),
+    End(Branch, End),
 }
 
-/// Where a rule stands.
+/// The place of a rule.
 struct At<'x, 'a> {
     hook: Hook,
     table: &'x Table,
@@ -34,15 +34,32 @@ struct At<'x, 'a> {
     depth: usize,
 }
 
+impl At<'_, '_> {
+    /// Names the rule at `index` as the cause of `kind`: `dropped by rule 3 of kube-proxy services`.
+    fn by(&self, kind: &str, index: usize) -> String {
+        let number = index + 1;
+        format!(
+            "{kind} by rule {number} of {} {}",
+            self.table.name, self.chain.name
+        )
+    }
+}
+
 impl<'a> Walker<'_, 'a, '_> {
     /// Runs a base chain of nftables.
-    pub(crate) fn nftables(&self, state: State, hook: Hook, table: &Table, chain: &Chain) -> Ends {
+    pub(crate) fn nftables(
+        &self,
+        branch: Branch,
+        hook: Hook,
+        table: &Table,
+        chain: &Chain,
+    ) -> Ends {
         let context = Context {
             router: &self.router,
             table,
         };
         let mut ends = self.run_nft(
-            state,
+            branch,
             &At {
                 hook,
                 table,
@@ -55,12 +72,12 @@ impl<'a> Walker<'_, 'a, '_> {
             .base
             .as_ref()
             .is_some_and(|base| base.policy == "drop");
-        for (state, end) in &mut ends {
+        for (branch, end) in &mut ends {
             if *end == End::Return {
                 *end = if drops {
-                    record_policy(state, hook, table, chain);
+                    record_policy(branch, hook, table, chain);
                     End::Drop(format!(
-                        "the policy of {} {} {} drops it",
+                        "dropped by the policy of {} {} {}",
                         table.family, table.name, chain.name
                     ))
                 } else {
@@ -71,47 +88,47 @@ impl<'a> Walker<'_, 'a, '_> {
         ends
     }
 
-    fn run_nft(&self, state: State, at: &At<'_, 'a>) -> Ends {
+    fn run_nft(&self, branch: Branch, at: &At<'_, 'a>) -> Ends {
         if at.depth > DEEPEST {
             return vec![(
-                state,
-                End::Unknown(format!("chain {} leads into itself", at.chain.name)),
+                branch,
+                End::Unknown(format!("chain {} jumps to itself", at.chain.name)),
             )];
         }
-        let mut live = vec![state];
+        let mut live = vec![branch];
         let mut done = Ends::new();
         for (index, rule) in at.chain.rules.iter().enumerate() {
             let mut next = Vec::with_capacity(live.len());
-            for state in live {
-                self.run_rule(state, at, index, rule, &mut next, &mut done);
+            for branch in live {
+                self.run_rule(branch, at, index, rule, &mut next, &mut done);
             }
             live = next;
             if live.is_empty() {
                 break;
             }
         }
-        done.extend(live.into_iter().map(|state| (state, End::Return)));
+        done.extend(live.into_iter().map(|branch| (branch, End::Return)));
         done
     }
 
     fn run_rule(
         &self,
-        state: State,
+        branch: Branch,
         at: &At<'_, 'a>,
         index: usize,
         rule: &Rule,
-        next: &mut Vec<State>,
+        next: &mut Vec<Branch>,
         done: &mut Ends,
     ) {
-        let mut live = vec![state];
+        let mut live = vec![branch];
         for statement in &rule.statements {
             let mut on = Vec::new();
-            for state in live {
-                for step in self.statement(state, at, index, rule, statement) {
+            for branch in live {
+                for step in self.statement(branch, at, index, rule, statement) {
                     match step {
-                        Next::On(state) => on.push(state),
-                        Next::Over(state) => next.push(state),
-                        Next::End(state, end) => done.push((state, end)),
+                        Next::On(branch) => on.push(branch),
+                        Next::Over(branch) => next.push(branch),
+                        Next::End(branch, end) => done.push((branch, end)),
                     }
                 }
             }
@@ -122,95 +139,88 @@ impl<'a> Walker<'_, 'a, '_> {
 
     fn statement(
         &self,
-        mut state: State,
+        mut branch: Branch,
         at: &At<'_, 'a>,
         index: usize,
         rule: &Rule,
         statement: &Statement,
     ) -> Vec<Next> {
         let note =
-            |state: &mut State, effect, chance| record(state, at, index, rule, effect, chance);
-        let by = |kind: &str| {
-            format!(
-                "{kind} by rule {} of {} {}",
-                index + 1,
-                at.table.name,
-                at.chain.name
-            )
-        };
+            |branch: &mut Branch, effect, chance| record(branch, at, index, rule, effect, chance);
+        let by = |kind: &str| at.by(kind, index);
         match statement {
             Statement::Match { left, op, right } => {
-                let odds = nft::compare(left, op, right, &state.packet, at.context);
-                part(state, &odds)
+                let likelihood = matches::compare(left, op, right, &branch.packet, at.context);
+                part(branch, &likelihood)
             }
             Statement::Vmap { key, data } => {
-                let have = nft::value(key, &state.packet, at.context);
-                let found = match nft::look_up(data, &have, at.context) {
+                let have = matches::value(key, &branch.packet, at.context);
+                let found = match matches::look_up(data, &have, at.context) {
                     Ok(found) => found,
-                    Err(what) => return undecided(state, &what),
+                    Err(what) => return undecided(branch, &what),
                 };
-                Self::choose(state, found, |state, chance, datum| match datum {
+                Self::choose(branch, found, |branch, chance, datum| match datum {
                     Datum::Verdict(verdict) => {
-                        self.verdict(state, at, index, rule, verdict, chance)
+                        self.verdict(branch, at, index, rule, verdict, chance)
                     }
                     Datum::Data(_) => vec![Next::End(
-                        state,
+                        branch,
                         End::Unknown(by("taken") + ": a verdict map gives data"),
                     )],
                 })
             }
-            Statement::Verdict(verdict) => self.verdict(state, at, index, rule, verdict, 1.0),
+            Statement::Verdict(verdict) => self.verdict(branch, at, index, rule, verdict, 1.0),
             Statement::Reject { kind, code } => {
                 let with = [kind.as_deref(), code.as_deref()]
                     .into_iter()
                     .flatten()
                     .collect::<Vec<_>>()
                     .join(" ");
-                note(&mut state, Effect::Reject { with }, 1.0);
-                vec![Next::End(state, End::Reject(by("rejected")))]
+                note(&mut branch, Effect::Reject { with }, 1.0);
+                vec![Next::End(branch, End::Reject(by("rejected")))]
             }
             Statement::Nat {
                 kind, addr, port, ..
-            } => Self::nat_statement(state, at, index, rule, *kind, addr.as_ref(), port.as_ref()),
+            } => Self::nat_statement(branch, at, index, rule, *kind, addr.as_ref(), port.as_ref()),
             Statement::Masquerade { .. } => {
-                let addr = masquerade(self, &mut state);
-                note(&mut state, Effect::Masquerade { address: addr }, 1.0);
-                vec![Next::End(state, End::Accept)]
+                let addr = masquerade(self, &mut branch);
+                note(&mut branch, Effect::Masquerade { address: addr }, 1.0);
+                vec![Next::End(branch, End::Accept)]
             }
             Statement::Redirect { port, .. } => {
                 let port = port
                     .as_ref()
-                    .and_then(|port| number(&nft::value(port, &state.packet, at.context)));
-                redirect(self, &mut state, at.hook, port);
+                    .and_then(|port| number(&matches::value(port, &branch.packet, at.context)));
+                redirect(self, &mut branch, at.hook, port);
                 let effect = Effect::Dnat {
-                    address: state.packet.destination,
-                    port: state.packet.port,
+                    address: branch.packet.destination,
+                    port: branch.packet.port,
                 };
-                note(&mut state, effect, 1.0);
-                vec![Next::End(state, End::Accept)]
+                note(&mut branch, effect, 1.0);
+                vec![Next::End(branch, End::Accept)]
             }
-            Statement::Mangle { key, value } => mangle(state, at, key, value, &note),
+            Statement::Mangle { key, value } => mangle(branch, at, key, value, &note),
             Statement::SetOp { op, set, .. } => {
                 note(
-                    &mut state,
+                    &mut branch,
                     Effect::Other {
                         what: format!("{op} @{set}"),
                     },
                     1.0,
                 );
-                vec![Next::On(state)]
+                vec![Next::On(branch)]
             }
-            Statement::Counter { .. } => vec![Next::On(state)],
+            Statement::Counter { .. } => vec![Next::On(branch)],
             Statement::Xt { kind, name } => match (kind.as_str(), name.as_str()) {
-                ("match", "comment") => vec![Next::On(state)],
+                ("match", "comment") => vec![Next::On(branch)],
                 ("match", _) => undecided(
-                    state,
+                    branch,
                     &format!("whether xt {kind} {name} matches: nft does not show its options"),
                 ),
                 _ => vec![Next::End(
-                    state,
+                    branch,
                     End::Unknown(format!(
-                        "{}: what xt {kind} {name} does, nft does not show",
+                        "{}: the effect of xt {kind} {name} is unknown: nft does not show it",
                         by("taken")
                     )),
                 )],
@@ -224,23 +234,23 @@ impl<'a> Walker<'_, 'a, '_> {
                 match name.as_str() {
                     // These leave the packet and its way as they are.
                     "log" | "quota" | "comment" | "flow" | "ct helper" | "ct timeout"
-                    | "ct expectation" | "secmark" | "synproxy" | "dup" => vec![Next::On(state)],
+                    | "ct expectation" | "secmark" | "synproxy" | "dup" => vec![Next::On(branch)],
                     "notrack" => {
-                        state.packet.untracked = true;
-                        note(&mut state, Effect::Untrack, 1.0);
-                        vec![Next::On(state)]
+                        branch.packet.untracked = true;
+                        note(&mut branch, Effect::Untrack, 1.0);
+                        vec![Next::On(branch)]
                     }
-                    "limit" => undecided(state, "whether the rate of a limit is used up"),
+                    "limit" => undecided(branch, "whether a rate limit is exceeded"),
                     "queue" | "tproxy" | "fwd" => {
                         vec![Next::End(
-                            state,
+                            branch,
                             End::Unknown(format!(
-                                "{}: what {name} does with it is decided elsewhere",
+                                "{}: the effect of {name} is unknown",
                                 by("taken")
                             )),
                         )]
                     }
-                    _ => undecided(state, &format!("whether `{value}` holds")),
+                    _ => undecided(branch, &format!("whether `{value}` holds")),
                 }
             }
         }
@@ -248,19 +258,19 @@ impl<'a> Walker<'_, 'a, '_> {
 
     /// Follows each entry of a map that may apply; what is left of the probability goes on with the next rule.
     fn choose<'d>(
-        state: State,
+        branch: Branch,
         found: Vec<(f64, &'d Datum)>,
-        mut take: impl FnMut(State, f64, &'d Datum) -> Vec<Next>,
+        mut take: impl FnMut(Branch, f64, &'d Datum) -> Vec<Next>,
     ) -> Vec<Next> {
         let taken: f64 = found.iter().map(|(chance, _)| chance).sum();
         let mut steps = Vec::new();
         for (chance, datum) in found {
-            let mut way = state.clone();
-            way.weight *= chance;
-            steps.extend(take(way, chance, datum));
+            let mut taken = branch.clone();
+            taken.weight *= chance;
+            steps.extend(take(taken, chance, datum));
         }
         if taken < 1.0 - 1e-9 {
-            let mut rest = state;
+            let mut rest = branch;
             rest.weight *= 1.0 - taken;
             steps.push(Next::Over(rest));
         }
@@ -269,22 +279,15 @@ impl<'a> Walker<'_, 'a, '_> {
 
     fn verdict(
         &self,
-        mut state: State,
+        mut branch: Branch,
         at: &At<'_, 'a>,
         index: usize,
         rule: &Rule,
         verdict: &Verdict,
         chance: f64,
     ) -> Vec<Next> {
-        let by = |kind: &str| {
-            format!(
-                "{kind} by rule {} of {} {}",
-                index + 1,
-                at.table.name,
-                at.chain.name
-            )
-        };
-        let mut note = |effect| record(&mut state, at, index, rule, effect, chance);
+        let by = |kind: &str| at.by(kind, index);
+        let mut note = |effect| record(&mut branch, at, index, rule, effect, chance);
         let end = match verdict {
             Verdict::Accept => {
                 note(Effect::Accept);
@@ -298,7 +301,7 @@ impl<'a> Walker<'_, 'a, '_> {
                 note(Effect::Return);
                 End::Return
             }
-            Verdict::Continue => return vec![Next::Over(state)],
+            Verdict::Continue => return vec![Next::Over(branch)],
             Verdict::Queue => End::Unknown(by("queued") + ": a program in user space decides"),
             Verdict::Jump(to) | Verdict::Goto(to) => {
                 let goes = matches!(verdict, Verdict::Goto(_));
@@ -309,9 +312,9 @@ impl<'a> Walker<'_, 'a, '_> {
                 });
                 let Some(chain) = at.table.chain(to) else {
                     return vec![Next::End(
-                        state,
+                        branch,
                         End::Unknown(format!(
-                            "chain {to} is not there, but {} leads to it",
+                            "chain {to} does not exist, but {} jumps to it",
                             at.chain.name
                         )),
                     )];
@@ -321,21 +324,21 @@ impl<'a> Walker<'_, 'a, '_> {
                     depth: at.depth + 1,
                     ..*at
                 };
-                let ends = self.run_nft(state, &inside);
+                let ends = self.run_nft(branch, &inside);
                 return ends
                     .into_iter()
-                    .map(|(state, end)| match end {
-                        End::Return if !goes => Next::Over(state),
-                        end => Next::End(state, end),
+                    .map(|(branch, end)| match end {
+                        End::Return if !goes => Next::Over(branch),
+                        end => Next::End(branch, end),
                     })
                     .collect();
             }
         };
-        vec![Next::End(state, end)]
+        vec![Next::End(branch, end)]
     }
 
     fn nat_statement(
-        state: State,
+        branch: Branch,
         at: &At<'_, 'a>,
         index: usize,
         rule: &Rule,
@@ -346,31 +349,32 @@ impl<'a> Walker<'_, 'a, '_> {
         // `dnat to KEY map { … }` may choose among several.
         let targets: Vec<(f64, Vec<Value>)> = match addr {
             Some(Expr::Lookup { key, data }) => {
-                let have = nft::value(key, &state.packet, at.context);
-                match nft::look_up(data, &have, at.context) {
-                    Err(what) => return undecided(state, &what),
+                let have = matches::value(key, &branch.packet, at.context);
+                match matches::look_up(data, &have, at.context) {
+                    Err(what) => return undecided(branch, &what),
                     Ok(found) => found
                         .into_iter()
                         .filter_map(|(chance, datum)| match datum {
-                            Datum::Data(expr) => {
-                                Some((chance, parts(nft::value(expr, &state.packet, at.context))))
-                            }
+                            Datum::Data(expr) => Some((
+                                chance,
+                                parts(matches::value(expr, &branch.packet, at.context)),
+                            )),
                             Datum::Verdict(_) => None,
                         })
                         .collect(),
                 }
             }
-            Some(addr) => vec![(1.0, parts(nft::value(addr, &state.packet, at.context)))],
+            Some(addr) => vec![(1.0, parts(matches::value(addr, &branch.packet, at.context)))],
             None => vec![(1.0, Vec::new())],
         };
         let taken: f64 = targets.iter().map(|(chance, _)| chance).sum();
         let mut steps = Vec::new();
         for (chance, target) in targets {
-            let mut way = state.clone();
-            way.weight *= chance;
+            let mut taken = branch.clone();
+            taken.weight *= chance;
             let to = target.iter().find_map(address);
             let port = match port {
-                Some(port) => number(&nft::value(port, &way.packet, at.context)),
+                Some(port) => number(&matches::value(port, &taken.packet, at.context)),
                 None => target.iter().find_map(number),
             };
             if target
@@ -378,29 +382,29 @@ impl<'a> Walker<'_, 'a, '_> {
                 .any(|value| matches!(value, Value::Unknown(_)))
             {
                 steps.push(Next::End(
-                    way,
-                    End::Unknown("the address of a translation is not known".to_owned()),
+                    taken,
+                    End::Unknown("the address it is translated to is unknown".to_owned()),
                 ));
                 continue;
             }
             let effect = match kind {
                 NatKind::Dnat => {
-                    translate(&mut way, to, port);
+                    translate(&mut taken, to, port);
                     Effect::Dnat {
-                        address: way.packet.destination,
-                        port: way.packet.port,
+                        address: taken.packet.destination,
+                        port: taken.packet.port,
                     }
                 }
                 NatKind::Snat => {
-                    translate_source(&mut way, to);
+                    translate_source(&mut taken, to);
                     Effect::Snat { address: to }
                 }
             };
-            record(&mut way, at, index, rule, effect, chance);
-            steps.push(Next::End(way, End::Accept));
+            record(&mut taken, at, index, rule, effect, chance);
+            steps.push(Next::End(taken, End::Accept));
         }
         if taken < 1.0 - 1e-9 {
-            let mut rest = state;
+            let mut rest = branch;
             rest.weight *= 1.0 - taken;
             steps.push(Next::Over(rest));
         }
@@ -408,40 +412,40 @@ impl<'a> Walker<'_, 'a, '_> {
     }
 }
 
-/// Splits a way at a match.
-fn part(state: State, odds: &Odds) -> Vec<Next> {
-    if odds.is_no() {
-        return vec![Next::Over(state)];
+/// Splits a branch at a match.
+fn part(branch: Branch, likelihood: &Likelihood) -> Vec<Next> {
+    if likelihood.is_no() {
+        return vec![Next::Over(branch)];
     }
-    let (hit, miss) = split(state, odds);
+    let (hit, miss) = split(branch, likelihood);
     let mut steps = vec![Next::On(hit)];
     steps.extend(miss.map(Next::Over));
     steps
 }
 
-fn undecided(state: State, what: &str) -> Vec<Next> {
-    part(state, &Odds::unknown(what))
+fn undecided(branch: Branch, what: &str) -> Vec<Next> {
+    part(branch, &Likelihood::unknown(what))
 }
 
 fn mangle(
-    mut state: State,
+    mut branch: Branch,
     at: &At<'_, '_>,
     key: &Expr,
     value: &Expr,
-    note: &impl Fn(&mut State, Effect, f64),
+    note: &impl Fn(&mut Branch, Effect, f64),
 ) -> Vec<Next> {
-    let new = nft::value(value, &state.packet, at.context);
+    let new = matches::value(value, &branch.packet, at.context);
     match (key, &new) {
         (Expr::Meta(name), Value::Number(to)) if name == "mark" => {
-            let from = state.packet.mark;
+            let from = branch.packet.mark;
             let to = u32::try_from(*to & u64::from(u32::MAX)).unwrap_or(0);
-            state.packet.mark = to;
-            note(&mut state, Effect::Mark { from, to }, 1.0);
+            branch.packet.mark = to;
+            note(&mut branch, Effect::Mark { from, to }, 1.0);
         }
         (Expr::Ct { key, .. }, Value::Number(to)) if key == "mark" => {
-            state.packet.ct_mark = u32::try_from(*to & u64::from(u32::MAX)).unwrap_or(0);
+            branch.packet.ct_mark = u32::try_from(*to & u64::from(u32::MAX)).unwrap_or(0);
             note(
-                &mut state,
+                &mut branch,
                 Effect::Other {
                     what: format!("ct mark set {to:#x}"),
                 },
@@ -450,23 +454,23 @@ fn mangle(
         }
         (Expr::Meta(name), _) if name == "mark" => {
             return vec![Next::End(
-                state,
+                branch,
                 End::Unknown(format!(
-                    "the mark it gets is not known: {}",
+                    "the mark that is set is unknown: {}",
                     print::expr(value)
                 )),
             )];
         }
         // Priorities, trace flags and the like.
         _ => note(
-            &mut state,
+            &mut branch,
             Effect::Other {
                 what: "changes a field".to_owned(),
             },
             1.0,
         ),
     }
-    vec![Next::On(state)]
+    vec![Next::On(branch)]
 }
 
 fn parts(value: Value) -> Vec<Value> {
@@ -491,8 +495,8 @@ fn number(value: &Value) -> Option<u16> {
 }
 
 /// Records that the policy of a base chain drops the packet.
-fn record_policy(state: &mut State, hook: Hook, table: &Table, chain: &Chain) {
-    state.path.push(Hop {
+fn record_policy(branch: &mut Branch, hook: Hook, table: &Table, chain: &Chain) {
+    branch.path.push(Hop {
         hook,
         layer: Layer::Nftables,
         table: format!("{} {}", table.family, table.name),
@@ -507,7 +511,7 @@ fn record_policy(state: &mut State, hook: Hook, table: &Table, chain: &Chain) {
 }
 
 fn record(
-    state: &mut State,
+    branch: &mut Branch,
     at: &At<'_, '_>,
     index: usize,
     rule: &Rule,
@@ -525,7 +529,7 @@ fn record(
             } => Some(*packets),
             _ => None,
         });
-    state.path.push(Hop {
+    branch.path.push(Hop {
         hook: at.hook,
         layer: Layer::Nftables,
         table: format!("{} {}", at.table.family, at.table.name),

@@ -1,5 +1,4 @@
-//! Why a packet does not go where the cluster says: backends that should not be, and the rule that is missing or in the
-//! way.
+//! Why a packet does not go where the cluster's objects send it: wrong backends, missing rules and rules of others.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
 use super::packet::Flow;
 use super::why;
-use crate::diff::{Action, Change, Diff, Object};
+use crate::diff::{Change, ChangeKind, Diff, Object};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
@@ -16,8 +15,8 @@ use crate::owner::{Owners, Port, State};
 /// Names listed before the rest is counted.
 const MOST_NAMED: usize = 3;
 
-/// Returns whether `outcomes` are not plainly what the endpoints of `port` ask for, so that a comparison with what
-/// kube-proxy should have written is worth its time. Policies that keep endpoints out are not looked at.
+/// Returns whether `outcomes` differ from the endpoints of `port`, so that a comparison with the desired state is worth its
+/// time. Traffic policies are not considered.
 pub fn is_odd(port: &Port, outcomes: &[Outcome]) -> bool {
     if port.left_to.is_some() {
         return false;
@@ -57,7 +56,7 @@ pub(super) fn reached(outcomes: &[Outcome]) -> BTreeSet<SocketAddr> {
         .collect()
 }
 
-/// Says which backends the API does not know, or calls not ready.
+/// Adds a note for each backend that is not an endpoint, or not a ready one.
 pub(super) fn backends(port: &Port, outcomes: &[Outcome], notes: &mut Vec<String>) {
     let Some(first) = outcomes.first() else {
         return;
@@ -68,17 +67,17 @@ pub(super) fn backends(port: &Port, outcomes: &[Outcome], notes: &mut Vec<String
         let known = port.endpoints.iter().find(|e| e.addr == addr);
         match known.map(|endpoint| endpoint.state) {
             None => notes.push(format!(
-                "{addr} is no endpoint of {name}: what is sent there fails, or reaches somebody else"
+                "{addr} is not an endpoint of {name}: connections to it fail, or reach another pod"
             )),
             Some(Some(state)) if !takers.contains(&addr) => notes.push(format!(
-                "{addr} is an endpoint of {name} that the API calls {state}, and still gets connections"
+                "{addr} is an endpoint of {name} in state {state}, but still gets connections"
             )),
             Some(_) => {}
         }
     }
 }
 
-/// Says whose the address of `flow` is, where that Service does not have the port.
+/// Returns a note on the Service with the address of `flow`, which does not have the port.
 pub fn other_port(owners: &Owners, flow: &Flow) -> Option<String> {
     let all: Vec<_> = owners.with_address(flow.destination).collect();
     let (first, role) = all.first()?;
@@ -99,7 +98,7 @@ pub fn other_port(owners: &Owners, flow: &Flow) -> Option<String> {
     ))
 }
 
-/// Says where a translated packet finds no route, or leaves this node for a backend that is on it.
+/// Adds a note for each translated packet without a route, or with one off this node although the backend is on it.
 pub(super) fn routes(
     node: &NodeSnapshot<'_>,
     port: Option<&Port>,
@@ -125,7 +124,7 @@ pub(super) fn routes(
         };
         match &hop.effect {
             Effect::Nowhere { why } => {
-                notes.push(format!("there is no way to backend {backend}: {why}"));
+                notes.push(format!("no route to backend {backend}: {why}"));
             }
             Effect::Out {
                 device,
@@ -146,7 +145,7 @@ pub(super) fn routes(
     if let Some((_, way)) = away.first() {
         let names: Vec<_> = away.iter().map(|(addr, _)| addr.to_string()).collect();
         notes.push(format!(
-            "{} on this node, but the route there leaves it, by {way}",
+            "{} on this node, but the route leads off the node, by {way}",
             be(&names)
         ));
     }
@@ -167,9 +166,9 @@ pub(super) fn listed(names: &[String]) -> String {
     }
 }
 
-/// Says which rule takes the packet away before kube-proxy's, and what is missing of those.
+/// Returns notes on the rule that takes the packet before kube-proxy's rules, and on missing rules of kube-proxy.
 ///
-/// `diff` compares the node with what kube-proxy should have written.
+/// `diff` compares the node with the desired state.
 pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
     let mut notes = Vec::new();
     let Some(first) = outcomes.first() else {
@@ -183,12 +182,12 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
         .changes
         .iter()
         .filter(of_family)
-        .filter(|change| change.action != Action::Missing && !is_mine(change))
+        .filter(|change| change.kind() != ChangeKind::Missing && !is_mine(change))
         .collect();
     let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
     if let Some((hop, owner)) = hops.find_map(|hop| Some((hop, takes(hop, &extra)?))) {
         notes.push(format!(
-            "{} rule {} of {} takes it first: {} ({owner})",
+            "table {} rule {} of {} takes the packet first: {} ({owner})",
             hop.table,
             hop.number,
             hop.chain,
@@ -201,25 +200,25 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
         .filter(of_family)
         .filter(is_mine)
         .collect();
-    // What all Services share is in the way of this one where nothing of its own is.
+    // Without a change of its own, a change of the common rules is the cause.
     let shared: Vec<&Change> = diff
         .changes
         .iter()
         .filter(of_family)
-        .filter(|change| change.service.is_none() && change.action != Action::Extra)
+        .filter(|change| change.service.is_none() && change.kind() != ChangeKind::Extra)
         .collect();
     let found = if mine.is_empty() { &shared } else { &mine };
-    let serious = found.iter().min_by_key(|change| change.action);
+    let serious = found.iter().min_by_key(|change| change.kind());
     if let Some(change) = serious {
-        let what = match (change.action, &change.have, &change.want) {
-            (Action::Missing, _, Some(want)) => format!("is missing: {}", short(want)),
-            (Action::Missing, ..) => "is missing".to_owned(),
-            (Action::Extra, Some(have), _) => format!("should not be there: {}", short(have)),
-            (Action::Extra, ..) => "should not be there".to_owned(),
-            (Action::Differs, Some(have), Some(want)) => {
-                format!("is {} and should be {}", short(have), short(want))
+        let what = match (change.kind(), change.have(), change.want()) {
+            (ChangeKind::Missing, _, Some(want)) => format!("is missing: {}", short(&want)),
+            (ChangeKind::Missing, ..) => "is missing".to_owned(),
+            (ChangeKind::Extra, Some(have), _) => format!("is extra: {}", short(&have)),
+            (ChangeKind::Extra, ..) => "is extra".to_owned(),
+            (ChangeKind::Differs, Some(have), Some(want)) => {
+                format!("is {}, should be {}", short(&have), short(&want))
             }
-            (Action::Differs, ..) => "is not as it should be".to_owned(),
+            (ChangeKind::Differs, ..) => "differs".to_owned(),
         };
         let more = match found.len() {
             1 => String::new(),
@@ -229,9 +228,7 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
         notes.push(format!("why: {} {what}{more}", change.object));
     }
     for (what, gap) in &diff.unknown {
-        notes.push(format!(
-            "whether {what} is as it should be is not known: {gap}"
-        ));
+        notes.push(format!("{what} were not compared: {gap}"));
     }
     notes
 }
@@ -240,11 +237,11 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
 fn short(text: &str) -> String {
     match text.split_once('\n') {
         None => text.to_owned(),
-        Some((first, _)) => format!("{first} and what follows"),
+        Some((first, _)) => format!("{first} (and more)"),
     }
 }
 
-/// Returns whose rule a hop is, if it keeps the packet from kube-proxy's rules and is not one of them.
+/// Returns the owner of a hop's rule, if it keeps the packet from kube-proxy's rules and is not one of them.
 fn takes(hop: &Hop, extra: &[&Change]) -> Option<String> {
     if hop.number == 0 {
         return None;
@@ -277,13 +274,13 @@ fn takes(hop: &Hop, extra: &[&Change]) -> Option<String> {
 }
 
 fn is_of(object: &Object, hop: &Hop) -> bool {
+    // A hop counts from 1.
+    let is_at = |number: usize| number + 1 == hop.number;
     match object {
-        Object::Rule {
-            table,
-            chain,
-            number,
-        } => *table == hop.table && *chain == hop.chain && *number == hop.number,
-        Object::Chain { table, chain } => *table == hop.table && *chain == hop.chain,
+        Object::IptablesRule {
+            table, chain, at, ..
+        } => *table == hop.table && *chain == hop.chain && is_at(at.number),
+        Object::IptablesChain { table, chain, .. } => *table == hop.table && *chain == hop.chain,
         _ => false,
     }
 }

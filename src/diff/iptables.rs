@@ -1,30 +1,32 @@
-//! The rules of one family against what they should be.
+//! The iptables rules of one family compared with the desired ones.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use super::change::{Change, ChangeKind, Delta, Object};
 use super::sequence::{self, Edit};
-use super::{Action, Change, Layer, Object};
+use crate::backend::iptables::change::missing_jumps;
 use crate::backend::iptables::expect::{Names, TAIL};
 use crate::backend::iptables::model::{Chain, Rule, Ruleset, Table};
-use crate::backend::iptables::names::{EXT, FW, SEP, SVC, SVL};
+use crate::backend::iptables::names::XLB;
+use crate::backend::software::hashed;
 use crate::desired::FamilyState;
 use crate::net::Family;
 
-/// What a mode's rules have that no list of rules can say.
+/// The properties of a mode's rules that a list of rules cannot express.
 pub(super) trait Scope {
     /// The family.
     fn family(&self) -> Family;
-    /// Returns whether Services may stand in any order in `chain`.
+    /// Returns whether Services may be in any order in `chain`.
     fn is_free(&self, table: &str, chain: &str) -> bool;
-    /// Returns whether a chain that should not be there is kube-proxy's, and drift.
+    /// Returns whether a chain that is not desired is drift.
     fn is_extra(&self, table: &str, chain: &str) -> bool;
-    /// Returns whether others may write in `chain`, which kube-proxy leaves alone then.
+    /// Returns whether other software may write in `chain`, in which case kube-proxy ignores it.
     fn is_shared(&self, table: &str, chain: &str) -> bool;
     /// Returns the service port that `chain` serves.
     fn owner(&self, chain: &str) -> Option<&str>;
-    /// Returns the service port that `rule` serves, where its comment does not tell.
+    /// Returns the service port that `rule` serves if its comment does not name it.
     fn owner_of(&self, _rule: &Rule<'_>) -> Option<&str> {
         None
     }
@@ -73,7 +75,9 @@ impl Scope for Iptables<'_> {
 
     fn is_extra(&self, table: &str, chain: &str) -> bool {
         // A large cluster's stale chains wait to be collected; nothing leads to them.
-        table == "nat" && !self.state.large && is_hashed(chain)
+        table == "nat"
+            && !self.state.large
+            && hashed(chain).is_some_and(|(prefix, _)| prefix != XLB)
     }
 
     fn is_shared(&self, table: &str, chain: &str) -> bool {
@@ -87,34 +91,24 @@ impl Scope for Iptables<'_> {
     }
 }
 
-/// Returns whether `chain` is named as kube-proxy names the chains of service ports.
-fn is_hashed(chain: &str) -> bool {
-    let hash = [SVC, SVL, EXT, FW, SEP]
-        .iter()
-        .find_map(|prefix| chain.strip_prefix(prefix));
-    hash.is_some_and(|hash| {
-        hash.len() == 16 && hash.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'2'..=b'7'))
-    })
-}
-
 /// Compares the chains that `want` names, and those kube-proxy would remove.
 pub(super) fn compare(have: &Ruleset<'_>, want: &Ruleset<'_>, scope: &impl Scope) -> Vec<Change> {
     Comparison::new(have, scope).finish(want)
 }
 
-/// A comparison that is told chain by chain what should be there.
+/// A comparison that receives the desired chains one by one.
 pub(super) struct Comparison<'r, 'a, S> {
     scope: &'r S,
     tables: Vec<There<'r, 'a>>,
     changes: Vec<Change>,
 }
 
-/// A table that is there.
+/// A live table.
 struct There<'r, 'a> {
     table: &'r Table<'a>,
-    /// Where the chains are. In a large cluster a binary search would wait for memory at every step.
+    /// The position of each chain. In a large cluster a binary search would wait for memory at every step.
     at: HashMap<&'r str, usize>,
-    /// Whether the chain at a position should be there.
+    /// For each chain, whether it is desired.
     wanted: Vec<bool>,
 }
 
@@ -135,7 +129,7 @@ impl<'r, 'a, S: Scope> Comparison<'r, 'a, S> {
         }
     }
 
-    /// Compares what is there with the chain `want` of `table`.
+    /// Compares the live chain with the desired chain `want` of `table`.
     pub(super) fn chain(&mut self, table: &str, want: &Chain<'_>) {
         let mut tables = self.tables.iter_mut();
         let there = tables.find(|there| there.table.name == table);
@@ -154,12 +148,12 @@ impl<'r, 'a, S: Scope> Comparison<'r, 'a, S> {
             _ if want.policy.is_some() => {
                 at.jumps(there.map_or(&[], |chain| &chain.rules), &want.rules);
             }
-            None => at.whole(Action::Missing, want),
+            None => at.whole(ChangeKind::Missing, want),
             Some(there) => at.rules(&there.rules, &want.rules),
         }
     }
 
-    /// Compares the rest of what should be there, and then looks for what should not.
+    /// Compares the remaining desired chains, then finds the extra ones.
     pub(super) fn finish(mut self, want: &Ruleset<'_>) -> Vec<Change> {
         for table in &want.tables {
             for chain in &table.chains {
@@ -176,7 +170,7 @@ impl<'r, 'a, S: Scope> Comparison<'r, 'a, S> {
                         scope: self.scope,
                         changes: &mut self.changes,
                     };
-                    at.whole(Action::Extra, chain);
+                    at.whole(ChangeKind::Extra, chain);
                 }
             }
         }
@@ -184,7 +178,7 @@ impl<'r, 'a, S: Scope> Comparison<'r, 'a, S> {
     }
 }
 
-/// Where rules are compared.
+/// The chain whose rules are compared.
 struct At<'c, S> {
     table: &'c str,
     chain: &'c str,
@@ -194,29 +188,25 @@ struct At<'c, S> {
 
 impl<S: Scope> At<'_, S> {
     /// A chain that is missing or extra with all its rules.
-    fn whole(&mut self, action: Action, chain: &Chain<'_>) {
-        let rules: Vec<_> = chain.rules.iter().map(text).collect();
-        let text = if rules.is_empty() {
-            "an empty chain".to_owned()
-        } else {
-            rules.join("\n")
-        };
+    fn whole(&mut self, kind: ChangeKind, chain: &Chain<'_>) {
         let owner = self.scope.owner(&chain.name).map(str::to_owned);
-        // What should be there says whose it is; what should not be says it at best in its rules.
+        // The desired state knows the owner; of a live chain, at best the rules name it.
         let service = owner.or_else(|| {
-            let rules = chain.rules.iter().filter(|_| action == Action::Extra);
+            let rules = chain.rules.iter().filter(|_| kind == ChangeKind::Extra);
             let mut named = rules.map(service);
             named.find(|spn| !spn.is_empty()).map(str::to_owned)
         });
-        let (have, want) = match action {
-            Action::Missing => (None, Some(text)),
-            Action::Extra | Action::Differs => (Some(text), None),
+        let rules = chain.rules.iter().map(Rule::owned).collect();
+        let rules = match kind {
+            ChangeKind::Missing => Delta::missing(rules),
+            ChangeKind::Extra | ChangeKind::Differs => Delta::extra(rules),
         };
-        let object = Object::Chain {
+        let object = Object::IptablesChain {
             table: self.table.to_owned(),
             chain: self.chain.to_owned(),
+            rules,
         };
-        self.push(action, object, service, have, want);
+        self.push(object, service);
     }
 
     /// A chain whose rules are all kube-proxy's.
@@ -225,23 +215,23 @@ impl<S: Scope> At<'_, S> {
             return;
         }
         let edits = if self.scope.is_free(self.table, self.chain) {
-            if have.len() == want.len() && have.iter().zip(want).all(|(a, b)| same(a, b)) {
+            if have.len() == want.len() && have.iter().zip(want).all(|(a, b)| a.is_same(b)) {
                 return;
             }
-            let mut edits = sequence::grouped(have, want, key, same, service);
+            let mut edits = sequence::grouped(have, want, key, Rule::is_same, service);
             edits.extend(misplaced(have, want));
             edits
         } else {
-            sequence::ordered(have, want, key, same)
+            sequence::ordered(have, want, key, Rule::is_same)
         };
         for edit in edits {
             self.edit(edit, have, want);
         }
     }
 
-    /// A built-in chain: the jumps must be there, in any order; what else is there is not kube-proxy's.
+    /// A built-in chain: the jumps must be live, in any order; other rules in it are not kube-proxy's.
     fn jumps(&mut self, have: &[Rule<'_>], want: &[Rule<'_>]) {
-        for (want_at, other) in jumps(have, want) {
+        for (want_at, other) in missing_jumps(have, want) {
             let edit = match other {
                 Some(have_at) => Edit::Differs(have_at, want_at),
                 None => Edit::Missing(want_at),
@@ -251,80 +241,35 @@ impl<S: Scope> At<'_, S> {
     }
 
     fn edit(&mut self, edit: Edit, have: &[Rule<'_>], want: &[Rule<'_>]) {
-        let (action, number, there, wanted) = match edit {
-            Edit::Missing(want_at) => (Action::Missing, want_at, None, Some(&want[want_at])),
-            Edit::Extra(have_at) => (Action::Extra, have_at, Some(&have[have_at]), None),
-            Edit::Differs(have_at, want_at) | Edit::Moved(have_at, want_at) => (
-                Action::Differs,
-                have_at,
-                Some(&have[have_at]),
-                Some(&want[want_at]),
-            ),
-        };
+        let (at, rule) = edit.delta(have, want);
         let owner = self.scope.owner(self.chain).map(str::to_owned);
         let service = owner.or_else(|| {
-            let rule = wanted.or(there)?;
+            let rule = rule.want().or(rule.have())?;
             let spn = match service(rule) {
                 "" => self.scope.owner_of(rule)?,
                 spn => spn,
             };
             Some(spn.to_owned())
         });
-        let mut have = there.map(text);
-        let mut want = wanted.map(text);
-        if let Edit::Moved(have_at, want_at) = edit {
-            for (text, at) in [(&mut have, have_at), (&mut want, want_at)] {
-                *text = text.take().map(|text| format!("at {}: {text}", at + 1));
-            }
-        }
-        let object = Object::Rule {
+        let object = Object::IptablesRule {
             table: self.table.to_owned(),
             chain: self.chain.to_owned(),
-            number: number + 1,
+            at,
+            rule: rule.map(|rule| rule.owned()),
         };
-        self.push(action, object, service, have, want);
+        self.push(object, service);
     }
 
-    fn push(
-        &mut self,
-        action: Action,
-        object: Object,
-        service: Option<String>,
-        have: Option<String>,
-        want: Option<String>,
-    ) {
+    fn push(&mut self, object: Object, service: Option<String>) {
         self.changes.push(Change {
-            action,
-            layer: Layer::Iptables,
             family: Some(self.scope.family()),
-            object,
             service,
-            have,
-            want,
+            object,
         });
     }
 }
 
-/// Returns where in `want` the jumps stand that `have`, the rules of a built-in chain, does not have, each with where in
-/// `have` one stands that is wrong in its place.
-pub fn jumps(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<(usize, Option<usize>)> {
-    let missing = want
-        .iter()
-        .enumerate()
-        .filter(|(_, rule)| !have.iter().any(|there| same(there, rule)));
-    let found = missing.map(|(want_at, rule)| {
-        let other = have.iter().position(|there| {
-            there.target == rule.target
-                && !want.iter().any(|wanted| same(there, wanted))
-                && !is_other_modes(there, rule)
-        });
-        (want_at, other)
-    });
-    found.collect()
-}
-
-/// Finds rules that stand where they do harm in a chain whose Services may stand in any order: the rules that lead to
-/// NodePorts must come last.
+/// Finds misplaced rules in a chain whose Services may be in any order: the rules that lead to NodePorts must come last.
 fn misplaced(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<Edit> {
     let is_tail = |rule: &Rule<'_>| rule.comment() == Some(TAIL);
     let Some(last) = have.iter().rposition(|rule| !service(rule).is_empty()) else {
@@ -333,7 +278,7 @@ fn misplaced(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<Edit> {
     let early = have[..last].iter().enumerate().filter(|(_, r)| is_tail(r));
     early
         .filter_map(|(have_at, rule)| {
-            let want_at = want.iter().position(|wanted| same(wanted, rule))?;
+            let want_at = want.iter().position(|wanted| wanted.is_same(rule))?;
             Some(Edit::Moved(have_at, want_at))
         })
         .collect()
@@ -346,35 +291,7 @@ fn service<'r>(rule: &'r Rule<'_>) -> &'r str {
     if word.contains('/') { word } else { "" }
 }
 
-/// Returns whether `rule` is the jump of another mode to a chain that both modes have.
-fn is_other_modes(rule: &Rule<'_>, wanted: &Rule<'_>) -> bool {
-    rule.comment() != wanted.comment()
-        && matches!(
-            rule.comment(),
-            Some("kube-proxy firewall rules" | "kubernetes load balancer firewall")
-        )
-}
-
-fn text(rule: &Rule<'_>) -> String {
-    // Every word has a space before it.
-    rule.to_string().trim_start().to_owned()
-}
-
-/// Returns whether both rules do the same; the order of matches says nothing.
-pub fn same(a: &Rule<'_>, b: &Rule<'_>) -> bool {
-    if a.target != b.target || a.matches.len() != b.matches.len() {
-        return false;
-    }
-    a.matches == b.matches || {
-        let mut left: Vec<_> = b.matches.iter().collect();
-        a.matches.iter().all(|m| {
-            let at = left.iter().position(|other| *other == m);
-            at.map(|at| left.swap_remove(at)).is_some()
-        })
-    }
-}
-
-/// Returns a number that is equal for rules that are the [`same`].
+/// Returns a number that is equal for rules that are [`Rule::is_same`].
 fn key(rule: &Rule<'_>) -> u64 {
     let hash = |value: &dyn Fn(&mut DefaultHasher)| {
         let mut hasher = DefaultHasher::new();

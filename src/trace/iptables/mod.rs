@@ -1,0 +1,5 @@
+//! Packets in the rules of iptables.
+
+pub(crate) mod chain;
+pub(crate) mod matches;
+mod sets;

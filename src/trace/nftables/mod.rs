@@ -1,0 +1,4 @@
+//! Packets in the tables of nftables.
+
+mod chain;
+pub(crate) mod matches;
