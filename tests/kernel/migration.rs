@@ -339,7 +339,7 @@ fn annotations(machine: &Machine) -> Vec<String> {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn killed_at_several_moments_it_is_gone_on_with_and_nothing_is_lost() {
+fn long_killed_at_several_moments_it_is_gone_on_with_and_nothing_is_lost() {
     let machine = Machine::new("iptables", SHORT_SYNC);
     let told = machine.kpx(THERE, |_| {});
     // Whoever agreed beforehand is shown in short what is done, and at the end how long it took.
@@ -367,7 +367,7 @@ fn killed_at_several_moments_it_is_gone_on_with_and_nothing_is_lost() {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn killed_at_several_moments_it_is_taken_back_and_nothing_is_lost() {
+fn long_killed_at_several_moments_it_is_taken_back_and_nothing_is_lost() {
     let machine = Machine::new("iptables", SHORT_SYNC);
     // As kubeadm writes it.
     machine.api.reconfigure("mode: \"iptables\"", "mode: \"\"");
@@ -392,7 +392,7 @@ fn killed_at_several_moments_it_is_taken_back_and_nothing_is_lost() {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn killed_with_its_guard_kube_proxy_serves_and_a_bridge_that_expired_is_loaded_anew() {
+fn long_killed_with_its_guard_kube_proxy_serves_and_a_bridge_that_expired_is_loaded_anew() {
     const LEASE: &[&str] = &["--lease", "20s"];
     let machine = Machine::new("iptables", SHORT_SYNC);
     let before = picture(&machine);
@@ -420,7 +420,7 @@ fn killed_with_its_guard_kube_proxy_serves_and_a_bridge_that_expired_is_loaded_a
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn asked_to_stop_it_stops_and_a_guard_keeps_what_is_prepared() {
+fn long_asked_to_stop_it_stops_and_a_guard_keeps_what_is_prepared() {
     let machine = Machine::new("iptables", SHORT_SYNC);
     let before = picture(&machine);
     let traffic = Traffic::start(&machine.world, Pace::FULL);
@@ -449,7 +449,7 @@ fn into_nftables_and_back_by_a_bridge_nothing_is_lost_or_left() {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn into_nftables_and_back_in_place_nothing_is_lost_or_left() {
+fn long_into_nftables_and_back_in_place_nothing_is_lost_or_left() {
     by_nftables(IN_PLACE);
 }
 

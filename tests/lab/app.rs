@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -114,10 +114,14 @@ struct Target {
     name: String,
     address: SocketAddr,
     seen: Mutex<Seen>,
-    /// The next source port for a datagram, from a range that the kernel does not use by itself: a port that comes again
-    /// soon would meet its old conntrack entry.
-    port: AtomicU16,
+    /// How many datagrams were sent. Each has a source port of its own, from a range that the kernel does not choose from.
+    datagrams: AtomicUsize,
 }
+
+/// The source ports of datagrams, in turn. A port that is used again soon meets the conntrack entry of its last use, and
+/// extends it to two minutes: the range is long enough for more than that, and the first port follows the clock, so that
+/// the next client does not begin where the last one did.
+const PORTS: (usize, usize) = (10_000, 20_000);
 
 impl Target {
     fn count(&self, result: Result<(), String>) {
@@ -125,7 +129,7 @@ impl Target {
         seen.new += 1;
         if let Err(why) = result {
             seen.failed += 1;
-            seen.failures.push((now(), why));
+            seen.failures.push((now().as_secs_f64(), why));
         }
     }
 }
@@ -136,16 +140,16 @@ pub(crate) fn client(out: PathBuf, every: Duration, targets: &[String]) {
     runtime().block_on(async {
         let mut all = Vec::new();
         let mut flights = Vec::new();
+        let first = usize::try_from(now().as_millis() / every.as_millis()).unwrap();
         for (number, text) in targets.iter().enumerate() {
             let mut parts = text.splitn(3, '=');
             let mut next = || parts.next().unwrap_or_else(|| panic!("no target: {text}"));
             let (name, kind, address) = (next(), next(), next());
-            let first_port = 10_000 + u16::try_from(number).unwrap() * 2_000;
             let target = Arc::new(Target {
                 name: name.to_owned(),
                 address: address.parse().unwrap(),
                 seen: Mutex::default(),
-                port: AtomicU16::new(first_port),
+                datagrams: AtomicUsize::new(first),
             });
             all.push(Arc::clone(&target));
             if kind == "long" {
@@ -168,11 +172,9 @@ pub(crate) fn client(out: PathBuf, every: Duration, targets: &[String]) {
                             if http {
                                 get(target.address).await
                             } else {
-                                let port = target.port.fetch_add(1, Ordering::Relaxed);
-                                if port >= first_port + 1_999 {
-                                    target.port.store(first_port, Ordering::Relaxed);
-                                }
-                                ask(target.address, port).await
+                                let sent = target.datagrams.fetch_add(1, Ordering::Relaxed);
+                                let (lowest, count) = PORTS;
+                                ask(target.address, lowest + sent % count).await
                             }
                         };
                         let result = timeout(PATIENCE, one).await;
@@ -208,9 +210,9 @@ async fn get(address: SocketAddr) -> Result<(), String> {
     Ok(())
 }
 
-async fn ask(address: SocketAddr, port: u16) -> Result<(), String> {
+async fn ask(address: SocketAddr, port: usize) -> Result<(), String> {
     let said = |error: std::io::Error| error.to_string();
-    let here = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    let here = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, u16::try_from(port).unwrap());
     let socket = UdpSocket::bind(here).await.map_err(said)?;
     socket.connect(address).await.map_err(said)?;
     socket.send(b"x").await.map_err(said)?;
@@ -245,7 +247,7 @@ async fn stay(target: Arc<Target>) {
             seen.broken += 1;
             let after = begun.elapsed().as_secs();
             seen.failures
-                .push((now(), format!("cut after {after} s: {why}")));
+                .push((now().as_secs_f64(), format!("cut after {after} s: {why}")));
             break;
         }
     }
@@ -269,7 +271,7 @@ fn runtime() -> tokio::runtime::Runtime {
     clippy::disallowed_methods,
     reason = "failures are found by their time"
 )]
-fn now() -> f64 {
+fn now() -> Duration {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap().as_secs_f64()
+    since.unwrap()
 }

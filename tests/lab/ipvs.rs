@@ -130,7 +130,11 @@ impl Proxy {
             .split("---\n")
             .find(|part| part.contains("kind: ConfigMap"))
             .unwrap();
-        let map = map.replace("mode: \"\"", &format!("mode: \"{mode}\""));
+        // On the way out of ipvs, kpx waits until IPVS has forgotten every connection: minutes after its end, by default.
+        let map = map
+            .replace("mode: \"\"", &format!("mode: \"{mode}\""))
+            .replace("tcpFinTimeout: 0s", "tcpFinTimeout: 20s")
+            .replace("udpTimeout: 0s", "udpTimeout: 20s");
         lab.apply(&map);
         let text = lab.kubectl("-n kube-system get configmap kube-proxy -o json");
         let map: Value = serde_json::from_str(&text).unwrap();

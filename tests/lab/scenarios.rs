@@ -279,7 +279,27 @@ fn under_traffic<T>(lab: &Lab, act: impl FnOnce() -> T) -> (T, Report) {
     let value = act();
     thread::sleep(Duration::from_secs(2));
     traffic.at_least(Duration::from_secs(10));
-    (value, traffic.stop())
+    let mut report = traffic.stop();
+    if report.failed + report.broken > 0 {
+        report.circumstances = circumstances(lab);
+    }
+    (value, report)
+}
+
+/// What else may have cut connections: the cluster's last events, and since when each node and pod is ready.
+fn circumstances(lab: &Lab) -> String {
+    let events = lab.kubectl(
+        "get events -A --no-headers --sort-by=.metadata.creationTimestamp \
+         -o custom-columns=LAST:.lastTimestamp,REASON:.reason,OBJECT:.involvedObject.name,MESSAGE:.message",
+    );
+    let last: Vec<_> = events.lines().rev().take(40).collect();
+    let ready = lab.kubectl(
+        r#"get nodes,pods -A -o jsonpath='{range .items[*]}{.status.conditions[?(@.type=="Ready")].lastTransitionTime} {.status.conditions[?(@.type=="Ready")].status} {.metadata.name}{"\n"}{end}'"#,
+    );
+    format!(
+        "last events, newest first:\n{}\nready since:\n{ready}",
+        last.join("\n")
+    )
 }
 
 fn doctor(lab: &Lab) -> String {

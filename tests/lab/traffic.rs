@@ -30,6 +30,8 @@ pub(crate) struct Report {
     pub(crate) broken: usize,
     /// How many failures of each kind there are, by client, target and what was said; and when the first and last were.
     failures: BTreeMap<String, (usize, f64, f64)>,
+    /// What else went on in the cluster, if anything failed.
+    pub(crate) circumstances: String,
 }
 
 /// A client: its name, the network it is in, and its targets.
@@ -178,7 +180,8 @@ impl Report {
                 clock(*last)
             )
         };
-        self.failures.iter().map(line).collect()
+        let lines: String = self.failures.iter().map(line).collect();
+        lines + &self.circumstances
     }
 }
 

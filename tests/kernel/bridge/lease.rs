@@ -158,7 +158,7 @@ fn when_its_keeper_dies_new_connections_take_kube_proxys_rules() {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn a_guard_that_waits_takes_over_and_without_it_the_lease_ends() {
+fn long_a_guard_that_waits_takes_over_and_without_it_the_lease_ends() {
     let node = node();
     // Before there is a bridge.
     node.done(&[

@@ -42,7 +42,7 @@ fn over_a_bridge(
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn into_nftables_and_back_nothing_fails() {
+fn long_into_nftables_and_back_nothing_fails() {
     let world = World::new("iptables");
     let mut proxy = world.proxy(Duration::ZERO);
     proxy.wait_synced(1);

@@ -85,7 +85,7 @@ fn switch(
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn into_nftables_and_back_new_connections_fail_for_a_first_sync() {
+fn long_into_nftables_and_back_new_connections_fail_for_a_first_sync() {
     let world = World::new("iptables");
     let mut proxy = world.proxy(Duration::ZERO);
     proxy.wait_synced(1);
