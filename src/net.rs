@@ -1,4 +1,4 @@
-//! Shared nouns: families, protocols, prefixes, marks and port ranges.
+//! Basic types: families, protocols, prefixes, ports and marks.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,7 +17,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both families, in the order kpx shows them.
+    /// Both families, in the order of kpx's output.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
     /// Returns the family of `addr`.
@@ -35,6 +35,14 @@ impl Family {
             Self::V6 => 128,
         }
     }
+
+    /// Returns the family's name in nftables: `ip` or `ip6`.
+    pub const fn nft_name(self) -> &'static str {
+        match self {
+            Self::V4 => "ip",
+            Self::V6 => "ip6",
+        }
+    }
 }
 
 impl fmt::Display for Family {
@@ -46,6 +54,17 @@ impl fmt::Display for Family {
     }
 }
 
+impl FromStr for Family {
+    type Err = NounError;
+
+    /// Parses `IPv4` or `IPv6`.
+    fn from_str(text: &str) -> Result<Self, NounError> {
+        let mut both = Self::BOTH.into_iter();
+        both.find(|family| family.to_string() == text)
+            .ok_or_else(|| NounError::Family(text.to_owned()))
+    }
+}
+
 impl Serialize for Family {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -54,11 +73,8 @@ impl Serialize for Family {
 
 impl<'de> Deserialize<'de> for Family {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match <Box<str>>::deserialize(deserializer)?.as_ref() {
-            "IPv4" => Ok(Self::V4),
-            "IPv6" => Ok(Self::V6),
-            other => Err(de::Error::custom(format!("{other:?} is not a family"))),
-        }
+        let name = <Box<str>>::deserialize(deserializer)?;
+        name.parse().map_err(de::Error::custom)
     }
 }
 
@@ -135,7 +151,7 @@ impl<'de> Deserialize<'de> for Proto {
 impl FromStr for Proto {
     type Err = NounError;
 
-    /// Reads a name in either case (`tcp`, `TCP`) or a number.
+    /// Parses a name in either case (`tcp`, `TCP`) or a number.
     fn from_str(text: &str) -> Result<Self, NounError> {
         Ok(match text.to_ascii_lowercase().as_str() {
             "tcp" => Self::Tcp,
@@ -152,9 +168,12 @@ impl FromStr for Proto {
     }
 }
 
-/// Text that is not the noun it should be.
+/// Text that cannot be parsed as one of this module's types.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum NounError {
+    /// Not `IPv4` or `IPv6`.
+    #[error("{0:?} is not an IP family")]
+    Family(String),
     /// Not a protocol name or number.
     #[error("{0:?} is not a protocol")]
     Proto(String),
@@ -172,14 +191,14 @@ pub enum NounError {
 /// An address prefix. Host bits are kept as written; [`Cidr::normal`] clears them.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Cidr {
-    /// The address.
+    /// IP address.
     pub addr: IpAddr,
-    /// The prefix length: 0 to 32, or 0 to 128.
+    /// Prefix length: 0 to 32, or 0 to 128.
     pub prefix: u8,
 }
 
 impl Cidr {
-    /// Returns the prefix that holds `addr` alone.
+    /// Returns the prefix that contains only `addr`.
     pub const fn host(addr: IpAddr) -> Self {
         Self {
             addr,
@@ -197,7 +216,7 @@ impl Cidr {
         Family::of(self.addr)
     }
 
-    /// Returns whether `addr` lies in the prefix; never for the other family.
+    /// Returns whether `addr` is in the prefix; always false for the other family.
     pub fn contains(&self, addr: IpAddr) -> bool {
         self.family() == Family::of(addr) && mask(addr, self.prefix) == mask(self.addr, self.prefix)
     }
@@ -239,7 +258,7 @@ impl fmt::Display for Cidr {
 impl FromStr for Cidr {
     type Err = NounError;
 
-    /// Reads `ADDR`, `ADDR/PREFIX` or `ADDR/MASK` (a contiguous dotted mask).
+    /// Parses `ADDR`, `ADDR/PREFIX` or `ADDR/MASK` (a contiguous dotted mask).
     fn from_str(text: &str) -> Result<Self, NounError> {
         let bad = || NounError::Cidr(text.to_owned());
         let (addr, prefix) = match text.split_once('/') {
@@ -277,14 +296,14 @@ impl Serialize for Cidr {
 /// An inclusive range of ports; a single port has equal ends.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PortRange {
-    /// The first port.
+    /// First port.
     pub first: u16,
-    /// The last port.
+    /// Last port.
     pub last: u16,
 }
 
 impl PortRange {
-    /// Returns the range that holds `port` alone.
+    /// Returns the range that contains only `port`.
     pub const fn one(port: u16) -> Self {
         Self {
             first: port,
@@ -292,7 +311,7 @@ impl PortRange {
         }
     }
 
-    /// Returns whether `port` lies in the range.
+    /// Returns whether `port` is in the range.
     pub const fn contains(&self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
@@ -312,7 +331,7 @@ impl fmt::Display for PortRange {
 impl FromStr for PortRange {
     type Err = NounError;
 
-    /// Reads `80`, `80:90` or `80-90`; an open end means 0 or 65535.
+    /// Parses `80`, `80:90` or `80-90`; an open end means 0 or 65535.
     fn from_str(text: &str) -> Result<Self, NounError> {
         let bad = |_| NounError::Ports(text.to_owned());
         let Some((first, last)) = text.split_once([':', '-']) else {
@@ -332,12 +351,12 @@ impl FromStr for PortRange {
     }
 }
 
-/// A packet mark and the bits of it that count.
+/// A packet mark with a mask.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Mark {
-    /// The value.
+    /// Expected value of the masked bits.
     pub value: u32,
-    /// The bits that count.
+    /// Bits that are compared.
     pub mask: u32,
 }
 
@@ -349,7 +368,7 @@ impl Mark {
 }
 
 impl fmt::Display for Mark {
-    /// Writes `0x4000/0x4000`; the mask is left out when it is all ones.
+    /// Writes `0x4000/0x4000`; the mask is omitted if all bits are set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.value)?;
         if self.mask == u32::MAX {
@@ -363,7 +382,7 @@ impl fmt::Display for Mark {
 impl FromStr for Mark {
     type Err = NounError;
 
-    /// Reads `VALUE` or `VALUE/MASK`, decimal or `0x` hexadecimal.
+    /// Parses `VALUE` or `VALUE/MASK`, decimal or `0x` hexadecimal.
     fn from_str(text: &str) -> Result<Self, NounError> {
         let number = |t: &str| {
             let parsed = match t.strip_prefix("0x").or_else(|| t.strip_prefix("0X")) {
@@ -390,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_reads_masks_and_lengths() {
+    fn a_prefix_has_a_length_or_a_mask() {
         assert_eq!("10.0.0.0/255.0.0.0".parse::<Cidr>().unwrap().prefix, 8);
         assert_eq!("10.0.0.1".parse::<Cidr>().unwrap().prefix, 32);
         assert!("10.0.0.1/33".parse::<Cidr>().is_err());
@@ -401,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_counts_only_its_mask() {
+    fn only_the_masked_bits_are_compared() {
         let mark: Mark = "0x4000/0x4000".parse().unwrap();
         assert!(mark.matches(0xc000));
         assert!(!mark.matches(0x8000));

@@ -1,4 +1,4 @@
-//! Bundles: what loads, what is refused, and what is written.
+//! Loading, refusing and writing bundles.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,7 +19,7 @@ use crate::support::root;
 const SYSCTL: &str = "node/sysctl.txt";
 const KERNEL: &str = "node/kernel-release.txt";
 
-/// A folder with one good member, to put hostile ones beside.
+/// A folder with one valid member; tests add hostile ones.
 fn folder() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for sub in ["node", "cluster", "kube-proxy"] {
@@ -29,7 +29,7 @@ fn folder() -> TempDir {
     dir
 }
 
-/// A tar with one good member and what `fill` adds.
+/// A tar with one valid member and the members that `fill` adds.
 fn archive(fill: impl FnOnce(&mut Builder<Vec<u8>>)) -> (TempDir, PathBuf) {
     let mut tar = Builder::new(Vec::new());
     member(&mut tar, KERNEL, EntryType::Regular, b"6.1.0\n");
@@ -44,7 +44,7 @@ fn in_file(bytes: &[u8]) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Appends a member under any name at all.
+/// Appends a member with any name, valid or not.
 fn member(tar: &mut Builder<Vec<u8>>, name: &str, kind: EntryType, content: &[u8]) {
     let mut header = Header::new_gnu();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -64,7 +64,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-/// Loads a bundle whose kernel release is good, and returns why there is no sysctl in it.
+/// Loads a bundle with a valid kernel release, and returns why it has no sysctl.
 fn refusal(path: &Path) -> String {
     let evidence = load(path, ITEMS).unwrap();
     assert_eq!(evidence.text(Item::KernelRelease), Ok("6.1.0\n"));
@@ -88,7 +88,7 @@ fn every_recording_loads_alike_from_folder_tar_and_gzipped_tar() {
         let name = node.file_name().unwrap().to_str().unwrap();
         let from_folder = load(&node, ITEMS).unwrap();
         assert!(from_folder.text(Item::ProxyConfig).is_ok(), "{name}");
-        // What a recording made by hand leaves out is not in it; only a manifest gives another reason.
+        // Items missing from a recording made by hand were not collected; only a manifest gives other reasons.
         let says_why = from_folder.manifest().is_some();
         for (item, read) in from_folder.iter() {
             assert!(
@@ -233,14 +233,14 @@ fn damaged_members_are_gaps() {
     for cut in [0, 5, good.len() / 2, good.len() - 1] {
         fs::write(&packed, &good[..cut]).unwrap();
         let reason = refusal(dir.path());
-        assert!(reason.contains("cut short"), "{cut}: {reason}");
+        assert!(reason.contains("truncated"), "{cut}: {reason}");
     }
     fs::write(&packed, "this is not gzip").unwrap();
     assert!(refusal(dir.path()).contains("damaged"));
 
     fs::write(&packed, &good).unwrap();
     fs::write(&plain, "a = 1\n").unwrap();
-    assert_eq!(refusal(dir.path()), "it is in the bundle more than once");
+    assert_eq!(refusal(dir.path()), "the bundle contains it more than once");
 }
 
 #[test]
@@ -259,27 +259,24 @@ fn a_member_that_unpacks_to_too_much_is_a_gap() {
     let dir = folder();
     fs::write(dir.path().join(format!("{SYSCTL}.gz")), &bomb).unwrap();
     let text = reason(dir.path(), Item::Sysctl);
-    assert!(text.contains("larger than the 1 MiB"), "{text}");
+    assert!(text.contains("larger than 1 MiB"), "{text}");
 
     let (_dir, path) = archive(|tar| {
         let name = format!("{SYSCTL}.gz");
         member(tar, &name, EntryType::Regular, &bomb);
     });
-    assert!(reason(&path, Item::Sysctl).contains("larger than the 1 MiB"));
+    assert!(reason(&path, Item::Sysctl).contains("larger than 1 MiB"));
 
-    // A bomb outside of any member that counts.
+    // A compression bomb in a member that is not loaded.
     let (_dir, path) = archive(|tar| {
         member(tar, "other.txt", EntryType::Regular, &vec![b'0'; 16 << 20]);
         member(tar, SYSCTL, EntryType::Regular, b"a = 1\n");
     });
     fs::write(&path, gzip(&fs::read(&path).unwrap())).unwrap();
     let text = reason(&path, Item::Sysctl);
-    assert!(
-        text.contains("the archive is larger than the 8 MiB"),
-        "{text}"
-    );
+    assert!(text.contains("the archive is larger than 8 MiB"), "{text}");
 
-    // A name of any length is not kept.
+    // Names are limited in length as well.
     let (_dir, path) = archive(|tar| {
         member(
             tar,
@@ -306,7 +303,7 @@ fn all_members_together_are_limited() {
     let evidence = load_within(dir.path(), ITEMS, limits).unwrap();
     assert!(evidence.text(Item::Addresses).is_ok());
     let gap = evidence.text(Item::Links).unwrap_err().to_string();
-    assert!(gap.contains("kpx has room for"), "{gap}");
+    assert!(gap.contains("the most that kpx reads"), "{gap}");
 }
 
 #[test]
@@ -337,7 +334,7 @@ fn hostile_members_of_an_archive_are_gaps() {
         member(tar, SYSCTL, EntryType::Regular, b"a = 1\n");
         member(tar, SYSCTL, EntryType::Regular, b"a = 2\n");
     });
-    assert_eq!(refusal(&path), "it is in the bundle more than once");
+    assert_eq!(refusal(&path), "the bundle contains it more than once");
     let (_dir, path) = archive(|tar| member(tar, SYSCTL, EntryType::Regular, b"\xff"));
     assert!(refusal(&path).contains("invalid UTF-8 at byte 0"));
 }
@@ -346,14 +343,17 @@ fn hostile_members_of_an_archive_are_gaps() {
 fn an_archive_that_ends_early_says_so_for_what_it_lacks() {
     let (_dir, path) = archive(|tar| member(tar, SYSCTL, EntryType::Regular, &[b'x'; 5000]));
     let whole = fs::read(&path).unwrap();
-    // In the header of the second member, in its content, and in its padding's place.
+    // In the header of the second member, in its content, and in its padding.
     for length in [1024 + 100, 1536 + 700] {
         fs::write(&path, &whole[..length]).unwrap();
         let reason = refusal(&path);
-        assert!(reason.contains("archive ends"), "{length}: {reason}");
+        assert!(
+            reason.contains("the archive is truncated") || reason.contains("the archive ends"),
+            "{length}: {reason}"
+        );
     }
     fs::write(&path, &gzip(&whole)[..60]).unwrap();
-    // Whatever could be unpacked before the cut, nothing panics and nothing is made up.
+    // Whatever was unpacked before the cut: no panic, and no invented data.
     if let Ok(evidence) = load(&path, ITEMS) {
         assert!(evidence.text(Item::Sysctl).is_err());
     }
@@ -397,9 +397,9 @@ fn what_is_no_bundle_says_what_one_is() {
     fs::write(&zip, b"PK\x03\x04rest").unwrap();
     let (_tar, other) = in_file(&Builder::new(Vec::new()).into_inner().unwrap());
     for (path, why) in [
-        (dir.path(), "none of a bundle's files"),
+        (dir.path(), "no file of a bundle"),
         (&empty, "it is empty"),
-        (&text, "neither a tar nor a gzipped tar"),
+        (&text, "not a tar archive"),
         (&zip, "unpack it first"),
         (&other, "it is empty"),
         (Path::new("/dev/null"), "device"),
@@ -448,8 +448,8 @@ fn a_gap_of_the_node_stays_that_gap() {
 fn a_manifest_that_cannot_be_used_is_an_error_in_words() {
     let dir = folder();
     for (text, why) in [
-        (r#"{"format":2}"#, "its format is 2, and this kpx"),
-        (r"{}", "does not say which format"),
+        (r#"{"format":2}"#, "its format is 2, but this kpx"),
+        (r"{}", "no format version"),
         ("gaps:", "it is not JSON"),
         (r#"{"format":1}"#, "missing field"),
     ] {

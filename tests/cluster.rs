@@ -323,7 +323,7 @@ async fn what_is_forbidden_names_verb_and_resource_for_each_item() {
         };
         assert_eq!(*told, item);
         assert!(why.starts_with(what), "{why}");
-        assert!(why.ends_with("deploy/rbac.yaml allows it"), "{why}");
+        assert!(why.ends_with("apply deploy/rbac.yaml to allow it"), "{why}");
     }
 }
 
@@ -500,13 +500,13 @@ async fn the_proxy_of_a_kubeconfig_is_used() {
     node.write("kubeconfig", &with(&format!("http://{away}")));
     let why = gap(&node.read(&[Item::Services]).await, Item::Services).to_string();
     assert!(
-        why.contains(&format!("through the proxy {away} (from /")),
+        why.contains(&format!("through the proxy {away} (configured by /")),
         "{why}"
     );
     node.write("kubeconfig", &with("gopher://x"));
     let why = gap(&node.read(&[Item::Services]).await, Item::Services).to_string();
     assert!(
-        why.contains("proxy-url \"gopher://x\" is not the URL of a proxy"),
+        why.contains("proxy-url \"gopher://x\" is not supported"),
         "{why}"
     );
 }
@@ -571,7 +571,7 @@ async fn a_server_that_is_away_is_called_once_for_all_items() {
         let Gap::Failed(_, why) = gap(&evidence, item) else {
             panic!("{evidence:?}");
         };
-        let start = format!("cannot reach the API server {url} (from /");
+        let start = format!("cannot reach the API server {url} (configured by /");
         assert!(why.starts_with(&start), "{why}");
         assert!(why.ends_with("Connection refused (os error 111)"), "{why}");
     }
@@ -617,7 +617,7 @@ async fn a_context_is_chosen_by_name() {
     let evidence = collect(&[Item::Services], &options).await;
     let why = gap(&evidence, Item::Services).to_string();
     assert!(
-        why.ends_with("config has no context \"elsewhere\"; it has here, there"),
+        why.ends_with("config has no context \"elsewhere\"; available: here, there"),
         "{why}"
     );
 }
@@ -705,7 +705,7 @@ async fn a_program_for_credentials_that_hangs_holds_nobody_up() {
         panic!("{evidence:?}");
     };
     let expected = format!(
-        "cannot use the credentials of {}: its program",
+        "cannot use the credentials of {}: its credential plugin",
         path.display()
     );
     assert!(why.starts_with(&expected), "{why}");
@@ -835,7 +835,7 @@ async fn a_kube_proxy_that_does_not_answer_is_told_from_none() {
         panic!("{evidence:?}");
     };
     let expected = format!(
-        "nothing answers at {away}: Connection refused (os error 111); kube-proxy (process 71) runs"
+        "no answer from {away}: Connection refused (os error 111); kube-proxy (process 71) runs"
     );
     assert_eq!(why, expected);
 }

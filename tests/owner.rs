@@ -4,7 +4,7 @@ use kpx::backend::Mode;
 use kpx::evidence::{self, Evidence, ITEMS, Item};
 use kpx::net::{Family, Proto};
 use kpx::node::mode::Kind;
-use kpx::node::{NodeSnapshot, Store};
+use kpx::node::{IptablesBackend, NodeSnapshot};
 use kpx::owner::software::{Maker, hashed, maker_of_chain};
 use kpx::owner::{Owner, Owners, Source};
 
@@ -29,7 +29,7 @@ fn every_chain_of_every_recording_has_a_maker() {
         let evidence = evidence(&name);
         let node = NodeSnapshot::new(&evidence);
         for family in Family::BOTH {
-            let Ok(rules) = node.iptables(Store::InUse, family) else {
+            let Ok(rules) = node.iptables(IptablesBackend::InUse, family) else {
                 continue;
             };
             for table in &rules.tables {
@@ -63,7 +63,7 @@ fn every_hashed_chain_of_a_node_in_iptables_mode_has_its_service() {
         assert_eq!((api.source, rules.source), (Source::Api, Source::Rules));
         let mut count = 0;
         for family in Family::BOTH {
-            let nat = whole.iptables(Store::InUse, family).unwrap();
+            let nat = whole.iptables(IptablesBackend::InUse, family).unwrap();
             for chain in nat.table("nat").map_or(&[][..], |nat| &nat.chains) {
                 if hashed(&chain.name).is_none() {
                     continue;

@@ -115,7 +115,7 @@ async fn what_dns_says_is_compared() {
     assert_eq!(ran.code, 1, "{ran}");
     assert!(
         ran.out
-            .contains("10.100.2.7            no such name  differs"),
+            .contains("10.100.2.7             no such name  differs"),
         "{ran}"
     );
     let ran = ask(server(Ipv4Addr::new(10, 9, 9, 9), false), "web").await;
@@ -155,10 +155,7 @@ async fn a_server_that_is_silent_or_not_there_is_no_answer() {
 async fn a_name_that_is_none_is_refused() {
     let ran = ask("127.0.0.1:9".parse().unwrap(), &"a".repeat(64)).await;
     assert_eq!(ran.code, 2, "{ran}");
-    assert!(
-        ran.err.contains("is no name that DNS could ask for"),
-        "{ran}"
-    );
+    assert!(ran.err.contains("is not a valid DNS name"), "{ran}");
     let ran = kpx_on("full-iptables", &["resolve", "."]).await;
     assert_eq!(ran.code, 2, "{ran}");
 }

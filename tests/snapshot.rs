@@ -175,6 +175,26 @@ fn what_belonged_together_still_does() {
     assert!(services > 40 && endpoints > 40, "{services} {endpoints}");
 }
 
+#[test]
+fn versions_survive_redaction() {
+    let mut before = Evidence::default();
+    let versions = [
+        (Item::KernelRelease, "6.1.0-13-amd64\n"),
+        (Item::IptablesVersion, "iptables v1.8.9 (nf_tables)\n"),
+        (
+            Item::ConntrackVersion,
+            "conntrack v1.4.7 (conntrack-tools)\n",
+        ),
+        (Item::IpsetVersion, "ipset v7.17, protocol version: 7\n"),
+        (Item::NftVersion, "nftables v1.0.6 (Lester Gooch #5)\n"),
+    ];
+    for (item, text) in versions {
+        before.insert(item, Ok(text.to_owned()));
+    }
+    let after = Redactor::new([42; 32], &before).evidence(&before);
+    assert!(before.iter().eq(after.iter()), "{after:?}");
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_redacted_bundle_gets_the_same_diagnosis() {
     let scratch = tempfile::tempdir().unwrap();
@@ -222,6 +242,39 @@ async fn a_snapshot_of_a_bundle_is_that_bundle() {
     let again = kpx_on("full-ipvs", &["snapshot", "-o", path]).await;
     assert_eq!(again.code, 4);
     assert!(again.err.contains("kpx does not overwrite"), "{again}");
+}
+
+/// Items without a standard tool, or with one that not every cluster supports: only kpx reads them.
+const ONLY_KPX: &[Item] = &[
+    Item::Ipvs,
+    Item::HeldSockets,
+    Item::Processes,
+    Item::ProxyFiles,
+    Item::Migration,
+    Item::ProxyLog,
+    Item::ServiceCidrs,
+    Item::Access,
+];
+
+#[test]
+fn the_script_reads_every_item_that_standard_tools_can_read() {
+    let script = fs::read_to_string(root().join("src/cmd/snapshot.sh")).unwrap();
+    // Some file names contain the variable of a loop.
+    let loops = [
+        ("${ip}", &["ip", "ip6"][..]),
+        ("$table", &["tcp", "tcp6", "udp", "udp6"]),
+    ];
+    let mut text = script.clone();
+    for (variable, values) in loops {
+        text.extend(values.iter().map(|value| script.replace(variable, value)));
+    }
+    for &item in ITEMS {
+        assert_eq!(
+            text.contains(item.file()),
+            !ONLY_KPX.contains(&item),
+            "{item:?}: read {item} in src/cmd/snapshot.sh, or list it in ONLY_KPX"
+        );
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -12,7 +12,7 @@ use crate::backend::nftables::build::{
     prefix, protocol, random, set_mark, socket,
 };
 use crate::backend::nftables::draft::Draft;
-use crate::backend::nftables::expect::{address_type, family_name};
+use crate::backend::nftables::expect::address_type;
 use crate::backend::nftables::model::{Datum, Expr, Set, Statement, Table, Verdict};
 use crate::backend::nftables::{names, sticky};
 use crate::desired::{DesiredState, Detector, FamilyState, ServicePort};
@@ -139,11 +139,11 @@ pub(super) struct Writer<'a> {
 
 impl Writer<'_> {
     pub(super) fn saddr(&self) -> Expr {
-        payload(family_name(self.family.family), "saddr")
+        payload(self.family.family.nft_name(), "saddr")
     }
 
     pub(super) fn daddr(&self) -> Expr {
-        payload(family_name(self.family.family), "daddr")
+        payload(self.family.family.nft_name(), "daddr")
     }
 
     pub(super) fn detected(&self, detector: &Detector, not: bool) -> Statement {

@@ -9,7 +9,7 @@ use crate::backend::nftables::model::{Datum, Expr, Statement, Table};
 use crate::desired::DesiredState;
 use crate::evidence::Gap;
 use crate::net::{Family, Mark};
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 
 /// Bits to try, in this order: those first that no CNI plugin or VPN is known to use. Bit 13 is that of the portmap
 /// plugin, bits 8 to 11 and from 16 on are used by Cilium, Calico, Weave and Tailscale; 14 and 15 are kube-proxy's and
@@ -57,7 +57,11 @@ impl Marks {
 fn used(node: &NodeSnapshot<'_>) -> Result<u32, Gap> {
     let mut bits = 0;
     for family in Family::BOTH {
-        for store in [Store::InUse, Store::Legacy, Store::Nft] {
+        for store in [
+            IptablesBackend::InUse,
+            IptablesBackend::Legacy,
+            IptablesBackend::Nft,
+        ] {
             bits |= known(node.iptables(store, family))?.map_or(0, of_iptables);
         }
     }

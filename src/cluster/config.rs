@@ -1,7 +1,7 @@
 //! `KubeProxyConfiguration`, as kube-proxy reads it.
 //!
-//! Fields keep what was written; the methods give what is in force. Unset, `null`, `""` and `0s` all mean "not set",
-//! as in kubeadm's rendering.
+//! Fields hold the values as written; the methods return the values in force. Unset, `null`, `""` and `0s` all mean
+//! "not set", as in kubeadm's rendering.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::net::{Cidr, Family};
 pub enum Mode {
     /// Chains of `KUBE-*` rules.
     Iptables,
-    /// Virtual servers, kube-ipvs0, sets, and a few rules.
+    /// Virtual servers, kube-ipvs0, IP sets, and a few rules.
     Ipvs,
     /// The nftables table `kube-proxy`.
     Nftables,
@@ -28,7 +28,7 @@ impl Mode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
 
-    /// Returns the mode called `name`, as kube-proxy's configuration spells it.
+    /// Returns the mode with the name `name`, as kube-proxy's configuration spells it.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
@@ -66,18 +66,18 @@ impl<'de> Deserialize<'de> for Mode {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
-    /// `iptables`, `ipvs`, `nftables`, or empty for the default.
+    /// Proxy mode: `iptables`, `ipvs`, `nftables`, or empty for the default.
     #[serde(deserialize_with = "or_default")]
     pub mode: String,
-    /// The node's name, where it is not the host's.
+    /// Node name that overrides the host name.
     #[serde(deserialize_with = "or_default")]
     pub hostname_override: String,
-    /// The address that replaces the node's; wildcards do not.
+    /// Address that overrides the node's own; wildcards are ignored.
     #[serde(deserialize_with = "or_default")]
     pub bind_address: String,
-    /// Where `/healthz` listens.
+    /// Listen address of `/healthz`.
     pub healthz_bind_address: Option<String>,
-    /// Where `/metrics` and `/proxyMode` listen.
+    /// Listen address of `/metrics` and `/proxyMode`.
     #[serde(deserialize_with = "or_default")]
     pub metrics_bind_address: String,
     /// Pod prefixes, separated by commas.
@@ -86,10 +86,10 @@ pub struct ProxyConfig {
     /// `ClusterCIDR`, `NodeCIDR`, `BridgeInterface`, `InterfaceNamePrefix`; empty means `ClusterCIDR`.
     #[serde(deserialize_with = "or_default")]
     pub detect_local_mode: String,
-    /// Names for the last two.
+    /// Interface names for the last two local modes.
     #[serde(deserialize_with = "or_default")]
     pub detect_local: DetectLocal,
-    /// Prefixes whose addresses take NodePort traffic, or `primary`.
+    /// Prefixes of the addresses that accept NodePort traffic, or `primary`.
     #[serde(deserialize_with = "or_default")]
     pub node_port_addresses: Vec<String>,
     /// The `iptables` section.
@@ -104,7 +104,7 @@ pub struct ProxyConfig {
     /// The `conntrack` section.
     #[serde(deserialize_with = "or_default")]
     pub conntrack: ConntrackSection,
-    /// Where kube-proxy finds the API server.
+    /// Connection to the API server.
     #[serde(deserialize_with = "or_default")]
     pub client_connection: ClientConnection,
     /// Feature gates.
@@ -116,10 +116,10 @@ pub struct ProxyConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DetectLocal {
-    /// For `BridgeInterface`.
+    /// Bridge name, for `BridgeInterface`.
     #[serde(deserialize_with = "or_default")]
     pub bridge_interface: String,
-    /// For `InterfaceNamePrefix`.
+    /// Interface name prefix, for `InterfaceNamePrefix`.
     #[serde(deserialize_with = "or_default")]
     pub interface_name_prefix: String,
 }
@@ -135,10 +135,10 @@ pub struct IptablesSection {
     pub masquerade_all: bool,
     /// Whether NodePorts answer on 127.0.0.0/8; true by default.
     pub localhost_node_ports: Option<bool>,
-    /// The longest time between two syncs, a Go duration.
+    /// Maximum interval between two syncs, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub sync_period: String,
-    /// The shortest time between two syncs, a Go duration.
+    /// Minimum interval between two syncs, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub min_sync_period: String,
 }
@@ -150,25 +150,25 @@ pub struct IpvsSection {
     /// The scheduler; empty means `rr`.
     #[serde(deserialize_with = "or_default")]
     pub scheduler: String,
-    /// Virtual servers kube-proxy leaves alone.
+    /// Prefixes of virtual servers that kube-proxy does not manage.
     #[serde(rename = "excludeCIDRs", deserialize_with = "or_default")]
     pub exclude_cidrs: Vec<String>,
-    /// Whether ARP is restricted to the link's own addresses.
+    /// Whether kube-proxy restricts ARP to the addresses of each link.
     #[serde(rename = "strictARP", deserialize_with = "or_default")]
     pub strict_arp: bool,
-    /// The longest time between two syncs, a Go duration.
+    /// Maximum interval between two syncs, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub sync_period: String,
-    /// The shortest time between two syncs, a Go duration.
+    /// Minimum interval between two syncs, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub min_sync_period: String,
-    /// A Go duration.
+    /// IPVS timeout of idle TCP connections, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub tcp_timeout: String,
-    /// A Go duration.
+    /// IPVS timeout of TCP connections after FIN, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub tcp_fin_timeout: String,
-    /// A Go duration.
+    /// IPVS timeout of UDP, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub udp_timeout: String,
 }
@@ -182,10 +182,10 @@ pub struct NftablesSection {
     /// Whether all Service traffic is masqueraded.
     #[serde(deserialize_with = "or_default")]
     pub masquerade_all: bool,
-    /// The longest time between two syncs, a Go duration.
+    /// Maximum interval between two syncs, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub sync_period: String,
-    /// The shortest time between two syncs, a Go duration.
+    /// Minimum interval between two syncs, a Go duration.
     #[serde(deserialize_with = "or_default")]
     pub min_sync_period: String,
 }
@@ -194,20 +194,20 @@ pub struct NftablesSection {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConntrackSection {
-    /// Entries per core; 32768 by default.
+    /// Conntrack entries per core; 32768 by default.
     pub max_per_core: Option<u32>,
-    /// Entries at least; 131072 by default.
+    /// Minimum number of conntrack entries; 131072 by default.
     pub min: Option<u32>,
-    /// A Go duration; 24 h by default.
+    /// Timeout of established TCP connections, a Go duration; 24 h by default.
     pub tcp_established_timeout: Option<String>,
-    /// A Go duration; 1 h by default.
+    /// Timeout of TCP connections in CLOSE_WAIT, a Go duration; 1 h by default.
     pub tcp_close_wait_timeout: Option<String>,
-    /// Whether out-of-window packets are tolerated.
+    /// Whether conntrack accepts out-of-window packets.
     #[serde(deserialize_with = "or_default")]
     pub tcp_be_liberal: bool,
-    /// A Go duration; the kernel's own by default.
+    /// Timeout of unanswered UDP flows, a Go duration; the kernel's own by default.
     pub udp_timeout: Option<String>,
-    /// A Go duration; the kernel's own by default.
+    /// Timeout of answered UDP flows, a Go duration; the kernel's own by default.
     pub udp_stream_timeout: Option<String>,
 }
 
@@ -215,12 +215,12 @@ pub struct ConntrackSection {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientConnection {
-    /// The kubeconfig file.
+    /// Path of the kubeconfig file.
     #[serde(deserialize_with = "or_default")]
     pub kubeconfig: String,
 }
 
-/// Returns a configuration as it was written, defaults not filled in.
+/// Parses a configuration as written, without filling in defaults.
 pub fn written(text: &str) -> Result<serde_json::Value, Gap> {
     serde_yaml::from_str(text).map_err(|e| Gap::Failed(Item::ProxyConfig, e.to_string()))
 }
@@ -231,7 +231,7 @@ impl ProxyConfig {
         serde_yaml::from_str(text).map_err(|e| Gap::Failed(Item::ProxyConfig, e.to_string()))
     }
 
-    /// Returns the mode asked for: iptables unless another one is set; `None` for a word that is no mode.
+    /// Returns the configured mode: iptables if none is set, `None` if the value is not a mode.
     pub fn mode_asked(&self) -> Option<Mode> {
         match self.mode.as_str() {
             "" => Some(Mode::Iptables),
@@ -256,7 +256,7 @@ impl ProxyConfig {
         }
     }
 
-    /// Returns whether the word `primary` stands for the NodePort addresses in `mode`.
+    /// Returns whether `primary` is a valid NodePort address in `mode`.
     pub fn node_ports_on_primary(&self, mode: Mode) -> bool {
         match self.node_port_addresses.as_slice() {
             [] => mode == Mode::Nftables,
@@ -265,13 +265,13 @@ impl ProxyConfig {
         }
     }
 
-    /// Returns the NodePort prefixes that are set; words that are no prefix are passed over.
+    /// Returns the configured NodePort prefixes; values that are not prefixes are ignored.
     pub fn node_port_cidrs(&self) -> Vec<Cidr> {
         let words = self.node_port_addresses.iter();
         words.filter_map(|word| word.trim().parse().ok()).collect()
     }
 
-    /// Returns the scheduler of virtual servers.
+    /// Returns the scheduler of virtual servers, `rr` by default.
     pub fn scheduler(&self) -> &str {
         match self.ipvs.scheduler.as_str() {
             "" => "rr",
@@ -279,7 +279,7 @@ impl ProxyConfig {
         }
     }
 
-    /// Returns the prefixes of virtual servers that kube-proxy leaves alone.
+    /// Returns the prefixes of virtual servers that kube-proxy does not manage.
     pub fn exclude_cidrs(&self) -> Vec<Cidr> {
         let words = self.ipvs.exclude_cidrs.iter();
         words.filter_map(|word| word.trim().parse().ok()).collect()
@@ -290,19 +290,19 @@ impl ProxyConfig {
         first_of(family, self.cluster_cidr.split(','))
     }
 
-    /// Returns the address that replaces the node's own; a wildcard does not.
+    /// Returns the address that overrides the node's own; `None` for a wildcard.
     pub fn bind_address(&self) -> Option<IpAddr> {
         let addr: IpAddr = self.bind_address.trim().parse().ok()?;
         (!addr.is_unspecified()).then_some(addr)
     }
 
-    /// Returns whether the feature gate `name` is on, where `default` holds unless it is set.
+    /// Returns whether the feature gate `name` is on; `default` if it is not set.
     pub fn gate(&self, name: &str, default: bool) -> bool {
         self.feature_gates.get(name).copied().unwrap_or(default)
     }
 }
 
-/// Returns the first prefix of `family` among `words`, host bits cleared; words that are no prefix are passed over.
+/// Returns the first prefix of `family` among `words`, host bits cleared; words that are not prefixes are ignored.
 pub fn first_of<'a>(family: Family, words: impl IntoIterator<Item = &'a str>) -> Option<Cidr> {
     let mut cidrs = words
         .into_iter()
@@ -310,7 +310,7 @@ pub fn first_of<'a>(family: Family, words: impl IntoIterator<Item = &'a str>) ->
     cidrs.find(|cidr| cidr.family() == family).map(Cidr::normal)
 }
 
-/// Reads a Go duration: `30s`, `1h0m0s`, `1.5h`, `100ms`, `0`.
+/// Parses a Go duration: `30s`, `1h0m0s`, `1.5h`, `100ms`, `0`.
 pub fn go_duration(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     if rest == "0" {
@@ -341,7 +341,7 @@ pub fn go_duration(text: &str) -> Option<Duration> {
         .flatten()
 }
 
-/// Reads `null` as the default.
+/// Deserializes `null` as the default.
 fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_those_of_go() {
+    fn go_durations_are_parsed() {
         let seconds = |text| go_duration(text).map(|d| d.as_secs_f64());
         assert_eq!(seconds("1h0m30s"), Some(3630.0));
         assert_eq!(seconds("250ms"), Some(0.25));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn unset_values_are_the_defaults() {
+    fn unset_values_use_the_defaults() {
         let config =
             ProxyConfig::parse("mode: \"\"\nclusterCIDR: \" 10.1.2.3/16 ,fd00::/48\"\n").unwrap();
         assert_eq!(config.mode_asked(), Some(Mode::Iptables));

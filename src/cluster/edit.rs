@@ -1,6 +1,6 @@
-//! Changes to the text of a `KubeProxyConfiguration` that leave everything else of it as it is: comments, order, quotes.
+//! Edits the text of a `KubeProxyConfiguration` and preserves everything else: comments, order, quotes.
 //!
-//! The result is read again and compared. A text that cannot be changed without touching more is refused, never broken.
+//! The result is parsed again and compared. Text that cannot be edited safely is refused.
 
 mod arguments;
 
@@ -14,34 +14,34 @@ use yaml_edit::{Document, Mapping, ScalarValue, YamlNode};
 use super::config::Mode;
 pub use arguments::set as set_arguments;
 
-/// What to set.
+/// The fields to set.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fields {
     /// `mode`.
     pub mode: Mode,
-    /// `ipvs.scheduler`, where it is to change.
+    /// `ipvs.scheduler`; `None` leaves it unchanged.
     pub scheduler: Option<String>,
-    /// `ipvs.strictARP`, where it is to change.
+    /// `ipvs.strictARP`; `None` leaves it unchanged.
     pub strict_arp: Option<bool>,
 }
 
-/// Why a configuration was not changed.
+/// Why a configuration was not edited.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum EditError {
-    /// It cannot be read.
-    #[error("the configuration is no YAML that can be read: {0}")]
+    /// The text is not valid YAML.
+    #[error("the configuration is not valid YAML: {0}")]
     Unreadable(String),
-    /// It is something else.
-    #[error("the configuration is no KubeProxyConfiguration: {0}")]
+    /// The text is not a `KubeProxyConfiguration`.
+    #[error("the configuration is not a KubeProxyConfiguration: {0}")]
     Foreign(String),
-    /// Setting a field would change something else, too.
-    #[error("{0} cannot be set without changing more of the text; set it by hand")]
+    /// Setting a field would change another part of the text.
+    #[error("cannot set {0} without changing other parts of the text; set it by hand")]
     Unsafe(&'static str),
 }
 
 impl Fields {
-    /// Returns the fields by their paths, with their values.
+    /// Returns the path and value of each field.
     fn all(&self) -> Vec<(&'static str, Value)> {
         let scheduler = self.scheduler.as_deref().map(Value::from);
         let fields = [
@@ -56,13 +56,13 @@ impl Fields {
     }
 }
 
-/// Returns `text` with `fields` set; the same text where they are.
+/// Returns `text` with `fields` set; unchanged if they are set already.
 pub fn set(text: &str, fields: &Fields) -> Result<String, EditError> {
     set_all(text, fields.all())
 }
 
-/// Returns `text`, which others changed since it was `former`, with the mode as `former` has it, to the letter, and the
-/// other `fields` set. A mode that `former` leaves out becomes the empty one, which means the same.
+/// Returns `text` with the mode exactly as `former` has it and the other `fields` set; all other changes since `former`
+/// are kept. If `former` has no mode, the mode becomes empty, which means the same.
 pub fn put_back(text: &str, former: &str, fields: &Fields) -> Result<String, EditError> {
     let mode = read(former)?["mode"]
         .as_str()
@@ -101,7 +101,7 @@ fn set_all(text: &str, fields: Vec<(&'static str, Value)>) -> Result<String, Edi
         place.insert(name.to_owned(), value.clone());
         let before = done;
         done = one(&before, section, name, &value).ok_or(EditError::Unsafe(path))?;
-        // What was meant, and nothing else; and no line but that of the field, or of its new section.
+        // Only the field may change, and only its own line or that of its new section.
         let lines = 1 + usize::from(section.is_some());
         if read(&done).as_ref() != Ok(&want) || changed(&before, &done) > lines {
             return Err(EditError::Unsafe(path));
@@ -110,12 +110,12 @@ fn set_all(text: &str, fields: Vec<(&'static str, Value)>) -> Result<String, Edi
     Ok(done)
 }
 
-/// Reads `text`, which must be one mapping of the right kind.
+/// Parses `text`, which must be one mapping of the right kind.
 fn read(text: &str) -> Result<Value, EditError> {
     let value: Value =
         serde_yaml::from_str(text).map_err(|e| EditError::Unreadable(e.to_string()))?;
     let Value::Object(fields) = &value else {
-        return Err(EditError::Foreign("it is no mapping".to_owned()));
+        return Err(EditError::Foreign("it is not a mapping".to_owned()));
     };
     match fields.get("kind").and_then(Value::as_str) {
         Some("KubeProxyConfiguration") => Ok(value),
@@ -124,9 +124,9 @@ fn read(text: &str) -> Result<Value, EditError> {
     }
 }
 
-/// Sets one field; `None` where the text has no place for it.
+/// Sets one field; `None` if the text has no unambiguous place for it.
 fn one(text: &str, section: Option<&str>, name: &str, value: &Value) -> Option<String> {
-    // The library ends the lines that it adds with a line feed alone.
+    // The library ends the lines that it adds with LF only.
     let dos = text.contains("\r\n");
     if dos && text.replace("\r\n", "").contains('\n') {
         return None;
@@ -144,7 +144,7 @@ fn one(text: &str, section: Option<&str>, name: &str, value: &Value) -> Option<S
                 put(&inner, name, value);
                 document.to_string()
             }
-            // What has no value yet gets it on lines of its own.
+            // A section without a value gets it on lines of its own.
             None => {
                 let end = if unix.ends_with('\n') { "" } else { "\n" };
                 format!("{unix}{end}{section}:\n  {name}: {}\n", plain(value))
@@ -159,7 +159,7 @@ fn one(text: &str, section: Option<&str>, name: &str, value: &Value) -> Option<S
     })
 }
 
-/// Sets a field of a mapping, between the quotes that it has.
+/// Sets a field of a mapping and keeps its quotes.
 fn put(mapping: &Mapping, name: &str, value: &Value) {
     let quote = mapping
         .get(name)
@@ -170,7 +170,7 @@ fn put(mapping: &Mapping, name: &str, value: &Value) {
         Some('\'') if value.is_string() => mapping.set(name, ScalarValue::single_quoted(text)),
         _ => match value {
             Value::Bool(flag) => mapping.set(name, *flag),
-            // Without quotes it would be null.
+            // Without quotes an empty value would be null.
             _ if text.is_empty() => mapping.set(name, ScalarValue::double_quoted(text)),
             _ => mapping.set(name, text.as_str()),
         },
@@ -184,7 +184,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Returns how many lines there are between what both texts begin with and what both end with.
+/// Returns the number of lines between the common beginning and the common end of both texts.
 fn changed(old: &str, new: &str) -> usize {
     let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
     let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
@@ -221,7 +221,7 @@ mod tests {
     fn becomes(rest: &str, fields: &Fields, want: &str) {
         let (text, want) = (format!("{HEAD}{rest}"), format!("{HEAD}{want}"));
         assert_eq!(set(&text, fields).as_deref(), Ok(want.as_str()));
-        // What is set already stays as it is.
+        // Setting the same fields again changes nothing.
         assert_eq!(set(&want, fields).as_deref(), Ok(want.as_str()));
     }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_comments_and_order_stay() {
+    fn quotes_comments_and_order_are_kept() {
         let ipvs = to(Mode::Ipvs);
         becomes("mode: iptables\n", &ipvs, "mode: ipvs\n");
         becomes("mode: \"iptables\"\n", &ipvs, "mode: \"ipvs\"\n");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_was_empty_becomes_empty_again_and_what_others_wrote_stays() {
+    fn putting_back_an_empty_mode_keeps_other_changes() {
         let back = to(Mode::Iptables);
         for (former, text, want) in [
             (
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_of_another_section_stays() {
+    fn the_mode_of_another_section_is_kept() {
         becomes(
             "logging:\n  mode: text\n  format: text\ndetectLocalMode: \"\"\nmode: iptables\n",
             &to(Mode::Ipvs),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_stay() {
+    fn line_ends_are_kept() {
         let text = format!("{HEAD}mode: iptables\nclusterCIDR: x\n").replace('\n', "\r\n");
         let want = format!("{HEAD}mode: ipvs\nclusterCIDR: x\n").replace('\n', "\r\n");
         assert_eq!(set(&text, &to(Mode::Ipvs)), Ok(want));
@@ -308,9 +308,9 @@ mod tests {
         assert_eq!(set(&text, &to(Mode::Ipvs)), Ok(format!("{HEAD}mode: ipvs")));
     }
 
-    /// Texts that others broke, or wrote in ways that are rare: changed as meant, or refused, and never something else.
+    /// Broken or unusual texts: either edited as requested or refused, never corrupted.
     #[test]
-    fn hostile_texts_are_changed_as_meant_or_refused() {
+    fn hostile_texts_are_edited_correctly_or_refused() {
         let hostile = [
             format!("{HEAD}mode:\tiptables\n"),
             format!("{HEAD}mode: iptables\nmode: ipvs\n"),
@@ -370,12 +370,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_why() {
+    fn a_refusal_gives_the_reason() {
         let twice = format!("{HEAD}mode: iptables\nmode: ipvs\n");
         assert!(matches!(refuses(&twice), EditError::Unreadable(_)));
         let foreign = refuses("kind: KubeletConfiguration\nmode: iptables\n");
         let why =
-            "the configuration is no KubeProxyConfiguration: its kind is KubeletConfiguration";
+            "the configuration is not a KubeProxyConfiguration: its kind is KubeletConfiguration";
         assert_eq!(foreign.to_string(), why);
         let shared = format!("{HEAD}mode: &m iptables\nx: *m\n");
         assert_eq!(refuses(&shared), EditError::Unsafe("mode"));

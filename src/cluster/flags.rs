@@ -1,15 +1,15 @@
-//! kube-proxy's command line, as the configuration file it stands for.
+//! kube-proxy's command line, converted to the equivalent configuration file.
 
 use std::fmt::Write as _;
 
-/// How a flag's value is written in the file.
+/// Type of a flag's value in the configuration file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Text,
     Number,
     /// A flag without a value is `true`.
     Bool,
-    /// Values with commas between them.
+    /// Values separated by commas.
     List,
 }
 
@@ -96,7 +96,7 @@ const FLAGS: &[(&str, &str, &str, Kind)] = &[
     ("proxy-mode", "", "mode", Text),
 ];
 
-/// Returns the flag that stands for a field, which is written `section.field`, or `field` at the top level.
+/// Returns the flag for a field path: `section.field`, or `field` at the top level.
 pub fn flag_of(path: &str) -> Option<&'static str> {
     let (section, field) = path.split_once('.').unwrap_or(("", path));
     let mut rows = FLAGS.iter();
@@ -104,12 +104,12 @@ pub fn flag_of(path: &str) -> Option<&'static str> {
     row.map(|(flag, ..)| *flag)
 }
 
-/// The flags of a kube-proxy, by name; the last one of a name counts.
+/// Flags of a kube-proxy, by name; the last flag with a name counts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Flags(Vec<(String, Option<String>)>);
 
 impl Flags {
-    /// Reads the arguments of a kube-proxy: `--name=value`, `--name value` or `--name`.
+    /// Parses kube-proxy's arguments: `--name=value`, `--name value` or `--name`.
     pub fn parse<S: AsRef<str>>(args: &[S]) -> Self {
         let mut flags = Vec::new();
         let mut args = args.iter().map(AsRef::as_ref).peekable();
@@ -121,14 +121,14 @@ impl Flags {
                 flags.push((name.to_owned(), Some(value.to_owned())));
                 continue;
             }
-            // A boolean flag takes its value with `=` alone.
+            // A boolean flag takes a value only with `=`.
             let value = args.next_if(|next| !next.starts_with('-'));
             flags.push((flag.to_owned(), value.map(str::to_owned)));
         }
         Self(flags)
     }
 
-    /// Reads the arguments that a distribution's own program passes on: `--kube-proxy-arg=name=value`.
+    /// Parses the arguments that a distribution's own program passes on: `--kube-proxy-arg=name=value`.
     pub fn passed_on<S: AsRef<str>>(args: &[S]) -> Self {
         let outer = Self::parse(args);
         let passed = outer
@@ -140,19 +140,19 @@ impl Flags {
         Self::parse(&passed.collect::<Vec<_>>())
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no flags.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the value of the flag `name`; empty where it stands without one.
+    /// Returns the value of the flag `name`; empty for a flag without a value.
     pub fn value(&self, name: &str) -> Option<&str> {
         let mut last = self.0.iter().rev();
         let (_, value) = last.find(|(flag, _)| flag == name)?;
         Some(value.as_deref().unwrap_or_default())
     }
 
-    /// Returns the configuration file that says the same. What no field stands for is left out.
+    /// Returns the equivalent configuration file. Flags without a field are omitted.
     pub fn to_config(&self) -> String {
         let mut text =
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
@@ -181,7 +181,7 @@ impl Flags {
 
 impl Kind {
     fn write(self, value: &str) -> String {
-        // JSON's strings are YAML's.
+        // Every JSON string is a YAML string.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         match self {
             Number if value.parse::<i64>().is_ok() => value.to_owned(),
@@ -208,7 +208,7 @@ mod tests {
     use crate::cluster::config::ProxyConfig;
 
     #[test]
-    fn flags_say_what_a_file_would() {
+    fn flags_convert_to_a_configuration() {
         let args = [
             "/usr/local/bin/kube-proxy",
             "--proxy-mode=ipvs",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_passes_flags_on() {
+    fn flags_passed_on_by_a_distribution_are_parsed() {
         let args = [
             "k3s",
             "server",
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_sorted_and_no_flag_is_twice() {
+    fn flags_are_sorted_and_unique() {
         assert!(FLAGS.is_sorted_by(|a, b| a.0 < b.0));
     }
 }

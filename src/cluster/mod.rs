@@ -1,6 +1,6 @@
-//! The cluster as kpx understands it: API objects as plain types, with only the fields that matter to a service proxy.
+//! The cluster's API objects as plain types, with only the fields that kpx uses.
 //!
-//! Sources: the objects' JSON as the API server writes it (`kubectl get -o json`). Fields that are not named here are ignored.
+//! Source: the objects' JSON as the API server prints it (`kubectl get -o json`). Other fields are ignored.
 
 pub mod config;
 pub mod edit;
@@ -18,14 +18,14 @@ use serde_json::value::RawValue;
 
 use crate::evidence::{Evidence, Gap, Item, Time};
 
-/// Reads the list in `item`.
+/// Parses the list in `item`.
 pub fn list<T: DeserializeOwned>(evidence: &Evidence, item: Item) -> Result<Vec<T>, Gap> {
     let list: List<T> =
         serde_json::from_str(evidence.text(item)?).map_err(|e| Gap::Failed(item, e.to_string()))?;
     Ok(list.items)
 }
 
-/// Reads those objects of the list in `item` in which one of `names` stands somewhere, and passes the others over.
+/// Parses only the objects of the list in `item` that contain one of `names`.
 pub fn list_naming<T: DeserializeOwned>(
     evidence: &Evidence,
     item: Item,
@@ -45,7 +45,8 @@ pub fn list_naming<T: DeserializeOwned>(
         .collect()
 }
 
-/// Returns what kpx was not allowed to read of the list in `item`, in its own words; nothing for a list of others.
+/// Returns the parts of the list in `item` that kpx was not allowed to read, as kpx recorded them; empty for a list
+/// that kpx did not write.
 pub fn missing(evidence: &Evidence, item: Item) -> Result<Vec<String>, Gap> {
     #[derive(Deserialize)]
     struct Head {
@@ -62,48 +63,48 @@ pub fn missing(evidence: &Evidence, item: Item) -> Result<Vec<String>, Gap> {
     Ok(head.metadata.missing)
 }
 
-/// A list as the API server or kubectl writes it.
+/// A list as printed by the API server or kubectl.
 #[derive(Clone, Debug, Deserialize)]
 pub struct List<T> {
-    /// The objects.
+    /// Objects of the list.
     pub items: Vec<T>,
 }
 
 /// Labels or annotations.
 pub type Labels = BTreeMap<String, String>;
 
-/// `metadata`.
+/// `metadata` of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
-    /// The name.
+    /// Name of the object.
     pub name: String,
-    /// The namespace; empty for a cluster-wide object.
+    /// Namespace of the object; empty for a cluster-wide object.
     pub namespace: String,
-    /// The unique id.
+    /// Unique ID of the object.
     pub uid: String,
-    /// The version to write back with.
+    /// Resource version, required to update the object.
     pub resource_version: String,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub creation_timestamp: Option<String>,
-    /// Set while it is being deleted.
+    /// Deletion time, RFC 3339; set while the object is being deleted.
     pub deletion_timestamp: Option<String>,
-    /// Labels.
+    /// Labels of the object.
     #[serde(deserialize_with = "null_is_default")]
     pub labels: Labels,
-    /// Annotations.
+    /// Annotations of the object.
     #[serde(deserialize_with = "null_is_default")]
     pub annotations: Labels,
-    /// Whom it belongs to.
+    /// Owner references.
     #[serde(rename = "ownerReferences", deserialize_with = "null_is_default")]
     pub owners: Vec<Owner>,
-    /// Who wrote which fields, and when.
+    /// Writers of the object's fields.
     #[serde(deserialize_with = "null_is_default")]
     pub managed_fields: Vec<ManagedFields>,
 }
 
 impl Metadata {
-    /// Returns when the object was last written, as far as it tells.
+    /// Returns the time of the last recorded write.
     pub fn last_edit(&self) -> Option<Time> {
         let edits = self.managed_fields.iter().map(|of| of.time.as_deref());
         let times = edits.chain([self.creation_timestamp.as_deref()]);
@@ -111,33 +112,33 @@ impl Metadata {
     }
 }
 
-/// Who wrote which fields of an object.
+/// An entry of `managedFields`: one writer of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ManagedFields {
-    /// When they last did, RFC 3339.
+    /// Time of the writer's last change, RFC 3339.
     pub time: Option<String>,
 }
 
-/// Whom an object belongs to.
+/// An owner reference.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Owner {
-    /// `ReplicaSet`, `DaemonSet`, …
+    /// Kind of the owner: `ReplicaSet`, `DaemonSet`, …
     pub kind: String,
-    /// The name.
+    /// Name of the owner.
     pub name: String,
-    /// Whether it makes another one where this one is gone.
+    /// Whether the owner is the controller, which recreates the object.
     pub controller: bool,
 }
 
-/// A range that cluster IPs come from.
+/// A `ServiceCIDR` object: a range of cluster IPs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ServiceCidr {
-    /// The name.
+    /// Name of the object.
     pub metadata: Metadata,
-    /// What is wanted.
+    /// The ranges.
     pub spec: ServiceCidrSpec,
 }
 
@@ -145,7 +146,7 @@ pub struct ServiceCidr {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ServiceCidrSpec {
-    /// The prefixes, one per family.
+    /// Prefixes, one per family.
     #[serde(deserialize_with = "null_is_default")]
     pub cidrs: Vec<String>,
 }
@@ -156,9 +157,9 @@ pub struct ServiceCidrSpec {
 pub struct Service {
     /// Name, namespace, labels.
     pub metadata: Metadata,
-    /// What is wanted.
+    /// Specification of the Service.
     pub spec: ServiceSpec,
-    /// What the load balancer reported.
+    /// Status of the load balancer.
     pub status: ServiceStatus,
 }
 
@@ -180,30 +181,30 @@ pub struct ServiceSpec {
     pub ip_families: Vec<String>,
     /// `SingleStack`, `PreferDualStack` or `RequireDualStack`.
     pub ip_family_policy: Option<String>,
-    /// External IPs.
+    /// External addresses of the Service.
     #[serde(rename = "externalIPs", deserialize_with = "null_is_default")]
     pub external_ips: Vec<String>,
-    /// Where an `ExternalName` Service points.
+    /// Target name of an `ExternalName` Service.
     pub external_name: Option<String>,
-    /// The ports.
+    /// Ports of the Service.
     #[serde(deserialize_with = "null_is_default")]
     pub ports: Vec<ServicePort>,
-    /// Which pods; `None` when endpoints are made by hand.
+    /// Pod selector; `None` if the endpoints are managed manually.
     pub selector: Option<Labels>,
     /// `ClientIP` or `None`.
     pub session_affinity: Option<String>,
-    /// How long affinity lasts.
+    /// Settings of session affinity.
     pub session_affinity_config: Option<SessionAffinityConfig>,
     /// `Cluster` or `Local`.
     pub external_traffic_policy: Option<String>,
     /// `Cluster` or `Local`.
     pub internal_traffic_policy: Option<String>,
-    /// Prefixes that may use the load balancer.
+    /// Prefixes of the clients that may use the load balancer.
     #[serde(deserialize_with = "null_is_default")]
     pub load_balancer_source_ranges: Vec<String>,
-    /// Which load-balancer implementation.
+    /// Load-balancer implementation.
     pub load_balancer_class: Option<String>,
-    /// The port of the health-check server.
+    /// Port of the health-check server.
     pub health_check_node_port: Option<u16>,
     /// `PreferClose`, `PreferSameZone`, `PreferSameNode`.
     pub traffic_distribution: Option<String>,
@@ -215,7 +216,7 @@ pub struct ServiceSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionAffinityConfig {
-    /// For `ClientIP`.
+    /// Settings for `ClientIP`.
     #[serde(rename = "clientIP")]
     pub client_ip: Option<ClientIp>,
 }
@@ -224,7 +225,7 @@ pub struct SessionAffinityConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientIp {
-    /// Seconds.
+    /// Affinity timeout, in seconds.
     pub timeout_seconds: Option<u32>,
 }
 
@@ -232,17 +233,17 @@ pub struct ClientIp {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePort {
-    /// The name; empty for an unnamed port.
+    /// Name of the port; empty if it has none.
     #[serde(deserialize_with = "null_is_default")]
     pub name: String,
     /// `TCP`, `UDP` or `SCTP`; empty means `TCP`.
     #[serde(deserialize_with = "null_is_default")]
     pub protocol: String,
-    /// The port.
+    /// Port of the cluster IP.
     pub port: u16,
-    /// The target: a number or a name.
+    /// Port of the pods: a number or a name.
     pub target_port: Option<serde_json::Value>,
-    /// The NodePort.
+    /// Port of the nodes.
     pub node_port: Option<u16>,
 }
 
@@ -250,7 +251,7 @@ pub struct ServicePort {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceStatus {
-    /// What the load balancer reported.
+    /// Status of the load balancer.
     #[serde(deserialize_with = "null_is_default")]
     pub load_balancer: LoadBalancerStatus,
 }
@@ -259,18 +260,18 @@ pub struct ServiceStatus {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerStatus {
-    /// The addresses.
+    /// Addresses of the load balancer.
     #[serde(deserialize_with = "null_is_default")]
     pub ingress: Vec<Ingress>,
 }
 
-/// One load-balancer address.
+/// An address of a load balancer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ingress {
-    /// The address.
+    /// IP address.
     pub ip: Option<String>,
-    /// The host name.
+    /// Host name.
     pub hostname: Option<String>,
     /// `VIP` or `Proxy`.
     pub ip_mode: Option<String>,
@@ -284,10 +285,10 @@ pub struct EndpointSlice {
     pub metadata: Metadata,
     /// `IPv4`, `IPv6` or `FQDN`.
     pub address_type: String,
-    /// The endpoints.
+    /// Endpoints of the slice.
     #[serde(deserialize_with = "null_is_default")]
     pub endpoints: Vec<Endpoint>,
-    /// The ports, for every endpoint alike.
+    /// Ports of every endpoint.
     #[serde(deserialize_with = "null_is_default")]
     pub ports: Vec<EndpointPort>,
 }
@@ -296,16 +297,16 @@ pub struct EndpointSlice {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Endpoint {
-    /// The addresses; only the first counts.
+    /// IP addresses; only the first one is used.
     #[serde(deserialize_with = "null_is_default")]
     pub addresses: Vec<String>,
-    /// The host name that DNS has for it.
+    /// Host name in DNS.
     pub hostname: Option<String>,
-    /// Ready, serving, terminating.
+    /// State of the endpoint: ready, serving, terminating.
     pub conditions: Conditions,
-    /// The node it runs on.
+    /// Name of the node it runs on.
     pub node_name: Option<String>,
-    /// The zone it runs in.
+    /// Zone it runs in.
     pub zone: Option<String>,
     /// Topology hints.
     pub hints: Option<Hints>,
@@ -313,7 +314,7 @@ pub struct Endpoint {
     pub target_ref: Option<TargetRef>,
 }
 
-/// Conditions of an endpoint; an unset one has the API's meaning, see the specification.
+/// Conditions of an endpoint; an unset condition has the API's default.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conditions {
@@ -329,31 +330,31 @@ pub struct Conditions {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hints {
-    /// Zones that should use the endpoint.
+    /// Zones that the endpoint is meant for.
     #[serde(deserialize_with = "null_is_default")]
     pub for_zones: Vec<Named>,
-    /// Nodes that should use the endpoint.
+    /// Nodes that the endpoint is meant for.
     #[serde(deserialize_with = "null_is_default")]
     pub for_nodes: Vec<Named>,
 }
 
-/// An object with a name.
+/// A reference to an object by name.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Named {
-    /// The name.
+    /// Name of the object.
     pub name: String,
 }
 
-/// What an endpoint stands for.
+/// The object behind an endpoint.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct TargetRef {
-    /// `Pod`, usually.
+    /// Kind of the object, usually `Pod`.
     pub kind: String,
-    /// The name.
+    /// Name of the object.
     pub name: String,
-    /// The namespace.
+    /// Namespace of the object.
     pub namespace: String,
 }
 
@@ -361,11 +362,11 @@ pub struct TargetRef {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct EndpointPort {
-    /// The name; unset and empty differ.
+    /// Name of the port; unset and empty are different.
     pub name: Option<String>,
     /// `TCP`, `UDP` or `SCTP`; unset means `TCP`.
     pub protocol: Option<String>,
-    /// The port; unset means all ports.
+    /// Port number; unset means all ports.
     pub port: Option<u16>,
 }
 
@@ -375,7 +376,7 @@ pub struct EndpointPort {
 pub struct Node {
     /// Name and labels (zone).
     pub metadata: Metadata,
-    /// Pod prefixes.
+    /// Pod prefixes of the node.
     pub spec: NodeSpec,
     /// Addresses and versions.
     pub status: NodeStatus,
@@ -385,15 +386,15 @@ pub struct Node {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeSpec {
-    /// The first pod prefix.
+    /// First pod prefix.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: Option<String>,
     /// Pod prefixes, one per family.
     #[serde(rename = "podCIDRs", deserialize_with = "null_is_default")]
     pub pod_cidrs: Vec<String>,
-    /// Whether no pods are sent there.
+    /// Whether the node is cordoned.
     pub unschedulable: Option<bool>,
-    /// The provider's id of the machine.
+    /// ID of the machine at the cloud provider.
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
 }
@@ -402,12 +403,12 @@ pub struct NodeSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
-    /// The addresses.
+    /// Addresses of the node.
     #[serde(deserialize_with = "null_is_default")]
     pub addresses: Vec<NodeAddress>,
-    /// Versions the kubelet reports.
+    /// Versions and IDs reported by the kubelet.
     pub node_info: NodeInfo,
-    /// What is the case: `Ready`, ….
+    /// Conditions: `Ready`, ….
     #[serde(deserialize_with = "null_is_default")]
     pub conditions: Vec<Condition>,
 }
@@ -419,29 +420,29 @@ pub struct NodeAddress {
     /// `InternalIP`, `ExternalIP`, `Hostname`, …
     #[serde(rename = "type")]
     pub kind: String,
-    /// The address.
+    /// IP address or name.
     pub address: String,
 }
 
-/// Versions the kubelet reports.
+/// Versions and IDs reported by the kubelet.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeInfo {
-    /// The kernel's release.
+    /// Kernel release.
     pub kernel_version: String,
-    /// The kubelet's version.
+    /// Version of the kubelet.
     pub kubelet_version: String,
-    /// The version the kubelet takes kube-proxy to have (removed in newer releases).
+    /// kube-proxy's version as assumed by the kubelet (removed in newer releases).
     pub kube_proxy_version: String,
-    /// The distribution.
+    /// Name of the distribution.
     pub os_image: String,
-    /// The machine's id, as in `/etc/machine-id`.
+    /// Machine ID, from `/etc/machine-id`.
     #[serde(rename = "machineID")]
     pub machine_id: String,
-    /// The id of the kernel's boot.
+    /// Boot ID of the kernel.
     #[serde(rename = "bootID")]
     pub boot_id: String,
-    /// The id of the hardware.
+    /// UUID of the hardware.
     #[serde(rename = "systemUUID")]
     pub system_uuid: String,
 }
@@ -452,23 +453,23 @@ pub struct NodeInfo {
 pub struct ConfigMap {
     /// Name and version.
     pub metadata: Metadata,
-    /// Files by name.
+    /// File contents by name.
     #[serde(deserialize_with = "null_is_default")]
     pub data: BTreeMap<String, String>,
-    /// Whether nobody can change it.
+    /// Whether the ConfigMap can no longer be changed.
     #[serde(deserialize_with = "null_is_default")]
     pub immutable: bool,
 }
 
-/// A Pod, as far as it says which version of what runs where.
+/// A Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Pod {
     /// Name and labels.
     pub metadata: Metadata,
-    /// Where it runs and what.
+    /// Node and containers.
     pub spec: PodSpec,
-    /// Its addresses.
+    /// Phase, addresses and container states.
     pub status: PodStatus,
 }
 
@@ -476,14 +477,14 @@ pub struct Pod {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// The node.
+    /// Name of the node.
     pub node_name: Option<String>,
-    /// Whether it uses the node's network.
+    /// Whether the pod uses the node's network namespace.
     pub host_network: bool,
-    /// The containers.
+    /// Containers of the pod.
     #[serde(deserialize_with = "null_is_default")]
     pub containers: Vec<Container>,
-    /// The volumes, as written.
+    /// Volumes, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub volumes: Vec<serde_json::Value>,
 }
@@ -492,22 +493,22 @@ pub struct PodSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
-    /// The name.
+    /// Name of the container.
     pub name: String,
-    /// The image.
+    /// Image reference.
     pub image: String,
-    /// The command.
+    /// Entry point.
     #[serde(deserialize_with = "null_is_default")]
     pub command: Vec<String>,
-    /// The arguments.
+    /// Arguments of the entry point.
     #[serde(deserialize_with = "null_is_default")]
     pub args: Vec<String>,
-    /// The ports.
+    /// Ports, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub ports: Vec<serde_json::Value>,
-    /// What tells that it is ready, as written.
+    /// Readiness probe, as written.
     pub readiness_probe: Option<serde_json::Value>,
-    /// The mounts, as written.
+    /// Volume mounts, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub volume_mounts: Vec<serde_json::Value>,
 }
@@ -518,21 +519,21 @@ pub struct Container {
 pub struct PodStatus {
     /// `Running`, …
     pub phase: String,
-    /// The first address.
+    /// First IP address.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
-    /// Addresses, one per family.
+    /// IP addresses, one per family.
     #[serde(rename = "podIPs", deserialize_with = "null_is_default")]
     pub pod_ips: Vec<PodIp>,
-    /// The containers, as they are.
+    /// State of each container.
     #[serde(deserialize_with = "null_is_default")]
     pub container_statuses: Vec<ContainerStatus>,
-    /// What is the case: `Ready`, ….
+    /// Conditions: `Ready`, ….
     #[serde(deserialize_with = "null_is_default")]
     pub conditions: Vec<Condition>,
 }
 
-/// Something that is the case with an object, or not.
+/// A condition of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Condition {
@@ -541,51 +542,51 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why.
+    /// Details of the condition.
     pub message: String,
 }
 
-/// A container, as it is.
+/// State of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
-    /// The name.
+    /// Name of the container.
     pub name: String,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub restart_count: u32,
-    /// What it does.
+    /// Current state.
     pub state: ContainerState,
-    /// What it did before its last restart.
+    /// State before the last restart.
     pub last_state: ContainerState,
 }
 
-/// What a container does, or did.
+/// State of a container: waiting, running or terminated.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
-    /// Set while it waits.
+    /// Set while the container waits to start.
     pub waiting: Option<ContainerWaiting>,
-    /// Set after its end.
+    /// Set after the container has ended.
     pub terminated: Option<ContainerTerminated>,
 }
 
-/// Why a container waits.
+/// Details of a waiting container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerWaiting {
     /// `CrashLoopBackOff`, ….
     pub reason: Option<String>,
-    /// What else there is to say.
+    /// Details of the reason.
     pub message: Option<String>,
 }
 
-/// How a container ended.
+/// Details of a terminated container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerTerminated {
     /// `Error`, `OOMKilled`, `Completed`, ….
     pub reason: Option<String>,
-    /// Its exit status.
+    /// Exit status.
     pub exit_code: i32,
 }
 
@@ -593,7 +594,7 @@ pub struct ContainerTerminated {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodIp {
-    /// The address.
+    /// IP address.
     pub ip: String,
 }
 
@@ -603,7 +604,7 @@ pub struct PodIp {
 pub struct DaemonSet {
     /// Name and labels.
     pub metadata: Metadata,
-    /// The pods it makes.
+    /// Specification of the DaemonSet.
     pub spec: DaemonSetSpec,
 }
 
@@ -611,23 +612,23 @@ pub struct DaemonSet {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DaemonSetSpec {
-    /// The pods it makes.
+    /// Pod template.
     pub template: PodTemplate,
-    /// How it replaces them, as written.
+    /// Update strategy, as written.
     pub update_strategy: serde_json::Value,
 }
 
-/// A template of pods.
+/// A pod template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodTemplate {
-    /// Labels.
+    /// Labels of the pods.
     pub metadata: Metadata,
-    /// What runs.
+    /// Specification of the pods.
     pub spec: PodSpec,
 }
 
-/// Reads `null` as the default, as the API server's Go types do.
+/// Deserializes `null` as the default, as the API server's Go types do.
 fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! What becomes of kube-proxy's pod: whether its container ends again and again.
+//! Detection of a crash loop of kube-proxy's pod.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -6,27 +6,27 @@ use std::fmt::{self, Display, Formatter};
 use super::Pod;
 use crate::evidence::Time;
 
-/// How often a container may end before it counts as a crash loop, whatever the kubelet calls it: between two ends it runs
-/// for a moment, and looks well.
+/// Number of times that a container ends before it counts as a crash loop, even if the kubelet does not call it one
+/// yet: between two crashes the container briefly runs and looks healthy.
 const ENDS: u32 = 2;
 
-/// Why the kubelet waits before it starts a container again.
+/// The kubelet's reason for delaying a restart.
 const BACK_OFF: &str = "CrashLoopBackOff";
 
-/// A container that ends again and again.
+/// A container that crashes repeatedly.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CrashLoop {
-    /// The pod.
+    /// Name of the pod.
     pub pod: String,
-    /// The container.
+    /// Name of the container.
     pub container: String,
-    /// Its last exit status, where it is told.
+    /// Last exit status, if known.
     pub exit: Option<i32>,
-    /// How often it was restarted since it was first looked at, or since the pod is there.
+    /// Restarts since the first observation, or since the pod was created.
     pub restarts: u32,
-    /// Whether the kubelet says so, and waits before it restarts it again.
+    /// Whether the kubelet reports `CrashLoopBackOff`.
     pub backs_off: bool,
-    /// The last line that it logged before it ended.
+    /// Last line of the crashed container's log.
     pub last_line: Option<String>,
 }
 
@@ -54,18 +54,18 @@ impl Display for CrashLoop {
     }
 }
 
-/// Counts the restarts of containers from look to look.
+/// Counts container restarts between observations.
 #[derive(Clone, Debug, Default)]
 pub struct Restarts {
-    /// How often each container, by its pod's unique id, had been restarted before.
+    /// First observed restart count of each container, by pod UID and container name.
     before: BTreeMap<(String, String), u32>,
 }
 
 impl Restarts {
-    /// Returns the crash loop that one of `pods`, which are kube-proxy's of one node, is in.
+    /// Returns the crash loop of one of `pods`, the kube-proxy pods of one node.
     ///
-    /// Of a pod that was made after `since`, when the kube-proxy before it started, every restart counts; of another one
-    /// those since the first look.
+    /// In a pod created after `since`, the start time of the previous kube-proxy, every restart counts; in an older
+    /// pod, only the restarts since the first observation.
     pub fn crash_loop(&mut self, pods: &[Pod], since: Option<Time>) -> Option<CrashLoop> {
         let mut found = None;
         for pod in pods {
@@ -84,7 +84,7 @@ impl Restarts {
                 let ended = ends.iter().find_map(|state| state.terminated.as_ref());
                 let waiting = container.state.waiting.as_ref();
                 let waits = waiting.is_some_and(|of| of.reason.as_deref() == Some(BACK_OFF));
-                // One that has ended and is not restarted yet has ended once more.
+                // A container that has ended but is not restarted yet counts as one more end.
                 let ended_now = u32::from(container.state.terminated.is_some());
                 if waits || ended.is_some() && restarts + ended_now >= ENDS {
                     found = found.or(Some(CrashLoop {
@@ -102,7 +102,7 @@ impl Restarts {
     }
 }
 
-/// Returns the last line of a log that says something.
+/// Returns the last line of a log that is not empty.
 pub fn last_line(log: &str) -> Option<String> {
     let mut lines = log.lines().rev().map(str::trim);
     lines.find(|line| !line.is_empty()).map(str::to_owned)
@@ -134,7 +134,7 @@ mod tests {
     const NEW: &str = "2027-01-01T00:00:00Z";
 
     #[test]
-    fn a_container_that_runs_for_a_moment_between_two_ends_is_in_a_crash_loop() {
+    fn a_container_that_runs_briefly_between_two_ends_is_in_a_crash_loop() {
         let mut looks = Restarts::default();
         let first = json!({"name": "kube-proxy", "restartCount": 0, "state": {"terminated": {"exitCode": 1}}});
         assert_eq!(looks.crash_loop(&pod("a", NEW, &first), Some(SINCE)), None);
@@ -151,13 +151,13 @@ mod tests {
             "crash loop: container kube-proxy ended with exit status 1 (pod kube-proxy-x, restarted 2 times); \
              its log ends: E1 no such bit"
         );
-        // Seen for the first time when it has crashed twice: the pod is a new one, so these ends are its own.
+        // First observed after two crashes: the pod is new, so all restarts count.
         let late = Restarts::default().crash_loop(&pod("a", NEW, &running(2)), Some(SINCE));
         assert!(late.is_some());
     }
 
     #[test]
-    fn what_the_kubelet_calls_a_crash_loop_is_one_and_old_restarts_are_none() {
+    fn a_back_off_counts_and_old_restarts_do_not() {
         let mut looks = Restarts::default();
         assert_eq!(
             looks.crash_loop(&pod("a", OLD, &running(7)), Some(SINCE)),

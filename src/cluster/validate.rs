@@ -1,7 +1,7 @@
-//! What kube-proxy refuses in its own configuration when it starts: then its container ends at once, again and again.
+//! Values that make kube-proxy refuse its configuration at start, so that its container crashes repeatedly.
 //!
-//! The rules are those of `pkg/proxy/apis/config/validation` in Kubernetes 1.36, with the defaults of `v1alpha1` filled in.
-//! What depends on the release, as the names of feature gates do, is left to kube-proxy.
+//! The rules follow `pkg/proxy/apis/config/validation` in Kubernetes 1.36, after the defaults of `v1alpha1`. Values
+//! that depend on the release, such as feature gate names, are not validated.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ use crate::net::Family;
 /// A field that kube-proxy refuses.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Refused {
-    /// The field, as the configuration writes it.
+    /// Path of the field in the configuration.
     pub field: String,
-    /// Its value.
+    /// Configured value.
     pub value: String,
-    /// What kube-proxy takes there.
+    /// Values that kube-proxy accepts.
     pub allowed: &'static str,
 }
 
@@ -31,7 +31,7 @@ impl Display for Refused {
             value,
             allowed,
         } = self;
-        write!(f, "{field}: {value} is refused by kube-proxy: {allowed}")
+        write!(f, "{field}: kube-proxy refuses {value}: {allowed}")
     }
 }
 
@@ -41,8 +41,8 @@ const COUNT: &str = "it must be a number, 0 or more";
 const LASTS: &str = "it must be a duration, 0 or more, such as 30s";
 const MODES: &str = "it must be iptables, ipvs, nftables or empty";
 const CIDR: &str = "each entry must be a prefix, such as 10.0.0.0/8";
-const NODE_PORTS: &str = "it must be a list of prefixes, or the word primary alone";
-const CLUSTER: &str = "it must be one prefix, or one of IPv4 and one of IPv6 with a comma between";
+const NODE_PORTS: &str = "it must be a list of prefixes, or only the word primary";
+const CLUSTER: &str = "it must be one prefix, or one IPv4 and one IPv6 prefix separated by a comma";
 const ADDRESS: &str = "it must be an IP address";
 const ENDPOINT: &str = "it must be IP:PORT, [IP6]:PORT or an IP address";
 const NAME: &str = "with this detectLocalMode it must not be empty";
@@ -50,30 +50,30 @@ const LOCAL: &str =
     "it must be ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or empty";
 const PERIOD: &str = "it must not be shorter than minSyncPeriod";
 
-/// Returns what kube-proxy refuses of the configuration `text` when it starts in `mode`.
+/// Returns the fields of the configuration `text` that kube-proxy refuses when it starts in `mode`.
 pub fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
     let config = written(text)?;
-    let mut look = Look {
+    let mut validator = Validator {
         config: &config,
         found: Vec::new(),
     };
-    look.number("iptables.masqueradeBit", 0, 31, BIT);
+    validator.number("iptables.masqueradeBit", 0, 31, BIT);
     match mode {
         Mode::Iptables => {}
         Mode::Ipvs => {
             for field in ["tcpTimeout", "tcpFinTimeout", "udpTimeout"] {
-                look.duration(&format!("ipvs.{field}"));
+                validator.duration(&format!("ipvs.{field}"));
             }
-            look.list("ipvs.excludeCIDRs", CIDR, |all| {
+            validator.list("ipvs.excludeCIDRs", CIDR, |all| {
                 all.iter().all(|of| is_cidr(of))
             });
         }
-        Mode::Nftables => look.number("nftables.masqueradeBit", 0, 31, BIT),
+        Mode::Nftables => validator.number("nftables.masqueradeBit", 0, 31, BIT),
     }
-    look.number("oomScoreAdj", -1000, 1000, SCORE);
-    look.number("conntrack.maxPerCore", 0, i64::MAX, COUNT);
-    look.number("conntrack.min", 0, i64::MAX, COUNT);
-    look.number("clientConnection.burst", 0, i64::MAX, COUNT);
+    validator.number("oomScoreAdj", -1000, 1000, SCORE);
+    validator.number("conntrack.maxPerCore", 0, i64::MAX, COUNT);
+    validator.number("conntrack.min", 0, i64::MAX, COUNT);
+    validator.number("clientConnection.burst", 0, i64::MAX, COUNT);
     for field in [
         "conntrack.tcpEstablishedTimeout",
         "conntrack.tcpCloseWaitTimeout",
@@ -81,28 +81,28 @@ pub fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
         "conntrack.udpStreamTimeout",
         "configSyncPeriod",
     ] {
-        look.duration(field);
+        validator.duration(field);
     }
-    look.periods(mode);
-    look.word("mode", MODES, |mode| Mode::named(mode).is_some());
-    look.word("bindAddress", ADDRESS, |at| address(at).is_some());
-    look.word("healthzBindAddress", ENDPOINT, is_endpoint);
-    look.word("metricsBindAddress", ENDPOINT, is_endpoint);
-    look.list("nodePortAddresses", NODE_PORTS, |all| {
+    validator.periods(mode);
+    validator.word("mode", MODES, |mode| Mode::named(mode).is_some());
+    validator.word("bindAddress", ADDRESS, |at| address(at).is_some());
+    validator.word("healthzBindAddress", ENDPOINT, is_endpoint);
+    validator.word("metricsBindAddress", ENDPOINT, is_endpoint);
+    validator.list("nodePortAddresses", NODE_PORTS, |all| {
         matches!(all, ["primary"]) || all.iter().all(|of| is_cidr(of))
     });
-    look.local();
-    Ok(look.found)
+    validator.local();
+    Ok(validator.found)
 }
 
-/// A configuration that is looked at, and what was found.
-struct Look<'c> {
+/// A validation in progress.
+struct Validator<'c> {
     config: &'c Value,
     found: Vec<Refused>,
 }
 
-impl<'c> Look<'c> {
-    /// Returns the value at `path`, unless it is not set.
+impl<'c> Validator<'c> {
+    /// Returns the value at `path`; `None` if it is not set.
     fn at(&self, path: &str) -> Option<&'c Value> {
         let mut place = self.config;
         for key in path.split('.') {
@@ -129,7 +129,7 @@ impl<'c> Look<'c> {
         }
     }
 
-    /// Looks at a text; an empty one is the default.
+    /// Validates a string; an empty one means the default.
     fn word(&mut self, field: &str, allowed: &'static str, fits: impl Fn(&str) -> bool) {
         if let Some(value) = self.at(field)
             && !value
@@ -155,7 +155,7 @@ impl<'c> Look<'c> {
         }
     }
 
-    /// Looks at how often `mode` syncs: a period that is not set, or 0, is 30 s, and the least one 1 s, of ipvs 0.
+    /// Validates the sync periods of `mode`. The defaults are 30 s, and a minimum of 1 s, or 0 for ipvs.
     fn periods(&mut self, mode: Mode) {
         let section = mode.name();
         let [long, short] = ["syncPeriod", "minSyncPeriod"].map(|of| format!("{section}.{of}"));
@@ -176,7 +176,7 @@ impl<'c> Look<'c> {
         }
     }
 
-    /// Looks at how kube-proxy tells local traffic.
+    /// Validates the detection of local traffic.
     fn local(&mut self) {
         let mode = self.at("detectLocalMode").and_then(Value::as_str);
         let name = match mode.unwrap_or_default() {
@@ -198,7 +198,7 @@ impl<'c> Look<'c> {
     }
 }
 
-/// Reads an address as kube-proxy does: with zeros in front of numbers.
+/// Parses an IPv4 address with leading zeros, as kube-proxy does, or an IPv6 address.
 fn address(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         return text.parse().ok();
@@ -234,7 +234,7 @@ fn is_cluster_cidr(text: &str) -> bool {
     }
 }
 
-/// Whether a server can listen there: a port that is left out is filled in.
+/// Returns whether `text` is a valid listen address; kube-proxy fills in a missing port.
 fn is_endpoint(text: &str) -> bool {
     if address(text).is_some() {
         return true;
@@ -260,13 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_out_of_range_is_named_with_its_range_and_only_in_its_mode() {
+    fn a_masquerade_bit_out_of_range_is_refused_only_in_its_mode() {
         let text = "nftables:\n  masqueradeBit: 99";
         assert_eq!(
             said(text, Mode::Nftables),
-            [
-                "nftables.masqueradeBit: 99 is refused by kube-proxy: it must be a number from 0 to 31"
-            ]
+            ["nftables.masqueradeBit: kube-proxy refuses 99: it must be a number from 0 to 31"]
         );
         assert_eq!(said(text, Mode::Iptables), Vec::<String>::new());
         assert_eq!(said("iptables:\n  masqueradeBit: -1", Mode::Ipvs).len(), 1);
@@ -277,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kube_proxy_takes_is_not_refused() {
+    fn valid_values_are_not_refused() {
         for text in [
             "mode: \"\"\nbindAddress: 0.0.0.0\nmetricsBindAddress: 0.0.0.0\nhealthzBindAddress: \"[::]:10256\"",
             "bindAddress: 010.0.0.1\nnodePortAddresses: [primary]\noomScoreAdj: -999",
@@ -294,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_that_kube_proxy_refuses_is_named() {
+    fn each_invalid_field_is_refused() {
         for (text, field) in [
             ("mode: userspace", "mode"),
             ("oomScoreAdj: 2000", "oomScoreAdj"),

@@ -1,4 +1,4 @@
-//! Versions of Kubernetes components, and which one kube-proxy is.
+//! Versions of Kubernetes components, and detection of kube-proxy's version.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,11 +12,11 @@ use crate::evidence::{Gap, Item};
 /// A release of Kubernetes. Vendors' suffixes (`-eksbuild.3`, `+k3s1`) and pre-release tags are dropped.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Version {
-    /// The first number.
+    /// Major version.
     pub major: u16,
-    /// The second number: what people call the release.
+    /// Minor version: the release.
     pub minor: u16,
-    /// The third number.
+    /// Patch version.
     pub patch: u16,
 }
 
@@ -30,13 +30,13 @@ impl Version {
         }
     }
 
-    /// Returns whether this is the release `major.minor`, any patch, or a newer one.
+    /// Returns whether this is release `major.minor`, any patch, or a newer one.
     pub fn at_least(self, major: u16, minor: u16) -> bool {
         (self.major, self.minor) >= (major, minor)
     }
 }
 
-/// Text that is not a version.
+/// A text that is not a version.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{0:?} is not a version such as v1.36.2")]
 pub struct NotAVersion(pub String);
@@ -44,14 +44,14 @@ pub struct NotAVersion(pub String);
 impl FromStr for Version {
     type Err = NotAVersion;
 
-    /// Reads `v1.36.2`, `1.36`, `v1.30.5+k3s1`, `v1.29.0-eks-a5ec690`.
+    /// Parses `v1.36.2`, `1.36`, `v1.30.5+k3s1`, `v1.29.0-eks-a5ec690`.
     fn from_str(text: &str) -> Result<Self, NotAVersion> {
         let wrong = || NotAVersion(text.to_owned());
         let bare = text.trim().trim_start_matches('v');
         let end = bare
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(bare.len());
-        // `1.31-5` and `1.31.2-x` are versions; `1x` and `1.2.3.4` are something else.
+        // `1.31-5` and `1.31.2-x` are versions; `1x` and `1.2.3.4` are not.
         if !matches!(bare[end..].chars().next(), None | Some('-' | '+' | '_')) {
             return Err(wrong());
         }
@@ -83,19 +83,19 @@ impl Serialize for Version {
     }
 }
 
-/// Where a version was found, the most trustworthy first.
+/// Sources of kube-proxy's version, most reliable first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// The running process said so: `kubernetes_build_info` in its metrics.
+    /// `kubernetes_build_info` in the metrics of the running process.
     Metrics,
-    /// The tag of the image that the node's kube-proxy pod runs.
+    /// Image tag of the node's kube-proxy pod.
     PodImage,
-    /// The tag of the image that the DaemonSet asks for; the node's pod may lag behind.
+    /// Image tag of the DaemonSet; the node's pod may not be updated yet.
     DaemonSetImage,
-    /// The Node's `kubeProxyVersion`, in truth the kubelet's version.
+    /// The Node's `kubeProxyVersion`, which is really the kubelet's version.
     Node,
-    /// The Node's `kubeletVersion`: kube-proxy may be up to three releases older.
+    /// The Node's `kubeletVersion`; kube-proxy may be up to three releases older.
     Kubelet,
 }
 
@@ -111,31 +111,31 @@ impl fmt::Display for Source {
     }
 }
 
-/// kube-proxy's version, and what says so.
+/// kube-proxy's version and its source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct ProxyVersion {
-    /// The version.
+    /// Version of kube-proxy.
     pub version: Version,
-    /// What says so.
+    /// Source of the version.
     pub source: Source,
 }
 
-/// What may tell kube-proxy's version, each known or with the reason why not.
+/// Possible sources of kube-proxy's version; each is known or has the reason why not.
 #[derive(Clone, Debug)]
 pub struct Clues<'a> {
-    /// The name of the Node, where it is known; without it, pods and Nodes count only if they all agree.
+    /// Name of the Node. If it is unknown, pods and Nodes count only if all of them agree.
     pub node: Option<&'a str>,
-    /// `git_version` of `kubernetes_build_info`; `None` in metrics without it.
+    /// `git_version` of `kubernetes_build_info`; `None` if the metrics do not contain it.
     pub build: Result<Option<&'a str>, Gap>,
-    /// The Pods.
+    /// Pods, of every workload.
     pub pods: Result<&'a [Pod], Gap>,
-    /// The DaemonSets.
+    /// DaemonSets of kube-system.
     pub daemon_sets: Result<&'a [DaemonSet], Gap>,
-    /// The Nodes.
+    /// Node objects.
     pub nodes: Result<&'a [Node], Gap>,
 }
 
-/// Finds kube-proxy's version from the first clue that tells it.
+/// Returns kube-proxy's version from the most reliable source that has it.
 pub fn find(clues: &Clues<'_>) -> Result<ProxyVersion, Gap> {
     let here = |name: Option<&str>| clues.node.is_none_or(|node| name == Some(node));
     let pods = clues.pods.as_ref().map(|pods| {
@@ -178,15 +178,15 @@ pub fn find(clues: &Clues<'_>) -> Result<ProxyVersion, Gap> {
         match clue {
             Ok(Some(version)) => return Ok(ProxyVersion { version, source }),
             Ok(None) => {}
-            // The reason that the running process did not tell is the one to act on.
+            // The gap of the running process comes first: it is the one to act on.
             Err(why) => gap = gap.or(Some(why.clone())),
         }
     }
-    let nothing = "neither its metrics, nor its image, nor the Node tells kube-proxy's version";
+    let nothing = "kube-proxy's version is not in its metrics, its image tag or the Node object";
     Err(gap.unwrap_or_else(|| Gap::Absent(Item::Metrics, nothing.to_owned())))
 }
 
-/// Returns the one version that all `texts` which are versions name.
+/// Returns the version that all `texts` agree on; texts that are not versions are ignored.
 fn agreed<T: AsRef<str>>(texts: impl Iterator<Item = T>) -> Option<Version> {
     let mut versions = texts.filter_map(|text| text.as_ref().parse().ok());
     let first = versions.next()?;
@@ -194,7 +194,7 @@ fn agreed<T: AsRef<str>>(texts: impl Iterator<Item = T>) -> Option<Version> {
 }
 
 fn runs_kube_proxy(labels: &Labels) -> bool {
-    // `component` is what static pods of kube-proxy carry.
+    // Static pods of kube-proxy carry the label `component`.
     ["k8s-app", "component", "app"]
         .iter()
         .any(|key| labels.get(*key).is_some_and(|value| value == "kube-proxy"))
@@ -208,7 +208,7 @@ fn tags(spec: &PodSpec) -> impl Iterator<Item = &str> {
     ours.filter_map(|container: &Container| tag(&container.image))
 }
 
-/// Returns the tag of an image's name; a host's port and a digest are not one.
+/// Returns the tag of an image reference; a registry port or a digest is not a tag.
 fn tag(image: &str) -> Option<&str> {
     let name = image.split('@').next()?;
     let last = name.rsplit('/').next()?;
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_with_and_without_suffix() {
+    fn versions_with_and_without_suffix_are_parsed() {
         for (text, version) in [
             ("v1.36.2", Version::new(1, 36, 2)),
             ("1.29", Version::new(1, 29, 0)),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_neither_port_nor_digest() {
+    fn a_tag_is_not_a_port_or_a_digest() {
         assert_eq!(
             tag("host:5000/kube-proxy:v1.30.1@sha256:00"),
             Some("v1.30.1")
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_process_is_believed_first_and_the_nodes_own_pod_next() {
+    fn the_running_process_comes_first_and_the_nodes_pod_second() {
         let pods = [
             pod("a", "x/kube-proxy:v1.34.1"),
             pod("b", "x/kube-proxy:v1.35.0"),
@@ -297,13 +297,13 @@ mod tests {
         let found = find(&clues).unwrap();
         assert_eq!(found.version, Version::new(1, 34, 1));
         assert_eq!(found.source, Source::PodImage);
-        // Which of the two is this node's cannot be told.
+        // Without a node name, either pod could be this node's.
         clues.node = None;
         assert!(find(&clues).is_err());
     }
 
     #[test]
-    fn nothing_known_is_a_gap() {
+    fn an_unknown_version_is_a_gap() {
         assert_eq!(find(&nothing()), Err(Gap::NotCollected(Item::Metrics)));
         let clues = Clues {
             build: Ok(None),

@@ -8,7 +8,6 @@ use super::change::carry_out;
 use super::failure::{Failure, Hint as _};
 use super::{Io, families, gather};
 use crate::backend::Mode;
-use crate::backend::nftables::expect::family_name;
 use crate::bridge::{self, Held, Lease, TABLE, Unbuildable};
 use crate::cli::{BridgeArgs, Global};
 use crate::evidence::Item;
@@ -65,7 +64,7 @@ fn build(
 fn lease(node: &NodeSnapshot<'_>, families: &[Family]) -> Option<String> {
     let rules = node.nft().ok()?;
     let tables = families.iter();
-    let tables = tables.filter_map(|&of| rules.table(family_name(of), TABLE));
+    let tables = tables.filter_map(|&of| rules.table(of.nft_name(), TABLE));
     Some(match tables.map(Held::of).min()? {
         Held::Expired => "lease: expired: the loaded bridge serves nothing; new connections take kube-proxy's rules".to_owned(),
         Held::Endless => {

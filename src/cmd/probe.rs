@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::options;
 use crate::cli::{Global, TraceArgs};
 use crate::evidence::Item;
-use crate::host::{self, Met, Probed};
+use crate::host::{self, ProbeOutcome, ProbeResult};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
 use crate::report::trace::ProbeRow;
@@ -46,10 +46,10 @@ pub(super) async fn run(
     let node = NodeSnapshot::new(&evidence);
     let recorded = taken(&node, target, proto, &probed);
     let result = match &probed.met {
-        Met::Answered => "answered".to_owned(),
-        Met::Refused => "refused".to_owned(),
-        Met::Silence => "no answer".to_owned(),
-        Met::Unreachable(why) => why.clone(),
+        ProbeOutcome::Answered => "answered".to_owned(),
+        ProbeOutcome::Refused => "refused".to_owned(),
+        ProbeOutcome::Silence => "no answer".to_owned(),
+        ProbeOutcome::Unreachable(why) => why.clone(),
     };
     let agrees = agrees(ways, target, &probed.met, recorded);
     let how = match proto {
@@ -62,7 +62,7 @@ pub(super) async fn run(
         }
         (Some((backend, of)), _) => format!("{of} says that {backend} took it"),
         (None, Err(gap)) => format!("which backend took it is not known: {gap}"),
-        (None, Ok(_)) if probed.met == Met::Refused => {
+        (None, Ok(_)) if probed.met == ProbeOutcome::Refused => {
             "the kernel keeps no record of what is refused".to_owned()
         }
         (None, Ok(_)) => "nothing recorded it".to_owned(),
@@ -86,7 +86,7 @@ fn taken(
     node: &NodeSnapshot<'_>,
     target: SocketAddr,
     proto: Proto,
-    probed: &Probed,
+    probed: &ProbeResult,
 ) -> Option<(SocketAddr, &'static str)> {
     let from = probed.from?;
     let is_ours = |client: SocketAddr| {
@@ -112,7 +112,7 @@ fn taken(
 fn agrees(
     ways: &[Outcome],
     target: SocketAddr,
-    met: &Met,
+    met: &ProbeOutcome,
     recorded: Option<(SocketAddr, &'static str)>,
 ) -> Option<bool> {
     if ways.is_empty() || ways.iter().any(|way| way.verdict == Verdict::Unknown) {
@@ -133,11 +133,11 @@ fn agrees(
         ),
         // What is refused or dropped on the way out is not recorded; nor is what a backend refuses.
         None => match met {
-            Met::Refused | Met::Unreachable(_) => {
+            ProbeOutcome::Refused | ProbeOutcome::Unreachable(_) => {
                 (has(Verdict::Reject) || has(Verdict::Drop)).then_some(true)
             }
-            Met::Silence => has(Verdict::Drop).then_some(true),
-            Met::Answered => None,
+            ProbeOutcome::Silence => has(Verdict::Drop).then_some(true),
+            ProbeOutcome::Answered => None,
         },
     }
 }

@@ -1,4 +1,4 @@
-//! Endpoints of a service port, and the choice among them.
+//! Endpoints of a service port, and how kube-proxy chooses among them.
 
 use std::net::SocketAddr;
 
@@ -16,36 +16,36 @@ use crate::net::{Family, Proto};
     reason = "each is a condition of its own in the API"
 )]
 pub struct Endpoint {
-    /// The address and port.
+    /// Address and port.
     pub addr: SocketAddr,
-    /// The same as text: what endpoints are sorted and named by.
+    /// Address and port as text, the sort key and the name of the endpoint.
     pub text: String,
     /// Whether it runs on this node.
     pub local: bool,
     /// Whether it is ready.
     pub ready: bool,
-    /// Whether it answers, ready or not.
+    /// Whether it still accepts connections, ready or not.
     pub serving: bool,
-    /// Whether it is going away.
+    /// Whether it is terminating.
     pub terminating: bool,
-    /// What its hints say of this node's zone.
+    /// Whether its topology hints match this node's zone.
     pub zone: Hint,
-    /// What its hints say of this node.
+    /// Whether its topology hints match this node.
     pub node: Hint,
 }
 
-/// What an endpoint's hints say.
+/// Topology hints of an endpoint, seen from this node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Hint {
-    /// There are none.
+    /// The endpoint has no hints.
     None,
-    /// It is meant for others.
+    /// The hints name other nodes or zones only.
     Others,
-    /// It is meant for this node or zone.
+    /// The hints name this node or zone.
     Us,
 }
 
-/// What the choice among endpoints depends on.
+/// Inputs of the choice among endpoints.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) version: Version,
@@ -81,7 +81,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Returns whether hints count for a Service with `annotations`.
+    /// Returns whether kube-proxy respects hints for a Service with `annotations`.
     pub(super) fn hints_count(&self, annotations: &Labels) -> bool {
         if !self.annotation {
             return true;
@@ -104,7 +104,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Collects the endpoints of the port `name` over `slices`, sorted by address and port as text.
+/// Collects the endpoints of port `name` from `slices`, sorted by address and port as text.
 pub(super) fn collect(
     slices: &[&EndpointSlice],
     context: &Context<'_>,
@@ -140,7 +140,7 @@ pub(super) fn collect(
         }
     }
     found.sort_by(|a, b| a.text.cmp(&b.text));
-    // Of two entries for one address the later counts, unless it is going away.
+    // If an address occurs twice, the later entry wins, unless it is terminating.
     found.dedup_by(|later, kept| {
         let same = later.text == kept.text;
         if same && !later.terminating {
@@ -157,7 +157,7 @@ fn matching(port: &EndpointPort, name: &str, proto: Proto) -> Option<u16> {
     port.port.filter(|&number| fits && number != 0)
 }
 
-/// Which endpoints take which traffic; positions in the list of endpoints.
+/// Endpoints that receive each kind of traffic, as positions in the list of endpoints.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Choice {
     pub(super) cluster: Vec<u32>,
@@ -166,7 +166,7 @@ pub(super) struct Choice {
     pub(super) any: bool,
 }
 
-/// Chooses as `CategorizeEndpoints` does.
+/// Chooses endpoints as `CategorizeEndpoints` does.
 pub(super) fn choose(
     endpoints: &[Endpoint],
     context: &Context<'_>,
@@ -215,7 +215,7 @@ pub(super) fn choose(
     choice
 }
 
-/// How hints narrow the choice.
+/// How topology hints restrict the choice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Topology {
     All,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_narrow_the_choice_only_when_all_have_them() {
+    fn hints_restrict_the_choice_only_if_all_endpoints_have_them() {
         assert_eq!(chosen(&["rz", "rZ"], true, false).cluster, [0]);
         assert_eq!(chosen(&["rz", "r"], true, false).cluster, [0, 1]);
         assert_eq!(chosen(&["rZ", "rZ"], true, false).cluster, [0, 1]);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_policy_knows_of_remote_endpoints() {
+    fn a_local_policy_excludes_remote_endpoints() {
         let remote = chosen(&["r"], false, true);
         assert!(remote.any && remote.local.is_empty() && remote.reachable.is_empty());
     }

@@ -1,7 +1,7 @@
-//! What must be true of a node's service proxy, whatever the mode.
+//! The desired state of a node's service proxy, independent of the mode.
 //!
 //! The cluster's objects and kube-proxy's configuration become service ports with the endpoints that kube-proxy would
-//! choose for them; each backend's `expect` turns these into rules. Sources: `pkg/proxy/serviceport.go`,
+//! choose; the `expect` module of each backend turns them into rules. Sources: `pkg/proxy/serviceport.go`,
 //! `endpointslicecache.go`, `topology.go` and `util/nodeport_addresses.go` of kube-proxy.
 
 mod endpoints;
@@ -22,57 +22,57 @@ pub use endpoints::{Endpoint, Hint};
 pub use ports::ServicePort;
 pub use settings::{Detector, NodePorts, localhost_node_ports};
 
-/// What a node's service proxy should serve, and how.
+/// The desired state of a node's service proxy.
 #[derive(Clone, Debug)]
 pub struct DesiredState {
-    /// The mode it is built for.
+    /// Mode that the state is built for.
     pub mode: Mode,
-    /// The kube-proxy whose rules are expected.
+    /// kube-proxy version whose rules are expected.
     pub version: Version,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// The bit that marks packets to masquerade, as a number.
+    /// Masquerade mark: the value of its bit.
     pub mark: u32,
     /// Whether all Service traffic is masqueraded.
     pub masquerade_all: bool,
     /// kube-proxy's configuration.
     pub config: ProxyConfig,
-    /// What each supported family serves.
+    /// State of each supported family.
     pub families: Vec<FamilyState>,
-    /// What was learnt from the node.
+    /// Properties of the node.
     pub facts: Facts,
-    /// What limits the comparison, in words.
+    /// Limits of the comparison, as sentences for the user.
     pub notes: Vec<String>,
 }
 
-/// What one family serves.
+/// The desired state of one family.
 #[derive(Clone, Debug)]
 pub struct FamilyState {
-    /// The family.
+    /// IP family.
     pub family: Family,
-    /// The node's address in this family; loopback where it has none.
+    /// Address of the node in this family; loopback if it has none.
     pub node_ip: IpAddr,
-    /// How traffic of local pods is told from other traffic; `None` where it cannot be.
+    /// Detection of traffic from local pods; `None` if kube-proxy has no way to detect it.
     pub detector: Option<Detector>,
-    /// Which addresses take NodePort traffic.
+    /// Addresses that accept NodePort traffic.
     pub node_ports: NodePorts,
-    /// The service ports, sorted by namespace, name, port name and protocol.
+    /// Service ports, sorted by namespace, name, port name and protocol.
     pub ports: Vec<ServicePort>,
-    /// Whether there are so many endpoints that kube-proxy saves on comments and clean-up.
+    /// Whether the cluster is so large that kube-proxy omits comments and delays clean-up.
     pub large: bool,
 }
 
-/// What kube-proxy finds on the node and adapts to.
+/// Properties of the node that kube-proxy detects and adapts to.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Facts {
-    /// The families kube-proxy serves.
+    /// Families that kube-proxy serves.
     pub families: Vec<Family>,
-    /// Every address of every link.
+    /// Addresses of every link.
     pub addresses: Result<Vec<LinkAddress>, Gap>,
-    /// Whether iptables knows `--random-fully`.
+    /// Whether iptables supports `--random-fully`.
     pub random_fully: bool,
-    /// Whether conntrack tolerates packets out of window.
+    /// Whether conntrack accepts out-of-window packets.
     pub tcp_liberal: bool,
     /// Whether the nfacct counter `ct_state_invalid_dropped_pkts` exists.
     pub count_invalid: bool,
@@ -82,28 +82,28 @@ pub struct Facts {
     pub kernel: Option<Kernel>,
 }
 
-/// An address and the link it is on.
+/// An address and its link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LinkAddress {
-    /// The link's name.
+    /// Name of the link.
     pub link: String,
-    /// The address.
+    /// IP address.
     pub addr: IpAddr,
 }
 
-/// The objects a desired state is built from.
+/// API objects that a desired state is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Objects<'a> {
-    /// The Services.
+    /// Services of all namespaces.
     pub services: &'a [Service],
-    /// The EndpointSlices.
+    /// EndpointSlices of all namespaces.
     pub slices: &'a [EndpointSlice],
-    /// This node's Node object, if there is one.
+    /// This node's Node object, if it exists.
     pub node: Option<&'a Node>,
 }
 
 impl DesiredState {
-    /// Builds the state that kube-proxy `version` with `config` would program in `mode` on the node `name`.
+    /// Builds the state that kube-proxy `version` with `config` would program in `mode` on node `name`.
     pub fn build(
         objects: Objects<'_>,
         config: &ProxyConfig,
@@ -154,36 +154,36 @@ impl DesiredState {
         }
     }
 
-    /// Returns what `family` serves, if kube-proxy serves it.
+    /// Returns the state of `family`; `None` if kube-proxy does not serve it.
     pub fn family(&self, family: Family) -> Option<&FamilyState> {
         self.families.iter().find(|state| state.family == family)
     }
 
-    /// Returns whether the kube-proxy is older than those whose rules are known.
+    /// Returns whether kube-proxy is older than every release whose rules kpx knows.
     pub fn is_older(&self) -> bool {
         !self.version.is_at_least(OLDEST)
     }
 
-    /// Returns whether the kube-proxy has `change`.
+    /// Returns whether the kube-proxy version has `change`.
     pub fn has(&self, change: Change) -> bool {
         self.version.has(change)
     }
 }
 
 impl FamilyState {
-    /// Returns whether an endpoint is meant for this node's zone.
+    /// Returns whether any endpoint has a hint for this node's zone.
     pub fn has_zone_hints(&self) -> bool {
         let mut endpoints = self.ports.iter().flat_map(|port| &port.endpoints);
         endpoints.any(|endpoint| endpoint.zone == Hint::Us)
     }
 
-    /// Returns the addresses of the node that take NodePort traffic, where they are listed one by one.
+    /// Returns the node addresses that accept NodePort traffic, if they must be listed one by one.
     ///
-    /// Loopback addresses are among them only where `localhost` says so.
+    /// Loopback addresses are included only if `localhost` is set.
     pub fn node_port_addresses(&self, facts: &Facts, localhost: bool) -> Result<Vec<IpAddr>, Gap> {
         let all = match &facts.addresses {
             Ok(all) => all,
-            // Single addresses are the node's own: `primary`, mostly.
+            // Single addresses belong to the node, usually because of `primary`.
             Err(_) if self.node_ports.cidrs.iter().all(Cidr::is_host) => {
                 let mut named: Vec<_> = self.node_ports.cidrs.iter().map(|c| c.addr).collect();
                 named.sort_unstable();
@@ -202,7 +202,7 @@ impl FamilyState {
     }
 }
 
-/// Slices by namespace and Service.
+/// Slices by namespace and Service name.
 type Slices<'a> = HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
 
 fn index(slices: &[EndpointSlice]) -> Slices<'_> {

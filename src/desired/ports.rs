@@ -1,4 +1,4 @@
-//! Services to service ports.
+//! Conversion of Services to service ports.
 
 use std::net::IpAddr;
 
@@ -11,106 +11,106 @@ use crate::cluster::version::Version;
 use crate::cluster::{Service, ServicePort as ApiPort};
 use crate::net::{Cidr, Family, Proto};
 
-/// One port of a Service in one family: what rules are made of.
+/// One port of a Service in one family: the unit that kube-proxy programs rules for.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a field of the API")]
 pub struct ServicePort {
-    /// The Service's namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// The Service's name.
+    /// Name of the Service.
     pub service: String,
-    /// The port's name; may be empty.
+    /// Name of the port; may be empty.
     pub port_name: String,
     /// `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`, as kube-proxy writes it in comments.
     pub spn: String,
-    /// The protocol.
+    /// Transport protocol.
     pub proto: Proto,
-    /// The cluster IP.
+    /// Cluster IP of the family.
     pub cluster_ip: IpAddr,
-    /// The port.
+    /// Port of the cluster IP.
     pub port: u16,
-    /// The NodePort.
+    /// NodePort, if it has one.
     pub node_port: Option<u16>,
-    /// External IPs.
+    /// External IPs of the family.
     pub external_ips: Vec<IpAddr>,
-    /// Load-balancer addresses that this node answers for.
+    /// Load-balancer IPs that kube-proxy handles on the node.
     pub lb_ips: Vec<IpAddr>,
-    /// Prefixes that may use the load-balancer addresses; empty for everybody.
+    /// Prefixes of the clients that may use the load-balancer IPs; empty means all clients.
     pub source_ranges: Vec<Cidr>,
-    /// The port of the health-check server.
+    /// Port of the health-check server.
     pub health_check: Option<u16>,
-    /// Seconds of affinity by client address.
+    /// Session affinity timeout, in seconds.
     pub affinity: Option<u32>,
-    /// Whether external traffic goes to endpoints of this node alone.
+    /// Whether external traffic goes only to endpoints on this node.
     pub external_local: bool,
-    /// Whether internal traffic goes to endpoints of this node alone.
+    /// Whether internal traffic goes only to endpoints on this node.
     pub internal_local: bool,
-    /// Whether it can be reached from outside the cluster.
+    /// Whether it has an address or port outside the cluster.
     pub accessible: bool,
-    /// Every endpoint, usable or not, sorted by address and port as text.
+    /// All endpoints, usable or not, sorted by address and port as text.
     pub endpoints: Vec<Endpoint>,
-    /// Whether any endpoint could be used.
+    /// Whether at least one endpoint is usable on any node.
     pub has_endpoints: bool,
     choice: Choice,
 }
 
 impl ServicePort {
-    /// Returns whether a policy Cluster applies to some of its traffic.
+    /// Returns whether some of its traffic has policy Cluster.
     pub fn uses_cluster(&self) -> bool {
         !self.internal_local || self.accessible
     }
 
-    /// Returns whether a policy Local applies to some of its traffic.
+    /// Returns whether some of its traffic has policy Local.
     pub fn uses_local(&self) -> bool {
         self.internal_local || (self.external_local && self.accessible)
     }
 
-    /// Returns whether internal traffic has somewhere to go.
+    /// Returns whether internal traffic has a usable endpoint.
     pub fn has_internal(&self) -> bool {
         self.has_endpoints && !(self.internal_local && self.choice.local.is_empty())
     }
 
-    /// Returns whether external traffic has somewhere to go.
+    /// Returns whether external traffic has a usable endpoint.
     pub fn has_external(&self) -> bool {
         self.has_endpoints && !(self.external_local && self.choice.local.is_empty())
     }
 
-    /// Returns whether there are chains for a policy Cluster.
+    /// Returns whether kube-proxy creates chains for policy Cluster.
     pub fn has_cluster_chain(&self) -> bool {
         self.uses_cluster() && !self.choice.cluster.is_empty()
     }
 
-    /// Returns whether there are chains for a policy Local.
+    /// Returns whether kube-proxy creates chains for policy Local.
     pub fn has_local_chain(&self) -> bool {
         self.uses_local() && !self.choice.local.is_empty()
     }
 
-    /// Returns whether source ranges restrict its load-balancer addresses.
+    /// Returns whether source ranges restrict its load-balancer IPs.
     pub fn has_firewall(&self) -> bool {
         !self.lb_ips.is_empty() && !self.source_ranges.is_empty()
     }
 
-    /// Returns whether `node` lies in one of the source ranges.
+    /// Returns whether `node` is in one of the source ranges.
     pub fn admits(&self, node: IpAddr) -> bool {
         self.source_ranges.iter().any(|range| range.contains(node))
     }
 
-    /// Returns the positions of the endpoints that a policy Cluster uses.
+    /// Returns the positions of the endpoints used by policy Cluster.
     pub fn cluster_at(&self) -> &[u32] {
         &self.choice.cluster
     }
 
-    /// Returns the positions of the endpoints that a policy Local uses.
+    /// Returns the positions of the endpoints used by policy Local.
     pub fn local_at(&self) -> &[u32] {
         &self.choice.local
     }
 
-    /// Returns the positions of the endpoints that any policy uses.
+    /// Returns the positions of the endpoints used by any policy.
     pub fn reachable_at(&self) -> &[u32] {
         &self.choice.reachable
     }
 
-    /// Iterates over the endpoints a policy Cluster uses.
+    /// Iterates over the endpoints used by policy Cluster.
     pub fn cluster(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
         self.choice
             .cluster
@@ -118,7 +118,7 @@ impl ServicePort {
             .map(|&at| &self.endpoints[at as usize])
     }
 
-    /// Iterates over the endpoints a policy Local uses.
+    /// Iterates over the endpoints used by policy Local.
     pub fn local(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
         self.choice
             .local
@@ -126,7 +126,7 @@ impl ServicePort {
             .map(|&at| &self.endpoints[at as usize])
     }
 
-    /// Iterates over the endpoints that any policy uses.
+    /// Iterates over the endpoints used by any policy.
     pub fn reachable(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
         self.choice
             .reachable
@@ -168,7 +168,7 @@ impl ServicePort {
     }
 }
 
-/// Returns the cluster IP of `family`, if kube-proxy serves the Service at all.
+/// Returns the cluster IP of `family`; `None` if kube-proxy does not serve the Service.
 fn cluster_ip(service: &Service, family: Family) -> Option<IpAddr> {
     let spec = &service.spec;
     let skipped = matches!(spec.cluster_ip.as_str(), "" | "None")
@@ -190,7 +190,7 @@ fn cluster_ip(service: &Service, family: Family) -> Option<IpAddr> {
     lenient_ip(text?).filter(|&addr| Family::of(addr) == family)
 }
 
-/// What all ports of a Service have in common.
+/// Properties shared by all ports of a Service.
 struct Shared<'a> {
     service: &'a Service,
     external_ips: Vec<IpAddr>,
@@ -296,7 +296,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Returns the ranges of `family`; a range that admits everybody makes the list empty.
+/// Returns the ranges of `family`; a range that allows all clients makes the list empty.
 fn source_ranges(texts: &[String], family: Family) -> Vec<Cidr> {
     let parsed = texts
         .iter()

@@ -1,4 +1,4 @@
-//! Addresses of the node, and what the configuration makes of them.
+//! Node addresses and the settings derived from them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,29 +8,29 @@ use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::net::{Cidr, Family};
 
-/// How traffic of local pods is recognised.
+/// Detection of traffic from local pods.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Detector {
-    /// By source prefix.
+    /// Source address in this prefix.
     Cidr(Cidr),
-    /// By the interface it comes in.
+    /// Incoming interface with this name.
     Interface(String),
-    /// By the first letters of that interface's name.
+    /// Incoming interface whose name begins with this prefix.
     Prefix(String),
 }
 
-/// Which addresses take NodePort traffic.
+/// Addresses that accept NodePort traffic.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodePorts {
-    /// Whether every local address does.
+    /// Whether every local address accepts it.
     pub all: bool,
-    /// The prefixes that do.
+    /// Prefixes of the addresses that accept it.
     pub cidrs: Vec<Cidr>,
-    /// Whether loopback addresses do (IPv4 in iptables mode alone).
+    /// Whether loopback addresses accept it (only IPv4 in iptables mode).
     pub localhost: bool,
 }
 
-/// The node's addresses, one per family.
+/// Addresses of the node, one per family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeIps {
     v4: IpAddr,
@@ -59,7 +59,7 @@ impl NodeIps {
     }
 }
 
-/// Returns the addresses kube-proxy takes for the node's.
+/// Returns the addresses that kube-proxy uses as the node's own.
 pub(super) fn node_ips(node: Option<&Node>, config: &ProxyConfig, version: Version) -> NodeIps {
     let mut ips = NodeIps::UNKNOWN;
     if version.has(Change::NodeAddresses) {
@@ -81,7 +81,7 @@ pub(super) fn node_ips(node: Option<&Node>, config: &ProxyConfig, version: Versi
     ips
 }
 
-/// Returns how `family` tells traffic of local pods.
+/// Returns how kube-proxy detects traffic from local pods in `family`.
 pub(super) fn detector(
     config: &ProxyConfig,
     node: Option<&Node>,
@@ -105,7 +105,7 @@ pub(super) fn detector(
     }
 }
 
-/// Returns which addresses of `family` take NodePort traffic.
+/// Returns the addresses of `family` that accept NodePort traffic.
 pub(super) fn node_ports(
     config: &ProxyConfig,
     mode: Mode,
@@ -158,7 +158,7 @@ pub fn localhost_node_ports(config: &ProxyConfig) -> bool {
         && node_ports(config, Mode::Iptables, Family::V4, &ips).localhost
 }
 
-/// Reads an address as Go's `ParseIPSloppy` does: leading zeros are decimal, IPv4-mapped addresses are IPv4.
+/// Parses an address as Go's `ParseIPSloppy` does: leading zeros are decimal, IPv4-mapped addresses are IPv4.
 pub(super) fn lenient_ip(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         let addr: Ipv6Addr = text.parse().ok()?;
@@ -202,7 +202,7 @@ mod tests {
         let some = ports("[10.0.2.0/24]", Family::V4);
         assert!(!some.all && !some.localhost);
         assert!(ports("[10.0.2.0/24, 127.0.0.1/32]", Family::V4).localhost);
-        // A family without a prefix of its own takes all its addresses.
+        // A family without its own prefix uses all its addresses.
         let other = ports("[10.0.2.0/24]", Family::V6);
         assert!(other.all && !other.localhost);
         let primary = ports("[primary]", Family::V4);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_leniently() {
+    fn addresses_are_parsed_leniently() {
         let ip = |text: &str| lenient_ip(text).map(|ip| ip.to_string());
         assert_eq!(ip("010.0.02.1").as_deref(), Some("10.0.2.1"));
         assert_eq!(ip("::ffff:1.2.3.4").as_deref(), Some("1.2.3.4"));

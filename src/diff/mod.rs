@@ -14,13 +14,13 @@ mod sequence;
 use crate::backend::iptables::expect::Names;
 use crate::backend::iptables::names::SEP;
 use crate::backend::ipvs::model::DUMMY;
-use crate::backend::nftables::expect::{TABLE, family_name};
+use crate::backend::nftables::expect::TABLE;
 use crate::backend::{self, Mode};
 use crate::desired::{DesiredState, FamilyState};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::mode::Leftover;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 
 pub use change::{Change, ChangeKind, Delta, Layer, Object, Place};
 use owners::Owners;
@@ -102,7 +102,7 @@ pub fn service_cidrs(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
     let Ok(rules) = node.nft() else {
         return Vec::new();
     };
-    let tables = Family::BOTH.map(|family| rules.table(family_name(family), TABLE));
+    let tables = Family::BOTH.map(|family| rules.table(family.nft_name(), TABLE));
     tables
         .into_iter()
         .flatten()
@@ -179,14 +179,16 @@ impl Diff {
 
     fn iptables(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
         let names = Names::of(state);
-        let part = node.iptables(Store::InUse, state.family).and_then(|have| {
-            let scope = iptables::Iptables::new(state, &names);
-            let mut comparison = iptables::Comparison::new(have, &scope);
-            let want = backend::iptables::expect::each(desired, state, &names, &mut |chain| {
-                comparison.chain("nat", &chain);
-            })?;
-            Ok(comparison.finish(&want))
-        });
+        let part = node
+            .iptables(IptablesBackend::InUse, state.family)
+            .and_then(|have| {
+                let scope = iptables::Iptables::new(state, &names);
+                let mut comparison = iptables::Comparison::new(have, &scope);
+                let want = backend::iptables::expect::each(desired, state, &names, &mut |chain| {
+                    comparison.chain("nat", &chain);
+                })?;
+                Ok(comparison.finish(&want))
+            });
         self.add(&format!("{} rules", state.family), part);
     }
 
@@ -203,7 +205,7 @@ impl Diff {
         };
         let comparison = ipvs::Ipvs::new(state, &want, desired.config.exclude_cidrs());
         let rules = backend::ipvs::rules::expect(desired, state, &want);
-        let part = node.iptables(Store::InUse, family);
+        let part = node.iptables(IptablesBackend::InUse, family);
         let part = part.map(|have| iptables::compare(have, &rules, &comparison));
         self.add(&format!("{family} rules"), part);
         let part = node.ipvs_or_none().map(|have| comparison.servers(have));
@@ -231,7 +233,7 @@ impl Diff {
 
     fn nftables(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
         let part = node.nft().and_then(|rules| {
-            let have = rules.table(family_name(state.family), TABLE);
+            let have = rules.table(state.family.nft_name(), TABLE);
             // No other evidence has the Service IP ranges.
             let cidrs = have.map(nftables::service_cidrs).unwrap_or_default();
             let want = backend::nftables::expect::expect(desired, state, &cidrs)?;

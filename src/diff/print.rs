@@ -5,7 +5,7 @@ use std::fmt;
 use super::change::{Change, Delta, Object, Place};
 use crate::backend::ipset::Set;
 use crate::backend::ipvs::model::{DUMMY, VirtualServer};
-use crate::backend::nftables::expect::{TABLE, family_name};
+use crate::backend::nftables::expect::TABLE;
 use crate::backend::nftables::model as nftables;
 use crate::backend::{iptables, ipvs, nftables::print};
 use crate::net::Cidr;
@@ -37,7 +37,7 @@ impl fmt::Display for Object {
                     .map_or(Ok(()), |addr| write!(f, "{addr}"))
             }
             Self::NftablesTable { family, .. } => {
-                write!(f, "table {} {TABLE}", family_name(*family))
+                write!(f, "table {} {TABLE}", family.nft_name())
             }
             Self::NftablesChain { chain, .. } => write!(f, "{TABLE} chain {chain}"),
             Self::NftablesRule { chain, at, .. } => {

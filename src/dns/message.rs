@@ -1,4 +1,4 @@
-//! Questions to a DNS server, and its replies.
+//! DNS queries and replies.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,44 +8,44 @@ use thiserror::Error;
 
 use super::{Records, Server};
 
-/// What is asked for of a name.
+/// Record type of a query.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Question {
-    /// IPv4 addresses.
+    /// IPv4 addresses (A).
     A,
-    /// IPv6 addresses.
+    /// IPv6 addresses (AAAA).
     Aaaa,
-    /// Ports.
+    /// Ports and host names (SRV).
     Srv,
 }
 
-/// What a server said.
+/// Reply of a DNS server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
-    /// The records of the name, which may be none.
+    /// Records of the name; may be empty.
     Records(Records),
-    /// There is no such name.
+    /// The name does not exist (NXDOMAIN).
     NoName,
-    /// It would not or could not say: its code, as DNS calls it.
+    /// The server failed or refused; its response code.
     Failed(String),
 }
 
-/// Why a question or a reply is none.
+/// Why a query cannot be sent or a reply cannot be used.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum Unreadable {
-    /// DNS cannot ask for it.
-    #[error("{0:?} is no name that DNS could ask for: {1}")]
+    /// The name is not valid in DNS; name and reason.
+    #[error("{0:?} is not a valid DNS name: {1}")]
     Name(String, String),
-    /// What came is no DNS message.
-    #[error("what came back is no DNS message: {0}")]
+    /// The reply is not a DNS message.
+    #[error("the reply is not a DNS message: {0}")]
     Reply(String),
-    /// It answers something else.
-    #[error("what came back answers another question")]
+    /// The reply belongs to another query.
+    #[error("the reply belongs to another query")]
     Other,
 }
 
 impl Question {
-    /// Returns the message that asks for it of `name`, marked with `id`.
+    /// Returns the query for `name` with the transaction ID `id`.
     pub fn ask(self, name: &str, id: u16) -> Result<Vec<u8>, Unreadable> {
         let unfit =
             |e: simple_dns::SimpleDnsError| Unreadable::Name(name.to_owned(), e.to_string());
@@ -63,13 +63,13 @@ impl Question {
     }
 }
 
-/// Returns whether `message` is only the beginning of a reply: the whole is to be had by TCP.
+/// Returns whether `message` is truncated: the whole reply is available over TCP.
 pub fn is_truncated(message: &[u8]) -> bool {
     message.get(2).is_some_and(|flags| flags & 0x02 != 0)
 }
 
 impl Reply {
-    /// Reads `message`, the reply to the question marked with `id`.
+    /// Parses `message`, the reply to the query with the transaction ID `id`.
     pub fn read(message: &[u8], id: u16) -> Result<Self, Unreadable> {
         let packet = Packet::parse(message).map_err(|e| Unreadable::Reply(e.to_string()))?;
         if packet.id() != id || !packet.has_flags(PacketFlag::RESPONSE) {
@@ -89,7 +89,7 @@ impl Reply {
                 RData::AAAA(a) => {
                     records.addresses.insert(Ipv6Addr::from(a.address).into());
                 }
-                // The first of a chain is what the name itself is an alias of.
+                // The first record of a chain is the alias of the queried name.
                 RData::CNAME(name) if records.alias.is_none() => {
                     records.alias = Some(name.0.to_string());
                 }
@@ -113,9 +113,9 @@ mod tests {
 
     use super::*;
 
-    /// `dig +noedns +qr web.demo.svc.cluster.local AAAA`, as it is sent.
+    /// `dig +noedns +qr web.demo.svc.cluster.local AAAA`, as sent.
     #[test]
-    fn a_question_is_what_dig_sends() {
+    fn a_query_equals_the_one_of_dig() {
         let asked = Question::Aaaa
             .ask("web.demo.svc.cluster.local", 0x1234)
             .unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_read_and_one_to_another_question_is_not() {
+    fn only_a_reply_to_the_same_query_is_accepted() {
         let name = Name::new("x.example").unwrap();
         let mut packet = Packet::new_reply(7);
         packet.set_flags(PacketFlag::RESPONSE);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_was_cut_says_so() {
+    fn a_truncated_reply_is_detected() {
         assert!(is_truncated(b"\x00\x01\x83\x80"));
         assert!(!is_truncated(b"\x00\x01\x81\x80"));
         assert!(!is_truncated(b""));

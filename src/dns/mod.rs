@@ -1,8 +1,8 @@
-//! Service discovery: the names that cluster DNS holds, which of them a pod asks for, and what a container's environment
-//! says of Services.
+//! Service discovery: the names in cluster DNS, the names that a pod's resolver queries, and the Service variables in a
+//! container's environment.
 //!
-//! Sources: Kubernetes DNS-Based Service Discovery, version 1.1.0; the `kubernetes` plugin of `CoreDNS`, for what that leaves
-//! open; pkg/kubelet/envvars of Kubernetes.
+//! Sources: Kubernetes DNS-Based Service Discovery, version 1.1.0; the `kubernetes` plugin of `CoreDNS` where the
+//! specification is silent; pkg/kubelet/envvars of Kubernetes.
 
 mod message;
 mod search;
@@ -19,17 +19,17 @@ pub use search::candidates;
 pub use variables::{Variable, variables};
 pub use zone::{Expected, Zone};
 
-/// The records of a name. All are empty where the name is there and has none that is asked for.
+/// Records of a name. All are empty if the name exists without records of the queried types.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Records {
-    /// A and AAAA.
+    /// A and AAAA records.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub addresses: BTreeSet<IpAddr>,
-    /// CNAME, without the dot at the end.
+    /// CNAME record, without the trailing dot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// SRV.
+    /// SRV records.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub servers: BTreeSet<Server>,
 }
@@ -37,26 +37,27 @@ pub struct Records {
 /// An SRV record.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Server {
-    /// The name of the host, without the dot at the end.
+    /// Target host name, without the trailing dot.
     pub host: String,
-    /// The port.
+    /// Port of the service.
     pub port: u16,
 }
 
 impl Records {
-    /// Returns whether there are none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.alias.is_none() && self.servers.is_empty()
     }
 
-    /// Adds those of `more`.
+    /// Adds the records of `more`.
     pub fn extend(&mut self, more: Self) {
         self.addresses.extend(more.addresses);
         self.alias = self.alias.take().or(more.alias);
         self.servers.extend(more.servers);
     }
 
-    /// Returns whether a name that should have `self` has `answered`. What an alias leads to is not the cluster's to say.
+    /// Returns whether `answered` matches the expected records `self`. The target of an alias is outside the cluster
+    /// and not compared.
     pub fn agrees(&self, answered: &Self) -> bool {
         let aliased = self.alias.is_some();
         self.alias == answered.alias

@@ -1,12 +1,12 @@
-//! The names that a resolver in a pod asks for.
+//! Names that a pod's resolver queries.
 
-/// How many dots a name must have to be asked for as it is, first: `ndots` of a pod's resolv.conf.
+/// Minimum number of dots in a name that the resolver queries unchanged first: `ndots` in a pod's resolv.conf.
 const DOTS: usize = 5;
 
-/// Returns what a pod in `namespace` asks for, in order, when a program looks for `name`; without the dot at the end.
+/// Returns the queries of a pod in `namespace` for `name`, in order, without trailing dots.
 ///
-/// As `ClusterFirst` has it (pkg/kubelet/network/dns). The search domains of the node's own resolv.conf, which come after
-/// those of the cluster, are not known here.
+/// Follows `ClusterFirst` (pkg/kubelet/network/dns). The search domains of the node's resolv.conf, which come last, are
+/// unknown here.
 pub fn candidates(name: &str, namespace: &str, domain: &str) -> Vec<String> {
     let name = name.to_lowercase();
     if let Some(whole) = name.strip_suffix('.') {
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_dots_are_searched_first_and_a_last_one_ends_it() {
+    fn names_with_few_dots_use_the_search_list_and_absolute_names_do_not() {
         let of = |name| candidates(name, "demo", "cluster.local");
         assert_eq!(
             of("Web"),

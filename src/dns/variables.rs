@@ -1,4 +1,4 @@
-//! The environment of a container.
+//! Service variables in the environment of a container.
 
 use std::net::IpAddr;
 
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use crate::cluster::Service;
 
-/// A variable.
+/// An environment variable.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Variable {
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
-    /// Its value.
+    /// Value of the variable.
     pub value: String,
 }
 
-/// Returns the variables that say where `service` is; none where it has no cluster IP.
+/// Returns the variables that describe `service`; none if it has no cluster IP.
 ///
-/// As `FromServices` of pkg/kubelet/envvars makes them, in its order.
+/// Same names and order as `FromServices` of pkg/kubelet/envvars.
 pub fn variables(service: &Service) -> Vec<Variable> {
     let Ok(ip) = service.spec.cluster_ip.parse::<IpAddr>() else {
         return Vec::new();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_named_port_has_its_own_and_a_headless_service_none() {
+    fn every_named_port_has_variables_and_a_headless_service_has_none() {
         let service = |ip: &str| -> Service {
             let ports = r#"[{"name": "dns-tcp", "port": 53, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"}]"#;
             serde_json::from_str(&format!(

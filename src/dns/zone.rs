@@ -1,46 +1,46 @@
-//! What cluster DNS should say, by the objects of the cluster.
+//! Expected records in cluster DNS, derived from the cluster's objects.
 
 use std::net::IpAddr;
 
 use super::{Records, Server};
 use crate::cluster::{Endpoint, EndpointSlice, Service};
 
-/// The label of a slice with its Service's name.
+/// Label of a slice with the name of its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// The names of a cluster.
+/// The DNS zone of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Zone<'c> {
-    /// The cluster's domain, without a dot at the end.
+    /// Cluster domain, without a trailing dot.
     pub domain: &'c str,
-    /// All Services.
+    /// Services of all namespaces.
     pub services: &'c [Service],
-    /// All slices.
+    /// EndpointSlices of all namespaces.
     pub slices: &'c [EndpointSlice],
 }
 
-/// What a name should have.
+/// Expected result of a query.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Expected {
-    /// These records; none where the name should not be there.
+    /// Expected records; empty if the name should not exist.
     Records(Records),
-    /// It is not the cluster's objects that say so, and why.
+    /// The cluster's objects do not determine the result; the reason.
     Unknown(&'static str),
 }
 
 impl<'c> Zone<'c> {
-    /// Returns what `name` should have, of all kinds; it ends without a dot.
+    /// Returns the expected records of all types for `name`, which has no trailing dot.
     pub fn expect(&self, name: &str) -> Expected {
         let Some(within) = name
             .strip_suffix(self.domain)
             .and_then(|rest| rest.strip_suffix('.'))
         else {
-            return Expected::Unknown("beyond the cluster");
+            return Expected::Unknown("outside the cluster");
         };
         let labels: Vec<&str> = within.rsplit('.').collect();
         let records = match labels[..] {
             ["pod", ..] => {
-                return Expected::Unknown("as CoreDNS is set");
+                return Expected::Unknown("depends on CoreDNS's configuration");
             }
             ["svc", namespace, service] => self.service(namespace, service),
             ["svc", namespace, service, host] => self.host(namespace, service, host),
@@ -55,7 +55,7 @@ impl<'c> Zone<'c> {
         Expected::Records(records.unwrap_or_default())
     }
 
-    /// Returns the Service that `name`, a name of the cluster's domain, belongs to.
+    /// Returns the Service that `name`, a name in the cluster domain, belongs to.
     pub fn of(&self, name: &str) -> Option<&'c Service> {
         let within = name.strip_suffix(self.domain)?.strip_suffix(".svc.")?;
         let mut labels = within.rsplit('.');
@@ -138,7 +138,7 @@ impl<'c> Zone<'c> {
         Some(records)
     }
 
-    /// Iterates over the endpoints of `service` that are ready, which all are whose Service publishes them before.
+    /// Iterates over the ready endpoints of `service`, or all endpoints if it publishes them before they are ready.
     fn endpoints(
         &self,
         service: &'c Service,
@@ -152,7 +152,7 @@ impl<'c> Zone<'c> {
     }
 }
 
-/// Returns whether `service` has no address of its own.
+/// Returns whether `service` is headless.
 fn is_headless(service: &Service) -> bool {
     service.spec.cluster_ip == "None"
 }
@@ -167,7 +167,7 @@ fn address(endpoint: &Endpoint) -> Option<IpAddr> {
     endpoint.addresses.first()?.parse().ok()
 }
 
-/// The host name of an endpoint: its own, or its address with dashes, as `CoreDNS` makes it.
+/// Returns the host name of an endpoint: its own, or its address with dashes, as `CoreDNS` does.
 fn host_name(endpoint: &Endpoint) -> Option<String> {
     match &endpoint.hostname {
         Some(name) if !name.is_empty() => Some(name.clone()),
@@ -219,9 +219,9 @@ mod tests {
         }
     }
 
-    /// The cases of the specification, 2.3 to 2.5.
+    /// The examples of the specification, 2.3 to 2.5.
     #[test]
-    fn as_the_specification_has_it() {
+    fn names_resolve_as_in_the_specification() {
         let services = [
             service(
                 "web",
@@ -249,8 +249,8 @@ mod tests {
         assert_eq!(of("ext"), "foo.example");
         assert_eq!(of("gone"), "");
         assert_eq!(told(&services, "demo.svc.cluster.local"), "");
-        assert!(told(&services, "example.org").contains("beyond the cluster"));
-        assert!(told(&services, "notcluster.local").contains("beyond"));
+        assert!(told(&services, "example.org").contains("outside the cluster"));
+        assert!(told(&services, "notcluster.local").contains("outside"));
         assert!(told(&services, "10-1-0-1.demo.pod.cluster.local").contains("CoreDNS"));
     }
 }

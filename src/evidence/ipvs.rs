@@ -1,4 +1,4 @@
-//! The IPVS table as kpx records it, because netlink's own bytes are not readable: `node/ipvs.json`.
+//! The IPVS table in `node/ipvs.json`, recorded as JSON because netlink messages are not readable.
 
 use std::net::IpAddr;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::{Family, Proto};
 
-/// The link that carries service addresses in ipvs mode.
+/// The link that holds the Service addresses in ipvs mode.
 pub const DUMMY: &str = "kube-ipvs0";
 
-/// The whole of `node/ipvs.json`.
+/// Content of `node/ipvs.json`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Dump {
-    /// Whether it is what everybody may read: no timeouts, counters, limits (`upper`, `lower`), templates (`persistent`)
-    /// and scheduler flags.
+    /// Whether the table comes from an unprivileged source, without timeouts, counters, limits (`upper`, `lower`),
+    /// templates (`persistent`) and scheduler flags.
     #[serde(skip_serializing_if = "is_false")]
     pub partial: bool,
-    /// The kernel's IPVS version and connection hash size, where they were read.
+    /// IPVS version and connection hash size of the kernel, if known.
     pub info: Option<Info>,
-    /// Timeouts, where they were read.
+    /// IPVS timeouts, if known.
     pub timeouts: Option<Timeouts>,
     /// Virtual servers.
     pub services: Vec<Service>,
@@ -31,7 +31,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Dump {
-    /// Sorts services and destinations, so that two dumps of one state are equal.
+    /// Sorts services and destinations, so that two dumps of the same state are equal.
     pub fn sort(&mut self) {
         self.services.sort_by_key(|s| {
             let proto = s.protocol.map(Proto::number);
@@ -43,13 +43,13 @@ impl Dump {
     }
 }
 
-/// The kernel's IPVS version and hash size.
+/// IPVS version and connection hash size of the kernel.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Info {
     /// `major << 16 | minor << 8 | patch`.
     pub version: u32,
-    /// Buckets of the connection table.
+    /// Number of buckets of the connection table.
     pub conn_tab_size: u32,
 }
 
@@ -57,11 +57,11 @@ pub struct Info {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// Established TCP.
+    /// Timeout of established TCP connections.
     pub tcp: u32,
-    /// TCP after a FIN.
+    /// Timeout of TCP connections after a FIN.
     pub tcp_fin: u32,
-    /// UDP.
+    /// Timeout of UDP flows.
     pub udp: u32,
 }
 
@@ -69,34 +69,34 @@ pub struct Timeouts {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Service {
-    /// The family it balances.
+    /// Address family.
     pub family: Family,
-    /// TCP, UDP or SCTP; unset with a firewall mark.
+    /// TCP, UDP or SCTP; unset for a firewall mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Proto>,
-    /// The address; unset with a firewall mark.
+    /// IP address; unset for a firewall mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// The port; unset with a firewall mark.
+    /// Port; unset for a firewall mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The firewall mark.
+    /// Firewall mark; unset for an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fwmark: Option<u32>,
-    /// The scheduler: `rr`, `lc`, …
+    /// Scheduler: `rr`, `lc`, …
     pub scheduler: String,
-    /// Flags as the kernel gives them (`IP_VS_SVC_F_*`), its own `HASHED` bit included.
+    /// Kernel flags (`IP_VS_SVC_F_*`), including the kernel's internal `HASHED` bit.
     #[serde(default)]
     pub flags: u32,
-    /// Persistence in seconds, as the kernel gives it: also where the flags do not ask for it.
+    /// Persistence timeout in seconds; the kernel reports it even if the flags do not enable persistence.
     #[serde(default)]
     pub timeout: u32,
-    /// The granularity of persistence, as a prefix length.
+    /// Granularity of persistence, as a prefix length.
     pub prefix: u8,
-    /// The persistence engine, such as `sip`.
+    /// Persistence engine, such as `sip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// Counters, where they were read.
+    /// Counters, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Stats>,
     /// Real servers.
@@ -108,62 +108,62 @@ pub struct Service {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Destination {
-    /// The address; its family may differ from the service's with tunnelling.
+    /// IP address; with tunnelling, its family may differ from the virtual server's.
     pub address: IpAddr,
-    /// The port.
+    /// Port number.
     pub port: u16,
-    /// The weight; 0 takes no new connections.
+    /// Weight; a server with weight 0 gets no new connections.
     pub weight: u32,
-    /// How packets reach it.
+    /// Forwarding method.
     pub forwarding: Forwarding,
-    /// No new connections above this many; 0 for no limit.
+    /// Connection limit above which the server gets no new connections; 0 means no limit.
     #[serde(default)]
     pub upper: u32,
-    /// New connections again below this many.
+    /// Connection count below which the server gets new connections again.
     #[serde(default)]
     pub lower: u32,
-    /// Established connections.
+    /// Number of established connections.
     #[serde(default)]
     pub active: u32,
-    /// Closing connections, or such without a state.
+    /// Number of closing or stateless connections.
     #[serde(default)]
     pub inactive: u32,
-    /// Persistence templates.
+    /// Number of persistence templates.
     #[serde(default)]
     pub persistent: u32,
-    /// Counters, where they were read.
+    /// Counters, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Stats>,
 }
 
-/// How packets reach a real server (`IP_VS_CONN_F_FWD_MASK`, in the order of its values).
+/// Forwarding method of a real server (`IP_VS_CONN_F_FWD_MASK`, in the order of its values).
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forwarding {
-    /// `-m`: network address translation; the only one kube-proxy uses.
+    /// `-m`: network address translation, the only method that kube-proxy uses.
     Masq,
-    /// A real server on this host.
+    /// The real server runs on this host.
     Local,
-    /// `-i`: IP-in-IP.
+    /// `-i`: IP-in-IP tunnelling.
     Tunnel,
     /// `-g`: direct routing.
     Route,
-    /// Straight to the destination.
+    /// Directly to the destination.
     Bypass,
 }
 
-/// 64-bit counters.
+/// 64-bit traffic counters.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stats {
-    /// Connections scheduled.
+    /// Number of scheduled connections.
     pub conns: u64,
-    /// Packets in.
+    /// Number of received packets.
     pub packets_in: u64,
-    /// Packets out.
+    /// Number of sent packets.
     pub packets_out: u64,
-    /// Bytes in.
+    /// Number of received bytes.
     pub bytes_in: u64,
-    /// Bytes out.
+    /// Number of sent bytes.
     pub bytes_out: u64,
 }

@@ -1,4 +1,4 @@
-//! The table of everything kpx may read: also its statement of what it looks at.
+//! The table of everything that kpx reads from a node or its cluster.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::net::Family;
 
-/// What it takes to read an item on a live node.
+/// Privilege required to read an item on a live node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Privilege {
-    /// Any user may read it.
+    /// Readable by any user.
     None,
-    /// `CAP_NET_ADMIN` (root, usually).
+    /// `CAP_NET_ADMIN`, usually as root.
     NetAdmin,
-    /// Root reads it whole; others see a part.
+    /// Root reads all of it, other users a part.
     Root,
-    /// The Kubernetes API, with the named resource's `get` and `list`.
+    /// Kubernetes API with `get` and `list` on the resource.
     Api,
 }
 
 macro_rules! items {
     ($($(#[doc = $doc:literal])+ $name:ident = $file:literal, $privilege:ident;)+) => {
-        /// One thing kpx can read from a node or its cluster.
+        /// Something that kpx can read from a node or its cluster.
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         pub enum Item { $($(#[doc = $doc])+ $name,)+ }
 
@@ -29,17 +29,17 @@ macro_rules! items {
         pub const ITEMS: &[Item] = &[$(Item::$name,)+];
 
         impl Item {
-            /// Returns the file that holds this item in a bundle, below its root.
+            /// Returns the path of the item's file in a bundle.
             pub const fn file(self) -> &'static str {
                 match self { $(Self::$name => $file,)+ }
             }
 
-            /// Returns what it takes to read the item live.
+            /// Returns the privilege required to read the item live.
             pub const fn privilege(self) -> Privilege {
                 match self { $(Self::$name => Privilege::$privilege,)+ }
             }
 
-            /// Returns one line that says what the item is.
+            /// Returns a one-line description of the item.
             pub const fn what(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc),+),)+ }
             }
@@ -50,31 +50,31 @@ macro_rules! items {
 items! {
     /// The running kernel's release, `uname -r`.
     KernelRelease = "node/kernel-release.txt", None;
-    /// What tells this machine from others: its host name, machine id, boot id, and its hardware's ids.
+    /// Identity of the machine: host name, machine ID, boot ID and hardware IDs.
     Host = "node/host.txt", None;
     /// IPv4 rules of the iptables back end in use, `iptables-save -c`.
     Iptables4 = "node/iptables-save.txt", NetAdmin;
     /// IPv6 rules of the iptables back end in use, `ip6tables-save -c`.
     Iptables6 = "node/ip6tables-save.txt", NetAdmin;
-    /// IPv4 rules of the legacy back end, when it is not the one in use.
+    /// IPv4 rules of the legacy back end, if it is not the one in use.
     IptablesLegacy4 = "node/iptables-legacy-save.txt", NetAdmin;
-    /// IPv6 rules of the legacy back end, when it is not the one in use.
+    /// IPv6 rules of the legacy back end, if it is not the one in use.
     IptablesLegacy6 = "node/ip6tables-legacy-save.txt", NetAdmin;
-    /// IPv4 rules of the nft back end, when it is not the one in use.
+    /// IPv4 rules of the nft back end, if it is not the one in use.
     IptablesNft4 = "node/iptables-nft-save.txt", NetAdmin;
-    /// IPv6 rules of the nft back end, when it is not the one in use.
+    /// IPv6 rules of the nft back end, if it is not the one in use.
     IptablesNft6 = "node/ip6tables-nft-save.txt", NetAdmin;
-    /// The version and back end of iptables, `iptables --version`.
+    /// Version and back end of iptables, `iptables --version`.
     IptablesVersion = "node/iptables-version.txt", None;
-    /// The version of conntrack, `conntrack --version`.
+    /// Version of conntrack, `conntrack --version`.
     ConntrackVersion = "node/conntrack-version.txt", None;
-    /// The nftables ruleset, `nft -j list ruleset`.
+    /// Ruleset of nftables, `nft -j list ruleset`.
     Nft = "node/nft.json", NetAdmin;
-    /// The nftables ruleset as text, `nft list ruleset`; read when there is no JSON.
+    /// Ruleset of nftables as text, `nft list ruleset`; used if there is no JSON.
     NftText = "node/nft.txt", NetAdmin;
     /// IP sets with their members, `ipset save`.
     Ipset = "node/ipset-save.txt", NetAdmin;
-    /// Virtual and real servers with counters and timeouts, read by netlink.
+    /// Virtual and real servers with counters and timeouts, read over netlink.
     Ipvs = "node/ipvs.json", NetAdmin;
     /// Virtual and real servers, `ipvsadm -Sn`.
     IpvsSave = "node/ipvsadm-save.txt", NetAdmin;
@@ -82,7 +82,7 @@ items! {
     IpvsStats = "node/ipvsadm-stats.txt", NetAdmin;
     /// IPVS timeouts in seconds, `ipvsadm -Ln --timeout`.
     IpvsTimeout = "node/ipvsadm-timeout.txt", NetAdmin;
-    /// The IPVS connection table, `/proc/net/ip_vs_conn`.
+    /// IPVS connection table, `/proc/net/ip_vs_conn`.
     IpvsConnections = "node/ip_vs_conn.txt", Root;
     /// Addresses of every link, `ip -j addr`.
     Addresses = "node/ip-addr.json", None;
@@ -102,73 +102,73 @@ items! {
     Udp6 = "node/proc-net-udp6.txt", None;
     /// Listening sockets with their processes, `ss -lntuSHp`.
     Sockets = "node/ss.txt", Root;
-    /// Connected sockets from addresses of kube-ipvs0, or of a route of kpx's, with their processes, as `ss -ntuHp` does.
+    /// Connected sockets with a source address of kube-ipvs0 or of a kpx route, with their processes, like `ss -ntuHp`.
     HeldSockets = "node/ss-held.txt", Root;
-    /// Kernel settings, `sysctl -a` or the part that matters.
+    /// Kernel settings, `sysctl -a` or the relevant part of it.
     Sysctl = "node/sysctl.txt", None;
     /// Loaded modules, `/proc/modules`.
     Modules = "node/proc-modules.txt", None;
     /// Modules built into the kernel, `modules.builtin`.
     ModulesBuiltin = "node/modules-builtin.txt", None;
-    /// Loadable modules and what they depend on, `modules.dep`.
+    /// Loadable modules and their dependencies, `modules.dep`.
     ModulesDep = "node/modules-dep.txt", None;
-    /// Modules loaded at boot: the lines of `/etc/modules` and modules-load.d, each behind its file's name.
+    /// Modules loaded at boot: lines of `/etc/modules` and modules-load.d, each prefixed with its file name.
     ModulesLoad = "node/modules-load.txt", None;
-    /// Module options, aliases and blacklists: the lines of modprobe.d, each behind its file's name.
+    /// Module options, aliases and blacklists: lines of modprobe.d, each prefixed with its file name.
     Modprobe = "node/modprobe.txt", None;
-    /// What firewall services are set to do: what matters of their files, each line behind its file's name.
+    /// Settings of firewall services: the relevant lines of their files, each prefixed with its file name.
     Firewalls = "node/firewalls.txt", None;
-    /// What network managers say of links: what matters of their files below `/run`, each line behind its file's name.
+    /// Link states of network managers: the relevant lines of their files in `/run`, each prefixed with its file name.
     LinkManagers = "node/link-managers.txt", None;
-    /// Messages of the kernel since boot, `dmesg`.
+    /// Kernel messages since boot, `dmesg`.
     KernelLog = "node/dmesg.txt", Root;
-    /// The version of ipset, `ipset --version`.
+    /// Version of ipset, `ipset --version`.
     IpsetVersion = "node/ipset-version.txt", None;
-    /// The version of nft, `nft --version`.
+    /// Version of nft, `nft --version`.
     NftVersion = "node/nft-version.txt", None;
     /// Counters of connection tracking, `/proc/net/stat/nf_conntrack`.
     ConntrackStat = "node/nf_conntrack-stat.txt", None;
     /// Tracked connections, `conntrack -L`.
     Conntrack = "node/conntrack.txt", NetAdmin;
-    /// Processes of service proxies: pid, start time, command line and control group of each.
+    /// Processes of service proxies: PID, start time, command line and control group.
     Processes = "node/processes.json", Root;
-    /// Files of the node that say how kube-proxy is to run: its own configuration, its manifest, its arguments.
+    /// Files of the node that configure kube-proxy: its configuration file, manifest or arguments file.
     ProxyFiles = "node/proxy-files.json", Root;
-    /// The journal of the newest migration that kpx began here, without its steps.
+    /// Journal of the last migration on this node, without its steps.
     Migration = "node/migration.jsonl", Root;
-    /// The configuration file kube-proxy runs with.
+    /// Configuration file of the running kube-proxy.
     ProxyConfig = "kube-proxy/config.conf", Root;
-    /// What kube-proxy says its mode is, `/proxyMode`.
+    /// Mode reported by kube-proxy, `/proxyMode`.
     ProxyMode = "kube-proxy/proxy-mode.txt", None;
-    /// kube-proxy's health, `/healthz`.
+    /// Health of kube-proxy, `/healthz`.
     Healthz = "kube-proxy/healthz.json", None;
-    /// kube-proxy's metrics, `/metrics`.
+    /// Metrics of kube-proxy, `/metrics`.
     Metrics = "kube-proxy/metrics.txt", None;
-    /// The configuration kube-proxy says it runs with, `/configz`.
+    /// Configuration reported by kube-proxy, `/configz`.
     Configz = "kube-proxy/configz.json", None;
-    /// kube-proxy's log.
+    /// Log of kube-proxy.
     ProxyLog = "kube-proxy/kube-proxy.log", Api;
-    /// The tools that kube-proxy finds in its own file system, a path in each line.
+    /// Tools in kube-proxy's own file system, one path per line.
     ProxyTools = "kube-proxy/tools.txt", Root;
     /// Services of all namespaces.
     Services = "cluster/services.json", Api;
     /// EndpointSlices of all namespaces.
     EndpointSlices = "cluster/endpointslices.json", Api;
-    /// The Node objects.
+    /// Node objects.
     Nodes = "cluster/nodes.json", Api;
     /// ConfigMaps of kube-system that configure kube-proxy.
     ConfigMaps = "cluster/configmaps.json", Api;
     /// DaemonSets of kube-system that run a service proxy.
     DaemonSets = "cluster/daemonsets.json", Api;
-    /// Pods of kube-proxy, and of this node.
+    /// Pods of kube-proxy, and all Pods of this node.
     Pods = "cluster/pods.json", Api;
-    /// `ServiceCIDR` objects: the ranges that cluster IPs come from.
+    /// `ServiceCIDR` objects: the ranges of cluster IPs.
     ServiceCidrs = "cluster/servicecidrs.json", Api;
-    /// What the API server lets kpx do: its answers to access reviews (`SelfSubjectAccessReview`).
+    /// Permissions of kpx in the cluster: answers to access reviews (`SelfSubjectAccessReview`).
     Access = "cluster/access.json", Api;
 }
 
-/// The rules of iptables: both families, of the back end in use and of the other one.
+/// Rules of iptables: both families, in the back end in use and in the other one.
 pub const IPTABLES: &[Item] = &[
     Item::Iptables4,
     Item::Iptables6,
@@ -205,7 +205,7 @@ impl Item {
         IPTABLES.contains(&self)
     }
 
-    /// Returns the item that holds the rules of the iptables back end in use.
+    /// Returns the item with the rules of `family` in the iptables back end in use.
     pub const fn iptables(family: Family) -> Self {
         match family {
             Family::V4 => Self::Iptables4,
@@ -213,12 +213,12 @@ impl Item {
         }
     }
 
-    /// Returns whether the item belongs to the cluster rather than to one node: `--cluster-from` takes these.
+    /// Returns whether the item describes the cluster, not a single node: `--cluster-from` reads these items.
     pub fn is_of_cluster(self) -> bool {
         self == Self::ProxyConfig || self.file().starts_with("cluster/")
     }
 
-    /// Returns the item whose bundle file is `file`, if there is one.
+    /// Returns the item whose bundle file is `file`; `None` if there is none.
     pub fn of_file(file: &str) -> Option<Self> {
         ITEMS.iter().copied().find(|item| item.file() == file)
     }

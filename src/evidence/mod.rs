@@ -1,4 +1,4 @@
-//! What was read from a node, exactly as it was read.
+//! Evidence: the unmodified text of each item, or the reason why it is missing.
 
 mod bundle;
 pub mod ipvs;
@@ -19,7 +19,7 @@ pub use item::{IPTABLES, ITEMS, Item, Privilege, join};
 pub use kernel::{Kernel, NotAKernel};
 pub use time::{NotATime, Time};
 
-/// Everything read from one node, or the reason it could not be read.
+/// Text of each item of a node, or the reason why it is missing.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     items: BTreeMap<Item, Result<String, Gap>>,
@@ -27,12 +27,12 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Records what reading `item` gave.
+    /// Records the result of reading `item`.
     pub fn insert(&mut self, item: Item, read: Result<String, Gap>) {
         self.items.insert(item, read);
     }
 
-    /// Returns a copy that holds `items` and nothing else.
+    /// Returns a copy that contains only `items`.
     #[must_use]
     pub fn only(&self, items: &[Item]) -> Self {
         let mut rest = self.clone();
@@ -40,17 +40,17 @@ impl Evidence {
         rest
     }
 
-    /// Takes over what was read in `other`, and keeps the rest.
+    /// Adds the items of `other`; they replace items that are already present.
     pub fn extend(&mut self, other: Self) {
         self.items.extend(other.items);
     }
 
-    /// Returns the account of the bundle it was loaded from, if kpx wrote that bundle.
+    /// Returns the manifest of the bundle; `None` if kpx did not write the bundle.
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
     }
 
-    /// Returns the text of `item`, or why there is none.
+    /// Returns the text of `item`, or why it is missing.
     pub fn text(&self, item: Item) -> Result<&str, Gap> {
         match self.items.get(&item) {
             Some(Ok(text)) => Ok(text),
@@ -59,7 +59,7 @@ impl Evidence {
         }
     }
 
-    /// Iterates over what was read, in the order of [`ITEMS`].
+    /// Iterates over the items that were read, in the order of [`ITEMS`].
     pub fn iter(&self) -> impl Iterator<Item = (Item, Result<&str, &Gap>)> {
         self.items
             .iter()
@@ -67,29 +67,29 @@ impl Evidence {
     }
 }
 
-/// Why something about the node is not known.
+/// Why an item is missing.
 #[derive(Clone, Debug, Deserialize, Eq, Error, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
 pub enum Gap {
-    /// The question does not arise on this node.
+    /// The item does not apply to this node.
     #[error("not applicable: {0}")]
     NotApplicable(String),
-    /// The bundle or run did not include the item.
+    /// The bundle does not contain the item, or the run did not read it.
     #[error("{0} was not collected")]
     NotCollected(Item),
-    /// The node does not have it; the text says what was looked for.
+    /// The node does not have it; the text names the missing object.
     #[error("{0}: {1}")]
     Absent(Item, String),
-    /// The kernel or the API server refused; the text says what would be allowed.
+    /// The kernel or the API server denied access; the text names the required permission.
     #[error("permission denied reading {0}: {1}")]
     Denied(Item, String),
-    /// Reading or parsing went wrong.
+    /// Reading or parsing failed.
     #[error("{0}: {1}")]
     Failed(Item, String),
 }
 
 impl Gap {
-    /// Returns the same reason for not knowing `item`, which depends on what the gap is about.
+    /// Returns the same reason for another item that depends on this one.
     #[must_use]
     pub fn about(self, item: Item) -> Self {
         match self {

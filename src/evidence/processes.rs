@@ -1,13 +1,13 @@
-//! Processes of service proxies, and the files they are started from, as kpx itself writes them down.
+//! Processes of service proxies and the files that start them, as recorded by kpx.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Processes that are, or may be, a service proxy.
+/// Processes that are or may be a service proxy.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Processes {
-    /// The processes, sorted by id.
+    /// Processes, sorted by PID.
     pub processes: Vec<Process>,
 }
 
@@ -15,35 +15,35 @@ pub struct Processes {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Process {
-    /// The process id.
+    /// Process ID.
     pub pid: u32,
-    /// The command name.
+    /// Command name.
     pub name: String,
-    /// The command line.
+    /// Command line.
     pub args: Vec<String>,
-    /// The letter of its state: `T` for a process that was stopped. `proc_pid_stat(5)` has the others.
+    /// State letter of `proc_pid_stat(5)`, such as `T` for a stopped process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// When it started, in seconds since the epoch.
+    /// Start time, in seconds since the epoch.
     pub started: Option<u64>,
-    /// Whether it shares the network namespace that was looked at; `None` if that could not be seen.
+    /// Whether it shares the inspected network namespace; `None` if unknown.
     pub same_network: Option<bool>,
-    /// Its control group, which tells the container or the service that it belongs to; `None` if that could not be seen.
+    /// Control group, which identifies the container or service; `None` if unknown.
     pub cgroup: Option<String>,
 }
 
-/// Files of the node that say how kube-proxy is to run.
+/// Files of the node that configure kube-proxy.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ProxyFiles {
-    /// The files, sorted by path.
+    /// Files, sorted by path.
     pub files: Vec<ProxyFile>,
 }
 
-/// One such file.
+/// A file that configures kube-proxy.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ProxyFile {
-    /// Where it is, below the host's root.
+    /// Path relative to the host's root.
     pub path: PathBuf,
-    /// What it says.
+    /// Text of the file.
     pub text: String,
 }

@@ -1,4 +1,4 @@
-//! Points in time, as values: the middle of kpx has no clock.
+//! Points in time as values: only the edges of kpx read a clock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,9 +16,9 @@ pub struct Time {
 }
 
 impl Time {
-    /// Returns the point `seconds` after 1970-01-01T00:00:00Z, fractions cut off; `None` for what is no time.
+    /// Returns the point `seconds` after 1970-01-01T00:00:00Z, truncated to seconds; `None` if out of range.
     pub fn from_epoch(seconds: f64) -> Option<Self> {
-        // Up to 2^53 a float holds every whole second.
+        // Up to 2^53, a float represents every whole second exactly.
         if !seconds.is_finite() || seconds.abs() > 9e15 {
             return None;
         }
@@ -28,13 +28,13 @@ impl Time {
             .map(|seconds| Self { seconds })
     }
 
-    /// Returns how long before this point `earlier` was; nothing if it was not before.
+    /// Returns the time elapsed since `earlier`; zero if `earlier` is not in the past.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(u64::try_from(self.seconds - earlier.seconds).unwrap_or(0))
     }
 }
 
-/// Text that is not a point in time.
+/// A text that is not a point in time.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is not a time such as 2026-11-20T12:44:05Z")]
 pub struct NotATime(pub String);
@@ -42,7 +42,7 @@ pub struct NotATime(pub String);
 impl FromStr for Time {
     type Err = NotATime;
 
-    /// Reads RFC 3339 and Go's own form (`2026-11-20 12:38:00.98 +0000 UTC m=+49.7`); fractions are cut off.
+    /// Parses RFC 3339 and Go's own format (`2026-11-20 12:38:00.98 +0000 UTC m=+49.7`); fractions are truncated.
     fn from_str(text: &str) -> Result<Self, NotATime> {
         read(text).ok_or_else(|| NotATime(text.to_owned()))
     }
@@ -95,7 +95,7 @@ fn read(text: &str) -> Option<Time> {
     })
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar (Hinnant's `days_from_civil`).
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar (Hinnant's `days_from_civil`).
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -104,7 +104,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The date `days` after 1970-01-01 (Hinnant's `civil_from_days`).
+/// Returns the date `days` after 1970-01-01 (Hinnant's `civil_from_days`).
 fn date(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_of_kube_proxy_are_read() {
+    fn both_formats_of_kube_proxy_are_parsed() {
         for (text, seconds) in [
             ("1970-01-01T00:00:00Z", 0),
             ("2026-11-20T12:44:05.87799579Z", 1_795_178_645),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn texts_that_are_not_times_are_refused() {
         for text in [
             "",
             "yesterday",

@@ -1,18 +1,18 @@
-//! Work that goes on whatever else this process is busy with.
+//! Background work on a thread of its own, independent of the async runtime.
 
 use std::{io, thread};
 
 use tokio::runtime;
 use tokio::sync::oneshot;
 
-/// Work on a thread of its own: it ends when this is dropped, or this process ends.
+/// A background thread, which ends when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Aside {
     _until: oneshot::Receiver<()>,
 }
 
 impl Aside {
-    /// Begins `work`, on a thread called `name`.
+    /// Starts `work` on a thread with the name `name`.
     pub fn start<W>(name: &str, work: W) -> io::Result<Self>
     where
         W: AsyncFnOnce() + Send + 'static,

@@ -1,4 +1,4 @@
-//! One chain at a time: what a trace needs of a ruleset too large to read whole.
+//! Reads single chains, for traces of rulesets too large to read as a whole.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use super::{Options, exec, modules};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// Reads chains of the nft back end of iptables, one by one.
+/// Reads single chains of iptables' nft back end.
 #[derive(Debug)]
 pub struct ChainReader {
     context: Arc<Context>,
     family: Family,
-    /// The tables there are.
+    /// Existing tables.
     tables: Vec<Table>,
 }
 
-/// What reading a chain gave.
+/// Result of reading a chain.
 #[derive(Debug)]
 pub enum Listing {
     /// The chain, as `iptables -v -S` prints it.
     Chain(String),
-    /// There is no such chain.
+    /// The chain does not exist.
     Missing,
-    /// iptables cannot show it: nftables' own rules are in it, or its table is not what iptables makes.
+    /// iptables cannot print the chain: it contains native nftables rules, or its table is not one of iptables.
     Incompatible,
 }
 
 impl ChainReader {
-    /// Returns a reader, or `None` where only reading everything tells more: the legacy back end holds tables too, and
-    /// which of the two is in use shows in their rules; or which chains there are is not known.
+    /// Returns a reader, or `None` if the whole ruleset must be read: the legacy back end also has tables, so only the
+    /// rules show which back end is in use, or the list of chains is unknown.
     pub async fn new(options: &Options, family: Family) -> Option<Self> {
         let context = Context::new(options);
         let item = Item::iptables(family);
@@ -57,10 +57,7 @@ impl ChainReader {
     /// Lists `chain` of `table` with counters.
     pub async fn read(&self, table: &str, chain: &str) -> Result<Listing, Gap> {
         let family = self.family;
-        let of = match family {
-            Family::V4 => "ip",
-            Family::V6 => "ip6",
-        };
+        let of = family.nft_name();
         if !self
             .tables
             .iter()
@@ -76,8 +73,8 @@ impl ChainReader {
         let args = ["-t", table, "-v", "-S", chain].map(str::to_owned).to_vec();
         match exec::run_with(&self.context, item, program, args).await {
             Ok(text) => Ok(Listing::Chain(text)),
-            // Of a chain that is not there, iptables 1.8.9 says that it is incompatible, and older ones that there is
-            // no chain.
+            // For a chain that does not exist, iptables 1.8.9 prints that the chain is incompatible; older releases
+            // print that there is no chain.
             Err(Gap::Failed(..)) => {
                 let list = async move |_: Arc<Context>| nf_tables::chains(item);
                 let mut all = self.context.inside(item, list).await?.into_iter();
@@ -93,7 +90,7 @@ impl ChainReader {
     }
 }
 
-/// Reads the names of the legacy back end's tables; none where it is not in the kernel.
+/// Reads the names of the legacy back end's tables; empty if the kernel does not have it.
 fn read_names(context: &Context, file: &str) -> Result<String, Gap> {
     let path = context.path("proc/thread-self/net").join(file);
     match std::fs::read_to_string(&path) {

@@ -1,4 +1,4 @@
-//! The clock.
+//! Clock and signals.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,16 +9,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::evidence::Time;
 
-/// Returns the present time.
+/// Returns the current time.
 pub fn now() -> Time {
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is where time becomes a value"
+        reason = "the only place that reads the clock"
     )]
     let now = SystemTime::now();
     let seconds = match now.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-        // A clock before 1970 is wrong, but it is what the node has.
+        // A clock before 1970 is wrong, but it is the node's clock.
         Err(before) => -i64::try_from(before.duration().as_secs()).unwrap_or(i64::MAX),
     };
     Time { seconds }
@@ -29,24 +29,24 @@ pub async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
-/// Lets this process go on when its terminal is closed, from now on.
+/// Makes this process survive the end of its terminal.
 pub fn outlive_terminal() {
-    // Once there is a handler, the signal no longer ends the process; without one it does, and the change is cut short.
+    // With a handler, the signal does not end the process; without one it would interrupt a change.
     signal(SignalKind::hangup()).ok();
 }
 
-/// Waits until somebody asks this process to end: by Ctrl-C, or by SIGTERM.
+/// Waits for Ctrl-C or SIGTERM.
 pub async fn interrupted() {
     Interrupts::listen().next().await;
 }
 
-/// How often it is looked whether somebody has typed something.
+/// Interval between two checks for typed input.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits until somebody has typed a line, or closed standard input.
+/// Waits for a typed line, or the end of standard input.
 pub async fn typed() {
     let input = io::stdin();
-    // What cannot be waited for can be read at once.
+    // Input that cannot be polled, such as a file, can be read at once.
     while let Ok(0) = poll(
         &mut [PollFd::new(input.as_fd(), PollFlags::POLLIN)],
         PollTimeout::ZERO,
@@ -55,7 +55,7 @@ pub async fn typed() {
     }
 }
 
-/// What asks this process to end, from when this is made on: Ctrl-C, and SIGTERM. They no longer end it by themselves.
+/// Receives Ctrl-C and SIGTERM; while it exists, they do not end the process.
 #[derive(Debug)]
 pub struct Interrupts {
     interrupt: Option<Signal>,
@@ -64,7 +64,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Listens.
+    /// Starts to receive signals.
     pub fn listen() -> Self {
         Self {
             interrupt: signal(SignalKind::interrupt()).ok(),
@@ -73,7 +73,7 @@ impl Interrupts {
         }
     }
 
-    /// Listens, and takes the end of its terminal for such a signal, too, unless it was started to outlive it (`nohup`).
+    /// Also receives SIGHUP, unless the process was started to ignore it (`nohup`).
     pub fn listen_to_hangup() -> Self {
         let hangup = (!outlives_terminal()).then(|| signal(SignalKind::hangup()));
         Self {
@@ -82,7 +82,7 @@ impl Interrupts {
         }
     }
 
-    /// Waits until it is asked for, once more.
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             () = heard(&mut self.interrupt) => {}
@@ -92,7 +92,7 @@ impl Interrupts {
     }
 }
 
-/// Waits for the next signal. Without a handler, it ends the process by itself, or is ignored.
+/// Waits for the next signal. Without a handler, the signal keeps its default effect.
 async fn heard(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),

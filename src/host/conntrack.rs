@@ -1,7 +1,7 @@
-//! Tracked connections by netlink, printed as `conntrack -L` does.
+//! Reads tracked connections over netlink, in the format of `conntrack -L`.
 //!
-//! A busy node tracks hundreds of thousands. So each answer of the kernel is turned into lines as it arrives, attribute by
-//! attribute, and nothing but the text is kept.
+//! A busy node has hundreds of thousands of connections. Each answer of the kernel is converted to lines immediately,
+//! and only the text is kept.
 
 mod entry;
 
@@ -21,16 +21,16 @@ const GET: u16 = 1 << 8 | 1;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const DUMP: u16 = 0x301;
 
-/// The headers of netlink and nfnetlink.
+/// Size of the netlink and nfnetlink headers.
 const HEADERS: usize = 16 + 4;
 
-/// Reads the tracked connections of the families that were asked for, IPv4 first.
+/// Reads the tracked connections of the selected families, IPv4 first.
 pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     if !context.path("proc/sys/net/netfilter").exists()
         || modules::would_load(context, "nf_conntrack_netlink")
     {
         return Err(Gap::NotApplicable(
-            "connections are not tracked, or not listed: nf_conntrack or nf_conntrack_netlink is not loaded".to_owned(),
+            "there is no list of tracked connections: nf_conntrack or nf_conntrack_netlink is not loaded".to_owned(),
         ));
     }
     let families = context.options.families.clone();
@@ -47,7 +47,7 @@ fn list(item: Item, family: Family) -> Result<String, Gap> {
     stream(item, NETLINK_NETFILTER, asks, |text: &mut String, bytes| {
         let attributes = bytes.get(HEADERS..).unwrap_or_default();
         entry::write(attributes, text).ok_or_else(|| {
-            let why = "a tracked connection that netlink told cannot be decoded";
+            let why = "cannot decode a tracked connection in a netlink answer";
             Gap::Failed(item, why.to_owned())
         })
     })

@@ -1,4 +1,4 @@
-//! What readers share: where to look, and the way into the network namespace.
+//! Shared context of all readers: what to read, and access to the network namespace.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -16,51 +16,51 @@ use tokio::time::timeout;
 
 use super::Options;
 use super::cluster::Cluster;
-use super::iptables::Stores;
+use super::iptables::BackendRules;
 use super::proxy::Proxy;
 use crate::apply::StepError;
 use crate::evidence::{Gap, Item, Privilege};
 
-/// What readers share during one collection.
+/// Shared context of one collection.
 #[derive(Debug)]
 pub(super) struct Context {
-    /// Where and how to read.
+    /// Options of the collection.
     pub(super) options: Options,
-    /// Folders to look for programs in.
+    /// Folders that are searched for programs.
     pub(super) programs: Vec<PathBuf>,
-    /// The API server.
+    /// Connection to the API server.
     pub(super) cluster: Cluster,
-    /// What is known of kube-proxy.
+    /// The running kube-proxy.
     pub(super) proxy: Proxy,
-    /// Whether the rules of iptables are read whole.
+    /// Whether complete iptables rules are read.
     pub(super) saves: bool,
     netns: Option<Result<Namespace, (ErrorKind, String)>>,
-    iptables: OnceCell<Stores>,
+    iptables: OnceCell<BackendRules>,
 }
 
-/// Reads one item and may block.
+/// A reader of one item; may block.
 pub(super) type Reader = fn(Item, &Context) -> Result<String, Gap>;
 
-/// A network namespace that cannot be looked at.
+/// A network namespace that cannot be entered.
 #[derive(Debug, Error)]
 #[error("{why}")]
 pub struct NoNamespace {
     why: String,
-    /// The namespaces that `ip netns` would list, sorted.
+    /// Names that `ip netns` would list, sorted.
     pub names: Vec<String>,
 }
 
-/// A network namespace that was found.
+/// An open network namespace.
 #[derive(Debug)]
 struct Namespace {
     name: String,
     file: File,
 }
 
-/// How many times longer than anything else the rules of a node may take.
+/// Time limit for rules, as a multiple of the one for other items.
 const RULES: u32 = 6;
 
-/// Where distributions keep the tools; a user's own `PATH` often leaves the `sbin` folders out.
+/// Folders of the system's tools; a user's `PATH` often lacks the `sbin` folders.
 const SYSTEM_PROGRAMS: &[&str] = &[
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -71,7 +71,7 @@ const SYSTEM_PROGRAMS: &[&str] = &[
 ];
 
 impl Context {
-    /// Returns the context that `options` ask for. A namespace that cannot be opened becomes each reader's gap.
+    /// Returns the context for `options`. If the namespace cannot be opened, each reader returns a gap.
     pub(super) fn new(options: &Options) -> Arc<Self> {
         Self::reading(&[], options)
     }
@@ -97,20 +97,20 @@ impl Context {
         })
     }
 
-    /// Returns `path`, which is relative, below the host's root.
+    /// Returns the relative `path` below the host's root.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.options.root.join(path)
     }
 
-    /// Returns what both iptables back ends hold: read once, by whoever asks first.
-    pub(super) async fn iptables(self: &Arc<Self>) -> &Stores {
-        self.iptables.get_or_init(|| Stores::read(self)).await
+    /// Returns the rules of both iptables back ends; the first caller reads them.
+    pub(super) async fn iptables(self: &Arc<Self>) -> &BackendRules {
+        self.iptables.get_or_init(|| BackendRules::read(self)).await
     }
 
-    /// Runs `work` on a thread of its own, inside the network namespace, with the time one read may take.
+    /// Runs `work` on a thread of its own in the network namespace, with the time limit of one read.
     ///
-    /// What `work` opens and starts there belongs to the namespace: sockets, child processes, `/proc/thread-self/net` and
-    /// `/proc/sys/net`. It may block its thread. When the time is up, or nobody waits any more, it is dropped.
+    /// Sockets, child processes, `/proc/thread-self/net` and `/proc/sys/net` of the thread belong to the namespace.
+    /// `work` may block the thread. It is dropped at the time limit or when the caller gives up.
     pub(super) async fn inside<T, W>(self: &Arc<Self>, item: Item, work: W) -> Result<T, Gap>
     where
         T: Send + 'static,
@@ -119,7 +119,7 @@ impl Context {
         self.inside_as(item, "the read", work).await
     }
 
-    /// Runs `work` like [`Context::inside`]; calls it `what` when it is late.
+    /// Like [`Context::inside`]; an error at the time limit names `what`.
     pub(super) async fn inside_as<T, W>(
         self: &Arc<Self>,
         item: Item,
@@ -133,13 +133,13 @@ impl Context {
         self.spawn(item, what, Self::enter, work).await
     }
 
-    /// Runs a reader that blocks [inside](Context::inside) the network namespace.
+    /// Runs a blocking reader [inside](Context::inside) the network namespace.
     pub(super) async fn look(self: &Arc<Self>, item: Item, read: Reader) -> Result<String, Gap> {
         let work = async move |context: Arc<Self>| read(item, &context);
         self.inside(item, work).await
     }
 
-    /// Runs a reader that blocks on a thread of its own, for what has nothing to do with the network namespace.
+    /// Runs a blocking reader on a thread of its own, outside the network namespace.
     pub(super) async fn look_apart(
         self: &Arc<Self>,
         item: Item,
@@ -175,7 +175,7 @@ impl Context {
                     }
                 })
             });
-            // Whoever asked may have gone; then nobody wants the answer.
+            // The caller may have given up.
             sender.send(read).ok();
         };
         thread::Builder::new()
@@ -189,26 +189,26 @@ impl Context {
         }
     }
 
-    /// Returns how long reading `item` may take.
+    /// Returns the time limit for reading `item`.
     fn limit(&self, item: Item) -> Duration {
         match item {
-            // Their size is the cluster's: on a busy machine iptables-save of 88,000 rules was seen to outlast 10 s.
+            // Their size depends on the cluster: on a busy machine, iptables-save took more than 10 s for 88,000 rules.
             Item::Nft | Item::NftText => self.options.timeout * RULES,
             item if item.is_iptables() => self.options.timeout * RULES,
             _ => self.options.timeout,
         }
     }
 
-    /// Returns the gap for `what` having taken longer than one read may.
+    /// Returns the gap for `what` after the time limit.
     pub(super) fn late(&self, item: Item, what: &str) -> Gap {
         let limit = self.limit(item);
         Gap::Failed(
             item,
-            format!("{what} took longer than {limit:?}; --timeout allows more"),
+            format!("{what} took longer than {limit:?}; increase --timeout"),
         )
     }
 
-    /// Runs `work`, which changes something, on a thread of its own inside the network namespace, however long it takes.
+    /// Runs `work`, a change, on a thread of its own in the network namespace, without a time limit.
     pub(super) async fn change<T, W>(self: &Arc<Self>, work: W) -> Result<T, StepError>
     where
         T: Send + 'static,
@@ -227,7 +227,7 @@ impl Context {
                     .map_err(|e| StepError::Refused(format!("cannot start a writer: {e}")))?;
                 runtime.block_on(work(context))
             });
-            // Whoever asked may have gone; then nobody wants the answer.
+            // The caller may have given up.
             sender.send(done).ok();
         };
         let started = thread::Builder::new().name("change".to_owned()).spawn(run);
@@ -237,7 +237,7 @@ impl Context {
             .unwrap_or_else(|_| Err(StepError::Refused("the writer stopped early".to_owned())))
     }
 
-    /// Puts the current thread into the network namespace, to read `item`.
+    /// Moves the current thread into the network namespace, to read `item`.
     fn enter(&self, item: Item) -> Result<(), Gap> {
         self.join().map_err(|(kind, why)| match kind {
             ErrorKind::PermissionDenied => Gap::Denied(item, why),
@@ -245,7 +245,7 @@ impl Context {
         })
     }
 
-    /// Puts the current thread into the network namespace.
+    /// Moves the current thread into the network namespace.
     fn join(&self) -> Result<(), (ErrorKind, String)> {
         let netns = match &self.netns {
             None => return Ok(()),
@@ -255,7 +255,7 @@ impl Context {
         setns(&netns.file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
             if errno == Errno::EPERM {
                 let what = format!(
-                    "entering network namespace {name} takes CAP_SYS_ADMIN (root, usually)"
+                    "cannot enter network namespace {name}: CAP_SYS_ADMIN is required; run kpx as root"
                 );
                 (ErrorKind::PermissionDenied, what)
             } else {
@@ -266,7 +266,7 @@ impl Context {
     }
 }
 
-/// Returns why the network namespace that `options` name cannot be looked at, and which ones there are.
+/// Returns an error if the network namespace in `options` cannot be entered, with the names of existing ones.
 pub(super) fn check_netns(options: &Options) -> Result<(), NoNamespace> {
     let Some(name) = options.netns.as_deref() else {
         return Ok(());
@@ -284,7 +284,7 @@ pub(super) fn check_netns(options: &Options) -> Result<(), NoNamespace> {
 }
 
 impl Namespace {
-    /// Opens the namespace `name`: a path, or one of those that `ip netns` lists.
+    /// Opens the namespace `name`: a path, or a name that `ip netns` lists.
     fn open(name: &str, root: &Path) -> Result<Self, (ErrorKind, String)> {
         let paths = if name.contains('/') {
             vec![PathBuf::from(name)]
@@ -309,17 +309,17 @@ impl Namespace {
         }
         Err(failure.unwrap_or((
             ErrorKind::NotFound,
-            format!("there is no network namespace {name}"),
+            format!("network namespace {name} does not exist"),
         )))
     }
 }
 
-/// Returns the gap for a refusal while reading `item`.
+/// Returns the gap for a denied read of `item`.
 pub(super) fn denied(item: Item, what: &str) -> Gap {
     let allowed = match item.privilege() {
-        Privilege::NetAdmin => "it takes CAP_NET_ADMIN; run kpx as root",
+        Privilege::NetAdmin => "CAP_NET_ADMIN is required; run kpx as root",
         Privilege::None | Privilege::Root => "run kpx as root",
-        Privilege::Api => "the API server must allow it",
+        Privilege::Api => "the API server denies it",
     };
     Gap::Denied(item, format!("{what}; {allowed}"))
 }
@@ -327,7 +327,7 @@ pub(super) fn denied(item: Item, what: &str) -> Gap {
 /// Returns the gap for `error` while reading `what` of `item`.
 pub(super) fn gap(item: Item, what: impl std::fmt::Display, error: &io::Error) -> Gap {
     match error.kind() {
-        ErrorKind::NotFound => Gap::Absent(item, format!("there is no {what}")),
+        ErrorKind::NotFound => Gap::Absent(item, format!("{what} does not exist")),
         ErrorKind::PermissionDenied => denied(item, &format!("{what}: {error}")),
         _ => Gap::Failed(item, format!("cannot read {what}: {error}")),
     }

@@ -1,4 +1,4 @@
-//! A question to a DNS server, for `kpx resolve`.
+//! Sends a DNS query, for `kpx resolve`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,21 +13,21 @@ use super::context::Context;
 use super::probe::any;
 use crate::evidence::{Gap, Item};
 
-/// How long an answer may take before the question is sent once more, as resolvers do.
+/// Time limit for an answer before the query is sent again, as resolvers do.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a question is sent.
+/// Number of attempts.
 const TRIES: u32 = 2;
 
-/// What a datagram holds at most.
+/// Maximum size of a datagram.
 const LARGEST: usize = 65_535;
 
-/// Sends `question`, a whole DNS message, to `server`, and returns the one that comes back: by UDP, and by TCP where
-/// `is_truncated` says that there is more.
+/// Sends `question`, a complete DNS message, to `server` and returns the reply: over UDP, or over TCP if `is_truncated`
+/// returns true for the UDP reply.
 ///
 /// # Errors
 ///
-/// What became of it instead, in words, in a [`Gap`] of the Services, whose names were asked for.
+/// Returns a [`Gap`] of the Services item if there is no reply.
 pub async fn ask(
     options: &Options,
     server: SocketAddr,
@@ -55,7 +55,7 @@ pub async fn ask(
 async fn by_udp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     let mut answer = vec![0; LARGEST];
     for _ in 0..TRIES {
-        // A socket of its own for each try: what comes late for the first is not taken for the answer to the second.
+        // A new socket for each attempt, so that a late reply to the first one is not taken for a reply to the second.
         let socket = UdpSocket::bind(any(server)).await?;
         socket.connect(server).await?;
         socket.send(question).await?;

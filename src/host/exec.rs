@@ -1,4 +1,4 @@
-//! Other programs, run for what they print.
+//! Runs other programs and reads their output.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ use super::rooted;
 use crate::apply::StepError;
 use crate::evidence::{Gap, Item};
 
-/// Each program with the package that brings it, by the names Debian and Fedora use.
+/// Packages of the programs, by their names in Debian and Fedora.
 const PACKAGES: &[(&str, &str)] = &[
     ("conntrack", "conntrack or conntrack-tools"),
     ("dmesg", "util-linux"),
@@ -46,11 +46,11 @@ const PACKAGES: &[(&str, &str)] = &[
 #[derive(Clone, Debug)]
 struct Program {
     path: PathBuf,
-    /// The root it belongs to, when that is not kpx's own.
+    /// Root that it belongs to, if not kpx's own.
     root: Option<PathBuf>,
 }
 
-/// Runs `program` inside the network namespace and returns what it printed.
+/// Runs `program` in the network namespace and returns its output.
 pub(super) async fn run(
     context: &Arc<Context>,
     item: Item,
@@ -61,7 +61,7 @@ pub(super) async fn run(
     run_with(context, item, program, args).await
 }
 
-/// Runs `program` with arguments made up on the way; otherwise like [`run`].
+/// Like [`run`], with arguments that are not constant.
 pub(super) async fn run_with(
     context: &Arc<Context>,
     item: Item,
@@ -70,7 +70,7 @@ pub(super) async fn run_with(
 ) -> Result<String, Gap> {
     let found = find(context, program).ok_or_else(|| {
         let advice = advice(program);
-        Gap::Absent(item, format!("there is no program `{program}`{advice}"))
+        Gap::Absent(item, format!("program `{program}` not found{advice}"))
     })?;
     let line = [&[program.to_owned()], args.as_slice()].concat().join(" ");
     let what = format!("`{line}`");
@@ -89,7 +89,7 @@ pub(super) async fn run_with(
     context.inside_as(item, &what, work).await
 }
 
-/// Runs `program` inside the network namespace with `input`, to change something. It ends when the program does.
+/// Runs `program` in the network namespace with `input`, to change something. It has no time limit.
 pub(super) async fn feed(
     context: &Arc<Context>,
     program: &'static str,
@@ -97,10 +97,7 @@ pub(super) async fn feed(
     input: String,
 ) -> Result<(), StepError> {
     let found = find(context, program).ok_or_else(|| {
-        StepError::Absent(format!(
-            "there is no program `{program}`{}",
-            advice(program)
-        ))
+        StepError::Absent(format!("program `{program}` not found{}", advice(program)))
     })?;
     let line = [&[program.to_owned()], args.as_slice()].concat().join(" ");
     let work = async move |_: Arc<Context>| {
@@ -114,14 +111,14 @@ pub(super) async fn feed(
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // Ctrl-C is for kpx to hear: what has begun ends.
+            // Ctrl-C is for kpx only: the program runs to its end.
             .process_group(0)
             .spawn()
             .map_err(refused)?;
         let stdin = child.stdin.take();
         let feeding = async {
             if let Some(mut stdin) = stdin {
-                // A program that gives up early says why on standard error.
+                // A program that stops reading reports the reason on standard error.
                 stdin.write_all(input.as_bytes()).await.ok();
             }
         };
@@ -144,19 +141,19 @@ pub(super) async fn feed(
     context.change(work).await
 }
 
-/// Returns which package to install for `program`, as the end of a sentence.
+/// Returns which package contains `program`, as the end of a sentence.
 fn advice(program: &str) -> String {
     let package = PACKAGES.iter().find(|(name, _)| *name == program);
     package.map_or(String::new(), |(_, p)| format!("; install the package {p}"))
 }
 
-/// Returns what a program complained of, in one line.
+/// Returns a program's error message in one line.
 fn said(stderr: &[u8]) -> String {
     let said = String::from_utf8_lossy(stderr);
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Finds `program`: below the host's root first, since those tools fit its kernel, then among kpx's own.
+/// Finds `program`: first below the host's root, whose tools fit its kernel, then among kpx's own.
 fn find(context: &Context, program: &str) -> Option<Program> {
     let root = &context.options.root;
     let apart = root != Path::new("/");
@@ -173,21 +170,21 @@ fn find(context: &Context, program: &str) -> Option<Program> {
         root: None,
     });
     hosts.chain(own).find(|found| {
-        // Tools are often links, by way of /etc/alternatives, and those are absolute.
+        // Tools are often absolute links by way of /etc/alternatives.
         let root = found.root.as_deref().unwrap_or(Path::new("/"));
         let path = rooted::resolve(root, &found.path).and_then(fs::metadata);
         path.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     })
 }
 
-/// Makes `root` this thread's root, and leaves the other threads theirs.
+/// Changes the root of this thread only.
 fn enter_root(root: &Path) -> nix::Result<()> {
     unshare(CloneFlags::CLONE_FS)?;
     chroot(root)?;
     nix::unistd::chdir("/")
 }
 
-/// Runs the program at `path` to its end; errors call it `line`. It is killed when the future is dropped.
+/// Runs the program at `path` to its end; errors quote it as `line`. It is killed when the future is dropped.
 async fn output(item: Item, line: &str, path: &Path, args: &[String]) -> Result<String, Gap> {
     let output = Command::new(path)
         .args(args)
@@ -219,9 +216,9 @@ async fn output(item: Item, line: &str, path: &Path, args: &[String]) -> Result<
         .map_err(|e| Gap::Failed(item, format!("`{line}` did not print UTF-8: {e}")))
 }
 
-/// Tells whether a program's complaint is about privilege.
+/// Returns whether an error message is about missing privileges.
 fn is_refusal(said: &str) -> bool {
-    // The C library's words for EPERM and EACCES under LC_ALL=C, and what iptables adds to them.
+    // Messages of the C library for EPERM and EACCES under LC_ALL=C, and iptables' addition.
     [
         "Operation not permitted",
         "Permission denied",
@@ -246,9 +243,9 @@ mod tests {
 
     static TURN: Mutex<()> = Mutex::const_new(());
 
-    /// Runs `ipset save`, which is the shell script `script`, with two seconds to do it if it sleeps.
+    /// Runs `ipset save`, replaced by the shell script `script`, with a time limit of two seconds.
     async fn save(script: &str) -> Result<String, Gap> {
-        // A program cannot start while it is open for writing, which a child that another test starts may inherit.
+        // A file that is open for writing cannot be executed, and a child of another test may inherit it.
         let _turn = TURN.lock().await;
         let dir = TempDir::new().expect("a folder for the script");
         let path = dir.path().join("ipset");
@@ -279,13 +276,13 @@ mod tests {
         };
         let mut context = Context::new(&options);
         Arc::get_mut(&mut context)
-            .expect("nobody else has it")
+            .expect("the only reference")
             .programs = programs;
         context
     }
 
     #[tokio::test]
-    async fn what_a_program_prints_is_the_item() {
+    async fn the_output_of_a_program_is_the_item() {
         assert_eq!(
             save("echo \"$@ in $LC_ALL\"").await,
             Ok("save in C\n".to_owned())
@@ -293,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lot_of_output_comes_through_whole() {
+    async fn large_output_is_complete() {
         let text = save("seq 300000; seq 100000 >&2")
             .await
             .expect("the output");
@@ -301,15 +298,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_program_is_absent_and_its_package_named() {
+    async fn a_missing_program_is_reported_with_its_package() {
         let context = context(Vec::new(), Duration::from_secs(60));
         let gap = run(&context, ITEM, "ipset", &["save"]).await;
-        let what = "there is no program `ipset`; install the package ipset";
+        let what = "program `ipset` not found; install the package ipset";
         assert_eq!(gap, Err(Gap::Absent(ITEM, what.to_owned())));
     }
 
     #[tokio::test]
-    async fn a_program_that_fails_is_quoted() {
+    async fn the_message_of_a_failed_program_is_reported() {
         let gap = save("echo 'ipset v7.17: no such thing' >&2; exit 1").await;
         let what = "`ipset save` failed: ipset v7.17: no such thing";
         assert_eq!(gap, Err(Gap::Failed(ITEM, what.to_owned())));
@@ -328,12 +325,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_hangs_is_given_up_and_killed() {
+    async fn a_program_that_hangs_is_killed() {
         let dir = TempDir::new().expect("a folder");
         let pid = dir.path().join("pid");
         let script = format!("echo $$ > {}; exec sleep 600", pid.display());
         let gap = save(&script).await;
-        let what = "`ipset save` took longer than 2s; --timeout allows more";
+        let what = "`ipset save` took longer than 2s; increase --timeout";
         assert_eq!(gap, Err(Gap::Failed(ITEM, what.to_owned())));
         let pid = fs::read_to_string(pid).expect("the script wrote its id");
         let status = PathBuf::from(format!("/proc/{}", pid.trim()));

@@ -19,10 +19,10 @@ pub(super) fn kernel_release(item: Item, context: &Context) -> Result<String, Ga
     text(item, &context.path("proc/sys/kernel/osrelease"))
 }
 
-/// Where a machine has its id: the kubelet reports that of the first file that has one.
+/// Files with the machine ID; like the kubelet, kpx uses the first that is not empty.
 const MACHINE_IDS: &[&str] = &["etc/machine-id", "var/lib/dbus/machine-id"];
 
-/// Reads what tells this machine from others, a `name = value` in each line; what cannot be read is left out.
+/// Reads identifying properties of the machine, one `name = value` per line; unreadable ones are omitted.
 pub(super) fn host(item: Item, context: &Context) -> Result<String, Gap> {
     let read = |path: &str| {
         let text = fs::read_to_string(context.path(path)).ok()?;
@@ -45,7 +45,7 @@ pub(super) fn host(item: Item, context: &Context) -> Result<String, Gap> {
         }
     }
     if text.is_empty() {
-        let why = "this machine has no host name and no id";
+        let why = "the host name and all IDs of this machine are unreadable";
         return Err(Gap::Absent(item, why.to_owned()));
     }
     Ok(text)

@@ -1,17 +1,14 @@
-//! The rules of both iptables back ends, and which of the two is in use.
+//! Reads the rules of both iptables back ends and determines which one is in use.
 //!
-//! Reading must not create anything: the legacy programs make the kernel load `ip_tables` and create each table they
-//! are asked for, so they run only where `/proc/net/ip_tables_names` lists a table already.
+//! Reading must not create anything. The legacy programs make the kernel load `ip_tables` and create each table they
+//! list, so they run only if `/proc/net/ip_tables_names` already lists a table.
 //!
-//! Which back end is in use is found out, not assumed. kube-proxy's image decides when it starts
-//! (kubernetes-sigs/iptables-wrappers), the host's `iptables` may be set to the other one, and both may hold rules. The
-//! first of these that tells decides:
+//! The back end in use is determined from evidence. kube-proxy's image chooses it at start
+//! (kubernetes-sigs/iptables-wrappers), the host's `iptables` may use the other one, and both may have rules. The first
+//! criterion that applies decides:
 //!
-//! 1. kube-proxy's own chains are in one of them and not in the other;
-//! 2. the kubelet's hint chains are in nft, or else in legacy (what iptables-wrappers looks at);
-//! 3. one holds more rules;
-//! 4. the host's `iptables --version`;
-//! 5. nft.
+//! 1. only one of them has kube-proxy's own chains; 2. the kubelet's hint chains are in nft, or else in legacy (the
+//! criterion of iptables-wrappers); 3. one has more rules; 4. the host's `iptables --version`; 5. nft.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -24,10 +21,10 @@ use super::{exec, modules};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// Chains that kube-proxy makes in every mode that uses iptables.
+/// Chains that kube-proxy creates in every mode that uses iptables.
 const PROXY_CHAINS: &[&str] = &["\n:KUBE-PROXY-CANARY ", "\n:KUBE-SERVICES "];
 
-/// Chains that the kubelet makes so that others find its back end.
+/// Chains that the kubelet creates to show its back end to others.
 const HINT_CHAINS: &[&str] = &["\n:KUBE-IPTABLES-HINT ", "\n:KUBE-KUBELET-CANARY "];
 
 /// An iptables back end.
@@ -37,15 +34,15 @@ enum Backend {
     Nft,
 }
 
-/// What both back ends hold, for IPv4 and IPv6.
+/// Rules in both back ends, for IPv4 and IPv6.
 #[derive(Debug)]
-pub(super) struct Stores {
+pub(super) struct BackendRules {
     legacy: [Result<String, Gap>; 2],
     nft: [Result<String, Gap>; 2],
     in_use: Backend,
 }
 
-impl Stores {
+impl BackendRules {
     /// Reads both back ends.
     pub(super) async fn read(context: &Arc<Context>) -> Self {
         let of = async |backend| {
@@ -66,7 +63,7 @@ impl Stores {
         }
     }
 
-    /// Returns the rules that belong under `item`.
+    /// Returns the rules for `item`.
     pub(super) fn text(&self, item: Item) -> Result<String, Gap> {
         let (store, family) = match item {
             Item::Iptables4 => return self.of_use(item, Family::V4),
@@ -79,7 +76,7 @@ impl Stores {
         };
         if store == self.in_use {
             return Err(Gap::NotApplicable(format!(
-                "{} is the iptables back end in use: its rules are in {}",
+                "{} is the iptables back end in use; its rules are in {}",
                 store.name(),
                 Item::iptables(family)
             )));
@@ -87,14 +84,14 @@ impl Stores {
         let text = self
             .side(store, family)
             .clone()
-            .map_err(|gap| about(item, gap))?;
+            .map_err(|gap| gap.about(item))?;
         if holds_nothing(&text) {
             return Err(nothing(store, family));
         }
         Ok(text)
     }
 
-    /// Returns the names of the tables of `family` that the nft back end printed as its own, and whole.
+    /// Returns the names of the tables of `family` that the nft back end printed completely.
     pub(super) fn nft_tables(&self, family: Family) -> Vec<&str> {
         let text = self.side(Backend::Nft, family).as_deref().unwrap_or("");
         whole_tables(text)
@@ -102,9 +99,9 @@ impl Stores {
 
     fn of_use(&self, item: Item, family: Family) -> Result<String, Gap> {
         match self.side(self.in_use, family) {
-            // Known to be empty, which is not the same as not known.
+            // A back end known to be empty is not the same as an unknown one.
             Err(Gap::NotApplicable(why)) => Ok(format!("# {why}\n")),
-            side => side.clone().map_err(|gap| about(item, gap)),
+            side => side.clone().map_err(|gap| gap.about(item)),
         }
     }
 
@@ -128,7 +125,7 @@ impl Backend {
         }
     }
 
-    /// Reads what `iptables --version` says. Releases before 1.8 had the legacy back end alone, and do not say.
+    /// Parses `iptables --version`. Releases before 1.8 have only the legacy back end and do not print it.
     fn of_version(version: &str) -> Self {
         if version.contains("nf_tables") {
             Self::Nft
@@ -171,7 +168,7 @@ async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Resul
         (Backend::Nft, Family::V6) => ("ip6tables-nft-save", "ip6tables-save"),
     };
     match exec::run(context, item, own, &["-c"]).await {
-        // A distribution with a single back end has the plain name alone.
+        // A distribution with a single back end may only have the plain name.
         Err(absent @ Gap::Absent(..)) => {
             match exec::run(context, item, plain, &["--version"]).await {
                 Ok(version) if Backend::of_version(&version) == backend => {
@@ -184,7 +181,7 @@ async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Resul
     }
 }
 
-/// Tells whether the kernel has legacy tables in the current thread's network namespace.
+/// Returns whether the kernel has legacy tables in the current thread's network namespace.
 fn has_legacy_tables(item: Item, context: &Context, family: Family) -> Result<bool, Gap> {
     let name = match family {
         Family::V4 => "ip_tables_names",
@@ -236,7 +233,7 @@ fn known(sides: &[Result<String, Gap>; 2]) -> Vec<&str> {
         .collect()
 }
 
-/// Tells whether a saved text has no rule, no chain of its own, and no policy but ACCEPT.
+/// Returns whether a saved text has no rules, no user-defined chains, and only ACCEPT policies.
 fn holds_nothing(text: &str) -> bool {
     let says_nothing = |line: &str| {
         line.is_empty()
@@ -247,7 +244,7 @@ fn holds_nothing(text: &str) -> bool {
     text.lines().all(says_nothing)
 }
 
-/// Returns the names of the tables in a saved text, without those of which the program says that it cannot show all.
+/// Returns the names of the tables in a saved text, without those that the program marks as incomplete.
 fn whole_tables(text: &str) -> Vec<&str> {
     let in_part = |name: &str| {
         let lead = format!("# Table `{name}' ");
@@ -262,24 +259,9 @@ fn whole_tables(text: &str) -> Vec<&str> {
 
 fn nothing(backend: Backend, family: Family) -> Gap {
     Gap::NotApplicable(format!(
-        "the {} back end of iptables holds no {} rules",
+        "the {} back end of iptables has no {family} rules",
         backend.name(),
-        match family {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
-        }
     ))
-}
-
-/// Returns `gap` as one about `item`.
-fn about(item: Item, gap: Gap) -> Gap {
-    match gap {
-        Gap::NotApplicable(why) => Gap::NotApplicable(why),
-        Gap::NotCollected(_) => Gap::NotCollected(item),
-        Gap::Absent(_, why) => Gap::Absent(item, why),
-        Gap::Denied(_, why) => Gap::Denied(item, why),
-        Gap::Failed(_, why) => Gap::Failed(item, why),
-    }
 }
 
 #[cfg(test)]
@@ -292,13 +274,13 @@ mod tests {
     const NF_TABLES: Option<&str> = Some("iptables v1.8.9 (nf_tables)");
 
     #[test]
-    fn the_back_end_with_the_chains_of_kube_proxy_is_in_use() {
+    fn the_back_end_with_kube_proxys_chains_is_in_use() {
         assert_eq!(in_use(&[CANARY], &[HINT, RULE], NF_TABLES), Backend::Legacy);
         assert_eq!(in_use(&[HINT, RULE], &[CANARY], None), Backend::Nft);
     }
 
     #[test]
-    fn the_hint_of_the_kubelet_decides_when_both_or_neither_have_them() {
+    fn the_kubelets_hint_decides_if_both_or_neither_have_them() {
         assert_eq!(
             in_use(&[CANARY, HINT], &[CANARY], NF_TABLES),
             Backend::Legacy
@@ -307,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn more_rules_decide_next_and_the_program_last() {
+    fn more_rules_decide_next_and_the_program_version_last() {
         assert_eq!(in_use(&[RULE], &[], NF_TABLES), Backend::Legacy);
         assert_eq!(in_use(&[], &[], Some("iptables v1.6.1")), Backend::Legacy);
         assert_eq!(in_use(&[], &[], NF_TABLES), Backend::Nft);
@@ -315,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_with_native_chains_is_not_whole() {
+    fn a_table_with_native_chains_is_incomplete() {
         let note =
             "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n";
         let text = format!("{note}*nat\n:INPUT ACCEPT [0:0]\nCOMMIT\n{RULE}");
@@ -323,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_drops_is_something() {
+    fn a_drop_policy_counts_as_rules() {
         assert!(holds_nothing("# x\n*filter\n:INPUT ACCEPT [1:2]\nCOMMIT\n"));
         assert!(!holds_nothing("*filter\n:INPUT DROP [1:2]\nCOMMIT\n"));
         assert!(!holds_nothing(CANARY));

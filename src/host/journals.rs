@@ -1,4 +1,4 @@
-//! Folders of journeys, and their journals.
+//! Migration folders and their journals.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -10,38 +10,38 @@ use serde_json::Value;
 use super::context::{Context, gap};
 use crate::evidence::{Gap, Item};
 
-/// Where journeys are kept, below the host's root.
+/// Folder of all migrations, relative to the host's root.
 const FOLDER: &str = "var/lib/kpx/migrate";
 
-/// The journal of a journey, in its folder.
+/// Name of the journal in a migration's folder.
 const JOURNAL: &str = "journal.jsonl";
 
-/// The journeys of a node.
+/// Journals of a node's migrations.
 #[derive(Clone, Debug)]
 pub struct Journals {
     folder: PathBuf,
 }
 
-/// A journal that lines are added to.
+/// A journal that is open for appending.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
 }
 
 impl Journals {
-    /// Returns the journeys of the host whose root is at `root`.
+    /// Returns the journals of the host whose root is `root`.
     pub fn below(root: &Path) -> Self {
         Self {
             folder: root.join(FOLDER),
         }
     }
 
-    /// Returns the folder of the journey `id`.
+    /// Returns the folder of migration `id`.
     pub fn folder(&self, id: &str) -> PathBuf {
         self.folder.join(id)
     }
 
-    /// Returns the names of all journeys, the oldest first.
+    /// Returns the IDs of all migrations, oldest first.
     pub fn all(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.folder) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -54,7 +54,7 @@ impl Journals {
         Ok(names)
     }
 
-    /// Returns the text of the journal of `id`; nothing where none was begun.
+    /// Returns the text of the journal of migration `id`; empty if it does not exist.
     pub fn read(&self, id: &str) -> io::Result<String> {
         match fs::read_to_string(self.folder(id).join(JOURNAL)) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -62,7 +62,7 @@ impl Journals {
         }
     }
 
-    /// Makes the folder of the journey `id`, and its empty journal. Only the owner may look into it.
+    /// Creates the folder of migration `id` with an empty journal. Only the owner may read it.
     pub fn create(&self, id: &str) -> io::Result<Journal> {
         let folder = self.folder(id);
         let mut builder = DirBuilder::new();
@@ -76,19 +76,19 @@ impl Journals {
             .mode(0o600)
             .open(path)?;
         file.sync_all()?;
-        // The new names, too, are to outlive a crash.
+        // The new directory entries must survive a crash as well.
         for folder in folder.ancestors().take(1 + FOLDER.split('/').count()) {
             File::open(folder)?.sync_all()?;
         }
         Ok(Journal { file })
     }
 
-    /// Removes the folder of the journey `id`, with all that is in it.
+    /// Removes the folder of migration `id` with all its contents.
     pub fn remove(&self, id: &str) -> io::Result<()> {
         fs::remove_dir_all(self.folder(id))
     }
 
-    /// Opens the journal of `id` to go on with it, without the line that a crash may have torn.
+    /// Opens the journal of migration `id` for appending, without an incomplete last line.
     pub fn open(&self, id: &str) -> io::Result<Journal> {
         let path = self.folder(id).join(JOURNAL);
         let text = fs::read(&path)?;
@@ -106,14 +106,14 @@ impl Journals {
 }
 
 impl Journal {
-    /// Adds `line`. When it returns, the line is on the disk.
+    /// Appends `line`. When it returns, the line is on disk.
     pub fn add(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(format!("{line}\n").as_bytes())?;
         self.file.sync_all()
     }
 }
 
-/// Reads the journal of the newest journey that was begun, without its steps, which are long and not for everybody.
+/// Reads the journal of the last migration without its steps, which are long and may be confidential.
 pub(super) fn newest(item: Item, context: &Context) -> Result<String, Gap> {
     let journals = Journals::below(&context.options.root);
     let folder = journals.folder.display();
@@ -124,10 +124,13 @@ pub(super) fn newest(item: Item, context: &Context) -> Result<String, Gap> {
             return Ok(text.lines().map(brief).collect());
         }
     }
-    Err(Gap::Absent(item, "no migration was begun here".to_owned()))
+    Err(Gap::Absent(
+        item,
+        "no migration was started on this node".to_owned(),
+    ))
 }
 
-/// Returns a line without its steps; one that cannot be read stays as it is.
+/// Returns a line without its steps; an invalid line is returned unchanged.
 fn brief(line: &str) -> String {
     match serde_json::from_str(line) {
         Ok(Value::Object(mut entry)) => {
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_is_read_again_and_a_torn_line_is_cut() {
+    fn added_lines_are_read_again_and_an_incomplete_one_is_removed() {
         let root = tempfile::tempdir().unwrap();
         let journals = Journals::below(root.path());
         assert_eq!(journals.all().unwrap(), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Links and addresses, printed as `ip -j -d link` and `ip -j addr` do.
+//! Reads links and addresses, in the format of `ip -j -d link` and `ip -j addr`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::netlink::dump;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// Each link flag with the name `ip` prints, in its order.
+/// Link flags with `ip`'s names, in its order.
 const LINK_FLAGS: &[(LinkFlags, &str)] = &[
     (LinkFlags::Loopback, "LOOPBACK"),
     (LinkFlags::Broadcast, "BROADCAST"),
@@ -38,7 +38,7 @@ const LINK_FLAGS: &[(LinkFlags, &str)] = &[
     (LinkFlags::Echo, "ECHO"),
 ];
 
-/// Each address flag with the name `ip` prints; a permanent address is one that is not `dynamic`.
+/// Address flags with `ip`'s names; an address that is not permanent is `dynamic`.
 const ADDRESS_FLAGS: &[(AddressFlags, &str)] = &[
     (AddressFlags::Secondary, "secondary"),
     (AddressFlags::Tentative, "tentative"),
@@ -63,7 +63,7 @@ pub(super) fn links(item: Item, _context: &Context) -> Result<String, Gap> {
     Ok(print(&Value::Array(links.collect())))
 }
 
-/// Reads the addresses of the families that were asked for, link by link.
+/// Reads the addresses of the selected families, link by link.
 pub(super) fn addresses(item: Item, context: &Context) -> Result<String, Gap> {
     let messages = link_messages(item)?;
     let names = names(&messages);
@@ -91,7 +91,7 @@ pub(super) fn addresses(item: Item, context: &Context) -> Result<String, Gap> {
     Ok(print(&Value::Array(links.collect())))
 }
 
-/// Returns the addresses of the link `name`; none where there is no such link.
+/// Returns the addresses of the link `name`; empty if it does not exist.
 pub(super) fn addresses_of(item: Item, name: &str) -> Result<BTreeSet<IpAddr>, Gap> {
     let names = link_names(item)?;
     let Some((&index, _)) = names.iter().find(|(_, of)| *of == name) else {
@@ -113,7 +113,7 @@ pub(super) fn addresses_of(item: Item, name: &str) -> Result<BTreeSet<IpAddr>, G
     Ok(addresses.collect())
 }
 
-/// Returns the kernel's word for `family`.
+/// Returns the netlink constant for `family`.
 pub(super) fn address_family(family: Family) -> AddressFamily {
     match family {
         Family::V4 => AddressFamily::Inet,
@@ -121,7 +121,7 @@ pub(super) fn address_family(family: Family) -> AddressFamily {
     }
 }
 
-/// Returns the name of each link by its number.
+/// Returns the name of each link by its index.
 pub(super) fn link_names(item: Item) -> Result<BTreeMap<u32, String>, Gap> {
     Ok(names(&link_messages(item)?))
 }
@@ -172,7 +172,7 @@ fn link(message: &LinkMessage, names: &BTreeMap<u32, String>) -> Map<String, Val
         .any(|attribute| matches!(attribute, LinkAttribute::LinkNetNsId(_)));
     for attribute in &message.attributes {
         match attribute {
-            // The number of a link in another namespace means nothing in this one.
+            // The index of a link in another namespace has no meaning here.
             LinkAttribute::Link(index) if elsewhere => set("link_index", json!(index)),
             LinkAttribute::Link(0) => set("link", Value::Null),
             LinkAttribute::Link(index) => set("link", device(index)),
@@ -248,7 +248,7 @@ fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {
 }
 
 fn hardware(bytes: &[u8]) -> String {
-    // Tunnels have IP addresses in place of hardware addresses; `ip` prints those as such.
+    // Tunnels have IP addresses as their link-layer addresses; `ip` prints them as such.
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return std::net::Ipv4Addr::from(v4).to_string();
     }
@@ -278,7 +278,7 @@ fn address(message: &AddressMessage) -> Map<String, Value> {
     if let Some(ip) = local.or(remote) {
         set("local", json!(ip));
     }
-    // A peer of a point-to-point link; everywhere else both are the same.
+    // The peer of a point-to-point link; on other links both are the same.
     if let (Some(local), Some(remote)) = (local, remote)
         && local != remote
     {
@@ -302,7 +302,7 @@ fn address(message: &AddressMessage) -> Map<String, Value> {
         .iter()
         .filter(|(flag, _)| flags.contains(*flag))
     {
-        // The kernel uses one bit for a secondary address and, in IPv6, for a temporary one.
+        // The kernel uses one bit for secondary addresses and for temporary IPv6 addresses.
         let temporary = v6 && flag == AddressFlags::Secondary;
         set(if temporary { "temporary" } else { name }, json!(true));
     }

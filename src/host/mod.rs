@@ -1,8 +1,7 @@
-//! The only code that touches the machine or the cluster.
+//! The only code that accesses the machine or the cluster.
 //!
-//! [`collect`] is the way in. It starts one reader per item; [`read`] is the table that says which. Readers see the
-//! machine through a [`Context`], print what they find as the standard tool would, and say with a
-//! [`Gap`] what they could not find.
+//! [`collect`] is the entry point. It starts one reader per item; [`read`] is the table of readers. A reader accesses
+//! the machine through a [`Context`] and returns text in the format of the standard tool, or a [`Gap`].
 
 mod aside;
 mod cluster;
@@ -26,9 +25,9 @@ mod proxy;
 mod replace;
 mod rooted;
 mod routes;
-mod services;
 mod sockets;
 mod sysctl;
+mod systemd;
 
 mod chain;
 mod change;
@@ -51,43 +50,43 @@ pub use context::NoNamespace;
 pub use dns::ask;
 pub use journals::{Journal, Journals};
 pub use own::own_pods;
-pub use probe::{Met, Probed, probe};
+pub use probe::{ProbeOutcome, ProbeResult, probe};
 pub use replace::replace;
 
-/// Where and how to read.
+/// Options of a collection.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The network namespace, by name or path; this process's own if unset.
+    /// Network namespace, by name or path; `None` means that of this process.
     pub netns: Option<String>,
-    /// Where the host's root file system is mounted.
+    /// Mount point of the host's root file system.
     pub root: PathBuf,
-    /// The Node object's name, where it was given.
+    /// Name of the Node object, if given.
     pub node: Option<String>,
-    /// The families to read.
+    /// Families to read.
     pub families: Vec<Family>,
-    /// How long one read may take.
+    /// Time limit of one read.
     pub timeout: Duration,
-    /// The kubeconfig file, where it was given.
+    /// Kubeconfig file, if given.
     pub kubeconfig: Option<PathBuf>,
-    /// The context, where it was given.
+    /// Kubeconfig context, if given.
     pub context: Option<String>,
-    /// Whether to leave the API server alone.
+    /// Whether not to access the API server.
     pub no_api: bool,
-    /// What the environment says about the cluster.
+    /// Environment variables that select the cluster.
     pub environment: Environment,
 }
 
-/// Tells whether the network namespace of `options` is there to be looked at.
+/// Returns an error if the network namespace of `options` cannot be entered.
 pub fn check(options: &Options) -> Result<(), NoNamespace> {
     context::check_netns(options)
 }
 
-/// Reads `items` from this node, all at once.
+/// Reads `items` from this node in parallel.
 pub async fn collect(items: &[Item], options: &Options) -> Evidence {
     collect_watched(items, options, |_| {}).await
 }
 
-/// Reads `items` like [`collect`], and calls `done` with each as soon as it is read.
+/// Like [`collect`]; calls `done` with each item as soon as it is read.
 pub async fn collect_watched(items: &[Item], options: &Options, done: impl Fn(Item)) -> Evidence {
     let context = Context::reading(items, options);
     let reads = items.iter().map(async |&item| {
@@ -102,12 +101,12 @@ pub async fn collect_watched(items: &[Item], options: &Options, done: impl Fn(It
     evidence
 }
 
-/// Returns the family and name of every table of nftables.
+/// Returns the family and name of every nftables table.
 pub async fn nft_tables(options: &Options) -> Result<Vec<(&'static str, String)>, Gap> {
     nft::names(&Context::new(options)).await
 }
 
-/// Returns the set `name` of a table of nftables, as `nft` prints it.
+/// Returns the set `name` of an nftables table, as printed by `nft`.
 pub async fn nft_set(
     options: &Options,
     family: &str,
@@ -119,7 +118,7 @@ pub async fn nft_set(
     exec::run_with(&Context::new(options), Item::NftText, "nft", args).await
 }
 
-/// Returns the name of this node's Node object, as well as it can be told without the API.
+/// Returns the name of this node's Node object, as far as known without the API server.
 pub async fn node_name(options: &Options) -> String {
     proxy::node_name(&Context::new(options)).await
 }
@@ -151,7 +150,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
                 .look(item, |_, context| ipvs::read(&context.options.root))
                 .await
         }
-        // What ipvsadm says is all in ours.
+        // All their data is in [`Item::Ipvs`].
         Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout => Err(Gap::NotCollected(item)),
         Item::IpvsConnections => context.look(item, ipvs_connections).await,
         Item::Addresses => context.look(item, links::addresses).await,
@@ -163,8 +162,8 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {
             context.look(item, sockets::table).await
         }
-        Item::Firewalls => context.look_apart(item, services::firewalls).await,
-        Item::LinkManagers => context.look_apart(item, services::link_managers).await,
+        Item::Firewalls => context.look_apart(item, systemd::firewalls).await,
+        Item::LinkManagers => context.look_apart(item, systemd::link_managers).await,
         Item::KernelLog => exec::run(context, item, "dmesg", &[]).await,
         Item::IpsetVersion => ipset_with(item, context, &["--version"]).await,
         Item::NftVersion => nft::version(item, context).await,
@@ -207,7 +206,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     }
 }
 
-/// Reads the IPVS connection table. Its file, and IPVS itself, are there only while `ip_vs` is loaded.
+/// Reads the IPVS connection table, which exists only if `ip_vs` is loaded.
 fn ipvs_connections(item: Item, context: &Context) -> Result<String, Gap> {
     let net = context.path("proc/thread-self/net");
     if !net.join("ip_vs").exists() {
@@ -217,10 +216,10 @@ fn ipvs_connections(item: Item, context: &Context) -> Result<String, Gap> {
     files::text(item, &net.join("ip_vs_conn"))
 }
 
-/// Asks conntrack for its version. It opens netlink even for that.
+/// Reads the version of conntrack, which opens netlink even for that.
 async fn conntrack_version(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     if modules::would_load(context, "nfnetlink") {
-        let why = "nfnetlink is not loaded, and asking conntrack for its version loads it";
+        let why = "nfnetlink is not loaded, and `conntrack --version` would load it";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     exec::run(context, item, "conntrack", &["--version"]).await

@@ -1,4 +1,4 @@
-//! Kernel modules: what is loaded, what is built in, what could be loaded, and what the host's files say about it.
+//! Reads the state of kernel modules: loaded, built in, installed, and configured on the host.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,11 +10,11 @@ use super::context::{Context, gap};
 use super::files;
 use crate::evidence::{Gap, Item};
 
-/// Where module trees are, below the host's root.
+/// Folders of module trees, relative to the host's root.
 const TREES: &[&str] = &["lib/modules", "usr/lib/modules"];
 
-/// Where configuration is, below the host's root. A file of the same name in an earlier folder replaces a later one:
-/// modules-load.d(5), modprobe.d(5).
+/// Folders of configuration, relative to the host's root. A file in an earlier folder replaces one with the same name
+/// in a later folder: modules-load.d(5), modprobe.d(5).
 const FOLDERS: &[&str] = &["etc", "run", "usr/local/lib", "usr/lib", "lib"];
 
 /// Reads `/proc/modules`.
@@ -39,7 +39,7 @@ pub(super) fn dependencies(item: Item, context: &Context) -> Result<String, Gap>
     }
 }
 
-/// Reads which modules are loaded at boot, one `FILE: LINE` each.
+/// Reads the modules loaded at boot, one `FILE: LINE` each.
 pub(super) fn at_boot(item: Item, context: &Context) -> Result<String, Gap> {
     let mut files = vec![PathBuf::from("etc/modules")];
     files.extend(configuration(item, context, "modules-load.d")?);
@@ -52,9 +52,9 @@ pub(super) fn modprobe(item: Item, context: &Context) -> Result<String, Gap> {
     lines(item, context, &files)
 }
 
-/// Tells whether asking the kernel for what `module` brings would make it load that module.
+/// Returns whether a request that needs `module` would make the kernel load it.
 ///
-/// A command that only looks must not change what is loaded, and without the module there is nothing to see.
+/// A read must not change which modules are loaded, and without the module there is nothing to read.
 pub(super) fn would_load(context: &Context, module: &str) -> bool {
     let item = Item::Modules;
     let Ok(loaded) = loaded(item, context) else {
@@ -69,13 +69,15 @@ pub(super) fn would_load(context: &Context, module: &str) -> bool {
     if listed(&loaded) || context.path("sys/module").join(module).exists() {
         return false;
     }
-    // Without a tree nothing can be loaded, so nothing can go wrong.
+    // Without a module tree nothing can be loaded, so the request is harmless.
     let built_in = builtin(item, context).is_ok_and(|text| listed(&text));
     !built_in && dependencies(item, context).is_ok_and(|text| listed(&text))
 }
 
 fn no_modules() -> Gap {
-    Gap::NotApplicable("this kernel has no loadable modules (there is no /proc/modules)".to_owned())
+    Gap::NotApplicable(
+        "this kernel does not support loadable modules: /proc/modules does not exist".to_owned(),
+    )
 }
 
 fn tree_file(item: Item, context: &Context, name: &str) -> Result<String, Gap> {
@@ -83,23 +85,26 @@ fn tree_file(item: Item, context: &Context, name: &str) -> Result<String, Gap> {
     files::text(item, &context.path(path))
 }
 
-/// Returns the folder with the running kernel's modules, relative to the root.
+/// Returns the folder of the running kernel's modules, relative to the root.
 pub(super) fn tree(item: Item, context: &Context) -> Result<PathBuf, Gap> {
     tree_with(item, context, "modules.dep")
 }
 
-/// Returns the folder of the running kernel's modules that has the file `name`, relative to the root.
+/// Returns the folder of the running kernel's modules that contains the file `name`, relative to the root.
 fn tree_with(item: Item, context: &Context, name: &str) -> Result<PathBuf, Gap> {
     let release = files::kernel_release(item, context)?;
     let folder = |tree: &&str| Path::new(tree).join(release.trim());
     let has = |folder: &PathBuf| context.path(folder).join(name).exists();
     TREES.iter().map(folder).find(has).ok_or_else(|| {
         let first = Path::new("/").join(TREES[0]).join(release.trim());
-        Gap::Absent(item, format!("there is no {}", first.join(name).display()))
+        Gap::Absent(
+            item,
+            format!("{} does not exist", first.join(name).display()),
+        )
     })
 }
 
-/// Returns the `*.conf` files of the folders called `name`, relative to the root, in the order of their names.
+/// Returns the `*.conf` files in the folders `name`, relative to the root, sorted by name.
 fn configuration(item: Item, context: &Context, name: &str) -> Result<Vec<PathBuf>, Gap> {
     let mut by_name = BTreeMap::new();
     for folder in FOLDERS {

@@ -1,6 +1,6 @@
-//! Dumps by netlink.
+//! Netlink dumps.
 //!
-//! One message that cannot be decoded fails the whole dump: a list with a hole in it would be taken for the truth.
+//! A message that cannot be decoded fails the whole dump: an incomplete list must not be taken for the truth.
 
 use std::io;
 
@@ -14,13 +14,13 @@ use netlink_sys::{Socket, SocketAddr};
 use super::context::gap;
 use crate::evidence::{Gap, Item};
 
-/// How often a dump is tried that changed under the kernel's hands.
+/// Number of attempts at a dump that changes while it is read.
 const TRIES: u32 = 5;
 
-/// The kernel fills at most this much of one answer.
+/// Maximum size of one answer.
 const ANSWER: usize = 64 * 1024;
 
-/// Asks for everything that `request` names and returns the answers. Blocks.
+/// Sends `request` and returns all answers. Blocks.
 pub(super) fn dump<M>(item: Item, protocol: isize, request: &M) -> Result<Vec<M>, Gap>
 where
     M: Clone + NetlinkSerializable + NetlinkDeserializable,
@@ -45,8 +45,8 @@ where
     })
 }
 
-/// Asks with the bytes that `asks` returns for a sequence number, and gives each answer, with its header, to `take` while
-/// the next ones are still to come. Blocks.
+/// Sends the bytes that `asks` returns for a sequence number, and passes each answer with its header to `take` as it
+/// arrives. Blocks.
 pub(super) fn stream<T: Default>(
     item: Item,
     protocol: isize,
@@ -65,18 +65,15 @@ pub(super) fn stream<T: Default>(
             return Ok(found);
         }
     }
-    let what = format!("it changed while it was listed, {TRIES} times");
+    let what = format!("it changed while it was read, {TRIES} times");
     Err(Gap::Failed(item, what))
 }
 
 fn undecodable(item: Item, error: &dyn std::fmt::Display) -> Gap {
-    Gap::Failed(
-        item,
-        format!("cannot decode what netlink answered: {error}"),
-    )
+    Gap::Failed(item, format!("cannot decode a netlink answer: {error}"))
 }
 
-/// Gives the answers to request number `sequence` to `take`; returns whether the kernel says that they fit together.
+/// Passes the answers to request `sequence` to `take`; returns whether the kernel reports them as consistent.
 fn answers(
     item: Item,
     socket: &Socket,
@@ -97,7 +94,7 @@ fn answers(
             let message = rest.get(..length).unwrap_or(rest);
             let of_this = header.sequence_number() == sequence;
             let (kind, flags) = (header.message_type(), header.flags());
-            // Messages are padded to four bytes, the last one perhaps not.
+            // Messages are padded to four bytes, except possibly the last one.
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             if !of_this {
                 continue;
@@ -108,7 +105,7 @@ fn answers(
                 NLMSG_OVERRUN => {
                     return Err(undecodable(item, &"an answer was lost"));
                 }
-                // Both carry the number of an error, which for the end of a dump is none as a rule.
+                // Both contain an error number, which is usually 0 at the end of a dump.
                 NLMSG_DONE | NLMSG_ERROR => match code(message) {
                     0 if kind == NLMSG_DONE => return Ok(consistent),
                     0 => {}
@@ -123,7 +120,7 @@ fn answers(
     }
 }
 
-/// Returns the number that follows the header.
+/// Returns the number after the header.
 fn code(message: &[u8]) -> i32 {
     let bytes = message.get(16..20).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, i32::from_ne_bytes)

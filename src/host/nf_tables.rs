@@ -1,6 +1,6 @@
-//! Tables and chains of nftables, by netlink and without their rules.
+//! Lists nftables tables and chains over netlink, without their rules.
 //!
-//! `nft list tables` reads every rule first: two seconds where there are 88,000, of which these two dumps read none.
+//! `nft list tables` first reads every rule, which takes two seconds for 88,000 rules; these two dumps read none.
 
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, Hook, NfTablesMessage, TableAttribute, TableMessage,
@@ -13,7 +13,7 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use super::netlink::dump;
 use crate::evidence::{Gap, Item};
 
-/// A table.
+/// A table of nftables.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Table {
     /// `ip`, `inet`, …
@@ -22,28 +22,28 @@ pub(super) struct Table {
     pub(super) handle: u64,
 }
 
-/// A chain.
+/// A chain of nftables.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Chain {
-    /// The family of its table.
+    /// Family of its table.
     pub(super) family: &'static str,
     pub(super) table: String,
     pub(super) name: String,
-    /// Where the kernel enters it, if it does.
+    /// Type and hook, for a base chain.
     pub(super) base: Option<Base>,
 }
 
-/// What makes a chain a base chain.
+/// Properties of a base chain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Base {
     /// `filter`, `nat` or `route`.
     pub(super) kind: String,
-    /// The hook's number, from `NF_INET_PRE_ROUTING`.
+    /// Number of the hook, from `NF_INET_PRE_ROUTING`.
     pub(super) hook: u32,
     pub(super) priority: i32,
 }
 
-/// The built-in chains of iptables-nft: table, type, priority, and the hooks it has them at.
+/// Built-in chains of iptables-nft: table, type, priority and hooks.
 const BUILT_IN: &[(&str, &str, i32, &[u32])] = &[
     ("raw", "filter", -300, &[0, 3]),
     ("mangle", "filter", -150, &[0, 1, 2, 4]),
@@ -54,11 +54,11 @@ const BUILT_IN: &[(&str, &str, i32, &[u32])] = &[
     ("security", "filter", 50, &[1, 2, 3]),
 ];
 
-/// The names of built-in chains, by the number of their hook.
+/// Names of built-in chains, by hook number.
 const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 impl Table {
-    /// Tells whether iptables-nft made the table, and the kernel enters it by nothing else.
+    /// Returns whether iptables-nft created the table and all its base chains.
     pub(super) fn is_iptables(&self, chains: &[Chain]) -> bool {
         let mut own = chains
             .iter()
@@ -70,7 +70,7 @@ impl Table {
 }
 
 impl Chain {
-    /// Tells whether it is a base chain that iptables-nft makes.
+    /// Returns whether it is a base chain as iptables-nft creates it.
     fn is_built_in(&self) -> bool {
         self.base.as_ref().is_some_and(|base| {
             let mut all = BUILT_IN.iter();
@@ -173,7 +173,7 @@ fn ask(item: Item, request: NfTablesMessage) -> Result<Vec<(&'static str, NfTabl
     Ok(answers.collect())
 }
 
-/// Returns a family as `nft` names it.
+/// Returns the name of a family in nft's spelling.
 fn name(family: NetfilterProtoFamily) -> &'static str {
     match family {
         NetfilterProtoFamily::IPv4 => "ip",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn base_chains_tell_whose_a_table_is() {
+    fn base_chains_identify_tables_of_iptables() {
         let nat = Table {
             family: "ip",
             name: "nat".to_owned(),

@@ -1,10 +1,10 @@
-//! The nftables ruleset, as `nft -j list ruleset` prints it.
+//! Reads the nftables ruleset, in the format of `nft -j list ruleset`.
 //!
-//! Tables that iptables-nft owns are left out, all but their names: `nft` needs 8 s to print what 88,000 iptables rules
-//! look like to it, half of which it cannot decode, and `iptables-nft-save` prints the same in 0.7 s. Where the rules of
-//! iptables are read as well, a table is taken to be iptables-nft's when `iptables-nft-save` has just printed it whole;
-//! one that it calls incompatible, or with incompatible base chains (somebody put native rules or chains into
-//! `ip nat`), is listed here. Where they are not, base chains tell the same of all but native rules.
+//! Only the names of iptables-nft's tables are included: `nft` needs 8 s to print 88,000 iptables rules, half of which
+//! it cannot decode, and `iptables-nft-save` prints the same rules in 0.7 s. If iptables rules are read as well, a
+//! table belongs to iptables-nft when `iptables-nft-save` printed it completely; a table that it calls incompatible
+//! (because of native rules or chains in `ip nat`) is included here. Otherwise base chains identify the tables of
+//! iptables-nft, but native rules in them go unnoticed.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use super::{exec, modules};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// What an `nft` says that was built without JSON.
+/// Error of an `nft` built without JSON.
 const NO_JSON: &str = "JSON support not compiled-in";
 
-/// Reads the version of `nft`. It opens a socket before it looks at its options, which has nfnetlink loaded.
+/// Reads the version of `nft`. Even for that it opens a socket, which loads nfnetlink.
 pub(super) async fn version(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     if modules::would_load(context, "nfnetlink") {
-        let why = "nfnetlink is not loaded, so there are no rules that nft could misread";
+        let why = "nfnetlink is not loaded, and `nft --version` would load it";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     exec::run(context, item, "nft", &["--version"]).await
 }
 
-/// How often the ruleset is read while its tables come and go.
+/// Number of attempts while tables are created and deleted.
 const TRIES: u32 = 4;
 
 /// Reads the ruleset as JSON.
@@ -39,7 +39,7 @@ pub(super) async fn json(item: Item, context: &Arc<Context>) -> Result<String, G
     steadily(item, context, read).await
 }
 
-/// Calls `read` with all tables and the native ones, and again where a table was deleted meanwhile: kube-proxy deletes its
+/// Calls `read` with all tables and the native ones, and again if a table was deleted meanwhile: kube-proxy deletes its
 /// own when it starts in another mode.
 async fn steadily(
     item: Item,
@@ -82,7 +82,7 @@ async fn json_of(
             head.push(object);
         }
     }
-    // What is listed brings its own table.
+    // A listed table includes its own entry.
     head.extend(tables.iter().filter(|t| !native.contains(t)).map(|table| {
         let (family, name, handle) = (table.family, &table.name, table.handle);
         json!({ "table": { "family": family, "name": name, "handle": handle } })
@@ -91,11 +91,14 @@ async fn json_of(
     Ok(format!("{}\n", json!({ "nftables": head })))
 }
 
-/// Reads the ruleset as text, where `nft` cannot print JSON.
+/// Reads the ruleset as text, if `nft` does not support JSON.
 pub(super) async fn text(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
-    // Whether it can, it says before it does anything.
+    // With this option, `nft` reports missing JSON support before anything else.
     match exec::run(context, item, "nft", &["-j", "-v"]).await {
-        Ok(_) => Err(Gap::NotApplicable(format!("{} tells the same", Item::Nft))),
+        Ok(_) => Err(Gap::NotApplicable(format!(
+            "{} has the same data",
+            Item::Nft
+        ))),
         Err(Gap::Failed(_, why)) if why.contains(NO_JSON) => {
             let read = async |_: &[Table], native: &[Table]| {
                 let reads = native
@@ -131,7 +134,7 @@ pub(super) async fn names(context: &Arc<Context>) -> Result<Vec<(&'static str, S
     Ok(tables.into_iter().map(|of| (of.family, of.name)).collect())
 }
 
-/// Returns all tables, and those of them that are not iptables-nft's.
+/// Returns all tables, and those of them that do not belong to iptables-nft.
 async fn tables(item: Item, context: &Arc<Context>) -> Result<(Vec<Table>, Vec<Table>), Gap> {
     if modules::would_load(context, "nf_tables") {
         return Err(Gap::NotApplicable(
@@ -162,13 +165,13 @@ async fn tables(item: Item, context: &Arc<Context>) -> Result<(Vec<Table>, Vec<T
     Ok((tables, native))
 }
 
-/// Returns what a JSON document of `nft` lists.
+/// Returns the objects in a JSON document of `nft`.
 fn objects(item: Item, text: &str) -> Result<Vec<Value>, Gap> {
     let undecodable =
-        |why: String| Gap::Failed(item, format!("cannot decode what `nft -j` printed: {why}"));
+        |why: String| Gap::Failed(item, format!("cannot decode the output of `nft -j`: {why}"));
     let mut document: Value = serde_json::from_str(text).map_err(|e| undecodable(e.to_string()))?;
     match document.get_mut("nftables").map(Value::take) {
         Some(Value::Array(objects)) => Ok(objects),
-        _ => Err(undecodable("no list called nftables".to_owned())),
+        _ => Err(undecodable("it has no list \"nftables\"".to_owned())),
     }
 }

@@ -1,13 +1,13 @@
-//! The pod that kpx itself runs in.
+//! Identifies the pod that kpx runs in.
 
 use std::fs;
 
-/// Where the kubelet mounts what is of one pod alone: a file that tells where it comes from, in every container.
+/// Mounts that the kubelet creates in every container from a folder of the pod.
 const MOUNTS: &[&str] = &["/etc/hosts", "/dev/termination-log"];
 
-/// Returns the unique ids of the pods that this process runs in: none on a host. Fails where that cannot be told.
+/// Returns the UIDs of the pods that this process runs in: empty outside a pod. Fails if unknown.
 pub fn own_pods() -> Result<Vec<String>, String> {
-    // Where the host's root is mounted, the host's own process is another one.
+    // If the host's root is mounted, /proc of the host shows another process as self.
     let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
     let mut pods = of_mounts(&read("/proc/self/mountinfo")?);
     pods.extend(of_cgroups(&read("/proc/self/cgroup")?));
@@ -16,7 +16,7 @@ pub fn own_pods() -> Result<Vec<String>, String> {
     Ok(pods)
 }
 
-/// Reads `/proc/self/mountinfo`: of a mount the fourth word is where it comes from, the fifth where it is.
+/// Parses `/proc/self/mountinfo`: the fourth word is the source of a mount, the fifth its target.
 fn of_mounts(text: &str) -> Vec<String> {
     let uids = text.lines().filter_map(of_mount);
     uids.map(str::to_owned).collect()
@@ -29,7 +29,7 @@ fn of_mount(line: &str) -> Option<&str> {
     rest.split('/').next().filter(|uid| is_uid(uid))
 }
 
-/// Reads `/proc/self/cgroup`: the folder of a pod is `podUID`, or `…-podUID.slice` with underscores.
+/// Parses `/proc/self/cgroup`: the folder of a pod is `podUID`, or `…-podUID.slice` with underscores.
 fn of_cgroups(text: &str) -> Vec<String> {
     let parts = text.lines().flat_map(|line| line.split('/'));
     let uids = parts.filter_map(|part| {
@@ -41,7 +41,7 @@ fn of_cgroups(text: &str) -> Vec<String> {
 }
 
 fn is_uid(text: &str) -> bool {
-    // A static pod's is a digest without dashes.
+    // A static pod's UID is a digest without dashes.
     let digits = text.chars().filter(|c| *c != '-');
     text.len() >= 32
         && digits.clone().count() == 32
@@ -55,9 +55,9 @@ mod tests {
     const UID: &str = "0f4b9c1e-6a0d-4d43-9c83-2a9d7b8f6e11";
 
     #[test]
-    fn a_container_tells_by_its_mounts() {
+    fn a_container_is_identified_by_its_mounts() {
         let other = "11111111-6a0d-4d43-9c83-2a9d7b8f6e11";
-        // The host's mounts are there as well, where its root is mounted.
+        // The host's mounts are included if its root is mounted.
         let text = format!(
             "100 90 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
              101 90 8:1 /var/lib/kubelet/pods/{UID}/etc-hosts /etc/hosts rw,relatime - ext4 /dev/sda1 rw\n\
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_tells_by_its_control_group() {
+    fn a_container_is_identified_by_its_control_group() {
         let systemd = UID.replace('-', "_");
         for text in [
             format!("0::/kubepods/burstable/pod{UID}/abc\n"),

@@ -1,4 +1,4 @@
-//! One real connection, for `kpx trace --probe` and the gates of a migration: the only thing here that sends traffic.
+//! Opens a real connection, for `kpx trace --probe` and the probes of a migration: the only code that sends traffic.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,39 +12,39 @@ use super::context::Context;
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 
-/// How long to wait for an answer to a datagram, which need not come.
+/// Time limit for an answer to a datagram; many programs send none.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// What a connection met.
+/// Result of a probe.
 #[derive(Clone, Debug)]
-pub struct Probed {
-    /// Where it came from; `None` where it did not leave.
+pub struct ProbeResult {
+    /// Source address; `None` if the connection had none.
     pub from: Option<SocketAddr>,
-    /// How it went.
-    pub met: Met,
+    /// Outcome of the probe.
+    pub met: ProbeOutcome,
 }
 
-/// How a connection went.
+/// Outcome of a probe.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Met {
-    /// Somebody answered.
+pub enum ProbeOutcome {
+    /// There was an answer.
     Answered,
-    /// It was refused.
+    /// The connection was refused.
     Refused,
-    /// Nobody answered in time.
+    /// There was no answer within the time limit.
     Silence,
-    /// It could not be sent, or was sent back.
+    /// The destination is unreachable; the reason.
     Unreachable(String),
 }
 
-/// Opens one TCP connection to `target`, or sends it one UDP datagram that holds `question`, and closes it again.
+/// Opens one TCP connection to `target`, or sends one UDP datagram that contains `question`, and closes it again.
 pub async fn probe(
     options: &Options,
     target: SocketAddr,
     proto: Proto,
     question: &'static [u8],
-) -> Result<Probed, Gap> {
-    // An answer that does not come must not count as a reader that is late.
+) -> Result<ProbeResult, Gap> {
+    // A missing answer must not count as a late reader.
     let limit = options.timeout * 9 / 10;
     let context = Context::new(options);
     let work = async move |_| {
@@ -58,56 +58,56 @@ pub async fn probe(
     context.inside_as(Item::Conntrack, "the probe", work).await
 }
 
-async fn connection(target: SocketAddr, limit: Duration) -> io::Result<Probed> {
+async fn connection(target: SocketAddr, limit: Duration) -> io::Result<ProbeResult> {
     let socket = match target {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // Bound first, so that its port is known whatever becomes of it.
+    // Bound first, so that the source port is known in any case.
     let any = any(target);
     socket.bind(any)?;
     let port = socket.local_addr()?.port();
     let bound = Some(SocketAddr::new(any.ip(), port));
     match timeout(limit, socket.connect(target)).await {
-        Err(_) => Ok(Probed {
+        Err(_) => Ok(ProbeResult {
             from: bound,
-            met: Met::Silence,
+            met: ProbeOutcome::Silence,
         }),
-        Ok(Ok(stream)) => Ok(Probed {
+        Ok(Ok(stream)) => Ok(ProbeResult {
             from: stream.local_addr().ok(),
-            met: Met::Answered,
+            met: ProbeOutcome::Answered,
         }),
-        Ok(Err(e)) => Ok(Probed {
+        Ok(Err(e)) => Ok(ProbeResult {
             from: bound,
             met: met(&e),
         }),
     }
 }
 
-async fn datagram(target: SocketAddr, question: &[u8], limit: Duration) -> io::Result<Probed> {
+async fn datagram(target: SocketAddr, question: &[u8], limit: Duration) -> io::Result<ProbeResult> {
     let socket = UdpSocket::bind(any(target)).await?;
     let sent = async {
         socket.connect(target).await?;
         socket.send(question).await
     };
     if let Err(e) = sent.await {
-        return Ok(Probed {
+        return Ok(ProbeResult {
             from: None,
             met: met(&e),
         });
     }
     let met = match timeout(limit, socket.recv(&mut [0; 1])).await {
-        Err(_) => Met::Silence,
-        Ok(Ok(_)) => Met::Answered,
+        Err(_) => ProbeOutcome::Silence,
+        Ok(Ok(_)) => ProbeOutcome::Answered,
         Ok(Err(e)) => met(&e),
     };
-    Ok(Probed {
+    Ok(ProbeResult {
         from: socket.local_addr().ok(),
         met,
     })
 }
 
-/// Returns what to bind a socket to that is to reach `target`.
+/// Returns the local address to bind a socket to for reaching `target`.
 pub(super) fn any(target: SocketAddr) -> SocketAddr {
     match target {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -115,9 +115,9 @@ pub(super) fn any(target: SocketAddr) -> SocketAddr {
     }
 }
 
-fn met(error: &io::Error) -> Met {
+fn met(error: &io::Error) -> ProbeOutcome {
     match error.kind() {
-        ErrorKind::ConnectionRefused => Met::Refused,
-        _ => Met::Unreachable(error.to_string()),
+        ErrorKind::ConnectionRefused => ProbeOutcome::Refused,
+        _ => ProbeOutcome::Unreachable(error.to_string()),
     }
 }

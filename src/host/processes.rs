@@ -1,4 +1,4 @@
-//! Processes that are, or may be, a service proxy.
+//! Reads the processes that are or may be a service proxy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use super::files;
 use crate::evidence::processes::{Process, Processes};
 use crate::evidence::{Gap, Item};
 
-/// Programs that write Service rules, or virtual servers, on a node; with a word their command line must have.
+/// Programs that write Service rules or virtual servers, with a word that their command line must contain.
 const PROXIES: &[(&str, Option<&str>)] = &[
     ("antrea-agent", None),
     ("calico-felix", None),
     ("calico-node", Some("-felix")),
     ("cilium-agent", None),
     ("hyperkube", Some("proxy")),
-    // k0s and k3s run kube-proxy's code within their own process, or start it themselves.
+    // k0s and k3s embed kube-proxy, or start it themselves.
     ("k0s", None),
     ("k3s", None),
     ("k3s-agent", None),
@@ -32,7 +32,7 @@ const PROXIES: &[(&str, Option<&str>)] = &[
     ("rke2", None),
 ];
 
-/// The number of the process namespace that the kernel starts with: `PROC_PID_INIT_INO` in `linux/proc_ns.h`.
+/// Name of the initial PID namespace: `PROC_PID_INIT_INO` in `linux/proc_ns.h`.
 const INITIAL_PIDS: &str = "pid:[4026531836]";
 
 /// Reads the processes of service proxies. Must run inside the network namespace.
@@ -42,7 +42,7 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     let network = fs::read_link(proc.join("thread-self/ns/net")).ok();
     let mut processes = Vec::new();
     for pid in ids(item, &proc)? {
-        // A process may end while it is looked at; then it is none.
+        // A process that ends meanwhile is skipped.
         if let Some(process) = process(&proc.join(pid.to_string()), pid, boot, network.as_ref()) {
             processes.push(process);
         }
@@ -50,8 +50,8 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     if processes.is_empty()
         && fs::read_link(proc.join("1/ns/pid")).is_ok_and(|ns| ns != Path::new(INITIAL_PIDS))
     {
-        let what = "no service proxy among the processes seen here, which are a container's own; \
-                    the host's are seen with hostPID: true";
+        let what = "no service proxy among the visible processes, which are only those of the container; \
+                    set hostPID: true to see those of the host";
         return Err(Gap::Absent(item, what.to_owned()));
     }
     processes.sort_by_key(|process| process.pid);
@@ -60,7 +60,7 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
         .map_err(|e| Gap::Failed(item, e.to_string()))
 }
 
-/// Returns the ids of all processes that can be seen.
+/// Returns the IDs of all visible processes.
 pub(super) fn ids(item: Item, proc: &Path) -> Result<Vec<u32>, Gap> {
     let entries = fs::read_dir(proc).map_err(|e| gap(item, proc.display(), &e))?;
     let mut ids = Vec::new();
@@ -76,16 +76,16 @@ pub(super) fn ids(item: Item, proc: &Path) -> Result<Vec<u32>, Gap> {
     Ok(ids)
 }
 
-/// Returns the control group of the process whose folder is `dir`, as the init system sees it.
+/// Returns the control group of the process with the folder `dir`, as seen by the init system.
 fn cgroup(dir: &Path) -> Option<String> {
     let text = fs::read_to_string(dir.join("cgroup")).ok()?;
     let of = |head: &str| text.lines().find_map(|line| line.split_once(head));
-    // Version 2, or what systemd has of version 1: cgroups(7).
+    // Version 2, or systemd's hierarchy of version 1: cgroups(7).
     let (_, path) = of(":name=systemd:").or_else(|| of("0::"))?;
     Some(path.to_owned())
 }
 
-/// Returns the command name of the process whose folder is `dir`.
+/// Returns the command name of the process with the folder `dir`.
 pub(super) fn command(dir: &Path) -> Option<String> {
     let bytes = fs::read(dir.join("comm")).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
@@ -112,7 +112,7 @@ fn process(dir: &Path, pid: u32, boot: u64, network: Option<&PathBuf>) -> Option
 
 fn is_proxy(name: &str, args: &[String]) -> bool {
     let program = args.first().and_then(|arg| {
-        // k3s and others put their whole title into the first argument.
+        // k3s and others put a whole title into the first argument.
         Path::new(arg.split(' ').next()?).file_name()?.to_str()
     });
     PROXIES.iter().any(|&(proxy, word)| {
@@ -124,12 +124,12 @@ fn is_proxy(name: &str, args: &[String]) -> bool {
     })
 }
 
-/// Returns when the process whose folder is `dir`, of the machine at `root`, started, in seconds since the epoch.
+/// Returns the start time of the process with the folder `dir` on the machine `root`, in seconds since the epoch.
 pub(super) fn start_of(item: Item, root: &Path, dir: &Path) -> Option<u64> {
     started(dir, boot_time(item, &root.join("proc")).ok()?)
 }
 
-/// Returns when the machine started, in seconds since the epoch.
+/// Returns the boot time of the machine, in seconds since the epoch.
 fn boot_time(item: Item, proc: &Path) -> Result<u64, Gap> {
     let stat = files::text(item, &proc.join("stat"))?;
     stat.lines()
@@ -137,16 +137,16 @@ fn boot_time(item: Item, proc: &Path) -> Result<u64, Gap> {
         .ok_or_else(|| Gap::Failed(item, "/proc/stat has no btime".to_owned()))
 }
 
-/// Returns what `stat` of the process whose folder is `dir` has behind its name.
+/// Returns the fields after the name in `stat` of the process with the folder `dir`.
 fn fields(dir: &Path) -> Option<Vec<String>> {
     let stat = fs::read_to_string(dir.join("stat")).ok()?;
-    // The name stands in parentheses and may hold anything.
+    // The name is in parentheses and may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
 
 fn started(dir: &Path, boot: u64) -> Option<u64> {
-    // starttime is field 22 of proc_pid_stat(5), and state, field 3, is the first behind the name.
+    // starttime is field 22 of proc_pid_stat(5), and state, field 3, is the first one after the name.
     let ticks: u64 = fields(dir)?.get(22 - 3)?.parse().ok()?;
     let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
     Some(boot + ticks / u64::try_from(per_second).ok()?)
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_known_by_its_program_or_by_its_title() {
+    fn a_proxy_is_recognised_by_its_program_or_title() {
         let is = |name: &str, line: &str| {
             let args: Vec<_> = line.split(' ').map(str::to_owned).collect();
             is_proxy(name, &args)

@@ -1,14 +1,14 @@
-//! Writing a file that others read.
+//! Replaces a file atomically.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// Writes `text` to `path`, so that a reader finds what was there before or all of it.
+/// Writes `text` to `path`; a reader sees either the old content or all of the new one.
 ///
-/// What is written lies beside `path` until it is whole, under a name that the collector of `node_exporter`, which
-/// reads `*.prom`, passes over. Everybody may read it.
+/// The text is written to a temporary file beside `path`. Its name is ignored by the collector of `node_exporter`,
+/// which reads `*.prom`. The result is readable by all users.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let name = name.to_string_lossy();
@@ -18,7 +18,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
         fs::remove_file(&temp).ok();
         return written;
     }
-    // The new name, too, is to outlive a crash.
+    // The new directory entry must survive a crash as well.
     let folder = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
@@ -27,10 +27,10 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn write(temp: &Path, text: &str) -> io::Result<()> {
-    // Whatever a run before left under the name, a link included, is not written through.
+    // A file left by an earlier run, or a link, is removed, not written to.
     fs::remove_file(temp).ok();
     let mut file = File::create_new(temp)?;
-    // The collector is another user, whatever the umask here.
+    // The collector runs as another user, whatever the umask is.
     file.set_permissions(Permissions::from_mode(0o644))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()

@@ -1,7 +1,7 @@
-//! Paths of a file system whose root is mounted elsewhere.
+//! Resolves paths in a file system whose root is mounted elsewhere.
 //!
-//! An absolute link below `/host` or `/proc/PID/root` means a file below it, but the kernel follows it to kpx's own root.
-//! So links are followed here.
+//! An absolute link below `/host` or `/proc/PID/root` refers to a file below it, but the kernel would follow it to
+//! kpx's own root. So links are resolved here.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -9,10 +9,11 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// As many links as the kernel follows before it answers ELOOP.
+/// Number of links that the kernel follows before it returns ELOOP.
 const MAX_LINKS: usize = 40;
 
-/// Returns where `path`, as seen with `root` as the root, is for this process. The last part need not exist.
+/// Returns the path, for this process, of `path` in the file system with the root `root`. The last component need not
+/// exist.
 pub(super) fn resolve(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut rest: VecDeque<OsString> = parts(path);
     let mut done: Vec<OsString> = Vec::new();
@@ -23,7 +24,7 @@ pub(super) fn resolve(root: &Path, path: &Path) -> io::Result<PathBuf> {
             continue;
         }
         let here = root.join(done.iter().collect::<PathBuf>()).join(&part);
-        // What is not a link, or not there, stays: whoever opens the result will tell.
+        // A path that is not a link, or does not exist, is kept; opening it reports errors.
         let Ok(target) = fs::read_link(&here) else {
             done.push(part);
             continue;
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_stay_below_the_root() {
+    fn links_are_resolved_below_the_root() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path();
         fs::create_dir_all(dir.join("var/lib/pki")).unwrap();
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_links_is_an_error() {
+    fn a_cycle_of_links_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         symlink("/b", root.path().join("a")).unwrap();
         symlink("/a", root.path().join("b")).unwrap();

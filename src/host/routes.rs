@@ -1,4 +1,4 @@
-//! Routes and policy rules, printed as `ip -j route show table all` and `ip -j rule` do.
+//! Reads routes and policy rules, in the format of `ip -j route show table all` and `ip -j rule`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ const TABLE_DEFAULT: u32 = 253;
 const TABLE_MAIN: u32 = 254;
 const TABLE_LOCAL: u32 = 255;
 
-/// Each route flag that `ip` prints, in its order.
+/// Route flags that `ip` prints, in its order.
 const ROUTE_FLAGS: &[(RouteFlags, &str)] = &[
     (RouteFlags::Dead, "dead"),
     (RouteFlags::Onlink, "onlink"),
@@ -37,7 +37,7 @@ const ROUTE_FLAGS: &[(RouteFlags, &str)] = &[
     (RouteFlags::OffloadFailed, "rt_offload_failed"),
 ];
 
-/// Reads the routes of every table, in one list.
+/// Reads the routes of every table, as one list.
 pub(super) fn routes(item: Item, context: &Context) -> Result<String, Gap> {
     let names = link_names(item)?;
     let mut routes = Vec::new();
@@ -56,7 +56,7 @@ pub(super) fn routes(item: Item, context: &Context) -> Result<String, Gap> {
     Ok(print(&Value::Array(routes)))
 }
 
-/// Returns where to the routes lead that have this protocol number.
+/// Returns the destinations of the routes with the protocol number `by`.
 pub(super) fn destinations(item: Item, by: u8) -> Result<Vec<IpAddr>, Gap> {
     let mut all = Vec::new();
     for family in Family::BOTH {
@@ -79,7 +79,7 @@ pub(super) fn destinations(item: Item, by: u8) -> Result<Vec<IpAddr>, Gap> {
     Ok(all)
 }
 
-/// Reads the policy rules: one list for each family, IPv4 first. A family that was not asked for has an empty one.
+/// Reads the policy rules: one list per family, IPv4 first. The list of a family that is not selected is empty.
 pub(super) fn rules(item: Item, context: &Context) -> Result<String, Gap> {
     let mut text = String::new();
     for family in Family::BOTH {
@@ -188,7 +188,7 @@ fn rule(message: &RuleMessage) -> Map<String, Value> {
     let width = if v6 { 128 } else { 32 };
     let mut rule = Map::new();
     let mut set = |key: &str, value: Value| rule.insert(key.to_owned(), value);
-    // The kernel leaves the priority out when it is 0.
+    // The kernel omits a priority of 0.
     set("priority", json!(0));
     if header.flags.contains(RuleFlags::Invert) {
         set("not", Value::Null);
@@ -216,7 +216,7 @@ fn rule(message: &RuleMessage) -> Map<String, Value> {
             RuleAttribute::Iifname(name) => set("iif", json!(name)),
             RuleAttribute::Oifname(name) => set("oif", json!(name)),
             RuleAttribute::L3MDev(true) => set("l3mdev", Value::Null),
-            // The kernel says "none" with all bits set.
+            // The kernel represents "none" with all bits set.
             RuleAttribute::SuppressPrefixLen(length) if *length != u32::MAX => {
                 set("suppress_prefixlen", json!(length))
             }
@@ -339,7 +339,7 @@ fn route_type(kind: RouteType) -> String {
     }
 }
 
-/// Returns the name iproute2 has for a route's author.
+/// Returns iproute2's name for the origin of a route.
 fn protocol(by: RouteProtocol) -> String {
     match by {
         RouteProtocol::IcmpRedirect => "redirect".to_owned(),

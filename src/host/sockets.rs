@@ -1,7 +1,7 @@
-//! Sockets and who holds them: those that listen, printed as `ss -lntuSHp` does, and some that are connected.
+//! Reads sockets and their processes: listening ones, in the format of `ss -lntuSHp`, and some connected ones.
 //!
-//! The kernel is asked for listening sockets alone: on a node with 100,000 connections that is what makes it fast. As
-//! with `ss`, the first question may make the kernel load `tcp_diag` and `udp_diag`.
+//! Only listening sockets are requested from the kernel, which makes this fast on a node with 100,000 connections. As
+//! with `ss`, the first request may make the kernel load `tcp_diag` and `udp_diag`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -30,14 +30,14 @@ use crate::evidence::ipvs::DUMMY;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// Each protocol with its name, the state a socket waits in, and the name of that state.
+/// Protocols: number, name, socket state, and the name of that state.
 const PROTOCOLS: &[(u8, &str, StateFlags, &str)] = &[
     (IPPROTO_UDP, "udp", StateFlags::CLOSE, "UNCONN"),
     (IPPROTO_TCP, "tcp", StateFlags::LISTEN, "LISTEN"),
     (IPPROTO_SCTP, "sctp", StateFlags::LISTEN, "LISTEN"),
 ];
 
-/// A process that holds a socket.
+/// A process that owns a socket.
 #[derive(Debug)]
 struct Holder {
     name: String,
@@ -45,12 +45,12 @@ struct Holder {
     fd: u32,
 }
 
-/// Reads listening sockets of `families` and who holds them. Must run inside the network namespace.
+/// Reads listening sockets of `families` and their owners. Must run inside the network namespace.
 pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     let proc = context.path("proc");
     let mut sockets = Vec::new();
     for (number, name, state, state_name) in PROTOCOLS {
-        // Asking for SCTP makes a kernel load it that does without.
+        // A request for SCTP would load the module into a kernel without it.
         if *number == IPPROTO_SCTP && !proc.join("thread-self/net/sctp").exists() {
             continue;
         }
@@ -108,7 +108,7 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     Ok(text)
 }
 
-/// Reads connected sockets whose own address is one that kube-ipvs0 holds, or that kpx has a route to.
+/// Reads connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
 pub(super) fn held(item: Item, context: &Context) -> Result<String, Gap> {
     let mut addresses = links::addresses_of(item, DUMMY)?;
     addresses.extend(routes::destinations(item, ROUTE_PROTOCOL)?);
@@ -119,7 +119,7 @@ pub(super) fn held(item: Item, context: &Context) -> Result<String, Gap> {
     let opens = StateFlags::ESTABLISHED | StateFlags::SYN_SENT;
     let mut sockets = Vec::new();
     for (number, name, states) in [(IPPROTO_UDP, "udp", open), (IPPROTO_TCP, "tcp", opens)] {
-        // A socket of IPv6 may be connected over IPv4.
+        // An IPv6 socket may be connected over IPv4.
         for family in Family::BOTH {
             let all = ask(item, number, family, &states)?.into_iter();
             let own = |socket: &InetResponse| socket.header.socket_id.source_address;
@@ -150,7 +150,7 @@ pub(super) fn held(item: Item, context: &Context) -> Result<String, Gap> {
     Ok(text)
 }
 
-/// Reads a table of `/proc/net`, when the kernel does not tell by netlink.
+/// Reads a table of `/proc/net`, if netlink does not provide the sockets.
 pub(super) fn table(item: Item, context: &Context) -> Result<String, Gap> {
     let name = match item {
         Item::Tcp4 => "tcp",
@@ -160,7 +160,7 @@ pub(super) fn table(item: Item, context: &Context) -> Result<String, Gap> {
         other => return Err(Gap::NotCollected(other)),
     };
     if ask(item, IPPROTO_TCP, Family::V4, &StateFlags::LISTEN).is_ok() {
-        let what = format!("{} tells the same and more", Item::Sockets);
+        let what = format!("{} has the same data", Item::Sockets);
         return Err(Gap::NotApplicable(what));
     }
     files::text(item, &context.path("proc/thread-self/net").join(name))
@@ -191,7 +191,7 @@ fn ask(
     Ok(sockets.collect())
 }
 
-/// Returns the local end and the peer's as `ss` writes them: `*` stands for both families, `[::]` for IPv6 alone.
+/// Returns the local and the peer end in the format of `ss`: `*` means both families, `[::]` only IPv6.
 fn ends(ip: IpAddr, v6_only: bool, device: &str, port: u16) -> (String, &'static str) {
     match ip {
         IpAddr::V4(ip) => (format!("{ip}{device}:{port}"), "0.0.0.0:*"),
@@ -207,7 +207,7 @@ fn users(holders: &[Holder]) -> String {
     format!("users:({})", each.collect::<Vec<_>>().join(","))
 }
 
-/// Finds the processes that hold the sockets numbered `inodes`; those of other users only as root.
+/// Finds the processes that own the sockets with these `inodes`; only root sees those of other users.
 fn holders(
     item: Item,
     proc: &Path,
@@ -221,7 +221,7 @@ fn holders(
     pids.sort_unstable();
     for pid in pids {
         let dir = proc.join(pid.to_string());
-        // Refused to all but root, or the process has ended: `ss` leaves those out too.
+        // Not permitted without root, or the process has ended: `ss` also skips these.
         let Ok(entries) = fs::read_dir(dir.join("fd")) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Kernel settings, printed as `sysctl -a` does.
+//! Reads kernel settings, in the format of `sysctl -a`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use super::context::{Context, gap};
 use crate::evidence::{Gap, Item};
 
-/// The settings that matter, below `/proc/sys`. A `*` stands for any name, or for the rest of one.
+/// Relevant settings, relative to `/proc/sys`. A `*` matches any name, or the rest of one.
 const SETTINGS: &[&str] = &[
     "fs/file-max",
     "fs/file-nr",
@@ -56,7 +56,7 @@ const SETTINGS: &[&str] = &[
     "user/max_net_namespaces",
 ];
 
-/// Reads the settings that matter, as the current thread's network namespace has them.
+/// Reads the relevant settings of the current thread's network namespace.
 pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     let root = context.path("proc/sys");
     fs::read_dir(&root).map_err(|e| gap(item, root.display(), &e))?;
@@ -71,7 +71,8 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     Ok(lines.collect())
 }
 
-/// Adds what `parts` match below `dir`, whose dotted name is `key`. What the kernel does not have is not there.
+/// Adds the settings below `dir` that match `parts`; `key` is the dotted name of `dir`. Settings that the kernel does
+/// not have are skipped.
 fn walk(
     item: Item,
     dir: &Path,
@@ -82,7 +83,7 @@ fn walk(
     let Some((part, rest)) = parts.split_first() else {
         return match fs::read_to_string(dir) {
             Ok(value) => {
-                // A value of several lines is printed as several settings; none of those matter here.
+                // A value with several lines is printed as several settings; none of them is relevant here.
                 let line = value.trim_end().replace('\n', " ");
                 found.insert(key.to_owned(), line);
                 Ok(())
@@ -103,7 +104,7 @@ fn walk(
         },
     };
     for name in names {
-        // `sysctl` writes the dots of a link's name as slashes: net.ipv4.conf.eth0/100.rp_filter.
+        // `sysctl` prints the dots of a link's name as slashes: net.ipv4.conf.eth0/100.rp_filter.
         let dotted = name.replace('.', "/");
         let key = match key {
             "" => dotted,
@@ -114,7 +115,8 @@ fn walk(
     Ok(())
 }
 
-/// Tells whether `error` means that there is no such setting: gone, a folder, or one for writing or for root alone.
+/// Returns whether `error` means that the setting does not exist or is not readable: gone, a folder, write-only or only
+/// for root.
 fn is_nothing(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),

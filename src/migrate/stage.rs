@@ -14,7 +14,7 @@ use crate::diff::{self, Diff, Layer};
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
-use crate::plan::{self, Drain, EVICT_NEEDS, Plan, Step, Store, Undo};
+use crate::plan::{self, ConfigSource, Drain, EVICT_NEEDS, Plan, Step, Undo};
 
 /// Why a stage has no plan.
 #[derive(Debug, Error)]
@@ -36,7 +36,7 @@ pub enum Unplanned {
     Evict(#[from] plan::Unevictable),
     /// Where the configuration is kept is not known, or cannot be written.
     #[error(transparent)]
-    Store(#[from] plan::Unwritable),
+    Unwritable(#[from] plan::Unwritable),
 }
 
 /// Returns what `stage` of `leg` is planned from.
@@ -50,7 +50,7 @@ pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
         .concat(),
         Stage::Build => diff::needs(to),
         Stage::Configure | Stage::Restart => {
-            [plan::STORE_NEEDS, super::gates::PROXY_NEEDS].concat()
+            [plan::CONFIG_NEEDS, super::gates::PROXY_NEEDS].concat()
         }
         Stage::Unlink | Stage::Clean => plan::CLEANUP_NEEDS.to_vec(),
         Stage::BridgeUp => [crate::node::desired::NEEDS, plan::BRIDGE_RULES].concat(),
@@ -203,7 +203,7 @@ fn certain(found: &Diff) -> Result<(), Gap> {
 }
 
 fn configure(node: &NodeSnapshot<'_>, so_far: &State, name: &str) -> Result<Plan, Unplanned> {
-    let store = Store::find(node, name)?;
+    let store = ConfigSource::find(node, name)?;
     let fields = so_far.journey.fields(so_far.leg);
     if so_far.leg == Leg::There {
         return Ok(store.configure(fields)?);
@@ -220,7 +220,7 @@ fn restart(node: &NodeSnapshot<'_>, so_far: &State, name: &str) -> Result<Plan, 
     if node.reported_mode() == Ok(so_far.journey.target(so_far.leg)) {
         return Ok(Plan::default());
     }
-    Ok(Store::find(node, name)?.restart(name)?)
+    Ok(ConfigSource::find(node, name)?.restart(name)?)
 }
 
 /// Removes what `mode` wrote, which must not serve the node.

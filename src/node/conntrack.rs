@@ -8,39 +8,39 @@ use crate::net::Proto;
 /// Tracked connections.
 #[derive(Clone, Debug, Default)]
 pub struct Conntrack {
-    /// The entries, in the order listed.
+    /// Entries, in the order of the list.
     pub entries: Vec<Entry>,
 }
 
-/// One tracked connection. Protocols without ports have port 0.
+/// A tracked connection. Protocols without ports have port 0.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
-    /// The protocol.
+    /// Transport protocol.
     pub proto: Proto,
-    /// Seconds until it is forgotten.
+    /// Seconds until the entry expires.
     pub timeout: Option<u32>,
-    /// `ESTABLISHED`, `TIME_WAIT`, …; UDP has none.
+    /// TCP state: `ESTABLISHED`, `TIME_WAIT`, …; UDP has none.
     pub state: Option<String>,
-    /// What the first packet had.
+    /// Addresses of packets in the original direction.
     pub original: Tuple,
-    /// What an answer has.
+    /// Addresses of packets in the reply direction.
     pub reply: Tuple,
-    /// Whether packets were seen both ways and it counts as established.
+    /// Whether the connection is established: packets were seen in both directions.
     pub assured: bool,
-    /// Whether no answer was seen yet.
+    /// Whether no reply was seen yet.
     pub unreplied: bool,
-    /// The mark.
+    /// Connection mark.
     pub mark: u32,
-    /// The zone: connections of different zones may have the same addresses.
+    /// Conntrack zone; connections in different zones may have the same addresses.
     pub zone: u16,
 }
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Tuple {
-    /// From.
+    /// Source address and port.
     pub source: SocketAddr,
-    /// To.
+    /// Destination address and port.
     pub destination: SocketAddr,
 }
 
@@ -51,11 +51,11 @@ impl Tuple {
     };
 }
 
-/// Reads `conntrack -L`, extended or not.
+/// Parses `conntrack -L`, with or without extended fields.
 pub fn parse(text: &str) -> Result<Conntrack, Gap> {
     let mut entries = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        // The closing remark, `conntrack v1.4.7 (conntrack-tools): 5 flow entries have been shown.`
+        // The last line, `conntrack v1.4.7 (conntrack-tools): 5 flow entries have been shown.`
         if line.trim().is_empty() || line.starts_with("conntrack v") {
             continue;
         }
@@ -66,7 +66,7 @@ pub fn parse(text: &str) -> Result<Conntrack, Gap> {
     Ok(Conntrack { entries })
 }
 
-/// One direction as it is read.
+/// One direction while it is parsed.
 #[derive(Default)]
 struct Half {
     source: Option<IpAddr>,
@@ -94,7 +94,7 @@ fn entry(line: &str) -> Result<Entry, String> {
     }
     let name = words.next().unwrap_or_default();
     let number = words.next().and_then(|number| number.parse().ok());
-    let number = number.ok_or_else(|| format!("{name:?} is not followed by a protocol number"))?;
+    let number = number.ok_or_else(|| format!("{name:?} has no protocol number after it"))?;
     let mut halves = [Half::default(), Half::default()];
     let mut count: usize = 0;
     let mut entry = Entry {
@@ -124,14 +124,14 @@ fn entry(line: &str) -> Result<Entry, String> {
         if key == "src" {
             count += 1;
         }
-        let wrong = || format!("{word:?} cannot be read");
+        let wrong = || format!("{word:?} is not valid");
         let half = halves.get_mut(count.saturating_sub(1));
         match (key, half) {
             ("src", Some(half)) => half.source = Some(value.parse().map_err(|_| wrong())?),
             ("dst", Some(half)) => half.destination = Some(value.parse().map_err(|_| wrong())?),
             ("sport", Some(half)) => half.from = value.parse().map_err(|_| wrong())?,
             ("dport", Some(half)) => half.to = value.parse().map_err(|_| wrong())?,
-            // A zone of one direction alone counts as that of the connection.
+            // A zone of only one direction counts as the connection's zone.
             ("zone" | "zone-orig" | "zone-reply", _) => {
                 entry.zone = value.parse().map_err(|_| wrong())?;
             }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use crate::evidence::{Gap, Item};
 
-/// Counters since boot, each the sum over all processors, by the name of its column.
+/// Counters since boot, summed over all processors, by column name.
 #[derive(Clone, Debug, Default)]
 pub struct ConntrackStat(BTreeMap<String, u64>);
 
 impl ConntrackStat {
-    /// Returns the counter called `name`; 0 where the kernel has none.
+    /// Returns the counter `name`; 0 if the kernel does not have it.
     pub fn sum(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 }
 
-/// Reads `/proc/net/stat/nf_conntrack`: a line of names, then one line of hexadecimal numbers for each processor.
+/// Parses `/proc/net/stat/nf_conntrack`: a line of names, then a line of hexadecimal numbers per processor.
 pub fn parse(text: &str) -> Result<ConntrackStat, Gap> {
     let bad = |why: String| Gap::Failed(Item::ConntrackStat, why);
     let mut lines = text.lines();
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_add_up() {
+    fn counters_are_summed_over_processors() {
         let text = "entries  found insert_failed drop\n0000000a 00000000 0000000f 00000001\n0000000a 00000000 00000001 00000000\n";
         let stat = parse(text).unwrap();
         assert_eq!(

@@ -1,6 +1,6 @@
-//! What the node's service proxy should serve, from the cluster's objects and what the node tells.
+//! The node's desired state, from the cluster's objects and the node's properties.
 
-use super::{NodeSnapshot, Store};
+use super::{IptablesBackend, NodeSnapshot};
 use crate::backend::Mode;
 use crate::backend::iptables::model::Match;
 use crate::cluster::config::ProxyConfig;
@@ -11,7 +11,7 @@ use crate::desired::{DesiredState, Facts, LinkAddress, Objects};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// Everything that a desired state is built from, except the rules themselves.
+/// Items that a desired state is built from; the rules themselves are not needed.
 pub const NEEDS: &[Item] = &[
     Item::KernelRelease,
     Item::IptablesVersion,
@@ -27,7 +27,7 @@ pub const NEEDS: &[Item] = &[
     Item::Pods,
 ];
 
-/// Everything but Services and their endpoints that a desired state depends on.
+/// Inputs of a desired state other than Services and endpoints.
 #[derive(Clone, Debug)]
 pub struct Basis {
     config: ProxyConfig,
@@ -40,7 +40,7 @@ pub struct Basis {
 }
 
 impl Basis {
-    /// Returns what kube-proxy should have programmed for `services` and their endpoints in `slices`.
+    /// Returns the desired state for `services` and their endpoints in `slices`.
     pub fn desired(&self, services: &[Service], slices: &[EndpointSlice]) -> DesiredState {
         let objects = Objects {
             services,
@@ -62,7 +62,7 @@ impl Basis {
 }
 
 impl NodeSnapshot<'_> {
-    /// Returns the mode kube-proxy is configured for.
+    /// Returns the configured mode of kube-proxy.
     pub fn configured_mode(&self) -> Result<Mode, Gap> {
         let config = self.proxy_config()?;
         config.mode_asked().ok_or_else(|| {
@@ -71,19 +71,19 @@ impl NodeSnapshot<'_> {
         })
     }
 
-    /// Returns what kube-proxy should have programmed in `mode`.
+    /// Returns the desired state in `mode`.
     pub fn desired(&self, mode: Mode) -> Result<&DesiredState, Gap> {
         let at = Mode::ALL.iter().position(|&m| m == mode).unwrap_or(0);
         let built = self.desired[at].get_or_init(|| self.build(mode, true));
         built.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns what a kube-proxy that does not know this node's zone would have programmed in `mode`.
+    /// Returns the desired state in `mode` for a kube-proxy that does not know its zone.
     pub fn desired_without_zone(&self, mode: Mode) -> Result<DesiredState, Gap> {
         self.build(mode, false)
     }
 
-    /// Returns whether kube-proxy says that it has not finished a sync of `family` yet, and is not late with it.
+    /// Returns whether kube-proxy is still in its first sync of `family` and not overdue.
     pub fn is_first_sync(&self, family: Family) -> bool {
         let Ok(metrics) = self.metrics() else {
             return false;
@@ -110,7 +110,7 @@ impl NodeSnapshot<'_> {
         Ok(basis.desired(self.services()?, self.slices()?))
     }
 
-    /// Returns everything but Services and their endpoints that what kube-proxy should program in `mode` depends on.
+    /// Returns the inputs of the desired state in `mode` other than Services and endpoints.
     pub fn basis(&self, mode: Mode) -> Result<Basis, Gap> {
         let config = self.proxy_config()?;
         let name = self.name()?;
@@ -121,16 +121,16 @@ impl NodeSnapshot<'_> {
             Ok(known) => known.version,
             Err(gap) => {
                 notes.push(format!(
-                    "kube-proxy's version is not known ({gap}); the rules of {NEWEST} are expected"
+                    "kube-proxy's version is unknown ({gap}): comparing with the rules of {NEWEST}"
                 ));
                 NEWEST.first()
             }
         };
         if node.is_none() {
-            let zone = "its zone and addresses are not known";
+            let zone = "its zone and addresses are unknown";
             notes.push(match self.nodes() {
-                Ok(_) => format!("there is no Node {name}; {zone}"),
-                Err(gap) => format!("the Node {name} is not known ({gap}); {zone}"),
+                Ok(_) => format!("Node {name} not found: {zone}"),
+                Err(gap) => format!("Node {name} is not readable ({gap}): {zone}"),
             });
         }
         Ok(Basis {
@@ -172,11 +172,11 @@ impl NodeSnapshot<'_> {
         }
     }
 
-    /// Returns whether a rule of `chain` counts with nfacct. kube-proxy does wherever the kernel lets it, which is
-    /// seen best by what it wrote.
+    /// Returns whether a rule of `chain` uses nfacct. kube-proxy uses it if the kernel supports it; its own rules show
+    /// that best.
     fn counts(&self, table: &str, chain: &str) -> bool {
         Family::BOTH.into_iter().any(|family| {
-            let Ok(rules) = self.iptables(Store::InUse, family) else {
+            let Ok(rules) = self.iptables(IptablesBackend::InUse, family) else {
                 return false;
             };
             let rules = rules.chain(table, chain).map_or(&[][..], |c| &c.rules);
@@ -186,7 +186,7 @@ impl NodeSnapshot<'_> {
         })
     }
 
-    /// Returns whether kube-proxy serves IPv6 beside IPv4: it does wherever the node can.
+    /// Returns whether kube-proxy also serves IPv6, which it does if the node supports it.
     fn serves_v6(&self, mode: Mode) -> bool {
         let disabled = self
             .sysctl()
@@ -200,7 +200,7 @@ impl NodeSnapshot<'_> {
     }
 }
 
-/// Returns the numbers of `iptables v1.8.9 (nf_tables)`.
+/// Returns the version numbers of `iptables v1.8.9 (nf_tables)`.
 fn numbers(text: &str) -> Option<(u16, u16, u16)> {
     let word = text
         .split_ascii_whitespace()

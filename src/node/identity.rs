@@ -1,9 +1,9 @@
-//! Which Node of the cluster this machine is, told from everything that is known of both.
+//! Determines which Node of the cluster this machine is.
 //!
-//! kube-proxy says it best: its own `--hostname-override`, or `hostnameOverride` of its configuration. kubeadm leaves the
-//! latter empty, so what the kubelet reports of each Node is compared with this machine: its addresses, the ids of the
-//! hardware, of the boot and of the installation, and its host name. No clue alone is trusted where another narrows it
-//! down: installations that were cloned share a machine id, containers on one machine share the boot id.
+//! The most reliable source is kube-proxy: its `--hostname-override`, or `hostnameOverride` in its configuration.
+//! kubeadm leaves the latter empty, so the kubelet's report of each Node is compared with this machine: addresses,
+//! hardware ID, boot ID, machine ID and host name. No single clue is trusted if another one narrows the choice: cloned
+//! installations share a machine ID, and containers on one machine share the boot ID.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::cluster::Node;
 use crate::cluster::flags::Flags;
 use crate::evidence::{Gap, Item};
 
-/// What [`NodeSnapshot::identity`] looks at.
+/// Items that [`NodeSnapshot::identity`] uses.
 pub const NEEDS: &[Item] = &[
     Item::Host,
     Item::Addresses,
@@ -23,66 +23,66 @@ pub const NEEDS: &[Item] = &[
     Item::Nodes,
 ];
 
-/// Programs whose command line has kube-proxy's own flags.
+/// Programs that accept kube-proxy's flags.
 const KUBE_PROXY: &[&str] = &["kube-proxy", "hyperkube"];
 
-/// Which Node this machine is.
+/// Result of the identification.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Identity {
-    /// One Node, and the evidence for it.
+    /// Exactly one Node matches.
     Known {
-        /// Its name.
+        /// Name of the Node.
         name: String,
-        /// What tells it.
+        /// Clue that identified it.
         by: Clue,
     },
     /// Several Nodes match equally well.
     Ambiguous {
-        /// Their names, sorted.
+        /// Names of the Nodes, sorted.
         names: Vec<String>,
-        /// What they have in common with this machine.
+        /// Clue that they share with this machine.
         by: Clue,
     },
-    /// Nothing tells it, and why.
+    /// No Node matches; the reason.
     Unknown(Gap),
 }
 
-/// What tells which Node this machine is.
+/// A clue that identifies this machine's Node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Clue {
-    /// Somebody named it: `--node`, or the journal.
+    /// Name given by `--node` or by the journal.
     Given,
-    /// kube-proxy's command line.
+    /// Command line of kube-proxy.
     Flag,
-    /// kube-proxy's configuration.
+    /// Configuration of kube-proxy.
     Config,
-    /// An address of the Node is on an interface here.
+    /// A Node address on an interface of this machine.
     Address,
-    /// The id of the hardware.
+    /// Hardware UUID.
     SystemUuid,
-    /// The provider's id of the machine.
+    /// Machine ID of the cloud provider.
     ProviderId,
-    /// The id of the kernel's boot.
+    /// Boot ID of the kernel.
     BootId,
-    /// The id of the installation.
+    /// Machine ID of the installation.
     MachineId,
-    /// The host name.
+    /// Host name.
     HostName,
-    /// There is no other Node.
+    /// The cluster has only one Node.
     Only,
 }
 
 impl Display for Clue {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Given => "the name that was given",
+            Self::Given => "the given name",
             Self::Flag => "kube-proxy's --hostname-override",
             Self::Config => "kube-proxy's hostnameOverride",
             Self::Address => "an address of this machine",
             Self::SystemUuid => "this machine's system UUID",
-            Self::ProviderId => "the provider's id of this machine",
-            Self::BootId => "this machine's boot id",
-            Self::MachineId => "this machine's machine id",
+            Self::ProviderId => "this machine's provider ID",
+            Self::BootId => "this machine's boot ID",
+            Self::MachineId => "this machine's machine ID",
             Self::HostName => "this machine's host name",
             Self::Only => "the cluster's only Node",
         })
@@ -90,14 +90,14 @@ impl Display for Clue {
 }
 
 impl Identity {
-    /// Returns the name, or why it is not known.
+    /// Returns the name, or why it is unknown.
     pub fn name(self) -> Result<String, Gap> {
         match self {
             Self::Known { name, .. } => Ok(name),
             Self::Ambiguous { names, by } => {
                 let names = names.join(", ");
                 let what = format!(
-                    "{names} all have {by}, so it is not known which Node this machine is; --node NAME names it"
+                    "cannot tell which Node this machine is: {names} all have {by}; pass --node NAME"
                 );
                 Err(Gap::Absent(Item::Nodes, what))
             }
@@ -107,7 +107,7 @@ impl Identity {
 }
 
 impl NodeSnapshot<'_> {
-    /// Returns which Node this machine is.
+    /// Identifies this machine's Node.
     pub fn identity(&self) -> Identity {
         let known = |name: &str, by| Identity::Known {
             name: name.to_owned(),
@@ -153,24 +153,24 @@ impl NodeSnapshot<'_> {
                 Identity::Ambiguous { names, by }
             }
             (_, None) => {
-                let what = "no Node has an address, an id or the host name of this machine; --node NAME names it";
+                let what = "cannot tell which Node this machine is: no Node has its address, IDs or host name; pass --node NAME";
                 Identity::Unknown(Gap::Absent(Item::Nodes, what.to_owned()))
             }
         }
     }
 
-    /// Returns the name of this node: as asked for, or as kube-proxy has it, or of the Node that this machine is.
+    /// Returns the name of this node: as requested, or from kube-proxy, or from the Node that matches this machine.
     pub fn name(&self) -> Result<String, Gap> {
         self.identity().name()
     }
 
-    /// Returns the name that kube-proxy was told to give its node, and where.
+    /// Returns the node name configured for kube-proxy, with its source.
     pub fn hostname_override(&self) -> Option<(String, Clue)> {
         let named = |name: &str| {
             let name = name.trim().to_lowercase();
             (!name.is_empty()).then_some(name)
         };
-        // The flag wins over the file.
+        // The flag overrides the file.
         let processes = self.processes().ok().map(|all| all.processes.as_slice());
         let here = processes.unwrap_or_default().iter();
         let mut here = here.filter(|of| of.same_network != Some(false));
@@ -189,10 +189,10 @@ impl NodeSnapshot<'_> {
         named(&config.hostname_override).map(|name| (name, Clue::Config))
     }
 
-    /// Returns why this machine is not the Node called `name`; `None` where nothing says so.
+    /// Returns the evidence that this machine is not the Node `name`; `None` if there is none.
     ///
-    /// Only evidence against it counts: the Node's addresses are elsewhere, and this machine has those of another Node, or
-    /// an installation other than the one that the kubelet of that Node reports.
+    /// Only positive evidence counts: the Node's addresses are not on this machine, and this machine has an address of
+    /// another Node or another machine ID than the Node's kubelet reports.
     pub fn contradiction(&self, name: &str) -> Option<String> {
         let nodes = self.nodes().ok()?;
         let host = Host::of(self);
@@ -202,10 +202,12 @@ impl NodeSnapshot<'_> {
             return None;
         }
         let missing = match claimed {
-            None => "there is no such Node".to_owned(),
+            None => "the Node does not exist".to_owned(),
             Some(node) => match addresses_of(node).next() {
                 None => format!("Node {name} has no address"),
-                Some(address) => format!("its address {address} is on no interface here"),
+                Some(address) => {
+                    format!("its address {address} is not on an interface of this machine")
+                }
             },
         };
         let other = nodes
@@ -215,7 +217,7 @@ impl NodeSnapshot<'_> {
         if let Some((node, address)) = other {
             let other = &node.metadata.name;
             return Some(format!(
-                "{missing}, and {address}, the address of Node {other}, is"
+                "{missing}, but address {address} of Node {other} is"
             ));
         }
         let claimed = claimed?;
@@ -223,7 +225,7 @@ impl NodeSnapshot<'_> {
         let here = host.machine_id.as_deref()?;
         let differs = !reported.is_empty() && reported != here;
         (differs && !is(claimed, Clue::BootId)).then(|| {
-            format!("{missing}, its machine id is {reported}, and that of this machine is {here}")
+            format!("{missing}, and its machine ID is {reported}, but this machine's is {here}")
         })
     }
 
@@ -258,10 +260,10 @@ impl NodeSnapshot<'_> {
         }
     }
 
-    /// Returns an address of `node` that an interface of this machine has.
+    /// Returns an address of `node` that is on an interface of this machine.
     fn shared_address(&self, node: &Node) -> Option<IpAddr> {
         let here = &self.addresses().ok()?.all;
-        // What kube-ipvs0 holds are addresses of Services, on every machine the same; so are those of loopback.
+        // kube-ipvs0 and loopback have the same addresses on every machine.
         let here = || {
             here.iter()
                 .filter(|at| at.link != DUMMY && at.scope != "link")
@@ -277,7 +279,7 @@ fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
     all.filter_map(|of| of.address.parse().ok())
 }
 
-/// What tells this machine from others; each where it is known.
+/// Identifying properties of this machine; empty if unknown.
 #[derive(Debug, Default)]
 struct Host {
     name: Option<String>,
@@ -290,7 +292,7 @@ struct Host {
 impl Host {
     fn of(node: &NodeSnapshot<'_>) -> Self {
         let mut host = Self::default();
-        // Where it was not read, it tells nothing.
+        // Missing evidence leaves every property unknown.
         let text = node.evidence().text(Item::Host).unwrap_or_default();
         for (key, value) in text.lines().filter_map(|line| line.split_once(" = ")) {
             let value = value.trim();
@@ -308,7 +310,7 @@ impl Host {
     }
 }
 
-/// Returns an id without what its writers disagree on: dashes, and upper case.
+/// Normalises an ID: its sources differ in dashes and upper case.
 fn plain(id: &str) -> String {
     id.trim().replace('-', "").to_lowercase()
 }
@@ -318,7 +320,7 @@ mod tests {
     use super::*;
     use crate::evidence::Evidence;
 
-    /// A cluster of three Nodes, as kubelets report them.
+    /// A cluster of three Nodes, as their kubelets report them.
     fn nodes(edit: impl Fn(usize, &mut serde_json::Value)) -> String {
         let one = |at: usize| {
             let mut node = serde_json::json!({
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_clue_alone_tells_which_of_three_nodes_this_is() {
+    fn each_clue_alone_identifies_one_of_three_nodes() {
         let elsewhere = "192.0.2.1";
         for (host, address, by) in [
             ("", "10.0.0.2", Clue::Address),
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kube_proxy_calls_its_node_comes_first_and_its_flag_before_its_file() {
+    fn kube_proxys_own_name_comes_first_and_its_flag_before_its_file() {
         let mut all = evidence(nodes(|_, _| ()), "", "10.0.0.2");
         let config = "kind: KubeProxyConfiguration\nhostnameOverride: W1\n";
         all.insert(Item::ProxyConfig, Ok(config.to_owned()));
@@ -391,8 +393,8 @@ mod tests {
     }
 
     #[test]
-    fn what_several_nodes_share_is_narrowed_down_by_the_next_clue() {
-        // Nodes in containers of one machine that was cloned.
+    fn a_shared_clue_is_narrowed_by_the_next_one() {
+        // Nodes in containers on one cloned machine.
         let shared = nodes(|_, node| {
             node["status"]["nodeInfo"]["bootID"] = "bb".into();
             node["status"]["nodeInfo"]["machineID"] = "aa".into();
@@ -409,7 +411,7 @@ mod tests {
         let all = evidence(shared, &format!("{host}host-name = w3\n"), "192.0.2.1");
         let identity = NodeSnapshot::new(&all).identity();
         assert_eq!(identity, known("w3", Clue::HostName));
-        // Nothing tells it; and one Node alone needs no clue.
+        // No clue matches; a single Node needs no clue.
         let all = evidence(nodes(|_, _| ()), "host-name = laptop", "192.0.2.1");
         let identity = NodeSnapshot::new(&all).identity();
         assert!(matches!(identity, Identity::Unknown(_)), "{identity:?}");
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_not_another_node_where_something_says_so_and_only_there() {
+    fn only_positive_evidence_contradicts_a_node_name() {
         let said = |host: &str, address: &str, name: &str| {
             let all = evidence(nodes(|_, _| ()), host, address);
             NodeSnapshot::new(&all).contradiction(name)
@@ -429,19 +431,19 @@ mod tests {
         assert_eq!(
             said("", "10.0.0.2", "w1").as_deref(),
             Some(
-                "its address 10.0.0.1 is on no interface here, and 10.0.0.2, the address of Node w2, is"
+                "its address 10.0.0.1 is not on an interface of this machine, but address 10.0.0.2 of Node w2 is"
             )
         );
         let stranger = said("", "10.0.0.2", "w9").unwrap();
         assert!(
-            stranger.starts_with("there is no such Node, and 10.0.0.2"),
+            stranger.starts_with("the Node does not exist, but address 10.0.0.2"),
             "{stranger}"
         );
-        // Nothing is known of a machine behind a translated address: it may be any.
+        // A machine behind a translated address may be any Node.
         assert_eq!(said("", "192.0.2.1", "w1"), None);
         let other = said("machine-id = aa9", "192.0.2.1", "w1").unwrap();
         assert!(
-            other.contains("its machine id is aa1") && other.ends_with("is aa9"),
+            other.contains("its machine ID is aa1") && other.ends_with("is aa9"),
             "{other}"
         );
         assert_eq!(

@@ -1,35 +1,35 @@
-//! The IPVS connection table.
+//! IPVS connection table.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 
-/// Connections that IPVS forwards.
+/// Connections forwarded by IPVS.
 #[derive(Clone, Debug, Default)]
 pub struct IpvsConnections {
-    /// The connections, in the order listed.
+    /// Connections, in the order of the list.
     pub all: Vec<IpvsConnection>,
 }
 
-/// One connection, or a persistence template (whose client has port 0).
+/// A connection, or a persistence template, whose client port is 0.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IpvsConnection {
     /// TCP, UDP or SCTP; number 0 in a template of a firewall mark.
     pub proto: Proto,
-    /// The client.
+    /// Address and port of the client.
     pub client: SocketAddr,
-    /// The virtual server.
+    /// Address and port of the virtual server.
     pub server: SocketAddr,
-    /// The real server.
+    /// Address and port of the real server.
     pub real: SocketAddr,
     /// `ESTABLISHED`, `TIME_WAIT`, `NONE`, …
     pub state: String,
-    /// Seconds until it is forgotten.
+    /// Seconds until the entry expires.
     pub expires: u32,
 }
 
-/// Reads `/proc/net/ip_vs_conn`.
+/// Parses `/proc/net/ip_vs_conn`.
 pub fn parse(text: &str) -> Result<IpvsConnections, Gap> {
     let mut all = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -75,7 +75,7 @@ fn connection(words: &[&str]) -> Option<IpvsConnection> {
     })
 }
 
-/// Reads `0A600001` or `fd00:0010:…`, and a port in hexadecimal.
+/// Parses `0A600001` or `fd00:0010:…`, and a hexadecimal port.
 fn end(addr: &str, port: &str) -> Option<SocketAddr> {
     let addr = if addr.contains(':') {
         addr.trim_matches(['[', ']']).parse().ok()?

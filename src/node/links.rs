@@ -8,41 +8,41 @@ use serde_json::{Map, Value};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 
-/// Every link with its addresses.
+/// Addresses of every link.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    /// The addresses, in the order listed.
+    /// Addresses, in the order of the list.
     pub all: Vec<Address>,
 }
 
-/// One address of a link.
+/// An address of a link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Address {
-    /// The link's name.
+    /// Name of the link.
     pub link: String,
-    /// The address with its prefix length, host bits kept.
+    /// IP address with its prefix length, host bits kept.
     pub addr: Cidr,
     /// `global`, `link`, `host`, …
     pub scope: String,
-    /// Whether it is a secondary address, deprecated, tentative: flags as `ip` names them.
+    /// Flags in `ip`'s spelling: secondary, deprecated, tentative, ….
     pub flags: Vec<String>,
-    /// The broadcast address.
+    /// Broadcast address.
     pub broadcast: Option<IpAddr>,
 }
 
-/// Every link.
+/// Links of the node.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
-    /// The links, in the order listed.
+    /// Links, in the order of the list.
     pub all: Vec<Link>,
 }
 
-/// One link.
+/// A network link.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Link {
-    /// The kernel's number for it.
+    /// Interface index.
     pub index: u32,
-    /// The name.
+    /// Name of the link.
     pub name: String,
     /// `dummy`, `veth`, `bridge`, …; empty for a physical device.
     pub kind: String,
@@ -50,11 +50,11 @@ pub struct Link {
     pub flags: Vec<String>,
     /// `UP`, `DOWN` or `UNKNOWN`.
     pub state: String,
-    /// The bridge or bond it belongs to.
+    /// Bridge or bond that it belongs to.
     pub master: Option<String>,
-    /// Bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Whether a bridge port sends frames back out of the port they came from.
+    /// Whether hairpin mode is on; `None` if the link is not a bridge port.
     pub hairpin: Option<bool>,
 }
 
@@ -78,7 +78,7 @@ impl Default for RawLink {
             ifname: String::new(),
             flags: Vec::new(),
             mtu: 0,
-            // What `ip` prints of a link whose state the kernel does not give.
+            // `ip` prints this if the kernel does not report a state.
             operstate: "UNKNOWN".to_owned(),
             master: None,
             linkinfo: RawInfo::default(),
@@ -94,7 +94,7 @@ struct RawInfo {
     info_slave_data: Map<String, Value>,
 }
 
-/// Reads the list; iproute2 5.x leaves empty objects where a filter took something out.
+/// Parses the list; iproute2 5.x leaves empty objects in place of filtered entries.
 fn raw(item: Item, text: &str) -> Result<Vec<RawLink>, Gap> {
     let documents = serde_json::Deserializer::from_str(text).into_iter::<Vec<RawLink>>();
     let mut all = Vec::new();
@@ -105,7 +105,7 @@ fn raw(item: Item, text: &str) -> Result<Vec<RawLink>, Gap> {
     Ok(all)
 }
 
-/// Reads `ip -j addr`.
+/// Parses `ip -j addr`.
 pub fn addresses(text: &str) -> Result<Addresses, Gap> {
     let mut all = Vec::new();
     for link in raw(Item::Addresses, text)? {
@@ -146,7 +146,7 @@ fn address(link: &str, info: &Map<String, Value>) -> Result<Address, String> {
     })
 }
 
-/// Reads `ip -j -d link`.
+/// Parses `ip -j -d link`.
 pub fn links(text: &str) -> Result<Links, Gap> {
     let all = raw(Item::Links, text)?.into_iter().map(|link| {
         let hairpin = link.linkinfo.info_slave_data.get("hairpin");

@@ -1,4 +1,4 @@
-//! The newest migration that kpx began on the node.
+//! The last migration that kpx started on the node.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,20 +6,20 @@ use serde_json::Value;
 use crate::backend::Mode;
 use crate::evidence::{Gap, Item, Time};
 
-/// A migration, as far as its journal tells where it stands.
+/// State of a migration, from its journal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Migration {
-    /// Its name.
+    /// ID of the migration.
     pub id: String,
-    /// When it began.
+    /// Start time.
     pub began: Time,
-    /// The mode it leaves.
+    /// Mode before the migration.
     pub from: Mode,
-    /// The mode it goes to.
+    /// Target mode.
     pub to: Mode,
-    /// The stage that was begun last, by its name; none if none was.
+    /// Name of the last stage that was started; `None` before the first one.
     pub stage: Option<String>,
-    /// Whether it is over, there or back.
+    /// Whether the migration is complete or rolled back.
     pub ended: bool,
 }
 
@@ -36,7 +36,7 @@ struct There {
     mode: Mode,
 }
 
-/// Reads the journal. Its last line may be torn: what it announces was not begun.
+/// Parses the journal. An incomplete last line is ignored: its step was not started.
 pub fn parse(text: &str) -> Result<Migration, Gap> {
     let broken = |e: serde_json::Error| Gap::Failed(Item::Migration, e.to_string());
     let mut lines = text.lines();

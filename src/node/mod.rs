@@ -1,4 +1,4 @@
-//! The node as kpx understands it: evidence, parsed on first use.
+//! A node's evidence, parsed on first use.
 
 pub mod conntrack;
 pub mod conntrack_stat;
@@ -41,7 +41,7 @@ use sysctl::Sysctl;
 
 type Section<T> = OnceCell<Result<T, Gap>>;
 
-/// A parsed view of one node and its cluster. Each section is known or has a [`Gap`].
+/// Parsed view of a node and its cluster. Each section is known or has a [`Gap`].
 #[derive(Debug)]
 pub struct NodeSnapshot<'a> {
     evidence: &'a Evidence,
@@ -93,13 +93,13 @@ macro_rules! sections {
 }
 
 sections! {
-    /// Returns the nftables ruleset, from nft's JSON or, where there is none, from the text it prints.
+    /// Returns the nftables ruleset, from nft's JSON or else from its text.
     nft: nftables::model::Ruleset = |e| nft(e);
     /// Returns the IP sets.
     ipset: Sets<'a> = |e| e.text(Item::Ipset).and_then(ipset::parse);
     /// Returns the IPVS table, from netlink or from ipvsadm's output.
     ipvs: ipvs::model::Table = |e| ipvs::parse::table(e);
-    /// Returns the connections that IPVS forwards.
+    /// Returns the connections forwarded by IPVS.
     ipvs_connections: IpvsConnections = |e| e.text(Item::IpvsConnections).and_then(ipvs_connections::parse);
     /// Returns the addresses of every link.
     addresses: Addresses = |e| e.text(Item::Addresses).and_then(links::addresses);
@@ -111,11 +111,11 @@ sections! {
     rules: Rules = |e| e.text(Item::Rules).and_then(routes::rules);
     /// Returns the listening sockets, with their processes where known.
     sockets: Sockets = |e| sockets::parse(e);
-    /// Returns connected sockets from addresses that kube-ipvs0 holds, or that kpx has a route to.
+    /// Returns the connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
     held_sockets: Vec<Connected> = |e| e.text(Item::HeldSockets).and_then(sockets::connected);
     /// Returns the kernel settings.
     sysctl: Sysctl<'a> = |e| e.text(Item::Sysctl).map(Sysctl::parse);
-    /// Returns what is known of kernel modules.
+    /// Returns the state of kernel modules.
     modules: Modules<'a> = |e| modules::parse(e);
     /// Returns the tracked connections.
     conntrack: Conntrack = |e| e.text(Item::Conntrack).and_then(conntrack::parse);
@@ -123,11 +123,11 @@ sections! {
     conntrack_stat: ConntrackStat = |e| e.text(Item::ConntrackStat).and_then(conntrack_stat::parse);
     /// Returns the processes of service proxies.
     processes: Processes = |e| e.text(Item::Processes).and_then(processes::parse);
-    /// Returns the files of the node that say how kube-proxy is to run.
+    /// Returns the files of the node that configure kube-proxy.
     proxy_files: ProxyFiles = |e| e.text(Item::ProxyFiles).and_then(processes::files);
-    /// Returns the newest migration that kpx began here.
+    /// Returns the last migration that kpx started on the node.
     migration: Migration = |e| e.text(Item::Migration).and_then(migration::parse);
-    /// Returns the configuration kube-proxy runs with.
+    /// Returns the configuration of the running kube-proxy.
     proxy_config: ProxyConfig = |e| e.text(Item::ProxyConfig).and_then(ProxyConfig::parse);
     /// Returns kube-proxy's health.
     health: Health = |e| e.text(Item::Healthz).and_then(runtime::health);
@@ -143,13 +143,13 @@ sections! {
     config_maps: Vec<ConfigMap> = |e| crate::cluster::list(e, Item::ConfigMaps);
     /// Returns the DaemonSets.
     daemon_sets: Vec<DaemonSet> = |e| crate::cluster::list(e, Item::DaemonSets);
-    /// Returns the ranges that cluster IPs come from.
+    /// Returns the ranges of cluster IPs.
     service_cidrs: Vec<ServiceCidr> = |e| crate::cluster::list(e, Item::ServiceCidrs);
     /// Returns the Pods.
     pods: Vec<Pod> = |e| crate::cluster::list(e, Item::Pods);
 }
 
-/// The IPVS table of a kernel that has not loaded IPVS.
+/// IPVS table of a kernel without IPVS loaded.
 static NO_TABLE: ipvs::model::Table = ipvs::model::Table {
     servers: Vec::new(),
     timeouts: None,
@@ -157,22 +157,21 @@ static NO_TABLE: ipvs::model::Table = ipvs::model::Table {
     partial: false,
 };
 
-/// The sets of a kernel that has not loaded them.
+/// IP sets of a kernel without ip_set loaded.
 static NO_SETS: Sets<'static> = Sets { sets: Vec::new() };
 
 impl<'a> NodeSnapshot<'a> {
-    /// Returns the IPVS table, which is empty while `ip_vs` is not loaded.
+    /// Returns the IPVS table; empty if `ip_vs` is not loaded.
     pub fn ipvs_or_none(&self) -> Result<&ipvs::model::Table, Gap> {
         match self.ipvs() {
             Err(Gap::Absent(Item::Ipvs, _)) => Ok(&NO_TABLE),
-            // By hand, nobody saves a table that the kernel does not have.
+            // A bundle made by hand has no file for a table that the kernel does not have.
             Err(Gap::NotCollected(_)) if self.lacks_ip_vs() => Ok(&NO_TABLE),
             read => read,
         }
     }
 
-    /// Tells whether what was read shows that the kernel has no IPVS now: no module that is loaded, and none of its
-    /// settings.
+    /// Returns whether the evidence shows that IPVS is not loaded: no loaded module and none of its settings.
     fn lacks_ip_vs(&self) -> bool {
         let loaded = self.modules().ok().and_then(|all| all.loaded.as_ref());
         let settings = self.sysctl().ok();
@@ -181,7 +180,7 @@ impl<'a> NodeSnapshot<'a> {
                 .is_some_and(|all| !all.iter().any(|(key, _)| key.starts_with("net.ipv4.vs.")))
     }
 
-    /// Returns the IP sets, of which there are none while `ip_set` is not loaded.
+    /// Returns the IP sets; empty if `ip_set` is not loaded.
     pub fn ipset_or_none(&self) -> Result<&Sets<'a>, Gap> {
         match self.ipset() {
             Err(Gap::NotApplicable(_)) => Ok(&NO_SETS),
@@ -194,23 +193,23 @@ fn nft(evidence: &Evidence) -> Result<nftables::model::Ruleset, Gap> {
     match (evidence.text(Item::Nft), evidence.text(Item::NftText)) {
         (Ok(json), _) => nftables::parse::json(json),
         (Err(_), Ok(text)) => nftables::parse::text(text),
-        // The JSON is what is asked for first.
+        // JSON is the preferred source, so its gap is the one to report.
         (Err(gap), Err(_)) => Err(gap),
     }
 }
 
-/// Which iptables back end rules were read from.
+/// iptables back end that rules were read from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Store {
-    /// The one in use on the node.
+pub enum IptablesBackend {
+    /// The back end in use on the node.
     InUse,
-    /// The legacy back end, when it is not the one in use.
+    /// The legacy back end, if it is not the one in use.
     Legacy,
-    /// The nft back end, when it is not the one in use.
+    /// The nft back end, if it is not the one in use.
     Nft,
 }
 
-impl Store {
+impl IptablesBackend {
     /// Returns the item that holds the rules of `family`.
     pub(crate) const fn item(self, family: Family) -> Item {
         match (self, family) {
@@ -225,7 +224,7 @@ impl Store {
 }
 
 impl<'a> NodeSnapshot<'a> {
-    /// Returns a view of `evidence`. Nothing is parsed until it is asked for.
+    /// Returns a view of `evidence`. Sections are parsed on first use.
     pub fn new(evidence: &'a Evidence) -> Self {
         Self {
             evidence,
@@ -265,21 +264,21 @@ impl<'a> NodeSnapshot<'a> {
         }
     }
 
-    /// Sets the name of the node, where it is known better than by its configuration.
+    /// Sets the name of the node, which overrides its configuration.
     #[must_use]
     pub fn called(mut self, name: Option<&str>) -> Self {
         self.named = name.map(str::to_owned);
         self
     }
 
-    /// Sets the nftables rules, where they are not those of the evidence.
+    /// Replaces the nftables rules of the evidence.
     #[must_use]
     pub fn with_nft(mut self, rules: Result<nftables::model::Ruleset, Gap>) -> Self {
         self.nft = OnceCell::from(rules);
         self
     }
 
-    /// Returns the evidence behind the view.
+    /// Returns the underlying evidence.
     pub fn evidence(&self) -> &'a Evidence {
         self.evidence
     }
@@ -287,13 +286,13 @@ impl<'a> NodeSnapshot<'a> {
     /// Returns the rules of `family` in `store`.
     pub fn iptables(
         &self,
-        store: Store,
+        store: IptablesBackend,
         family: Family,
     ) -> Result<&iptables::model::Ruleset<'a>, Gap> {
         let sections = match store {
-            Store::InUse => &self.iptables,
-            Store::Legacy => &self.iptables_legacy,
-            Store::Nft => &self.iptables_nft,
+            IptablesBackend::InUse => &self.iptables,
+            IptablesBackend::Legacy => &self.iptables_legacy,
+            IptablesBackend::Nft => &self.iptables_nft,
         };
         let item = store.item(family);
         let parse = || {
@@ -305,8 +304,12 @@ impl<'a> NodeSnapshot<'a> {
         section.get_or_init(parse).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the rules of `family` in `store`, of which each chain is read when it is asked for.
-    pub fn saved(&self, store: Store, family: Family) -> Result<&iptables::parse::Saved<'a>, Gap> {
+    /// Returns the rules of `family` in `store`; each chain is parsed on first use.
+    pub fn saved(
+        &self,
+        store: IptablesBackend,
+        family: Family,
+    ) -> Result<&iptables::parse::Saved<'a>, Gap> {
         let section = &self.saved[store as usize][usize::from(family == Family::V6)];
         let item = store.item(family);
         let find = || {
@@ -316,7 +319,7 @@ impl<'a> NodeSnapshot<'a> {
         section.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the Pods of kube-proxy on every node, or why some of them are not known.
+    /// Returns kube-proxy's Pods on all nodes, or why some of them are unknown.
     pub fn all_pods(&self) -> Result<&[Pod], Gap> {
         let pods = self.pods()?;
         match crate::cluster::missing(self.evidence, Item::Pods)?.as_slice() {
@@ -337,12 +340,12 @@ impl<'a> NodeSnapshot<'a> {
         kernel.map_err(|e: NotAKernel| Gap::Failed(Item::KernelRelease, e.to_string()))
     }
 
-    /// Returns what kube-proxy says its mode is, trimmed.
+    /// Returns the mode reported by kube-proxy, trimmed.
     pub fn proxy_mode(&self) -> Result<&'a str, Gap> {
         self.evidence.text(Item::ProxyMode).map(str::trim)
     }
 
-    /// Returns kube-proxy's version on the Node called `node`, with what says so.
+    /// Returns kube-proxy's version on Node `node`, with its source.
     pub fn proxy_version(&self, node: Option<&str>) -> Result<ProxyVersion, Gap> {
         version::find(&version::Clues {
             node,

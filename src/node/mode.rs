@@ -1,61 +1,61 @@
-//! Which mode serves the node, seen three ways, and what other modes left behind.
+//! The mode that serves the node, from three sources, and leftovers of other modes.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::objects::{Found, Object};
-use super::{NodeSnapshot, Store};
+use super::{IptablesBackend, NodeSnapshot};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// What is known of the mode.
+/// Mode of a node: configured, reported and observed.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Modes {
-    /// What kube-proxy is configured for.
+    /// Mode in kube-proxy's configuration.
     pub configured: Result<Mode, Gap>,
-    /// What kube-proxy says it runs in.
+    /// Mode reported by kube-proxy.
     pub reported: Result<Mode, Gap>,
-    /// What the kernel's state says, by family.
+    /// Modes observed in the kernel, by family.
     pub observed: Vec<Observed>,
-    /// State of modes that are not the current one, sorted.
+    /// Leftovers of other modes, sorted.
     pub leftovers: Vec<Leftover>,
-    /// What was not looked at, so that leftovers there would not be seen.
+    /// Items that were not read and may contain more leftovers.
     pub gaps: Vec<Gap>,
 }
 
-/// What the kernel's state of one family says.
+/// Modes observed in the kernel for one family.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Observed {
-    /// The family.
+    /// IP family.
     pub family: Family,
-    /// Modes whose rules lead packets to Services; more than one where modes get in each other's way.
+    /// Modes whose rules lead packets to Services; several if modes conflict.
     pub serving: Vec<Mode>,
-    /// Modes of which any object is there.
+    /// Modes with at least one object.
     pub present: Vec<Mode>,
 }
 
-/// Objects of one kind that a mode left behind.
+/// Leftover objects of one kind.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Leftover {
-    /// Whose they are.
+    /// Mode that created them.
     pub mode: Mode,
-    /// The family; `None` for an object of both.
+    /// IP family; `None` for an object of both families.
     pub family: Option<Family>,
-    /// What they are.
+    /// Kind of the objects.
     pub kind: Kind,
-    /// Their names, sorted: chains as `TABLE NAME`.
+    /// Names, sorted; chains as `TABLE NAME`.
     pub names: Vec<String>,
-    /// Rules in these chains and jumps to them; members of these sets; 0 for other kinds.
+    /// Rules in the chains and jumps to them, or members of the sets; 0 for other kinds.
     pub rules: usize,
 }
 
-/// A kind of left-over objects.
+/// A kind of leftover objects.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -74,7 +74,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns what `count` objects of the kind are called.
+    /// Returns the noun for `count` objects of the kind.
     pub const fn words(self, count: usize) -> &'static str {
         match (self, count) {
             (Self::Chains, 1) => "chain",
@@ -93,14 +93,14 @@ impl Kind {
 }
 
 impl Modes {
-    /// Returns the mode that leads packets to Services, as the kernel's state has it; `None` if no mode does or several do.
+    /// Returns the only mode whose rules lead packets to Services; `None` if there is no such mode or more than one.
     pub fn observed(&self) -> Option<Mode> {
         let mut serving = self.observed.iter().flat_map(|of| &of.serving);
         let first = *serving.next()?;
         serving.all(|&mode| mode == first).then_some(first)
     }
 
-    /// Returns the mode to hold everything else against: what kube-proxy says, else what is observed, else configured.
+    /// Returns the mode in force: as reported by kube-proxy, else as observed, else as configured.
     pub fn current(&self) -> Option<Mode> {
         let reported = self.reported.as_ref().ok().copied();
         reported
@@ -110,16 +110,16 @@ impl Modes {
 }
 
 impl NodeSnapshot<'_> {
-    /// Returns the mode kube-proxy says it runs in.
+    /// Returns the mode reported by kube-proxy.
     pub fn reported_mode(&self) -> Result<Mode, Gap> {
         let name = self.proxy_mode()?;
         Mode::named(name).ok_or_else(|| {
-            let what = format!("kube-proxy says {name:?}, which is not a mode on Linux");
+            let what = format!("kube-proxy reports {name:?}, which is not a mode on Linux");
             Gap::Failed(Item::ProxyMode, what)
         })
     }
 
-    /// Returns what is known of the mode.
+    /// Returns the configured, reported and observed mode, with leftovers.
     pub fn modes(&self) -> Modes {
         let mut modes = Modes {
             configured: self.configured_mode(),
@@ -145,10 +145,10 @@ impl NodeSnapshot<'_> {
         found: &mut Vec<Found<'n>>,
         gaps: &mut Vec<Gap>,
     ) -> Observed {
-        let mut serving = self.dispatching(Store::InUse, family);
+        let mut serving = self.dispatching(IptablesBackend::InUse, family);
         let from = found.len();
-        // Most nodes have one store alone; a second one is looked at if it is there.
-        for store in [Store::Legacy, Store::Nft] {
+        // Most nodes have only one iptables back end; a second one is included if present.
+        for store in [IptablesBackend::Legacy, IptablesBackend::Nft] {
             if self.chains_of(store, family, found).is_ok() {
                 serving.extend(self.dispatching(store, family));
             }
@@ -158,7 +158,7 @@ impl NodeSnapshot<'_> {
                 note(gap, gaps);
             }
         };
-        read(self.chains_of(Store::InUse, family, found));
+        read(self.chains_of(IptablesBackend::InUse, family, found));
         read(self.sets_of(family, found));
         read(self.servers_of(family, found));
         read(self.dummy_addresses(family, found));
@@ -186,14 +186,14 @@ impl NodeSnapshot<'_> {
     }
 }
 
-/// What is not there cannot hold leftovers; only what could not be looked at is worth a note.
+/// A missing object cannot hold leftovers; only unread items are noted.
 fn note(gap: Gap, gaps: &mut Vec<Gap>) {
     if !matches!(gap, Gap::Absent(..) | Gap::NotApplicable(_)) && !gaps.contains(&gap) {
         gaps.push(gap);
     }
 }
 
-/// Puts objects of one kind together. What iptables and ipvs mode both write is told apart from what one does.
+/// Groups objects by kind. Objects that both iptables and ipvs mode write form their own groups.
 fn grouped<'n>(found: impl Iterator<Item = Found<'n>>) -> Vec<Leftover> {
     let mut groups: BTreeMap<_, (Vec<String>, usize)> = BTreeMap::new();
     for of in found {
@@ -222,7 +222,7 @@ fn grouped<'n>(found: impl Iterator<Item = Found<'n>>) -> Vec<Leftover> {
     }
     let groups = groups.into_iter();
     let mut left: Vec<_> = groups
-        // Jumps to chains that are not there are no rules of anybody.
+        // Jumps to chains that do not exist have no owner.
         .filter(|(_, (names, _))| !names.is_empty())
         .map(|((mode, family, kind, _), (mut names, rules))| {
             names.sort();

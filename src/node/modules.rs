@@ -4,52 +4,52 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evidence::{Evidence, Gap, Item};
 
-/// What is known of kernel modules; names use `_`, never `-`.
+/// State of kernel modules; names use `_`, never `-`.
 #[derive(Clone, Debug, Default)]
 pub struct Modules<'a> {
-    /// Loaded modules with their use counts; `Err` when the kernel has no module support or it was not read.
+    /// Loaded modules with their use counts; `None` if unknown or the kernel has no module support.
     pub loaded: Option<BTreeMap<String, u32>>,
     /// Modules built into the kernel.
     pub builtin: Option<BTreeSet<String>>,
-    /// Loadable modules: file below `/lib/modules/RELEASE`, and the names they depend on.
+    /// Loadable modules by name.
     pub available: Option<BTreeMap<String, Available<'a>>>,
-    /// Modules loaded at boot, with the file that says so.
+    /// Modules loaded at boot, with the file that lists them.
     pub persisted: Option<BTreeMap<String, &'a str>>,
-    /// Modules that cannot be loaded (`install NAME /bin/false`), with the file that says so.
+    /// Modules that cannot be loaded (`install NAME /bin/false`), with the file that forbids it.
     pub blocked: Option<BTreeMap<String, &'a str>>,
-    /// Modules that are not loaded by their aliases (`blacklist NAME`), with the file that says so. `modprobe NAME` loads
-    /// them all the same, and so does kube-proxy.
+    /// Modules that are not loaded by alias (`blacklist NAME`), with the file that forbids it. `modprobe NAME`, which
+    /// kube-proxy uses, still loads them.
     pub blacklisted: Option<BTreeMap<String, &'a str>>,
 }
 
 /// A loadable module.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Available<'a> {
-    /// The file, below `/lib/modules/RELEASE`.
+    /// File relative to `/lib/modules/RELEASE`.
     pub file: &'a str,
     /// Modules that must be loaded first.
     pub needs: Vec<String>,
 }
 
-/// Where a module stands.
+/// State of a module.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Standing {
     /// Loaded.
     Loaded,
-    /// Part of the kernel.
+    /// Built into the kernel.
     BuiltIn,
-    /// There to be loaded.
+    /// Not loaded, but installed.
     Loadable,
-    /// There, but its loading is blocked.
+    /// Installed, but loading it is forbidden.
     Blocked,
-    /// Neither loaded nor built in nor there to be loaded.
+    /// Neither loaded, built in nor installed.
     Missing,
-    /// What would tell was not read.
+    /// The evidence is missing.
     Unknown,
 }
 
 impl Modules<'_> {
-    /// Returns where the module `name` stands.
+    /// Returns the state of the module `name`.
     pub fn standing(&self, name: &str) -> Standing {
         let name = name.replace('-', "_");
         let in_map = |map: bool, standing| map.then_some(standing);
@@ -81,8 +81,8 @@ impl Modules<'_> {
 }
 
 impl<'a> Modules<'a> {
-    /// Returns what keeps the module `name` from being loaded: itself or a module that it needs, and the file that forbids
-    /// that one.
+    /// Returns the module that cannot be loaded, `name` itself or one of its dependencies, and the file that forbids
+    /// it.
     pub fn blocker(&self, name: &str) -> Option<(String, &'a str)> {
         let name = name.replace('-', "_");
         let blocked = self.blocked.as_ref()?;
@@ -100,14 +100,14 @@ impl<'a> Modules<'a> {
             .find_map(|name| Some((name.clone(), *blocked.get(name)?)))
     }
 
-    /// Returns what of `names`, and of what they need, is there to be loaded and is not loaded, in the order of loading.
+    /// Returns which of `names` and their dependencies are installed but not loaded, in loading order.
     pub fn to_load(&self, names: &[String]) -> Vec<String> {
         let mut order: Vec<String> = Vec::new();
         for name in names {
             let name = name.replace('-', "_");
             let available = self.available.as_ref().and_then(|all| all.get(&name));
             let needs = available.map_or(&[][..], |module| module.needs.as_slice());
-            // modules.dep names the nearest first.
+            // modules.dep lists the nearest dependency first.
             for name in needs.iter().rev().chain([&name]) {
                 if !order.contains(name) && self.standing(name) == Standing::Loadable {
                     order.push(name.clone());
@@ -118,7 +118,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// Reads `/proc/modules`, modules.builtin, modules.dep, modules-load.d and modprobe.d; each may be missing.
+/// Parses `/proc/modules`, modules.builtin, modules.dep, modules-load.d and modprobe.d; each may be missing.
 pub fn parse(evidence: &Evidence) -> Result<Modules<'_>, Gap> {
     let read = |item| evidence.text(item);
     let modules = Modules {
@@ -153,7 +153,7 @@ pub fn parse(evidence: &Evidence) -> Result<Modules<'_>, Gap> {
     }
 }
 
-/// Reads lines of `NAME SIZE USES NEEDS STATE ADDRESS`.
+/// Parses lines of `NAME SIZE USES NEEDS STATE ADDRESS`.
 fn loaded(text: &str) -> Result<BTreeMap<String, u32>, Gap> {
     let mut modules = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -161,7 +161,7 @@ fn loaded(text: &str) -> Result<BTreeMap<String, u32>, Gap> {
         let Some(name) = words.next() else {
             continue;
         };
-        // `-` on a kernel that cannot unload modules.
+        // `-` in a kernel that cannot unload modules.
         let uses = match words.nth(1) {
             Some("-") => Some(0),
             Some(uses) => uses.parse().ok(),
@@ -176,7 +176,7 @@ fn loaded(text: &str) -> Result<BTreeMap<String, u32>, Gap> {
     Ok(modules)
 }
 
-/// Reads lines of `FILE: FILE…`.
+/// Parses lines of `FILE: FILE…`.
 fn available(text: &str) -> BTreeMap<String, Available<'_>> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let modules = lines.map(|(file, needs)| {
@@ -197,7 +197,7 @@ fn name_of_file(file: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Iterates over lines of `FILE: LINE`, without comments; each is the file and the line.
+/// Iterates over lines of `FILE: LINE` as pairs; comments are skipped.
 pub fn filed(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines()
         .filter_map(|line| line.split_once(": "))
@@ -209,7 +209,7 @@ fn blocked<'a>((file, line): (&'a str, &'a str)) -> Option<(String, &'a str)> {
     let mut words = line.strip_prefix("install ")?.split_ascii_whitespace();
     let name = words.next()?.replace('-', "_");
     let command = words.next()?;
-    // Whether the command fails or succeeds, it loads nothing.
+    // Whether the command fails or succeeds, it does not load the module.
     let blocks = command.ends_with("/false") || command.ends_with("/true");
     blocks.then_some((name, file))
 }

@@ -1,8 +1,8 @@
-//! The objects in the kernel that tell a mode: what only that mode writes.
+//! Kernel objects that identify a mode, because only that mode writes them.
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{NodeSnapshot, Store};
+use super::{IptablesBackend, NodeSnapshot};
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Ruleset};
 use crate::backend::ipvs::model::{DUMMY, Key};
@@ -10,70 +10,70 @@ use crate::backend::software::{hashed, modes_of, set_purpose};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 
-/// One object, and whose it is.
+/// An object and its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'n> {
-    /// The mode that writes it; the iptables mode for what the ipvs mode writes, too.
+    /// Mode that writes it; iptables if both iptables and ipvs mode write it.
     pub mode: Mode,
-    /// Whether no other mode writes it.
+    /// Whether only this mode writes it.
     pub only: bool,
-    /// The family; `None` for an object of both.
+    /// IP family; `None` for an object of both families.
     pub family: Option<Family>,
-    /// The object.
+    /// The object itself.
     pub object: Object<'n>,
 }
 
 impl Found<'_> {
-    /// Whether a node that runs in `mode` needs it.
+    /// Returns whether a node in `mode` needs it.
     pub fn serves(&self, mode: Mode) -> bool {
         self.mode == mode || !self.only && mode != Mode::Nftables
     }
 }
 
-/// An object of one of the kernel's tables.
+/// A kernel object.
 #[derive(Clone, Copy, Debug)]
 pub enum Object<'n> {
-    /// A chain of iptables.
+    /// An iptables chain.
     Chain {
-        /// Its table.
+        /// Table of the chain.
         table: &'n str,
-        /// Its name.
+        /// Name of the chain.
         chain: &'n str,
-        /// How many rules it holds.
+        /// Number of rules.
         rules: usize,
     },
-    /// A rule that leads from a chain of others to one of kube-proxy's.
+    /// A rule that jumps from another software's chain to one of kube-proxy's.
     Jump {
-        /// The table.
+        /// Table of the rule.
         table: &'n str,
-        /// The chain that holds the rule.
+        /// Chain that contains the rule.
         chain: &'n str,
-        /// The chain it leads to.
+        /// Target chain.
         to: &'n str,
     },
     /// An IP set.
     Set {
-        /// Its name.
+        /// Name of the set.
         name: &'n str,
-        /// How many members it holds.
+        /// Number of members.
         members: usize,
     },
     /// A virtual server.
     Server {
-        /// The protocol.
+        /// Transport protocol.
         proto: Proto,
-        /// The address and port.
+        /// Address and port.
         at: SocketAddr,
     },
     /// The link kube-ipvs0.
     Link,
-    /// An address of that link.
+    /// An address of kube-ipvs0.
     Address(IpAddr),
-    /// A table of nftables.
+    /// An nftables table.
     Table {
-        /// Its family, as nft names it.
+        /// Family in nft's spelling.
         family: &'static str,
-        /// How many rules it holds.
+        /// Number of rules.
         rules: usize,
     },
 }
@@ -82,7 +82,7 @@ impl NodeSnapshot<'_> {
     /// Adds the chains of `family` in `store`, and the jumps to them, to `found`.
     pub(super) fn chains_of<'n>(
         &'n self,
-        store: Store,
+        store: IptablesBackend,
         family: Family,
         found: &mut Vec<Found<'n>>,
     ) -> Result<(), Gap> {
@@ -91,7 +91,7 @@ impl NodeSnapshot<'_> {
     }
 
     /// Returns the modes whose rules of `family` in `store` lead packets to Services.
-    pub(super) fn dispatching(&self, store: Store, family: Family) -> Vec<Mode> {
+    pub(super) fn dispatching(&self, store: IptablesBackend, family: Family) -> Vec<Mode> {
         self.iptables(store, family)
             .map_or_else(|_| Vec::new(), dispatching)
     }
@@ -116,7 +116,7 @@ impl NodeSnapshot<'_> {
         Ok(())
     }
 
-    /// Adds the virtual servers of `family` that kube-proxy made to `found`: those of Service addresses and of NodePorts.
+    /// Adds kube-proxy's virtual servers of `family` to `found`: those at Service addresses and NodePorts.
     pub(super) fn servers_of(&self, family: Family, found: &mut Vec<Found<'_>>) -> Result<(), Gap> {
         let table = match self.ipvs() {
             Ok(table) => table,
@@ -124,7 +124,7 @@ impl NodeSnapshot<'_> {
             Err(gap) => return Err(gap),
         };
         found.extend(table.servers.iter().filter_map(|server| {
-            // kube-proxy makes no virtual server for a mark.
+            // kube-proxy creates no virtual server for a firewall mark.
             let Key::Address { proto, addr, port } = server.key else {
                 return None;
             };
@@ -135,7 +135,7 @@ impl NodeSnapshot<'_> {
         Ok(())
     }
 
-    /// Returns whether a virtual server at `addr` and `port` is kube-proxy's: at an address of a Service, or a NodePort.
+    /// Returns whether a virtual server at `addr` and `port` belongs to kube-proxy: at a Service address or NodePort.
     pub fn owns_server(&self, addr: IpAddr, port: u16) -> bool {
         let local = self.addresses();
         let local = || local.iter().flat_map(|addresses| &addresses.all);
@@ -149,7 +149,7 @@ impl NodeSnapshot<'_> {
                 .iter()
                 .flat_map(|all| all.iter().map(|service| &service.spec))
         };
-        // Without Services there is nothing to tell keepalived's servers from kube-proxy's by.
+        // Without Services, kube-proxy's virtual servers cannot be distinguished from keepalived's.
         let known = services.is_ok() || dummy().next().is_some();
         let is_cluster_ip =
             || specs().any(|spec| spec.cluster_ips.iter().any(|ip| ip.parse() == Ok(addr)));
@@ -161,12 +161,12 @@ impl NodeSnapshot<'_> {
             || (others().any(|at| at.addr.addr == addr) && is_node_port())
     }
 
-    /// Returns whether the kernel cannot hold virtual servers: their module is not loaded, and not built in either.
+    /// Returns whether the kernel cannot have virtual servers: ip_vs is neither loaded nor built in.
     pub fn has_no_ipvs(&self) -> bool {
         let Ok(modules) = self.modules() else {
             return false;
         };
-        // What is built in cannot need a module, and ip_vs needs nf_conntrack.
+        // A built-in module cannot depend on a loaded one, and ip_vs depends on nf_conntrack.
         modules.loaded.as_ref().is_some_and(|loaded| {
             !loaded.contains_key("ip_vs") && loaded.contains_key("nf_conntrack")
         })
@@ -179,14 +179,14 @@ impl NodeSnapshot<'_> {
         found: &mut Vec<Found<'_>>,
     ) -> Result<(), Gap> {
         let all = self.addresses()?.all.iter();
-        // The kernel gives every link an address of scope link.
+        // Link-scope addresses come from the kernel.
         let on =
             all.filter(|at| at.link == DUMMY && at.addr.family() == family && at.scope != "link");
         found.extend(on.map(|at| of(Mode::Ipvs, Some(family), Object::Address(at.addr.addr))));
         Ok(())
     }
 
-    /// Adds the link kube-ipvs0 to `found`, if it is there.
+    /// Adds the link kube-ipvs0 to `found`, if it exists.
     pub(super) fn dummy(&self, found: &mut Vec<Found<'_>>) -> Result<(), Gap> {
         if self.links()?.all.iter().any(|link| link.name == DUMMY) {
             found.push(of(Mode::Ipvs, None, Object::Link));
@@ -196,10 +196,7 @@ impl NodeSnapshot<'_> {
 
     /// Adds kube-proxy's nftables table of `family` to `found`; returns whether it leads packets to Services.
     pub(super) fn table_of(&self, family: Family, found: &mut Vec<Found<'_>>) -> Result<bool, Gap> {
-        let name = match family {
-            Family::V4 => "ip",
-            Family::V6 => "ip6",
-        };
+        let name = family.nft_name();
         let Some(table) = self.nft()?.table(name, "kube-proxy") else {
             return Ok(false);
         };
@@ -208,7 +205,7 @@ impl NodeSnapshot<'_> {
             rules: table.chains.iter().map(|chain| chain.rules.len()).sum(),
         };
         found.push(of(Mode::Nftables, Some(family), object));
-        // One of the two is enough: what lacks is the other's.
+        // One of them is enough: the other base chain may be missing.
         let mut entries = ["nat-prerouting", "nat-output"].into_iter();
         Ok(entries.any(|name| {
             let chain = table.chain(name);
@@ -219,28 +216,31 @@ impl NodeSnapshot<'_> {
     /// Returns the modes whose rules of `family` lead packets to Services, in the iptables back end in use and in
     /// nftables.
     pub fn serving(&self, family: Family) -> Result<Vec<Mode>, Gap> {
-        let mut serving = self.dispatching(Store::InUse, family);
+        let mut serving = self.dispatching(IptablesBackend::InUse, family);
         let table = self.table_of(family, &mut Vec::new());
         serving.extend(matches!(table, Ok(true)).then_some(Mode::Nftables));
         if serving.is_empty() {
-            self.iptables(Store::InUse, family)?;
+            self.iptables(IptablesBackend::InUse, family)?;
             table?;
         }
         Ok(serving)
     }
 
-    /// Returns what `mode` wrote that no other mode does, in the iptables back end in use.
+    /// Returns the objects that only `mode` writes, in the iptables back end in use.
     ///
-    /// What is found is found, whatever else could not be seen; that nothing is found is known only if all was seen.
+    /// Objects found count even if other data is missing; an empty result is returned only if all data was read.
     pub fn objects_of(&self, mode: Mode) -> Result<Vec<Found<'_>>, Gap> {
         let mut found = Vec::new();
         let mut unseen = None;
         for family in Family::BOTH {
             let reads = match mode {
-                Mode::Iptables => [self.chains_of(Store::InUse, family, &mut found), Ok(())],
+                Mode::Iptables => [
+                    self.chains_of(IptablesBackend::InUse, family, &mut found),
+                    Ok(()),
+                ],
                 Mode::Ipvs => {
-                    let chains = self.chains_of(Store::InUse, family, &mut found);
-                    // By themselves sets do nothing, so it is no loss if they could not be read.
+                    let chains = self.chains_of(IptablesBackend::InUse, family, &mut found);
+                    // Sets alone have no effect, so unreadable sets do not matter.
                     self.sets_of(family, &mut found).ok();
                     let servers = self.servers_of(family, &mut found);
                     self.dummy_addresses(family, &mut found).ok();
@@ -251,7 +251,7 @@ impl NodeSnapshot<'_> {
             for read in reads {
                 match read {
                     Ok(()) => {}
-                    // Nothing to run it is nothing there: no ip6tables, no IPVS.
+                    // Without ip6tables or IPVS there are no objects.
                     Err(Gap::Absent(item, _)) if item != Item::Iptables4 => {}
                     Err(gap) => unseen = unseen.or(Some(gap)),
                 }
@@ -298,7 +298,7 @@ fn chains<'n>(rules: &'n Ruleset<'_>, family: Family, found: &mut Vec<Found<'n>>
                 found.push(chain);
                 continue;
             }
-            // A jump from a chain that is not kube-proxy's goes with the chain it leads to.
+            // A jump from another software's chain belongs to its target chain.
             found.extend(chain.rules.iter().filter_map(|rule| {
                 let to = rule.leads_to()?;
                 let object = Object::Jump {
@@ -312,7 +312,8 @@ fn chains<'n>(rules: &'n Ruleset<'_>, family: Family, found: &mut Vec<Found<'n>>
     }
 }
 
-/// Returns the modes whose rules nat `KUBE-SERVICES` has: both modes rewrite it whole, so the last to write shows.
+/// Returns the modes whose rules are in nat `KUBE-SERVICES`: both modes rewrite it completely, so the last writer
+/// shows.
 fn dispatching(rules: &Ruleset<'_>) -> Vec<Mode> {
     let chain = rules.chain("nat", "KUBE-SERVICES");
     let rules = chain.map_or(&[][..], |chain| &chain.rules);

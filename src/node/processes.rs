@@ -1,14 +1,14 @@
-//! Processes of service proxies on the node, and the files they are started from.
+//! Processes of service proxies and the files that start them.
 
 pub use crate::evidence::processes::{Process, Processes, ProxyFile, ProxyFiles};
 use crate::evidence::{Gap, Item};
 
-/// Reads the JSON that kpx itself writes.
+/// Parses the processes, as recorded by kpx.
 pub fn parse(text: &str) -> Result<Processes, Gap> {
     serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Processes, e.to_string()))
 }
 
-/// Reads the files, as kpx itself writes them.
+/// Parses the files, as recorded by kpx.
 pub fn files(text: &str) -> Result<ProxyFiles, Gap> {
     serde_json::from_str(text).map_err(|e| Gap::Failed(Item::ProxyFiles, e.to_string()))
 }

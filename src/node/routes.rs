@@ -9,33 +9,33 @@ use serde_json::{Map, Value};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family, Mark, NounError};
 
-/// The routes of every table and family.
+/// Routes of every table and family.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// The routes, in the order listed.
+    /// Routes, in the order of the list.
     pub all: Vec<Route>,
 }
 
-/// One route.
+/// A route.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Route {
-    /// The family.
+    /// IP family.
     pub family: Family,
     /// `unicast`, `local`, `broadcast`, `multicast`, `anycast`, `blackhole`, `unreachable`, `prohibit`, `throw`.
     pub kind: String,
     /// The table: `main`, `local`, `default` or a number.
     pub table: String,
-    /// Where to.
+    /// Destination prefix.
     pub destination: Cidr,
-    /// The next hop; `None` on the link itself.
+    /// Next hop; `None` for a directly connected destination.
     pub gateway: Option<IpAddr>,
-    /// The link.
+    /// Outgoing link.
     pub device: Option<String>,
-    /// Who made it: `kernel`, `boot`, `static`, … or a number; `None` where that is not told.
+    /// Origin: `kernel`, `boot`, `static`, … or a number; `None` if unknown.
     pub protocol: Option<String>,
-    /// Lower is better.
+    /// Metric; the lowest is preferred.
     pub metric: u32,
-    /// The source address it prefers.
+    /// Preferred source address.
     pub source: Option<IpAddr>,
     /// `link`, `host`, `global`.
     pub scope: Option<String>,
@@ -45,37 +45,37 @@ pub struct Route {
     pub flags: Vec<String>,
 }
 
-/// Routing policy rules.
+/// Routing policy rules of both families.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// The rules, sorted by priority.
+    /// Rules, sorted by priority.
     pub all: Vec<PolicyRule>,
 }
 
-/// One routing policy rule.
+/// A routing policy rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicyRule {
-    /// The family.
+    /// IP family.
     pub family: Family,
-    /// Lower is tried first.
+    /// Priority; the lowest is evaluated first.
     pub priority: u32,
-    /// The source it is for; `None` for all.
+    /// Source prefix; `None` for all.
     pub from: Option<Cidr>,
-    /// The destination it is for; `None` for all.
+    /// Destination prefix; `None` for all.
     pub to: Option<Cidr>,
-    /// The firewall mark it is for.
+    /// Firewall mark; `None` for all.
     pub mark: Option<Mark>,
-    /// The link packets come in by.
+    /// Incoming link; `None` for all.
     pub iif: Option<String>,
-    /// The link packets go out by.
+    /// Outgoing link; `None` for all.
     pub oif: Option<String>,
     /// Whether the rule is inverted.
     pub not: bool,
-    /// The table to look in, for an ordinary rule.
+    /// Table that an ordinary rule looks up.
     pub table: Option<String>,
-    /// `blackhole`, `unreachable`, `prohibit`; empty for a look-up.
+    /// `blackhole`, `unreachable`, `prohibit`; empty for a table look-up.
     pub action: String,
-    /// Prefix lengths at most this are passed over (`suppress_prefixlength`).
+    /// Routes with at most this prefix length are ignored (`suppress_prefixlength`).
     pub suppress_prefix: Option<u32>,
 }
 
@@ -93,7 +93,7 @@ struct RawRoute {
     protocol: Option<String>,
     prefsrc: Option<String>,
     metric: u32,
-    /// The router preference, which IPv6 routes alone have.
+    /// Router preference; only IPv6 routes have it.
     pref: Option<String>,
     flags: Vec<String>,
     nexthops: Vec<RawHop>,
@@ -112,7 +112,7 @@ struct RawHop {
     dev: Option<String>,
 }
 
-/// Reads every document of a list of `T`.
+/// Parses each document as a list of `T`.
 fn documents<T: DeserializeOwned>(item: Item, text: &str) -> Result<Vec<Vec<T>>, Gap> {
     let documents = serde_json::Deserializer::from_str(text).into_iter();
     documents
@@ -120,7 +120,7 @@ fn documents<T: DeserializeOwned>(item: Item, text: &str) -> Result<Vec<Vec<T>>,
         .collect()
 }
 
-/// Reads `ip -j route show table all` (both families may follow one another as two documents).
+/// Parses `ip -j route show table all`; the output of both families may be two documents.
 pub fn routes(text: &str) -> Result<Routes, Gap> {
     let mut all = Vec::new();
     for (place, document) in documents::<RawRoute>(Item::Routes, text)?
@@ -128,7 +128,7 @@ pub fn routes(text: &str) -> Result<Routes, Gap> {
         .enumerate()
     {
         let document: Vec<_> = document.into_iter().filter(|r| !r.dst.is_empty()).collect();
-        // A default route on a link names no address: it has the family of the routes around it.
+        // A default route on a link contains no address: its family is that of the other routes in the document.
         let around = document.iter().find_map(|r| r.dst.parse::<Cidr>().ok());
         let family = around.map_or(if place == 0 { Family::V4 } else { Family::V6 }, |cidr| {
             cidr.family()
@@ -153,7 +153,7 @@ fn route(raw: RawRoute, around: Family) -> Result<Route, String> {
     let destination = match raw.dst.as_str() {
         "default" => {
             let first = nexthops.iter().find_map(|(gateway, _)| *gateway);
-            // `via` may name a gateway of the other family, so the source is asked first.
+            // `via` may name a gateway of the other family, so the source decides first.
             let family = match source.or(gateway.filter(|_| raw.via.is_none())).or(first) {
                 Some(addr) => Family::of(addr),
                 None if raw.pref.is_some() => Family::V6,
@@ -204,14 +204,14 @@ fn word(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Reads `ip -j rule` (both families may follow one another as two documents).
+/// Parses `ip -j rule`; the output of both families may be two documents.
 pub fn rules(text: &str) -> Result<Rules, Gap> {
     let mut all = Vec::new();
     for (place, document) in documents::<Map<String, Value>>(Item::Rules, text)?
         .into_iter()
         .enumerate()
     {
-        // A rule that names no address does not say its family: IPv4 comes first.
+        // A rule without addresses does not show its family: the first document is IPv4.
         let family = if place == 0 { Family::V4 } else { Family::V6 };
         for raw in document.into_iter().filter(|raw| !raw.is_empty()) {
             let rule = rule(&raw, family).map_err(|why| {

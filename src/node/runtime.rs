@@ -1,4 +1,4 @@
-//! What a running kube-proxy says of itself: health and metrics.
+//! Health and metrics of a running kube-proxy.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use crate::net::Family;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Health {
-    /// When rules were last written, RFC 3339.
+    /// Time of the last sync, RFC 3339.
     pub last_updated: Option<String>,
-    /// kube-proxy's clock, RFC 3339.
+    /// Current time of kube-proxy, RFC 3339.
     pub current_time: Option<String>,
-    /// Whether the node may get load-balancer traffic.
+    /// Whether the node may receive load-balancer traffic.
     pub node_eligible: Option<bool>,
     /// Whether all families are healthy (newer releases).
     pub healthy: Option<bool>,
-    /// By family: `IPv4`, `IPv6` (newer releases).
+    /// Health by family: `IPv4`, `IPv6` (newer releases).
     pub status: BTreeMap<String, FamilyHealth>,
 }
 
-/// The health of one family.
+/// Health of one family.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FamilyHealth {
-    /// When rules were last written, RFC 3339.
+    /// Time of the last sync, RFC 3339.
     pub last_updated: Option<String>,
-    /// Whether they are up to date.
+    /// Whether the rules are up to date.
     pub healthy: bool,
 }
 
-/// Reads `/healthz`.
+/// Parses `/healthz`.
 pub fn health(text: &str) -> Result<Health, Gap> {
     serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Healthz, e.to_string()))
 }
@@ -41,23 +41,23 @@ pub fn health(text: &str) -> Result<Health, Gap> {
 /// Metrics in the Prometheus text format.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics<'a> {
-    /// Samples in the order written.
+    /// Samples, in the order of the text.
     pub samples: Vec<Sample<'a>>,
 }
 
-/// One sample.
+/// A sample of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<'a> {
-    /// The metric's name.
+    /// Name of the metric.
     pub name: &'a str,
-    /// The labels as written between the braces; may be empty.
+    /// Labels as written between the braces; may be empty.
     pub labels: &'a str,
-    /// The value.
+    /// Value of the sample.
     pub value: f64,
 }
 
 impl<'a> Metrics<'a> {
-    /// Reads the samples; comments and lines that are no sample are passed over.
+    /// Parses the samples; comments and invalid lines are ignored.
     pub fn parse(text: &'a str) -> Self {
         let samples = text
             .lines()
@@ -86,19 +86,19 @@ impl<'a> Metrics<'a> {
             .filter(move |sample| sample.name == name)
     }
 
-    /// Returns the version the process was built from, as written in `kubernetes_build_info`.
+    /// Returns the version from `kubernetes_build_info`.
     pub fn git_version(&self) -> Option<&'a str> {
         self.of("kubernetes_build_info")
             .find_map(|sample| sample.label("git_version"))
     }
 
-    /// Returns when the process started, in whole seconds since the epoch.
+    /// Returns the start time of the process, in whole seconds since the epoch.
     pub fn process_start(&self) -> Option<i64> {
         let start = self.of("process_start_time_seconds").next()?;
         Some(Time::from_epoch(start.value)?.seconds)
     }
 
-    /// Returns how long a sync of all rules took on average, in seconds, by the slowest family.
+    /// Returns the average duration of a full sync, in seconds; the slowest family counts.
     pub fn full_sync(&self) -> Option<f64> {
         let average = |name: &str| {
             let values = |end: &str| self.by_family(&format!("{name}_{end}")).collect::<Vec<_>>();
@@ -112,23 +112,23 @@ impl<'a> Metrics<'a> {
                 Some(most.map_or(one, |most| most.max(one)))
             })
         };
-        // Releases without partial syncs have one figure for all.
+        // Releases without partial syncs have one metric for all syncs.
         average("kubeproxy_sync_full_proxy_rules_duration_seconds")
             .or_else(|| average("kubeproxy_sync_proxy_rules_duration_seconds"))
     }
 
-    /// Iterates over `name`'s values by family; before 1.33 there is one value for both, told as `None`.
+    /// Iterates over the values of `name` by family; before 1.33 there is one value for both families, with `None`.
     pub fn by_family(&self, name: &str) -> impl Iterator<Item = (Option<Family>, f64)> {
         self.of(name).map(|sample| (sample.family(), sample.value))
     }
 
-    /// Iterates over when rules were last written, in seconds since the epoch; 0 means never.
+    /// Iterates over the times of the last sync, in seconds since the epoch; 0 means never.
     pub fn last_sync(&self) -> impl Iterator<Item = (Option<Family>, f64)> {
         self.by_family("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
     }
 
-    /// Returns whether the rules of each of `families` were written since the process started; `None` where it does not
-    /// say when that was.
+    /// Returns whether the rules of all `families` were synced since the process started; `None` if the start time is
+    /// unknown.
     pub fn has_synced(&self, families: &[Family]) -> Option<bool> {
         let start = self.of("process_start_time_seconds").next()?.value;
         let mut families = families.iter();
@@ -138,7 +138,7 @@ impl<'a> Metrics<'a> {
         }))
     }
 
-    /// Iterates over when a sync was last asked for, in seconds since the epoch; 0 means never.
+    /// Iterates over the times when the last sync was requested, in seconds since the epoch; 0 means never.
     pub fn last_queued(&self) -> impl Iterator<Item = (Option<Family>, f64)> {
         self.by_family("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")
     }
@@ -153,13 +153,9 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// Returns the family of the label `ip_family`.
+    /// Returns the value of the label `ip_family`.
     pub fn family(&self) -> Option<Family> {
-        match self.label("ip_family")? {
-            "IPv4" => Some(Family::V4),
-            "IPv6" => Some(Family::V6),
-            _ => None,
-        }
+        self.label("ip_family")?.parse().ok()
     }
 }
 
@@ -175,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recent_release_tells_each_family_apart() {
+    fn a_recent_release_reports_each_family() {
         let text = recorded("full-ipvs", "metrics.txt");
         let metrics = Metrics::parse(&text);
         assert_eq!(metrics.git_version(), Some("v1.36.2"));
@@ -189,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_release_tells_one_figure_for_both() {
+    fn an_older_release_reports_one_value_for_both_families() {
         let text = recorded("full-ipvs-v1.30", "metrics.txt");
         let metrics = Metrics::parse(&text);
         assert_eq!(metrics.git_version(), Some("v1.30.5"));

@@ -1,45 +1,45 @@
-//! Listening sockets and the processes behind them.
+//! Listening sockets and their processes.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Proto;
 
-/// Sockets that accept connections or datagrams from anybody.
+/// Sockets that accept connections or datagrams from any peer.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
-    /// The sockets, sorted by protocol, port and address.
+    /// Sockets, sorted by protocol, port and address.
     pub listening: Vec<Socket>,
-    /// Lists that were not read; sockets in them are not known.
+    /// Socket lists that were not read.
     pub gaps: Vec<Gap>,
 }
 
-/// One listening socket.
+/// A listening socket.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Socket {
     /// TCP, UDP or SCTP.
     pub proto: Proto,
-    /// Where it listens; an unspecified address means every address.
+    /// Local address; an unspecified address means every address.
     pub local: SocketAddr,
-    /// Whether an IPv6 wildcard socket takes IPv6 alone; `None` if not known.
+    /// Whether an IPv6 wildcard socket accepts only IPv6; `None` if unknown.
     pub v6_only: Option<bool>,
-    /// The link it is bound to.
+    /// Link that it is bound to.
     pub device: Option<String>,
-    /// The processes that hold it; empty if not known.
+    /// Processes that own it; empty if unknown.
     pub processes: Vec<Holder>,
 }
 
-/// A process that holds a socket.
+/// A process that owns a socket.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Holder {
-    /// The command name.
+    /// Command name.
     pub name: String,
-    /// The process id.
+    /// Process ID.
     pub pid: u32,
 }
 
 impl Sockets {
-    /// Iterates over the sockets that take `proto` traffic to `addr` and `port`.
+    /// Iterates over the sockets that receive `proto` traffic to `addr` and `port`.
     pub fn taking(&self, proto: Proto, addr: IpAddr, port: u16) -> impl Iterator<Item = &Socket> {
         self.listening.iter().filter(move |socket| {
             let ip = socket.local.ip();
@@ -58,13 +58,13 @@ impl Sockets {
 pub struct Connected {
     /// TCP or UDP.
     pub proto: Proto,
-    /// Its own address.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The processes that hold it; empty if not known.
+    /// Processes that own it; empty if unknown.
     pub processes: Vec<Holder>,
 }
 
-/// Reads the lines of `ss -ntuHp`.
+/// Parses `ss -ntuHp`.
 pub fn connected(text: &str) -> Result<Vec<Connected>, Gap> {
     lines(Item::HeldSockets, text, |line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -73,7 +73,7 @@ pub fn connected(text: &str) -> Result<Vec<Connected>, Gap> {
             Some(&"udp") => Proto::Udp,
             _ => return Ok(None),
         };
-        let local = words.get(4).ok_or("the line ends before the address")?;
+        let local = words.get(4).ok_or("the line has no address")?;
         let local: SocketAddr = local
             .parse()
             .map_err(|_| format!("{local:?} is not an address and a port"))?;
@@ -85,7 +85,7 @@ pub fn connected(text: &str) -> Result<Vec<Connected>, Gap> {
     })
 }
 
-/// Reads `ss -lntuSHp` where it is there, and `/proc/net/{tcp,udp}*` otherwise.
+/// Parses `ss -lntuSHp`, or without it `/proc/net/{tcp,udp}*`.
 pub fn parse(evidence: &Evidence) -> Result<Sockets, Gap> {
     let mut sockets = Sockets::default();
     if let Ok(text) = evidence.text(Item::Sockets) {
@@ -102,7 +102,7 @@ pub fn parse(evidence: &Evidence) -> Result<Sockets, Gap> {
                     let read = lines(item, text, |line| from_proc(proto, line))?;
                     sockets.listening.extend(read);
                 }
-                // A kernel without IPv6.
+                // The kernel has no IPv6.
                 Err(Gap::Absent(..)) => {}
                 Err(gap) => sockets.gaps.push(gap),
             }
@@ -132,20 +132,20 @@ fn lines<T>(
     Ok(found)
 }
 
-/// Reads `tcp LISTEN 0 4096 127.0.0.1:10249 0.0.0.0:* users:(("kube-proxy",pid=142,fd=9))`.
+/// Parses `tcp LISTEN 0 4096 127.0.0.1:10249 0.0.0.0:* users:(("kube-proxy",pid=142,fd=9))`.
 fn from_ss(line: &str) -> Result<Option<Socket>, String> {
     let mut words = line.split_ascii_whitespace();
     let proto = match words.next() {
         Some("tcp") => Proto::Tcp,
         Some("udp") => Proto::Udp,
         Some("sctp") => Proto::Sctp,
-        // A header, and the associations of an SCTP socket.
+        // A header, or an association of an SCTP socket.
         _ => return Ok(None),
     };
     if !matches!(words.next(), Some("LISTEN" | "UNCONN")) {
         return Ok(None);
     }
-    let local = words.nth(2).ok_or("the line ends before the address")?;
+    let local = words.nth(2).ok_or("the line has no address")?;
     let wrong = || format!("{local:?} is not an address and a port (ss needs -n)");
     let (host, port) = local.rsplit_once(':').ok_or_else(wrong)?;
     let port = match port {
@@ -157,7 +157,7 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
         None => (host, None),
     };
     let addr: IpAddr = match host.trim_matches(['[', ']']) {
-        // An IPv6 socket that takes IPv4 as well.
+        // An IPv6 socket that also accepts IPv4.
         "*" => Ipv6Addr::UNSPECIFIED.into(),
         host => host.parse().map_err(|_| wrong())?,
     };
@@ -171,7 +171,7 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
     }))
 }
 
-/// Reads `users:(("kube-proxy",pid=142,fd=9),…)` at the end of a line.
+/// Parses `users:(("kube-proxy",pid=142,fd=9),…)` at the end of a line.
 fn holders(line: &str) -> Vec<Holder> {
     let users = line.split_once("users:(").map_or("", |(_, users)| users);
     let processes = users.split("(\"").skip(1).filter_map(|holder| {
@@ -187,16 +187,16 @@ fn holders(line: &str) -> Vec<Holder> {
     processes.collect()
 }
 
-/// Reads `0: 0100007F:2809 00000000:0000 0A …`; the words of an address are in the node's byte order, little-endian
-/// on every machine that Kubernetes supports but s390x.
+/// Parses `0: 0100007F:2809 00000000:0000 0A …`. The words of an address are in the node's byte order, which is
+/// little-endian on every Kubernetes architecture except s390x.
 fn from_proc(proto: Proto, line: &str) -> Result<Option<Socket>, String> {
     let mut words = line.split_ascii_whitespace();
     if !words.next().is_some_and(|first| first.ends_with(':')) {
         return Ok(None);
     }
-    let local = words.next().ok_or("the line ends before the address")?;
-    let state = words.nth(1).ok_or("the line ends before the state")?;
-    // TCP_LISTEN, and TCP_CLOSE, which is what an unconnected UDP socket has.
+    let local = words.next().ok_or("the line has no address")?;
+    let state = words.nth(1).ok_or("the line has no state")?;
+    // TCP_LISTEN, or TCP_CLOSE, the state of an unconnected UDP socket.
     if state != (if proto == Proto::Tcp { "0A" } else { "07" }) {
         return Ok(None);
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub struct Sysctl<'a>(BTreeMap<&'a str, &'a str>);
 
 impl<'a> Sysctl<'a> {
-    /// Reads `key = value` lines, as `sysctl -a` prints them; other lines are passed over.
+    /// Parses `key = value` lines, as printed by `sysctl -a`; other lines are ignored.
     pub fn parse(text: &'a str) -> Self {
         let pairs = text.lines().filter_map(|line| line.split_once('='));
         Self(
@@ -17,7 +17,7 @@ impl<'a> Sysctl<'a> {
         )
     }
 
-    /// Returns the value of `key`, if the kernel has it.
+    /// Returns the value of `key`; `None` if the kernel or the evidence does not have it.
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.0.get(key).copied()
     }

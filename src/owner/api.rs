@@ -1,9 +1,9 @@
-//! Ports and endpoints from the cluster's objects.
+//! Service ports and endpoints from the cluster's objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Endpoint, Port, PortName, Role, State};
+use super::{Endpoint, EndpointState, Port, PortName, Role};
 use crate::cluster::{self, Conditions, EndpointSlice, Service, ServicePort};
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
@@ -11,7 +11,7 @@ use crate::node::NodeSnapshot;
 
 type ByService<'s> = HashMap<(&'s str, &'s str), Vec<&'s EndpointSlice>>;
 
-/// Returns a port for each of `services` that kube-proxy serves, and what is not known of them.
+/// Returns the service ports of those `services` that kube-proxy serves, and gaps in the data.
 pub(super) fn ports(node: &NodeSnapshot<'_>, services: &[Service]) -> (Vec<Port>, Vec<Gap>) {
     let all: Vec<_> = services.iter().collect();
     match node.slices() {
@@ -20,7 +20,7 @@ pub(super) fn ports(node: &NodeSnapshot<'_>, services: &[Service]) -> (Vec<Port>
     }
 }
 
-/// Returns the same for those of the cluster's Services alone that are `services`.
+/// Like [`ports`], but only for `services`.
 pub(super) fn some_ports(node: &NodeSnapshot<'_>, services: &[&Service]) -> (Vec<Port>, Vec<Gap>) {
     let names = services
         .iter()
@@ -83,7 +83,7 @@ fn proto(name: &str) -> Proto {
     name.parse().unwrap_or(Proto::Tcp)
 }
 
-/// Returns the addresses of `service`, and what each is to it.
+/// Returns the addresses of `service` with their roles.
 pub(super) fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
     let spec = &service.spec;
     let first = std::slice::from_ref(&spec.cluster_ip);
@@ -136,14 +136,14 @@ fn endpoints(slices: &[&EndpointSlice], port: &ServicePort, here: Option<&str>) 
     found.into_values().collect()
 }
 
-fn state(conditions: Conditions) -> State {
+fn state(conditions: Conditions) -> EndpointState {
     let ready = conditions.ready.unwrap_or(true);
     let terminating = conditions.terminating.unwrap_or(false);
     match (ready, terminating, conditions.serving.unwrap_or(ready)) {
-        // A Service that publishes addresses before they are ready has its endpoints ready to the end.
-        (true, _, _) => State::Ready,
-        (false, true, true) => State::ServingTerminating,
-        (false, true, false) => State::Terminating,
-        (false, false, _) => State::NotReady,
+        // Endpoints of a Service that publishes not-ready addresses stay ready until they are removed.
+        (true, _, _) => EndpointState::Ready,
+        (false, true, true) => EndpointState::ServingTerminating,
+        (false, true, false) => EndpointState::Terminating,
+        (false, false, _) => EndpointState::NotReady,
     }
 }

@@ -1,6 +1,6 @@
-//! Who owns what: from an address, a NodePort, a chain or an endpoint to the Service and the pod behind it.
+//! Maps an address, NodePort, chain or endpoint to its Service and pod.
 //!
-//! Built from the cluster's objects, or, lacking those, from the names kube-proxy leaves in its rules.
+//! Built from the cluster's objects or, without those, from the names in kube-proxy's rules.
 
 mod api;
 mod rules;
@@ -17,19 +17,19 @@ use crate::evidence::Gap;
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
 
-/// What a port of a Service is called.
+/// Name of a service port.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PortName {
-    /// The namespace.
+    /// Namespace of the Service.
     pub namespace: Box<str>,
-    /// The Service.
+    /// Name of the Service.
     pub name: Box<str>,
-    /// The port; empty for an unnamed one.
+    /// Name of the port; empty for an unnamed one.
     pub port: Box<str>,
 }
 
 impl PortName {
-    /// Reads `NS/NAME` or `NS/NAME:PORT`.
+    /// Parses `NS/NAME` or `NS/NAME:PORT`.
     pub fn parse(text: &str) -> Option<Self> {
         let (namespace, rest) = text.split_once('/')?;
         let (name, port) = rest.split_once(':').unwrap_or((rest, ""));
@@ -41,7 +41,7 @@ impl PortName {
         })
     }
 
-    /// Returns whether `asked`, written `NS/NAME` or `NS/NAME:PORT`, means this port.
+    /// Returns whether `asked`, `NS/NAME` or `NS/NAME:PORT`, selects this port.
     pub fn answers(&self, asked: &str) -> bool {
         let (service, port) = match asked.split_once(':') {
             Some((service, port)) => (service, Some(port)),
@@ -72,7 +72,7 @@ impl Serialize for PortName {
     }
 }
 
-/// What an address is to a Service.
+/// Role of a Service address.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -80,7 +80,7 @@ pub enum Role {
     ClusterIp,
     /// An external IP.
     ExternalIp,
-    /// An address of a load balancer.
+    /// An IP of a load balancer.
     LoadBalancerIp,
 }
 
@@ -94,59 +94,59 @@ impl fmt::Display for Role {
     }
 }
 
-/// One port of a Service.
+/// A service port.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Port {
-    /// What it is called.
+    /// Name of the service port.
     pub name: PortName,
-    /// The protocol.
+    /// Transport protocol.
     pub proto: Proto,
-    /// The port; `None` if no rule tells.
+    /// Port number; `None` if no rule contains it.
     pub port: Option<u16>,
-    /// `ClusterIP`, `NodePort` or `LoadBalancer`; `None` if only rules tell of the Service.
+    /// `ClusterIP`, `NodePort` or `LoadBalancer`; `None` if only rules are available.
     pub kind: Option<Box<str>>,
-    /// The other proxy that the Service is left to, by its label; kube-proxy passes it over.
+    /// Label value naming another proxy that handles the Service; kube-proxy ignores it.
     pub left_to: Option<Box<str>>,
-    /// The addresses, sorted.
+    /// IP addresses with their roles, sorted.
     pub addresses: BTreeSet<(Role, IpAddr)>,
-    /// The NodePort.
+    /// NodePort, if it has one.
     pub node_port: Option<u16>,
-    /// The port of the health-check server.
+    /// Port of the health-check server.
     pub health_check_port: Option<u16>,
-    /// The endpoints, sorted by address.
+    /// Endpoints, sorted by address.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// One endpoint of a port.
+/// An endpoint of a service port.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Endpoint {
-    /// Where it listens.
+    /// Address and port.
     pub addr: SocketAddr,
-    /// The pod, `NS/NAME`; `None` if not known, or if it is not a pod.
+    /// Pod as `NS/NAME`; `None` if unknown or not a pod.
     pub pod: Option<Box<str>>,
-    /// The node it runs on.
+    /// Name of the node it runs on.
     pub node: Option<Box<str>>,
-    /// Its conditions; `None` if only rules tell of it.
-    pub state: Option<State>,
-    /// Whether it runs on this node; `None` if not known.
+    /// Conditions; `None` if only rules are available.
+    pub state: Option<EndpointState>,
+    /// Whether it runs on this node; `None` if unknown.
     pub local: Option<bool>,
 }
 
-/// The conditions of an endpoint.
+/// Conditions of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Takes traffic.
+pub enum EndpointState {
+    /// Receives traffic.
     Ready,
-    /// Ends, but still answers: takes traffic if nothing else is ready.
+    /// Terminating but still serving: receives traffic if no endpoint is ready.
     ServingTerminating,
-    /// Ends.
+    /// Terminating.
     Terminating,
     /// Not ready.
     NotReady,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for EndpointState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ready => "ready",
@@ -157,31 +157,31 @@ impl fmt::Display for State {
     }
 }
 
-/// Where names come from.
+/// Source of the index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The cluster's objects.
     Api,
-    /// What kube-proxy wrote beside its rules.
+    /// Names and comments in kube-proxy's rules.
     Rules,
 }
 
-/// Whose a chain is.
+/// Owner of a chain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Owner<'o> {
-    /// A Service's: the name's prefix, without dashes at the end, and the port.
+    /// A service port; the prefix of the chain's name, without dashes at the end.
     Service(&'static str, &'o Port),
-    /// An endpoint's.
+    /// An endpoint of a service port.
     Endpoint(&'o Port, &'o Endpoint),
-    /// kube-proxy's, of a Service or endpoint that is no more, or not known: the prefix.
+    /// A Service or endpoint that is deleted or unknown; the prefix of the chain's name.
     Gone(&'static str),
-    /// Nobody's in particular.
+    /// No Service in particular.
     General,
 }
 
 impl<'o> Owner<'o> {
-    /// Returns the port it belongs to.
+    /// Returns the service port of the chain.
     pub fn port(self) -> Option<&'o Port> {
         match self {
             Self::Service(_, port) | Self::Endpoint(port, _) => Some(port),
@@ -192,7 +192,7 @@ impl<'o> Owner<'o> {
 
 type Hash = [u8; 16];
 
-/// The index.
+/// Index from addresses, ports and chains to service ports.
 #[derive(Debug)]
 pub struct Owners {
     ports: Vec<Port>,
@@ -202,14 +202,14 @@ pub struct Owners {
     by_endpoint_hash: HashMap<Hash, (u32, u32)>,
     by_endpoint: HashMap<(SocketAddr, Proto), (u32, u32)>,
     by_name: HashMap<(PortName, Proto), u32>,
-    /// Where names come from.
+    /// Source of the index.
     pub source: Source,
-    /// What could not be read of the cluster's objects.
+    /// Gaps in the cluster's objects.
     pub gaps: Vec<Gap>,
 }
 
 impl Owners {
-    /// Returns the index of what `node` tells.
+    /// Returns the index of all service ports of `node`.
     pub fn new(node: &NodeSnapshot<'_>) -> Self {
         match node.services() {
             Ok(services) => {
@@ -220,8 +220,8 @@ impl Owners {
         }
     }
 
-    /// Returns the index of the Services alone that are at `addr`, or have `port` as a NodePort: all that a packet sent
-    /// there has to do with, as a rule.
+    /// Returns an index of only the Services that have the address `addr` or the NodePort `port`: usually all that a
+    /// packet to this destination needs.
     pub fn at_address(node: &NodeSnapshot<'_>, addr: IpAddr, port: u16) -> Self {
         let Ok(services) = node.services() else {
             return Self::new(node);
@@ -282,18 +282,18 @@ impl Owners {
         owners
     }
 
-    /// Returns every port, sorted by name and protocol.
+    /// Returns every service port, sorted by name and protocol.
     pub fn ports(&self) -> &[Port] {
         &self.ports
     }
 
-    /// Returns the port that `addr` and `port` stand for, and what the address is to it.
+    /// Returns the service port at `addr` and `port`, and the role of the address.
     pub fn at(&self, addr: IpAddr, port: u16, proto: Proto) -> Option<(&Port, Role)> {
         let (at, role) = self.by_address.get(&(addr, port, proto))?;
         Some((&self.ports[*at as usize], *role))
     }
 
-    /// Iterates over the ports that have the address `addr`.
+    /// Iterates over the service ports with the address `addr`.
     pub fn with_address(&self, addr: IpAddr) -> impl Iterator<Item = (&Port, Role)> {
         self.ports.iter().filter_map(move |port| {
             let found = port.addresses.iter().find(|(_, at)| *at == addr);
@@ -301,26 +301,26 @@ impl Owners {
         })
     }
 
-    /// Returns the port with NodePort `number`.
+    /// Returns the service port with NodePort `number`.
     pub fn node_port(&self, number: u16, proto: Proto) -> Option<&Port> {
         let at = self.by_node_port.get(&(number, proto))?;
         Some(&self.ports[*at as usize])
     }
 
-    /// Returns the port called `name`.
+    /// Returns the service port `name`.
     pub fn named(&self, name: &PortName, proto: Proto) -> Option<&Port> {
         let at = self.by_name.get(&(name.clone(), proto))?;
         Some(&self.ports[*at as usize])
     }
 
-    /// Returns the endpoint at `addr`, with the first of the ports it serves.
+    /// Returns the endpoint at `addr`, with the first service port that it belongs to.
     pub fn endpoint(&self, addr: SocketAddr, proto: Proto) -> Option<(&Port, &Endpoint)> {
         let (at, of) = self.by_endpoint.get(&(addr, proto))?;
         let port = &self.ports[*at as usize];
         Some((port, &port.endpoints[*of as usize]))
     }
 
-    /// Returns whose the iptables chain `name` is.
+    /// Returns the owner of the iptables chain `name`.
     pub fn chain(&self, name: &str) -> Owner<'_> {
         let Some((prefix, hash)) = software::hashed(name) else {
             return Owner::General;
@@ -337,7 +337,7 @@ impl Owners {
         found.unwrap_or(Owner::Gone(prefix))
     }
 
-    /// Returns whose the nftables chain or set `name` is.
+    /// Returns the owner of the nftables chain or set `name`.
     pub fn nft_chain(&self, name: &str) -> Owner<'_> {
         let Some(parts) = NftName::parse(name) else {
             return Owner::General;
@@ -362,22 +362,22 @@ fn key(hash: &str) -> Option<Hash> {
     hash.as_bytes().try_into().ok()
 }
 
-/// What the name of a chain or set in the nftables table `kube-proxy` says.
+/// Parsed name of a chain or set in the nftables table `kube-proxy`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NftName {
     /// `service-`, `local-`, `external-`, `firewall-`, `endpoint-` or `affinity-`.
     pub prefix: &'static str,
-    /// The port it belongs to.
+    /// Name of the service port.
     pub name: PortName,
-    /// The port's protocol.
+    /// Transport protocol of the service port.
     pub proto: Proto,
-    /// The endpoint it belongs to.
+    /// Address and port of the endpoint.
     pub endpoint: Option<SocketAddr>,
 }
 
 impl NftName {
-    /// Reads `PREFIX-HASH-NS/NAME/PROTO/PORT` with `__ADDR/PORT` behind it for an endpoint; `None` for other names and
-    /// such as were cut off for their length.
+    /// Parses `PREFIX-HASH-NS/NAME/PROTO/PORT`, followed by `__ADDR/PORT` for an endpoint; `None` for other and for
+    /// truncated names.
     pub fn parse(name: &str) -> Option<Self> {
         let prefixes = [
             "service-",
@@ -416,7 +416,7 @@ impl NftName {
     }
 }
 
-/// Reads `10.0.0.1/80`, or `fd00..1/80` with dots for colons.
+/// Parses `10.0.0.1/80`, or `fd00..1/80` with dots instead of colons.
 fn endpoint_of(text: &str) -> Option<SocketAddr> {
     let (addr, port) = text.rsplit_once('/')?;
     let addr: IpAddr = addr
@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chains_name_tells_its_port_and_endpoint() {
+    fn a_chain_name_is_parsed_into_port_and_endpoint() {
         let name =
             NftName::parse("endpoint-A5QXRN6X-default/kubernetes/tcp/https__fd00.10.244..1/8080");
         let name = name.unwrap();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_answers_with_and_without_its_port() {
+    fn a_name_is_selected_with_and_without_its_port() {
         let name = PortName::parse("default/web:http").unwrap();
         assert!(name.answers("default/web"));
         assert!(name.answers("default/web:http"));

@@ -1,4 +1,5 @@
-//! Ports and endpoints from what kube-proxy wrote beside its rules, for want of the cluster's objects.
+//! Service ports and endpoints from the comments and names in kube-proxy's rules, if the cluster's objects are not
+//! available.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +10,7 @@ use crate::backend::iptables::names;
 use crate::backend::nftables::dispatch::{socket_addr, word};
 use crate::backend::nftables::model::{Datum, Element, Expr, Statement, Table, Verdict};
 use crate::net::{Family, Proto};
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 
 #[derive(Default)]
 struct Found(BTreeMap<(PortName, Proto), Port>);
@@ -31,12 +32,16 @@ impl Found {
     }
 }
 
-/// Returns the ports that the rules of `node` name.
+/// Returns the service ports that occur in the rules of `node`.
 pub(super) fn ports(node: &NodeSnapshot<'_>) -> Vec<Port> {
     let mut found = Found::default();
     for family in Family::BOTH {
-        for store in [Store::InUse, Store::Legacy, Store::Nft] {
-            // A family that cannot be read names nothing; whoever shows it says so.
+        for store in [
+            IptablesBackend::InUse,
+            IptablesBackend::Legacy,
+            IptablesBackend::Nft,
+        ] {
+            // A family that cannot be read adds no names; the caller reports the gap.
             if let Ok(rules) = node.iptables(store, family) {
                 iptables(rules, &mut found);
             }

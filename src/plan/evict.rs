@@ -1,4 +1,4 @@
-//! A node without pods that connections could be lost to: nothing new is sent there, and what can leave does.
+//! Draining a node: cordon it and evict its pods.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
@@ -13,53 +13,53 @@ use crate::cluster::{Owner, Pod};
 use crate::evidence::{Gap, Item};
 use crate::node::NodeSnapshot;
 
-/// What [`cordon`] and [`evict`] look at.
+/// Items that [`cordon`] and [`evict`] use.
 pub const EVICT_NEEDS: &[Item] = &[Item::Nodes, Item::Pods];
 
-/// The annotation of a pod that stands for one of the kubelet's own: deleted, it comes back at once.
+/// Annotation of a mirror pod, which stands for a static pod of the kubelet.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What may be evicted although something is lost with it.
+/// Kinds of pods that may be evicted although something is lost.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consent {
-    /// Pods without a controller: nobody makes them again.
+    /// Pods without a controller, which nothing recreates.
     pub bare: bool,
-    /// Pods with an emptyDir: what is in it is lost.
+    /// Pods with an emptyDir, whose data is lost.
     pub empty_dir: bool,
 }
 
 impl Consent {
-    /// Returns whether it allows nothing.
+    /// Returns whether no such pod may be evicted.
     pub const fn is_none(&self) -> bool {
         !self.bare && !self.empty_dir
     }
 }
 
-/// Why pods are not evicted.
+/// Why pods cannot be evicted.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum Unevictable {
-    /// They are not known.
+    /// The pods are unknown.
     #[error(transparent)]
     Gap(#[from] Gap),
-    /// kpx would end itself.
+    /// kpx runs in one of the pods.
     #[error(
-        "kpx itself runs in pod {0} of this node, and would be evicted with it: run it on the host, on another node, or outside"
+        "kpx runs in pod {0} on this node and would evict itself: run it on the host, on another node or outside the cluster"
     )]
     Own(String),
-    /// Something would be lost that nobody agreed to lose.
+    /// Some pods need consent, because something would be lost.
     #[error("{0}")]
     Lossy(Lossy),
 }
 
-/// Pods that may not be evicted without consent, by namespace and name.
+/// Pods that need consent to be evicted, by namespace and name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lossy {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Those without a controller.
+    /// Pods without a controller.
     pub bare: Vec<String>,
-    /// Those with an emptyDir.
+    /// Pods with an emptyDir.
     pub empty_dir: Vec<String>,
 }
 
@@ -69,14 +69,14 @@ impl Display for Lossy {
         if !self.bare.is_empty() {
             let pods = self.bare.join(", ");
             parts.push(format!(
-                "no controller makes these pods again where they are evicted: {pods} (--delete-bare-pods evicts them)"
+                "pods without a controller would be lost: {pods}; pass --delete-bare-pods to evict them"
             ));
         }
         if !self.empty_dir.is_empty() {
             let pods = self.empty_dir.join(", ");
             parts.push(format!(
-                "what these pods have in an emptyDir is lost where they are evicted: {pods} (--delete-emptydir-data evicts \
-                 them)"
+                "pods with an emptyDir would lose its data: {pods}; pass --delete-emptydir-data to evict \
+                 them"
             ));
         }
         f.write_str(&parts.join("; "))
@@ -84,7 +84,7 @@ impl Display for Lossy {
 }
 
 impl Lossy {
-    /// Returns the command that evicts them, too.
+    /// Returns the kubectl command that evicts these pods as well.
     pub fn command(&self) -> String {
         let mut command = format!("kubectl drain {} --ignore-daemonsets", self.node);
         if !self.bare.is_empty() {
@@ -97,18 +97,18 @@ impl Lossy {
     }
 }
 
-/// Returns the plan that keeps new pods away from the node. One that is cordoned already stays so afterwards.
+/// Returns the plan that cordons the node. A node that is already cordoned is left cordoned afterwards.
 pub fn cordon(node: &NodeSnapshot<'_>) -> Result<Plan, Gap> {
     let name = node.name()?;
     let object = node.nodes()?.iter().find(|of| of.metadata.name == name);
     let Some(object) = object else {
-        let why = format!("there is no Node {name}");
+        let why = format!("Node {name} not found");
         return Err(Gap::Absent(Item::Nodes, why));
     };
     let mut plan = Plan::default();
     if object.spec.unschedulable == Some(true) {
         plan.notes.push(format!(
-            "node {name} is cordoned already, and stays so afterwards"
+            "node {name} is already cordoned and remains so afterwards"
         ));
         return Ok(plan);
     }
@@ -122,15 +122,15 @@ pub fn cordon(node: &NodeSnapshot<'_>) -> Result<Plan, Gap> {
         fields,
     };
     plan.push(
-        format!("keep new pods away from node {name}"),
+        format!("cordon node {name}"),
         Action::Kube { command },
         undo,
     );
     Ok(plan)
 }
 
-/// Returns the plan that evicts the node's pods: all but those of DaemonSets, those that the kubelet or kpx made, and those
-/// that have ended. `own` has the unique ids of the pods that kpx runs in, which must not be among them.
+/// Returns the plan that evicts the node's pods, except pods of DaemonSets, mirror pods, kpx's own helper pods and
+/// completed pods. `own` contains the UIDs of the pods that kpx runs in; evicting one of them is an error.
 pub fn evict(
     node: &NodeSnapshot<'_>,
     consent: Consent,
@@ -150,7 +150,7 @@ pub fn evict(
     let mut plan = Plan::default();
     for pod in pods {
         let of = controller(pod).map_or_else(
-            || "which has no controller".to_owned(),
+            || "without a controller".to_owned(),
             |owner| format!("of {} {}", owner.kind, owner.name),
         );
         let command = KubeCommand::Evict {
@@ -160,13 +160,13 @@ pub fn evict(
         plan.push(
             format!("evict pod {} {of}", pod_name(pod)),
             Action::Kube { command },
-            Undo::Never("its controller makes another one, wherever there is room"),
+            Undo::Never("its controller recreates it on a node with room"),
         );
     }
     Ok(plan)
 }
 
-/// Returns how many pods [`evict`] evicts, where it is allowed to.
+/// Returns how many pods [`evict`] evicts if it has consent.
 pub fn evicted_count(node: &NodeSnapshot<'_>) -> Result<usize, Gap> {
     let name = node.name()?;
     let pods = node.pods()?.iter();
@@ -174,7 +174,7 @@ pub fn evicted_count(node: &NodeSnapshot<'_>) -> Result<usize, Gap> {
     Ok(here.filter(|pod| leaves(pod)).count())
 }
 
-/// Returns the addresses that the pods which [`evict`] evicts have of their own.
+/// Returns the pod IPs of the pods that [`evict`] evicts.
 pub fn evicted_addresses(node: &NodeSnapshot<'_>) -> Result<Vec<IpAddr>, Gap> {
     let name = node.name()?;
     let pods = node.pods()?.iter();
@@ -192,7 +192,7 @@ fn controller(pod: &Pod) -> Option<&Owner> {
     pod.metadata.owners.iter().find(|owner| owner.controller)
 }
 
-/// Whether `pod` is to leave its node.
+/// Returns whether `pod` is to be evicted.
 fn leaves(pod: &Pod) -> bool {
     let metadata = &pod.metadata;
     let ended = ["Succeeded", "Failed"].contains(&pod.status.phase.as_str());
@@ -208,7 +208,7 @@ fn leaves(pod: &Pod) -> bool {
 
 fn lossy(node: &str, pods: &[&Pod], consent: Consent) -> Option<Lossy> {
     let staying = |fits: &dyn Fn(&Pod) -> bool| {
-        // Whoever is leaving already was not asked.
+        // Terminating pods need no consent.
         let of = pods
             .iter()
             .filter(|pod| pod.metadata.deletion_timestamp.is_none() && fits(pod));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_is_what_somebody_makes_again_elsewhere() {
+    fn pods_with_a_controller_are_evicted() {
         let none = json!({});
         let of = |kind| json!({"ownerReferences": owner(kind)});
         let pods = [
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lost_takes_consent() {
+    fn pods_that_would_be_lost_need_consent() {
         let volume = json!({"volumes": [{"name": "v", "emptyDir": {}}]});
         let pods = [
             pod("bare", &json!({}), &json!({}), "Running"),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_cordoned_stays_so() {
+    fn a_cordoned_node_stays_cordoned() {
         let back = |unschedulable: &Value| {
             let evidence = node(unschedulable, &[]);
             let plan = cordon(&NodeSnapshot::new(&evidence)).unwrap();

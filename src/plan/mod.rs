@@ -1,15 +1,15 @@
-//! Changes to a node as data: steps in order, each with its undo.
+//! Changes to a node as data: ordered steps, each with its undo.
 //!
-//! A plan is made from what was read, shown, and made again from what is there just before it runs: its
-//! [`Fingerprint`] covers every step and its undo, so what the plan found and what it wants.
+//! A plan is built from evidence, shown, and built again from fresh evidence just before it runs. Both must have the
+//! same [`Fingerprint`], which covers every step and its undo.
 
 mod bridge;
 mod cleanup;
+mod config;
 mod evict;
 mod modules;
 mod proxies;
 mod repair;
-mod store;
 
 use std::fmt::{self, Display, Formatter};
 
@@ -22,41 +22,41 @@ pub use bridge::{
     routes_down, routes_up,
 };
 pub use cleanup::{CLEANUP_NEEDS, Refusal, cleanup};
+pub use config::{CONFIG_NEEDS, ConfigSource, Place, Unwritable, Written};
 pub use evict::{
     Consent, EVICT_NEEDS, Lossy, Unevictable, cordon, evict, evicted_addresses, evicted_count,
 };
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, kube_proxy, refuse_other, running};
 pub use repair::{Drain, repair};
-pub use store::{Place, STORE_NEEDS, Store, Unwritable, Written};
 
-/// What to do, in order.
+/// Ordered changes to a node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Plan {
-    /// The steps.
+    /// Steps, in order.
     pub steps: Vec<Step>,
-    /// What is not done, and what to know about the rest.
+    /// Changes that the plan does not make, and remarks on the others.
     pub notes: Vec<String>,
 }
 
-/// One step.
+/// A change and its undo.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Step {
-    /// What it does, in words, imperative.
+    /// Description in the imperative.
     pub title: String,
-    /// The change.
+    /// The change itself.
     #[serde(serialize_with = "as_text")]
     pub action: Action,
-    /// How to take it back.
+    /// How to undo the change.
     pub undo: Undo,
 }
 
-/// How a step is taken back.
+/// How to undo a step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Undo {
-    /// By this.
+    /// Run this action.
     Do(Action),
-    /// Not at all, and why that is no harm.
+    /// The step is not undone; the reason why that is harmless.
     Never(&'static str),
 }
 
@@ -75,12 +75,12 @@ impl Serialize for Undo {
     }
 }
 
-/// Serialises an action as what one would type.
+/// Serialises an action as the command a user would type.
 fn as_text<S: Serializer>(action: &Action, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(action)
 }
 
-/// A digest of a plan: of what it found and what it does.
+/// Digest of a plan's steps and undo actions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fingerprint([u8; 32]);
 

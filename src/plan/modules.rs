@@ -1,4 +1,4 @@
-//! Kernel modules: loaded now, and named for the next boot.
+//! Loading kernel modules, now and at boot.
 
 use std::path::PathBuf;
 
@@ -9,32 +9,32 @@ use crate::action::Action;
 use crate::backend::Mode;
 use crate::node::modules::Modules;
 
-/// The file that names modules for the next boot, below the host's root.
+/// The file that loads modules at boot, relative to the host's root.
 pub const AT_BOOT: &str = "/etc/modules-load.d/kpx.conf";
 
-/// Modules that the kernel unloads although what they made is in use, with what goes then.
+/// Modules that the kernel can unload although their objects are in use, with the objects lost.
 const HOLDERS: &[(&str, &str)] = &[
     (
         "dummy",
-        "unloading it would delete every dummy link there is by then; unused it does no harm",
+        "unloading it would delete all dummy links; unused it is harmless",
     ),
     (
         "nf_tables",
-        "unloading it would delete every table there is by then; unused it does no harm",
+        "unloading it would delete all tables; unused it is harmless",
     ),
 ];
 
-/// Tells whether the module `name` stays loaded once it is, for the sake of what it holds.
+/// Returns whether the module `name` is kept loaded by an undo, because its objects may be in use.
 pub fn stays(name: &str) -> bool {
     HOLDERS.iter().any(|(holder, _)| *holder == name)
 }
 
-/// Plans to load what of `names`, and of what they need, is not loaded.
+/// Plans to load those of `names` and their dependencies that are not loaded.
 pub fn load_modules(modules: &Modules<'_>, mode: Mode, names: &[String]) -> Plan {
     let mut plan = Plan::default();
     let why = |name: &String| HOLDERS.iter().find(|(holder, _)| holder == name);
     let order = modules.to_load(names);
-    // What stays comes last, so that as little as can be stays when another step fails.
+    // Modules that stay loaded come last, so that a failed step leaves as few as possible.
     let (holders, others): (Vec<String>, _) = order.into_iter().partition(|of| why(of).is_some());
     if !others.is_empty() {
         let mut back = others.clone();
@@ -57,15 +57,15 @@ pub fn load_modules(modules: &Modules<'_>, mode: Mode, names: &[String]) -> Plan
     plan
 }
 
-/// A file that kpx did not write.
+/// The file was not written by kpx.
 #[derive(Debug, Error)]
-#[error("{AT_BOOT} is not kpx's own: its first line does not say {MARK:?}")]
+#[error("{AT_BOOT} was not written by kpx: its first line does not contain {MARK:?}")]
 pub struct NotOurs;
 
-/// What the first line of the file says.
+/// Mark in the first line of the file.
 const MARK: &str = "by kpx preflight --persist";
 
-/// Adds a step to `plan` that has `names` loaded at every boot. `before` is what the file holds now.
+/// Adds a step to `plan` that loads `names` at every boot. `before` is the current text of the file.
 pub fn name_at_boot(
     plan: &mut Plan,
     mode: Mode,
@@ -93,7 +93,7 @@ pub fn name_at_boot(
         },
     };
     plan.push(
-        format!("name {} modules in {AT_BOOT}", names.len()),
+        format!("list {} modules in {AT_BOOT}", names.len()),
         Action::WriteFile { path, text },
         Undo::Do(undo),
     );
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_loaded_is_loaded_in_order_and_unloaded_in_the_other() {
+    fn modules_are_loaded_in_order_and_unloaded_in_reverse() {
         let evidence = evidence();
         let modules = modules::parse(&evidence).unwrap();
         let names = ["dummy", "ip_vs_rr", "ip_vs", "missing"].map(str::to_owned);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_written_once_and_put_back_as_it_was() {
+    fn the_file_is_written_once_and_restored() {
         let names = ["ip_vs".to_owned()];
         let mut plan = Plan::default();
         let before = "# For kube-proxy's mode nftables, by kpx preflight --persist\nnf_tables\n";
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_else_wrote_is_left_alone() {
+    fn a_file_of_another_author_is_not_changed() {
         let mut plan = Plan::default();
         let names = ["ip_vs".to_owned()];
         let refused = name_at_boot(&mut plan, Mode::Ipvs, &names, Some("wireguard\n"));

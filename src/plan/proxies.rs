@@ -1,4 +1,4 @@
-//! Who else programs this node.
+//! Other service proxies on the node.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
 use crate::node::processes::{Process, is_here, kube_proxies};
 
-/// Network plug-ins that serve Services themselves where kube-proxy does not run, and leave them to it where it does.
+/// Network plug-ins that replace kube-proxy, unless a kube-proxy runs.
 const REPLACEMENTS: &[&str] = &[
     "antrea-agent",
     "calico-felix",
@@ -16,20 +16,20 @@ const REPLACEMENTS: &[&str] = &[
     "ovnkube",
 ];
 
-/// Another service proxy owns the node.
+/// Another service proxy serves the node.
 #[derive(Debug, Error)]
 #[error(
-    "{name} (pid {pid}) serves this node's Services: what kpx wrote would stand beside its rules, or be removed by it"
+    "{name} (pid {pid}) serves this node's Services: rules written by kpx would conflict with its own"
 )]
 pub struct OtherProxy {
     name: String,
     pid: u32,
 }
 
-/// Refuses a node that another service proxy owns.
+/// Returns an error if another service proxy serves the node.
 pub fn refuse_other(node: &NodeSnapshot<'_>) -> Result<(), OtherProxy> {
     let Ok(processes) = node.processes() else {
-        // Said by `running`.
+        // Reported by `running`.
         return Ok(());
     };
     let has_proxy = kube_proxies(processes).next().is_some();
@@ -48,35 +48,35 @@ pub fn refuse_other(node: &NodeSnapshot<'_>) -> Result<(), OtherProxy> {
     }
 }
 
-/// Returns the kube-proxy that works on this node's network, or the program that it is a part of; `None` if none runs.
+/// Returns kube-proxy's process in this node's network, or the program that embeds it; `None` if none runs.
 pub fn kube_proxy<'n>(node: &'n NodeSnapshot<'_>) -> Result<Option<&'n Process>, Gap> {
     Ok(kube_proxies(node.processes()?).next())
 }
 
-/// Returns what a running kube-proxy, or none, means for a plan that programs `mode`.
+/// Returns a note on how a running kube-proxy, or its absence, affects a plan that programs `mode`.
 pub fn running(node: &NodeSnapshot<'_>, mode: Mode) -> String {
     let found = match kube_proxy(node) {
         Ok(found) => found,
         Err(Gap::Absent(_, why)) => {
-            return format!("whether kube-proxy runs cannot be told: {why}");
+            return format!("cannot tell whether kube-proxy runs: {why}");
         }
-        Err(gap) => return format!("whether kube-proxy runs cannot be told: {gap}"),
+        Err(gap) => return format!("cannot tell whether kube-proxy runs: {gap}"),
     };
     let Some(process) = found else {
         return format!(
-            "no kube-proxy runs here: what mode {mode} has after this stays as it is, whatever becomes of the Services"
+            "no kube-proxy runs on this node: the rules of mode {mode} will not follow later changes of Services"
         );
     };
     let who = format!("{} runs (pid {})", process.name, process.pid);
     match node.reported_mode() {
         Ok(its) if its == mode => format!(
-            "{who} in mode {mode}: it writes its own differences with its next sync of each Service, and all of them \
-             when it restarts; what this plan mends and comes back is worth a `kpx doctor`"
+            "{who} in mode {mode}: it fixes drift when it next syncs a Service, and all of it when it restarts; \
+             if drift comes back after this plan, run `kpx doctor`"
         ),
         Ok(its) => format!(
-            "{who} in mode {its}: it does not follow the Services in mode {mode}, so what this plan writes grows stale; \
-             `kpx cleanup --mode {mode}` removes it again"
+            "{who} in mode {its}, so nothing updates the rules of mode {mode} that this plan writes; \
+             remove them with `kpx cleanup --mode {mode}`"
         ),
-        Err(gap) => format!("{who}, and in which mode cannot be told: {gap}"),
+        Err(gap) => format!("{who}, but its mode is unknown: {gap}"),
     }
 }

@@ -1,6 +1,6 @@
-//! Addresses for addresses, with prefixes kept: two that share k bits still share exactly k bits.
+//! Replaces addresses and preserves prefixes: two addresses that share k bits still share exactly k bits.
 //!
-//! The scheme is that of Crypto-PAn: whether a bit is flipped depends, by a keyed hash, on the bits before it.
+//! The scheme is Crypto-PAn: a keyed hash of the preceding bits decides whether a bit is flipped.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,16 +9,16 @@ use sha2::{Digest as _, Sha256};
 
 use crate::net::{Cidr, Family};
 
-/// What becomes of a network that means the same everywhere.
+/// Treatment of a network with a fixed meaning.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
-    /// Its addresses stay as they are.
+    /// Its addresses do not change.
     Keep,
-    /// Its addresses change, but stay in it.
+    /// Its addresses change within the network.
     Change,
 }
 
-/// Networks that stay where they are.
+/// Networks with a fixed meaning.
 const FIXED: &[(&str, Within)] = &[
     ("0.0.0.0/32", Within::Keep),
     ("10.0.0.0/8", Within::Change),
@@ -33,7 +33,7 @@ const FIXED: &[(&str, Within)] = &[
     ("2000::/3", Within::Change),
     ("fc00::/8", Within::Change),
     ("fd00::/8", Within::Change),
-    // The rest of a link-local address often is the hardware's.
+    // The rest of a link-local address often contains the hardware address.
     ("fe80::/64", Within::Change),
     ("fec0::/10", Within::Change),
     ("ff00::/8", Within::Keep),
@@ -50,7 +50,7 @@ pub(super) struct Addresses {
 impl Addresses {
     pub(super) fn new(key: [u8; 32]) -> Self {
         let fixed = FIXED.iter().map(|(text, within)| {
-            let cidr = text.parse().expect("the table holds prefixes");
+            let cidr = text.parse().expect("the table contains only prefixes");
             (cidr, *within)
         });
         Self {
@@ -61,7 +61,7 @@ impl Addresses {
         }
     }
 
-    /// Returns the address that stands for `addr`.
+    /// Returns the replacement of `addr`.
     pub(super) fn map(&mut self, addr: IpAddr) -> IpAddr {
         if let Some(&done) = self.done.get(&addr) {
             return done;
@@ -77,7 +77,7 @@ impl Addresses {
         new
     }
 
-    /// Returns the prefix that stands for `cidr`: of the same length, and around the same addresses.
+    /// Returns the replacement of `cidr`, with the same length, which contains the replacements of its addresses.
     pub(super) fn map_prefix(&mut self, cidr: Cidr) -> Cidr {
         let new = Cidr {
             addr: self.map(cidr.addr),
@@ -104,7 +104,7 @@ impl Addresses {
         })
     }
 
-    /// Returns whether the bit at `place` is flipped after the bits `before` it.
+    /// Returns whether to flip the bit at `place`, given the preceding bits `before`.
     fn flip(&mut self, family: Family, place: u8, before: u128) -> bool {
         let width = family.bits();
         let is_fixed = |(cidr, within): &(Cidr, Within)| {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_with_a_meaning_stay() {
+    fn addresses_with_a_fixed_meaning_are_kept() {
         let mut map = Addresses::new([7; 32]);
         for text in [
             "0.0.0.0",
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_holds_the_same_addresses_as_before() {
+    fn a_prefix_contains_the_same_addresses_as_before() {
         let mut map = Addresses::new([9; 32]);
         let net = map.map_prefix("10.244.0.0/16".parse().unwrap());
         assert_eq!(net, net.normal());

@@ -1,4 +1,4 @@
-//! Redaction of JSON: API objects by what is allowed to stay, other documents by what has to go.
+//! Redaction of JSON: API objects keep only listed fields, other documents lose addresses and known names.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::Redactor;
 use super::names::Kind;
 use crate::net::Cidr;
 
-/// Fields whose values are words of Kubernetes, numbers or times.
+/// Fields whose values are Kubernetes keywords, numbers or times.
 const PLAIN: &[&str] = &[
     "addressType",
     "apiVersion",
@@ -47,7 +47,7 @@ const PLAIN: &[&str] = &[
     "type",
 ];
 
-/// Fields that no check needs and that may hold anything.
+/// Fields that no check needs and that may contain anything.
 const DROPPED: &[&str] = &[
     "bootID",
     "containerID",
@@ -74,7 +74,7 @@ const DROPPED: &[&str] = &[
     "volumesInUse",
 ];
 
-/// Flags of service proxies whose values are numbers, modes, addresses or paths of their own.
+/// Flags of service proxies whose values are not secret: numbers, modes, addresses or standard paths.
 const FLAGS: &[&str] = &[
     "bind-address",
     "cluster-cidr",
@@ -103,7 +103,7 @@ impl Redactor {
         self.object(value, "", "")
     }
 
-    /// Redacts what stands under `key`, which stands under `parent`, in an object of kind `of`.
+    /// Redacts the value of `key` in an object of kind `of`.
     fn object(&mut self, value: Value, key: &str, of: &str) -> Value {
         match value {
             Value::Object(map) => self.map(map, key, of),
@@ -129,7 +129,7 @@ impl Redactor {
 
     fn map(&mut self, map: Map<String, Value>, key: &str, of: &str) -> Value {
         let own = map.get("kind").and_then(Value::as_str).map(str::to_owned);
-        // The items of a list from the API server do not repeat their kind.
+        // Items of a list from the API server have no kind of their own.
         let of = own
             .as_deref()
             .map_or(of, |kind| kind.strip_suffix("List").unwrap_or(kind));
@@ -153,7 +153,7 @@ impl Redactor {
         Value::Object(new)
     }
 
-    /// Redacts a `name` that stands under `key`.
+    /// Redacts a `name` field below `key`.
     fn name(&mut self, text: &str, key: &str, of: &str) -> String {
         let kind = match (key, of) {
             ("metadata", "Service") => Kind::Service,
@@ -164,7 +164,7 @@ impl Redactor {
             ("forZones", _) => Kind::Zone,
             _ => Kind::Other,
         };
-        // Which proxy a pod belongs to matters; its own part of the name does not.
+        // The prefix identifies the proxy; the rest of the pod's name is replaced.
         match (kind, text.strip_prefix("kube-proxy-")) {
             (Kind::Pod, Some(own)) => format!("kube-proxy-{}", self.names.map(Kind::Pod, own)),
             _ => self.names.map(kind, text),
@@ -235,7 +235,7 @@ impl Redactor {
         Value::Object(labels.collect())
     }
 
-    /// Keeps the configuration of kube-proxy; anything else in a `ConfigMap` may be a secret.
+    /// Keeps kube-proxy's configuration; other data of a `ConfigMap` may be secret.
     fn data(&mut self, all: Map<String, Value>) -> Value {
         let kept = all.into_iter().filter_map(|(key, value)| {
             let text = value.as_str()?;
@@ -244,7 +244,7 @@ impl Redactor {
         Value::Object(kept.collect())
     }
 
-    /// Keeps what says which program and version it is; registries are somebody's.
+    /// Keeps the program and its version; the registry is replaced.
     fn image(&mut self, text: &str) -> String {
         if text.starts_with("registry.k8s.io/") {
             return text.to_owned();
@@ -293,7 +293,7 @@ impl Redactor {
         }
     }
 
-    /// Redacts a document of a tool: addresses, chains, comments, and names where they are known to stand.
+    /// Redacts the output of a tool: addresses, chains, comments, and names in known fields.
     pub(super) fn document(&mut self, value: Value, key: &str) -> Value {
         match value {
             Value::Object(map) => {
@@ -305,7 +305,7 @@ impl Redactor {
                     .filter(|(key, _)| key != "ifalias" && key != "alias");
                 let new = kept.map(|(key, value)| {
                     let value = self.document(value, &key);
-                    // Counters by address have the address as their name.
+                    // The keys of counters per address contain the address.
                     (self.addresses(&key), value)
                 });
                 Value::Object(new.collect())
@@ -346,7 +346,7 @@ impl Redactor {
     }
 }
 
-/// Keeps what controllers of Kubernetes itself read from a Service.
+/// Keeps annotations that Kubernetes' own controllers read from a Service.
 fn annotations(all: Map<String, Value>) -> Value {
     let kept = all.into_iter().filter(|(key, value)| {
         key.starts_with("service.kubernetes.io/") && value.as_str().is_some_and(|v| v.len() < 16)

@@ -1,7 +1,7 @@
-//! Evidence that can be shown: each address and name is replaced by the same other one everywhere, so that what
-//! belongs together still does, and what may be secret is left out.
+//! Redacted evidence, fit for publication: each address and name is replaced consistently, so that relations are
+//! preserved, and data that may be secret is removed.
 //!
-//! The key is random and forgotten: nobody, the writer included, can undo it.
+//! The key is random and not stored, so no one can reverse the replacement.
 
 mod address;
 mod json;
@@ -18,14 +18,14 @@ use crate::net::Proto;
 use address::Addresses;
 use names::{Kind, Names};
 
-/// Replaces addresses and names, consistently, under one key.
+/// Replaces addresses and names consistently under one key.
 pub struct Redactor {
     addresses: Addresses,
     names: Names,
 }
 
 impl Redactor {
-    /// Returns a redactor that knows the hashes of the Services and endpoints in `evidence`.
+    /// Returns a redactor that maps the chain hashes of the Services and endpoints in `evidence`.
     pub fn new(key: [u8; 32], evidence: &Evidence) -> Self {
         let mut redactor = Self {
             addresses: Addresses::new(key),
@@ -40,12 +40,12 @@ impl Redactor {
         redactor
     }
 
-    /// Returns what stands for the name of a node.
+    /// Returns the replacement of a node name.
     pub fn node(&self, name: &str) -> String {
         self.names.map(Kind::Node, name)
     }
 
-    /// Returns `evidence` with everything replaced, and with gaps for what is left out.
+    /// Returns redacted `evidence`, with gaps for removed items.
     pub fn evidence(&mut self, evidence: &Evidence) -> Evidence {
         let mut new = Evidence::default();
         for (item, read) in evidence.iter() {
@@ -58,9 +58,13 @@ impl Redactor {
         new
     }
 
+    /// Returns `text` redacted, or a gap if the item must not be published. Every item is listed: a new one does not
+    /// compile until its redaction is decided here.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn item(&mut self, item: Item, text: &str) -> Result<String, Gap> {
         Ok(match item {
             Item::KernelRelease
+            | Item::ConntrackVersion
             | Item::IptablesVersion
             | Item::Modules
             | Item::ModulesBuiltin
@@ -73,8 +77,14 @@ impl Redactor {
             Item::ModulesLoad | Item::Modprobe | Item::Firewalls | Item::LinkManagers => {
                 Self::without_comments(text)
             }
-            item if item.is_iptables() => self.rules(text),
-            Item::NftText | Item::Ipset => self.rules(text),
+            Item::Iptables4
+            | Item::Iptables6
+            | Item::IptablesLegacy4
+            | Item::IptablesLegacy6
+            | Item::IptablesNft4
+            | Item::IptablesNft6
+            | Item::NftText
+            | Item::Ipset => self.rules(text),
             Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
                 self.addresses(text)
             }
@@ -84,7 +94,7 @@ impl Redactor {
             Item::Sysctl => self.sysctl(text),
             Item::ProxyConfig => self.config(text),
             Item::Metrics => self.metrics(text),
-            // A log, a journal or a manifest may hold anything, and who the machine is concerns nobody else.
+            // Logs, journals and manifests may contain anything, and the machine's identity is private.
             Item::Host | Item::ProxyLog | Item::KernelLog | Item::ProxyFiles | Item::Migration => {
                 return Err(Gap::NotCollected(item));
             }
@@ -98,7 +108,16 @@ impl Redactor {
                 let value = parse(item, text)?;
                 self.api(value).to_string()
             }
-            _ => {
+            Item::Nft
+            | Item::Ipvs
+            | Item::Addresses
+            | Item::Links
+            | Item::Routes
+            | Item::Rules
+            | Item::Processes
+            | Item::Healthz
+            | Item::Configz
+            | Item::Access => {
                 let value = parse(item, text)?;
                 self.document(value, "").to_string()
             }
@@ -116,7 +135,7 @@ impl Redactor {
     }
 
     fn learn_from_cluster(&mut self, evidence: &Evidence) {
-        // What cannot be read as objects is left out later; its hashes are then nobody's.
+        // Unreadable objects are removed later, and so are the hashes of their names.
         let services = cluster::list::<Service>(evidence, Item::Services);
         for service in services.iter().flatten() {
             for port in &service.spec.ports {
@@ -147,7 +166,7 @@ impl Redactor {
         }
     }
 
-    /// Learns from rules of Services that the cluster has no more.
+    /// Adds the names of deleted Services that still occur in rules.
     fn learn_from_rules(&mut self, text: &str) {
         for line in text.lines() {
             let Some((_, comment)) = line.split_once("--comment \"") else {
@@ -189,7 +208,7 @@ fn spn(namespace: &str, service: &str, port: &str) -> String {
 
 fn parse(item: Item, text: &str) -> Result<Value, Gap> {
     serde_json::from_str(text).map_err(|_| {
-        let reason = "left out by redaction: it is not JSON, so nothing in it can be told apart";
+        let reason = "removed by redaction: it is not valid JSON";
         Gap::Failed(item, reason.to_owned())
     })
 }

@@ -1,4 +1,4 @@
-//! Names for names, and kube-proxy's hashes of them.
+//! Replaces names, and kube-proxy's hashes of names.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use crate::backend::iptables::names::{endpoint_hash, service_hash};
 use crate::net::Proto;
 
-/// What a name is the name of; the same word in two roles becomes two.
+/// Type of a name; the same word gets a different replacement for each type.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Kind {
     Namespace,
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// Names that every cluster has, and that say nothing about this one.
+    /// Names that occur in every cluster and are not private.
     const fn known(self) -> &'static [&'static str] {
         match self {
             Self::Namespace => &["default", "kube-system", "kube-public", "kube-node-lease"],
@@ -77,7 +77,7 @@ impl Kind {
     }
 }
 
-/// A keyed renaming.
+/// A keyed mapping of names.
 pub(super) struct Names {
     key: [u8; 32],
     chains: HashMap<String, String>,
@@ -91,9 +91,9 @@ impl Names {
         }
     }
 
-    /// Returns the name that stands for `name`.
+    /// Returns the replacement of `name`.
     pub(super) fn map(&self, kind: Kind, name: &str) -> String {
-        // A port without a name stays without: Services and slices are matched by it.
+        // An unnamed port stays unnamed: Services and slices are matched by it.
         if name.is_empty() || kind.known().contains(&name) {
             return name.to_owned();
         }
@@ -101,7 +101,7 @@ impl Names {
         format!("{}-{}", kind.prefix(), hash.to_ascii_lowercase())
     }
 
-    /// Returns what stands for `NS/NAME` or `NS/NAME:PORT`; none if the text is not of that form.
+    /// Returns the replacement of `NS/NAME` or `NS/NAME:PORT`; `None` if the text has another form.
     pub(super) fn service_port(&self, text: &str) -> Option<String> {
         let (namespace, rest) = text.split_once('/')?;
         let (service, port) = match rest.split_once(':') {
@@ -129,7 +129,7 @@ impl Names {
         })
     }
 
-    /// Learns the hash of a service port's chains.
+    /// Adds the hash of a service port's chains.
     pub(super) fn learn_service(&mut self, old: &str, proto: Proto) {
         if let Some(new) = self.service_port(old) {
             let (old, new) = (service_hash(old, proto), service_hash(&new, proto));
@@ -137,7 +137,7 @@ impl Names {
         }
     }
 
-    /// Learns the hash of an endpoint's chain.
+    /// Adds the hash of an endpoint's chain.
     pub(super) fn learn_endpoint(&mut self, old: &str, proto: Proto, at: SocketAddr, to: IpAddr) {
         if let Some(new) = self.service_port(old) {
             let to = SocketAddr::new(to, at.port());
@@ -149,7 +149,7 @@ impl Names {
         }
     }
 
-    /// Returns the hash that stands for the one in the name of an iptables chain; nobody's hash becomes another's.
+    /// Returns the replacement of the hash in an iptables chain name; an unknown hash gets a new one.
     pub(super) fn chain_hash(&self, old: &str) -> String {
         let learnt = self.chains.get(old).cloned();
         learnt.unwrap_or_else(|| self.keyed(&format!("chain/{old}"), 16))
@@ -164,7 +164,7 @@ impl Names {
     }
 }
 
-/// Returns the hash in the name of an nftables chain or set that kube-proxy makes of `text`.
+/// Returns the hash that kube-proxy derives from `text` for the name of an nftables chain or set.
 pub(super) fn nft_hash(text: &str) -> String {
     base32(&Sha256::digest(text.as_bytes()), 8)
 }
@@ -184,13 +184,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nftables_hashes_are_those_of_kube_proxy() {
+    fn nftables_hashes_equal_those_of_kube_proxy() {
         assert_eq!(nft_hash("default/kubernetes/tcp/https"), "2QRHZV4L");
         assert_eq!(nft_hash("default/web/tcp/__10.244.1.10/8080"), "QLV6DV3C");
     }
 
     #[test]
-    fn well_known_names_stay() {
+    fn well_known_names_are_kept() {
         let names = Names::new([1; 32]);
         let kept = "kube-system/kube-dns:dns-tcp";
         assert_eq!(names.service_port(kept).as_deref(), Some(kept));

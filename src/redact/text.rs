@@ -1,4 +1,4 @@
-//! Redaction of what tools print.
+//! Redaction of tool output.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,7 +6,7 @@ use super::Redactor;
 use super::names::{Kind, nft_hash};
 use crate::net::Cidr;
 
-/// The words of kube-proxy's own comments; any other word in a comment is somebody's.
+/// Words in kube-proxy's own comments; any other word in a comment may be private.
 const WORDS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active ClusterIP ClusterIPs Drop ExternalIP IP \
     IPs KUBE-FIREWALL KUBE-PROXY-FIREWALL KUBE-SERVICES Kubernetes LOCAL LoadBalancer LoadBalancerSourceRanges NOTE \
     NodePort NodePorts Reject SNAT TCP UDP SCTP accept accepted access active affinity all and are balancer be block by \
@@ -18,17 +18,17 @@ const WORDS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active Cl
     session set short-circuit solving source sourceRange src subject tcp that the this to traffic udp unallocated vmap \
     will with xlb";
 
-/// Where a word stands.
+/// Context of a word.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
-    /// Between quotes, or after `--comment`.
+enum Context {
+    /// In quotes, or after `--comment`.
     Comment,
     /// Anywhere else.
     Code,
 }
 
 impl Redactor {
-    /// Redacts rules and sets, as iptables-save, nft and ipset print them.
+    /// Redacts rules and sets in the formats of iptables-save, nft and ipset.
     pub(super) fn rules(&mut self, text: &str) -> String {
         let mut new = String::with_capacity(text.len());
         for line in text.split_inclusive('\n') {
@@ -42,9 +42,9 @@ impl Redactor {
                     new.push('"');
                 }
                 let place = if i % 2 == 1 {
-                    Place::Comment
+                    Context::Comment
                 } else {
-                    Place::Code
+                    Context::Code
                 };
                 after_comment = self.words(part, place, after_comment, &mut new);
             }
@@ -52,22 +52,22 @@ impl Redactor {
         new
     }
 
-    /// Appends `text` word by word; returns whether the last word announces a comment.
-    fn words(&mut self, text: &str, place: Place, mut announced: bool, new: &mut String) -> bool {
+    /// Appends `text` word by word; returns whether the last word is followed by a comment.
+    fn words(&mut self, text: &str, place: Context, mut announced: bool, new: &mut String) -> bool {
         for piece in text.split_inclusive([' ', '\t', '\n', ',', '{', '}']) {
             let word = piece.trim_end_matches([' ', '\t', '\n', ',', '{', '}']);
             let place = if announced && !word.is_empty() {
-                Place::Comment
+                Context::Comment
             } else {
                 place
             };
             match place {
-                Place::Comment => new.push_str(&self.comment_word(word)),
-                Place::Code => new.push_str(&self.code_word(word)),
+                Context::Comment => new.push_str(&self.comment_word(word)),
+                Context::Code => new.push_str(&self.code_word(word)),
             }
             new.push_str(&piece[word.len()..]);
             if !word.is_empty() {
-                announced = place == Place::Code && word == "--comment";
+                announced = place == Context::Code && word == "--comment";
             }
         }
         announced
@@ -76,7 +76,7 @@ impl Redactor {
     /// Redacts a comment.
     pub(super) fn comment(&mut self, text: &str) -> String {
         let mut new = String::new();
-        self.words(text, Place::Comment, false, &mut new);
+        self.words(text, Context::Comment, false, &mut new);
         new
     }
 
@@ -97,12 +97,12 @@ impl Redactor {
         }
     }
 
-    /// Redacts one word that is no comment: a chain's name, or addresses.
+    /// Redacts a word outside comments: a chain name, or addresses.
     pub(super) fn code_word(&mut self, word: &str) -> String {
         self.chain(word).unwrap_or_else(|| self.addresses(word))
     }
 
-    /// Returns what stands for the name of a chain or set that is made of a Service's name.
+    /// Returns the replacement of a chain or set name that contains a Service's name or hash.
     fn chain(&mut self, word: &str) -> Option<String> {
         const IPTABLES: &[&str] = &["SVC", "SVL", "EXT", "FW", "SEP", "XLB"];
         if let Some((lead, rest)) = word.split_once("KUBE-") {
@@ -111,7 +111,7 @@ impl Redactor {
             return (IPTABLES.contains(&kind) && is_hash && matches!(lead, "" | ":"))
                 .then(|| format!("{lead}KUBE-{kind}-{}", self.names.chain_hash(hash)));
         }
-        // nft marks the name of a set where it is used.
+        // nft prefixes a set name with `@` in expressions.
         let (lead, word) = match word.strip_prefix('@') {
             Some(name) => ("@", name),
             None => ("", word),
@@ -125,13 +125,13 @@ impl Redactor {
             return None;
         }
         let new = self.nft_name(name).unwrap_or_else(|| {
-            // The name is cut off: what is left of it cannot be told apart.
+            // A truncated name cannot be split into its parts.
             format!("redacted/{}", self.names.keyed(name, 16))
         });
         Some(format!("{lead}{kind}-{}-{new}", nft_hash(&new)))
     }
 
-    /// Returns what stands for `NS/NAME/PROTO/PORT` or `NS/NAME/PROTO/PORT__IP/PORT`.
+    /// Returns the replacement of `NS/NAME/PROTO/PORT` or `NS/NAME/PROTO/PORT__IP/PORT`.
     fn nft_name(&mut self, name: &str) -> Option<String> {
         let (service, endpoint) = match name.split_once("__") {
             Some((service, endpoint)) => (service, Some(endpoint)),
@@ -160,7 +160,7 @@ impl Redactor {
         Some(new)
     }
 
-    /// Redacts every address in `text`, wherever it stands.
+    /// Redacts every address in `text`.
     pub(super) fn addresses(&mut self, text: &str) -> String {
         let mut new = String::with_capacity(text.len());
         let mut rest = text;
@@ -180,7 +180,7 @@ impl Redactor {
                 &tail[..end]
             });
             let trimmed = run.trim_end_matches(['.', ':']);
-            // `::` may end an address.
+            // `::` may be the end of an address.
             let found = if bounded {
                 self.run(run, length)
                     .map(|(text, took)| (text, took, run.len()))
@@ -205,7 +205,7 @@ impl Redactor {
         new
     }
 
-    /// Redacts one address, with `length` if it is a prefix; returns the text and whether the length is in it.
+    /// Redacts one address, with `length` if it is a prefix; returns the text and whether it includes the length.
     fn run(&mut self, run: &str, length: Option<&str>) -> Option<(String, bool)> {
         if run.len() < 2 {
             return None;
@@ -229,7 +229,7 @@ impl Redactor {
         if mac.iter().all(|&b| b == 0) || mac[0] & 1 == 1 {
             return mac.map(|b| format!("{b:02x}")).join(":");
         }
-        // Locally administered, so that it is nobody's.
+        // A locally administered address belongs to no vendor.
         let hash = self.names.keyed(&format!("mac/{mac:?}"), 10);
         let bytes: Vec<String> = hash
             .as_bytes()
@@ -239,7 +239,7 @@ impl Redactor {
         format!("02:{}", bytes.join(":"))
     }
 
-    /// Redacts `/proc/net/tcp` and its like: addresses are words of the host's byte order, in hexadecimal.
+    /// Redacts the format of `/proc/net/tcp`: addresses are hexadecimal words in the host's byte order.
     pub(super) fn proc_net(&mut self, text: &str) -> String {
         self.hex(
             text,
@@ -266,7 +266,7 @@ impl Redactor {
         )
     }
 
-    /// Redacts `/proc/net/ip_vs_conn`: IPv4 addresses are hexadecimal, first byte first.
+    /// Redacts `/proc/net/ip_vs_conn`: IPv4 addresses are hexadecimal in network byte order.
     pub(super) fn connections(&mut self, text: &str) -> String {
         let text = self.hex(
             text,
@@ -293,7 +293,7 @@ impl Redactor {
     ) -> String {
         let mut new = String::with_capacity(text.len());
         for line in text.split_inclusive('\n') {
-            // Further fields are queue lengths, timers and pointers.
+            // The other fields are queue lengths, timers and pointers.
             for (i, field) in line
                 .split_inclusive(' ')
                 .filter(|f| !f.is_empty())
@@ -314,7 +314,7 @@ impl Redactor {
         new
     }
 
-    /// Redacts the sockets that ss lists, with the programs behind them.
+    /// Redacts sockets in the format of ss, including program names.
     pub(super) fn sockets(&mut self, text: &str) -> String {
         let text = self.addresses(text);
         let mut parts = text.split("((\"");
@@ -356,7 +356,7 @@ impl Redactor {
         new
     }
 
-    /// Keeps the settings of the network that are no secrets.
+    /// Keeps network settings that are not secret.
     pub(super) fn sysctl(&mut self, text: &str) -> String {
         let kept = text.lines().filter(|line| {
             let kernel = ["kernel.osrelease", "kernel.modules_disabled"];
@@ -368,7 +368,7 @@ impl Redactor {
         self.addresses(&kept)
     }
 
-    /// Drops comments from configuration whose lines stand behind their file's name.
+    /// Removes comments from configuration lines that are prefixed with their file name.
     pub(super) fn without_comments(text: &str) -> String {
         let is_comment = |line: &str| {
             line.split_once(": ")
@@ -378,7 +378,7 @@ impl Redactor {
         kept.flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// Redacts metrics: host names stand in labels of that name.
+    /// Redacts metrics, including host names in `host` labels.
     pub(super) fn metrics(&mut self, text: &str) -> String {
         let mut new = String::with_capacity(text.len());
         for line in text.split_inclusive('\n') {
@@ -397,7 +397,7 @@ impl Redactor {
         new
     }
 
-    /// Redacts the reason of a gap, which may cite what was asked for.
+    /// Redacts the reason of a gap, which may contain addresses and host names.
     pub(super) fn reason(&mut self, text: &str) -> String {
         let words = text.split(' ').map(|word| match word.split_once("://") {
             Some((scheme, rest)) => {
@@ -409,7 +409,7 @@ impl Redactor {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns what stands for a host, by name or address, with or without a port.
+    /// Returns the replacement of a host name or address, with or without a port.
     pub(super) fn host(&mut self, host: &str) -> String {
         if host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {
             return self.addresses(host);

@@ -11,7 +11,7 @@ use crate::desired::{DesiredState, FamilyState};
 use crate::diff;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software::{self, Maker};
 
 /// What is known of a node in another mode.
@@ -90,12 +90,14 @@ fn rules(
     family: Family,
     state: Option<&FamilyState>,
 ) -> Result<(), Gap> {
-    for store in [Store::Legacy, Store::Nft] {
+    for store in [IptablesBackend::Legacy, IptablesBackend::Nft] {
         if let Ok(have) = node.iptables(store, family) {
             evidence.insert(store.item(family), Ok(others_rules(have).to_string()));
         }
     }
-    let have = node.iptables(Store::InUse, family).map(others_rules);
+    let have = node
+        .iptables(IptablesBackend::InUse, family)
+        .map(others_rules);
     let mut merged = have.or_else(none)?;
     let names;
     let expected;

@@ -10,7 +10,7 @@ use crate::diff::{Change, ChangeKind, Diff, Object};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
-use crate::owner::{Owners, Port, State};
+use crate::owner::{EndpointState, Owners, Port};
 
 /// Names listed before the rest is counted.
 const MOST_NAMED: usize = 3;
@@ -34,16 +34,16 @@ pub fn is_odd(port: &Port, outcomes: &[Outcome]) -> bool {
 
 /// The endpoints that new connections should go to: the ready ones, or lacking those the ones that still serve.
 fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
-    let of = |state: State| {
+    let of = |state: EndpointState| {
         port.endpoints
             .iter()
             .filter(|e| e.state == Some(state) && Family::of(e.addr.ip()) == family)
             .map(|e| e.addr)
             .collect::<BTreeSet<_>>()
     };
-    let ready = of(State::Ready);
+    let ready = of(EndpointState::Ready);
     if ready.is_empty() {
-        of(State::ServingTerminating)
+        of(EndpointState::ServingTerminating)
     } else {
         ready
     }

@@ -27,7 +27,7 @@ use crate::backend::iptables::model::Chain;
 use crate::backend::iptables::parse::Saved;
 use crate::evidence::Gap;
 use crate::net::Family;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 
 pub use assume::Assumed;
 pub use hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
@@ -57,7 +57,7 @@ pub struct World<'n, 'r> {
 #[derive(Debug)]
 pub struct Chains<'a> {
     /// The back end.
-    pub store: Store,
+    pub store: IptablesBackend,
     /// The rules.
     pub rules: Rules<'a>,
 }
@@ -112,7 +112,11 @@ impl<'n> World<'n, 'n> {
             Err(Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_)) => None,
             Err(gap) => Some(Rules::Unknown(gap)),
         };
-        let stores = [Store::InUse, Store::Legacy, Store::Nft];
+        let stores = [
+            IptablesBackend::InUse,
+            IptablesBackend::Legacy,
+            IptablesBackend::Nft,
+        ];
         let chains = stores.into_iter().filter_map(|store| {
             let rules = of(store)?;
             Some(Chains { store, rules })
@@ -138,7 +142,7 @@ impl World<'_, '_> {
             Ok(outcomes) => Ok(outcomes),
             Err(Stop::Need(need)) => Err(need),
             Err(Stop::Broken(gap)) => {
-                let store = Store::InUse;
+                let store = IptablesBackend::InUse;
                 let rules = Rules::Unknown(gap);
                 let unknown = World {
                     node: self.node,

@@ -9,7 +9,7 @@ use super::packet::{Entry, Flow};
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
 use crate::net::Family;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::Port;
 
 /// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
@@ -203,7 +203,10 @@ fn nobody_listens(
 /// Returns notes on rules of `family` that the kernel applies and a trace cannot show, such as those of an iptables back end
 /// whose program is missing.
 pub fn unread(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
-    let back_ends = [(Store::Legacy, "legacy"), (Store::Nft, "nft")];
+    let back_ends = [
+        (IptablesBackend::Legacy, "legacy"),
+        (IptablesBackend::Nft, "nft"),
+    ];
     let unread = back_ends.into_iter().filter_map(|(store, name)| {
         let gap = match node.saved(store, family) {
             Ok(_) | Err(Gap::NotCollected(_) | Gap::NotApplicable(_)) => return None,

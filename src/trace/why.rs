@@ -2,7 +2,7 @@
 
 use super::hop::{Effect, Hop, Layer, Outcome, Verdict};
 use crate::owner::software::{self, Maker};
-use crate::owner::{Endpoint, Owner, Owners, Port, State};
+use crate::owner::{Endpoint, EndpointState, Owner, Owners, Port};
 
 /// Returns why `outcome` ended as it did; `service` is the Service port it was sent to.
 pub fn why(outcome: &Outcome, service: Option<&Port>) -> String {
@@ -30,7 +30,7 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
     let chain = hop.chain.as_str();
     let nft = hop.layer == Layer::Nftables && hop.table.ends_with(" kube-proxy");
     if let Effect::NoServer { .. } = hop.effect {
-        let ready = |e: &&Endpoint| e.state == Some(State::Ready);
+        let ready = |e: &&Endpoint| e.state == Some(EndpointState::Ready);
         let mut ready = service
             .iter()
             .flat_map(|port| &port.endpoints)

@@ -57,7 +57,7 @@ pub(crate) fn rows(
         let Some(nft) = relevant.nft(node, gaps) else {
             continue;
         };
-        let of = if family == Family::V4 { "ip" } else { "ip6" };
+        let of = family.nft_name();
         for chain in nft.table(of, "kube-proxy").map_or(&[][..], |t| &t.chains) {
             let names = ("nft kube-proxy", chain.name.as_str());
             let owner = owners.nft_chain(&chain.name);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Gaps, Query};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
-use crate::owner::{Owners, PortName, State};
+use crate::owner::{EndpointState, Owners, PortName};
 
 /// A tracked connection.
 #[derive(Debug, Serialize)]
@@ -78,9 +78,11 @@ pub(crate) fn rows(
         let status = match endpoint {
             _ if answers == to => Some(BackendStatus::NotTranslated),
             Some(of) => Some(match of.state {
-                None | Some(State::Ready) => BackendStatus::Endpoint,
-                Some(State::NotReady) => BackendStatus::NotReady,
-                Some(State::ServingTerminating | State::Terminating) => BackendStatus::Terminating,
+                None | Some(EndpointState::Ready) => BackendStatus::Endpoint,
+                Some(EndpointState::NotReady) => BackendStatus::NotReady,
+                Some(EndpointState::ServingTerminating | EndpointState::Terminating) => {
+                    BackendStatus::Terminating
+                }
             }),
             None => endpoints_known.then_some(BackendStatus::Stale),
         };

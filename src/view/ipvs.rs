@@ -10,7 +10,7 @@ use crate::backend::ipvs::model::{Connections, Forwarding, Key, RealServer, Tabl
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::NodeSnapshot;
-use crate::owner::{Owners, Port, PortName, Source, State};
+use crate::owner::{EndpointState, Owners, Port, PortName, Source};
 
 /// A virtual server.
 #[derive(Debug, Serialize)]
@@ -38,7 +38,7 @@ pub(crate) struct Real {
     pub(crate) forwarding: Forwarding,
     pub(crate) pod: Option<String>,
     /// The endpoint's state; `null` if unknown, or if the real server is stale.
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<EndpointState>,
     /// Whether no endpoint of the Service has the address; `null` if unknown.
     pub(crate) stale: Option<bool>,
     /// Open connections; `null` if unknown.

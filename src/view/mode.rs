@@ -11,7 +11,7 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::mode::Modes;
 use crate::node::modules::Standing;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 
 /// The mode in force.
 #[derive(Clone, Debug, Serialize)]
@@ -87,7 +87,7 @@ impl Relevant {
         gaps: &mut Gaps,
     ) -> Option<&'n Ruleset<'a>> {
         let matters = self.current() != Some(Mode::Nftables);
-        Self::take(matters, node.iptables(Store::InUse, family), gaps)
+        Self::take(matters, node.iptables(IptablesBackend::InUse, family), gaps)
     }
 
     pub(crate) fn nft<'n>(

@@ -12,7 +12,7 @@ use crate::backend::ipvs::model::{DUMMY, Key, Table, VirtualServer};
 use crate::backend::nftables::model::{self as nft, Datum, Verdict};
 use crate::evidence::Gap;
 use crate::net::{Family, Proto};
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software::hashed;
 use crate::owner::{Owners, Port};
 
@@ -149,7 +149,10 @@ impl Installed {
             let in_use = relevant.iptables(node, family, gaps);
             let unknown = |read: Option<Gap>| !matches!(read, None | Some(Gap::NotApplicable(_)));
             let sections = [
-                (Mode::Iptables, node.iptables(Store::InUse, family).err()),
+                (
+                    Mode::Iptables,
+                    node.iptables(IptablesBackend::InUse, family).err(),
+                ),
                 (Mode::Ipvs, node.ipvs().err()),
                 (Mode::Nftables, node.nft().err()),
             ];
@@ -158,12 +161,13 @@ impl Installed {
                     installed.unread.insert((mode, family));
                 }
             }
-            let others = [Store::Legacy, Store::Nft].map(|store| node.iptables(store, family).ok());
+            let others = [IptablesBackend::Legacy, IptablesBackend::Nft]
+                .map(|store| node.iptables(store, family).ok());
             for rules in in_use.into_iter().chain(others.into_iter().flatten()) {
                 installed.iptables(family, rules);
             }
             if let Some(nft) = relevant.nft(node, gaps) {
-                let of = if family == Family::V4 { "ip" } else { "ip6" };
+                let of = family.nft_name();
                 if let Some(table) = nft.table(of, "kube-proxy") {
                     installed.nftables(family, table);
                 }

@@ -8,7 +8,7 @@ use super::programmed::{Installed, Programmed, dests};
 use super::{Gaps, Query, mode::Relevant};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
-use crate::owner::{Owners, PortName, Role, Source, State};
+use crate::owner::{EndpointState, Owners, PortName, Role, Source};
 
 /// A port of a Service.
 #[derive(Debug, Serialize)]
@@ -90,7 +90,7 @@ pub(crate) fn rows(
             node_port: port.node_port,
             endpoints: Counts {
                 total: counted.then_some(endpoints.len()),
-                ready: count(|e| e.state == Some(State::Ready)),
+                ready: count(|e| e.state == Some(EndpointState::Ready)),
                 local: count(|e| e.local == Some(true)).filter(|_| local_known),
             },
             left_to: port.left_to.clone(),

@@ -83,7 +83,7 @@ fn a_policy_that_drops_only_external_traffic_is_a_note() {
 #[test]
 fn a_backend_that_cannot_be_read_is_not_empty() {
     let mut evidence = load("healthy-firewall");
-    let why = "there is no program `iptables-legacy-save`";
+    let why = "program `iptables-legacy-save` not found";
     let gap = Gap::Absent(Item::IptablesLegacy4, why.to_owned());
     evidence.insert(Item::IptablesLegacy4, Err(gap));
     let Outcome::Unknown(reason) = foreign_drops(&evidence) else {

@@ -76,7 +76,7 @@ fn only(outcomes: &[(&'static Check, Outcome)]) -> Finding {
 }
 
 const LATE: &str = "127.0.0.1:10249/metrics: no complete answer within 9s";
-const REFUSED: &str = "nothing answers at 127.0.0.1:10249: Connection refused (os error 111)";
+const REFUSED: &str = "no answer from 127.0.0.1:10249: Connection refused (os error 111)";
 
 #[test]
 fn a_stopped_process_is_named_with_the_command_that_continues_it() {
@@ -131,7 +131,7 @@ fn without_evidence_the_check_stays_unknown() {
     assert!(matches!(outcome(&all, "KP07"), Outcome::Unknown(_)));
     // A container may not see the host's processes.
     let mut evidence = silent(REFUSED, "");
-    let why = "no service proxy among the processes seen here".to_owned();
+    let why = "no service proxy among the visible processes".to_owned();
     evidence.insert(Item::Processes, Err(Gap::Absent(Item::Processes, why)));
     assert!(matches!(
         outcome(&outcomes(&evidence), "KP05"),

@@ -144,7 +144,7 @@ async fn a_right_that_is_missing_stops_before_harm_or_is_taken_back() {
         assert_eq!(ran.code, 4, "{verb} {resource}: {ran}");
         let all = format!("{}{}", ran.out, ran.err);
         assert!(
-            all.contains("deploy/rbac-migrate.yaml allows it"),
+            all.contains("apply deploy/rbac-migrate.yaml to allow it"),
             "{verb} {resource}: {ran}"
         );
         assert_eq!(world.modes(), ["ipvs"; 3], "{verb} {resource}");

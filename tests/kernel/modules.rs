@@ -90,14 +90,14 @@ async fn vm_a_module_in_use_stays() {
     let error = live_unload("ip_vs").await.unwrap_err();
     assert_eq!(
         error,
-        StepError::Refused("cannot unload ip_vs: it is used by ip_vs_rr".to_owned())
+        StepError::Refused("cannot unload ip_vs: it is in use by ip_vs_rr".to_owned())
     );
     let netns = Netns::new();
     netns.run("ipvsadm -A -t 10.96.0.1:443 -s rr");
     let error = live_unload("ip_vs_rr").await.unwrap_err();
     assert_eq!(
         error,
-        StepError::Refused("cannot unload ip_vs_rr: it is used".to_owned())
+        StepError::Refused("cannot unload ip_vs_rr: it is in use".to_owned())
     );
     netns.run("ipvsadm -C");
     live_unload("ip_vs_rr").await.unwrap();
@@ -121,7 +121,7 @@ async fn vm_modprobe_d_forbids_and_gives_options() {
     {
         let _rule = Rule::new("install ip_vs /bin/false\n");
         let error = live().apply(&load("ip_vs_rr")).await.unwrap_err();
-        let what = "ip_vs must not be loaded: /etc/modprobe.d/kpx-test.conf says so";
+        let what = "loading ip_vs is forbidden by /etc/modprobe.d/kpx-test.conf";
         assert_eq!(error, StepError::Refused(what.to_owned()));
         assert!(!loaded("ip_vs"));
     }
@@ -148,7 +148,7 @@ async fn vm_a_module_that_is_not_there_is_absent() {
         panic!("{error:?}");
     };
     assert!(
-        what.starts_with("there is no module ip_vs_none for this kernel (/lib/modules/"),
+        what.starts_with("this kernel has no module ip_vs_none (/lib/modules/"),
         "{what}"
     );
 }

@@ -49,7 +49,7 @@ async fn kube_proxy_in_the_nft_back_end_is_found_there() {
         .text(Item::IptablesLegacy6)
         .unwrap_err()
         .to_string();
-    assert!(why.contains("holds no IPv6 rules"), "{why}");
+    assert!(why.contains("has no IPv6 rules"), "{why}");
 }
 
 #[tokio::test]

@@ -443,9 +443,8 @@ async fn what_nobody_makes_again_is_left_alone_unless_it_is_asked_for() {
     let why = in_vain(&world, |_| ()).await;
     assert_eq!(
         why,
-        "cannot cordon the node: no controller makes these pods again where they are evicted: default/bare \
-         (--delete-bare-pods evicts them); what these pods have in an emptyDir is lost where they are evicted: default/bare \
-         (--delete-emptydir-data evicts them)"
+        "cannot cordon the node: pods without a controller would be lost: default/bare; pass --delete-bare-pods to evict them; \
+         pods with an emptyDir would lose its data: default/bare; pass --delete-emptydir-data to evict them"
     );
     assert_eq!(world.writes(), [""; 0]);
     let mut asked = drained(THERE.0, THERE.1);
@@ -464,9 +463,7 @@ async fn kpx_does_not_evict_itself() {
     let own = world.uid("web-2");
     let why = in_vain(&world, |here| here.own = vec![own]).await;
     assert!(
-        why.starts_with(
-            "cannot cordon the node: kpx itself runs in pod default/web-2 of this node"
-        ),
+        why.starts_with("cannot cordon the node: kpx runs in pod default/web-2 on this node"),
         "{why}"
     );
     assert_eq!(world.writes(), [""; 0]);

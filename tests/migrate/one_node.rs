@@ -115,7 +115,7 @@ fn where_nothing_tells_which_node_it_is_nothing_is_begun() {
     let Some(Ended::Stopped(why)) = place.go_on(false) else {
         panic!();
     };
-    assert!(why.contains("no Node has an address"), "{why}");
+    assert!(why.contains("no Node has its address"), "{why}");
     assert_eq!(place.machine.kernel, before);
     assert_eq!(place.journal.lines().count(), 1);
     // With its name in the journal, no evidence is asked for.
@@ -233,7 +233,7 @@ fn the_configuration_is_put_back_to_the_letter_and_what_others_wrote_stays() {
         assert_eq!(edited.machine.files[path], format!("{text}# by hand\n"));
         let notes = journal::read(&edited.journal).unwrap().notes.join("\n");
         assert!(
-            notes.contains("was changed by somebody else since kpx wrote it: the mode is put back"),
+            notes.contains("was changed after kpx wrote it: only the mode is restored"),
             "{notes}"
         );
     }
@@ -253,7 +253,7 @@ async fn a_configuration_that_kube_proxy_refuses_is_refused_before_anything_is_d
     assert_eq!(ran.code, 4, "{ran}");
     assert!(
         ran.err.contains(
-            "nftables.masqueradeBit: 99 is refused by kube-proxy: it must be a number from 0 to 31"
+            "nftables.masqueradeBit: kube-proxy refuses 99: it must be a number from 0 to 31"
         ),
         "{ran}"
     );
@@ -390,7 +390,7 @@ async fn a_command_in_the_name_of_another_node_is_refused() {
             ran.err.starts_with("kpx: this machine is not node w1: "),
             "{args:?}: {ran}"
         );
-        assert!(ran.err.contains("its machine id is ee01"), "{ran}");
+        assert!(ran.err.contains("its machine ID is ee01"), "{ran}");
         let args = [command, &["--node", "w2"]].concat();
         let ran = far.kpx(&args).await;
         assert!(!ran.err.contains("is not node"), "{args:?}: {ran}");
@@ -410,7 +410,7 @@ async fn a_name_is_found_or_asked_for_before_anything_else() {
     assert_eq!(ran.code, 4, "{ran}");
     assert!(
         ran.err
-            .contains("no Node has an address, an id or the host name of this machine"),
+            .contains("no Node has its address, IDs or host name"),
         "{ran}"
     );
     assert!(ran.err.contains("--node NAME --this-node"), "{ran}");

@@ -1,11 +1,13 @@
 //! Links, routes, sockets, modules, connections.
 
-use kpx::evidence::{Evidence, Gap, Item};
+use std::fs;
+
+use kpx::evidence::{Evidence, Gap, ITEMS, Item};
 use kpx::net::{Family, Proto};
 use kpx::node::modules::Standing;
 use kpx::node::{conntrack, ipvs_connections, links, modules, routes, sockets};
 
-use crate::support::{recorded, recordings};
+use crate::support::{recorded, recordings, root};
 
 #[test]
 fn every_recorded_link_and_route_parses() {
@@ -29,6 +31,33 @@ fn every_recorded_link_and_route_parses() {
             let entries = conntrack::parse(&text).unwrap().entries;
             assert_eq!(entries.len(), text.matches(" use=").count(), "{name}");
         }
+    }
+}
+
+#[test]
+fn every_item_is_parsed() {
+    let mut used = String::new();
+    let edges = ["host", "redact", "evidence"];
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            if path.is_dir() && !edges.contains(&name) {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                used += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    for item in ITEMS {
+        let name = format!("Item::{item:?}");
+        let mut uses = used.match_indices(&name);
+        let is_used = uses.any(|(at, _)| {
+            let next = used[at + name.len()..].chars().next();
+            !next.is_some_and(char::is_alphanumeric)
+        });
+        assert!(is_used, "no code parses {name}: add its parser to src/node");
     }
 }
 

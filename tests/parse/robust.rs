@@ -2,7 +2,7 @@
 
 use kpx::evidence::{Evidence, ITEMS, Item};
 use kpx::net::Family;
-use kpx::node::{NodeSnapshot, Store};
+use kpx::node::{IptablesBackend, NodeSnapshot};
 use proptest::prelude::*;
 
 use crate::support::{recorded, recordings};
@@ -13,8 +13,8 @@ fn parse(item: Item, text: &str) -> bool {
     evidence.insert(item, Ok(text.to_owned()));
     let node = NodeSnapshot::new(&evidence);
     match item {
-        Item::Iptables4 => node.iptables(Store::InUse, Family::V4).is_ok(),
-        Item::Iptables6 => node.iptables(Store::InUse, Family::V6).is_ok(),
+        Item::Iptables4 => node.iptables(IptablesBackend::InUse, Family::V4).is_ok(),
+        Item::Iptables6 => node.iptables(IptablesBackend::InUse, Family::V6).is_ok(),
         Item::Nft | Item::NftText => node.nft().is_ok(),
         Item::Ipset => node.ipset().is_ok(),
         Item::Ipvs | Item::IpvsSave => node.ipvs().is_ok(),

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::expect::family_name;
 use super::model::{Datum, Expr, NatKind, Statement, Verdict};
 use crate::desired::Detector;
 use crate::net::{Cidr, Family, Proto};
@@ -116,7 +115,7 @@ pub(crate) fn connection(key: &str, bit: &str) -> Statement {
 pub(crate) fn detected(family: Family, detector: &Detector, not: bool, index: bool) -> Statement {
     let link = |key: &str, name: String| (meta(key), Expr::Word(name));
     let (left, right) = match detector {
-        Detector::Cidr(cidr) => (payload(family_name(family), "saddr"), prefix(*cidr)),
+        Detector::Cidr(cidr) => (payload(family.nft_name(), "saddr"), prefix(*cidr)),
         Detector::Interface(name) if index => link("iif", name.clone()),
         Detector::Interface(name) => link("iifname", name.clone()),
         Detector::Prefix(name) => link("iifname", format!("{name}*")),
@@ -149,7 +148,7 @@ pub(crate) fn masked(op: &str, bits: u32) -> Expr {
 pub(crate) fn by_service(family: Family, map: &str) -> Statement {
     Statement::Vmap {
         key: Expr::Concat(vec![
-            payload(family_name(family), "daddr"),
+            payload(family.nft_name(), "daddr"),
             meta("l4proto"),
             payload("th", "dport"),
         ]),
@@ -184,7 +183,7 @@ pub(crate) fn by_index<T>(all: impl Iterator<Item = T>, of: impl Fn(T) -> Datum)
 pub(crate) fn dnat_by(family: Family, key: Expr, data: Expr) -> Statement {
     Statement::Nat {
         kind: NatKind::Dnat,
-        family: Some(family_name(family).to_owned()),
+        family: Some(family.nft_name().to_owned()),
         addr: Some(Expr::Lookup {
             key: Box::new(key),
             data: Box::new(data),

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::expect::family_name;
 use super::model::{Base, Chain, Datum, Element, Expr, Rule, Set, Statement, Table};
 use super::print;
 use crate::net::Family;
@@ -22,7 +21,7 @@ impl Draft {
     pub(crate) fn new(family: Family, name: &str, comment: &str) -> Self {
         Self {
             table: Table {
-                family: family_name(family).to_owned(),
+                family: family.nft_name().to_owned(),
                 name: name.to_owned(),
                 comment: Some(comment.to_owned()),
                 ..Table::default()

@@ -51,14 +51,6 @@ pub fn expect(
     Ok(writer.finish())
 }
 
-/// Returns what `nft` calls `family`.
-pub fn family_name(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    }
-}
-
 /// Returns the type of `family`'s addresses in sets.
 pub(crate) const fn address_type(family: Family) -> &'static str {
     match family {
@@ -80,7 +72,7 @@ impl<'a> Writer<'a> {
         let mut writer = Self {
             state,
             family,
-            ip: family_name(family.family),
+            ip: family.family.nft_name(),
             addr: address_type(family.family),
             draft: Draft::new(family.family, TABLE, "rules for kube-proxy"),
         };

@@ -6,7 +6,7 @@ use super::build::{
     address, by_index, equals, goto, meta, named, number, payload, protocol, random,
 };
 use super::draft::Draft;
-use super::expect::{address_type, family_name};
+use super::expect::address_type;
 use super::model::{Datum, NatKind, Set, Statement, Verdict};
 use super::names;
 use crate::desired::ServicePort;
@@ -33,7 +33,7 @@ pub(crate) fn choice(
     let count = endpoints.len();
     let targets: Vec<_> = endpoints.map(|addr| chain_and_set(port, addr)).collect();
     let known = targets.iter().map(|(chain, set)| {
-        let known = equals(payload(family_name(family), "saddr"), named(set));
+        let known = equals(payload(family.nft_name(), "saddr"), named(set));
         vec![known, goto(chain)]
     });
     let mut rules: Vec<_> = known.collect();
@@ -52,7 +52,7 @@ pub(crate) fn endpoint(draft: &mut Draft, family: Family, port: &ServicePort, ad
         let update = Statement::SetOp {
             op: "update".to_owned(),
             set: set.clone(),
-            elem: payload(family_name(family), "saddr"),
+            elem: payload(family.nft_name(), "saddr"),
             timeout: None,
         };
         draft.rule(&chain, vec![update], None);

@@ -6,7 +6,7 @@ use crate::check::core::{MODE, NFT, RULES, name_of};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::node::Store;
+use crate::node::IptablesBackend;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -76,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// Returns whether Calico has chains in iptables.
 fn has_chains(facts: &Facts<'_>) -> Result<bool, Gap> {
-    let rules = facts.node.iptables(Store::InUse, Family::V4)?;
+    let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
     let mut chains = rules.tables.iter().flat_map(|table| &table.chains);
     Ok(chains.any(|chain| chain.name.starts_with("cali-")))
 }
@@ -130,7 +130,7 @@ fn ranges<'r>(rule: &'r Rule<'_>) -> Option<&'r Vec<crate::net::PortRange>> {
 
 fn calico_ports(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
-    let rules = facts.node.iptables(Store::InUse, Family::V4)?;
+    let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
     let all = rules
         .tables
         .iter()

@@ -11,7 +11,7 @@ use crate::check::core::{
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::node::Store;
+use crate::node::IptablesBackend;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -171,7 +171,9 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
     }
     let mut findings = Vec::new();
     for (pod, ip, port) in wanted {
-        let rules = facts.node.iptables(Store::InUse, Family::of(ip))?;
+        let rules = facts
+            .node
+            .iptables(IptablesBackend::InUse, Family::of(ip))?;
         let nat = rules
             .table("nat")
             .into_iter()

@@ -5,7 +5,7 @@ use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, States, Table
 use crate::check::{Facts, Proof};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::node::Store;
+use crate::node::IptablesBackend;
 
 /// The rules in use, of both families.
 pub(in crate::check) const RULES: &[Item] = &[Item::Iptables4, Item::Iptables6];
@@ -81,5 +81,5 @@ pub(in crate::check) fn is_proxys(chain: &str) -> bool {
 pub(in crate::check) fn rules_in_use<'f>(
     facts: &'f Facts<'_>,
 ) -> Result<Vec<(Family, &'f Ruleset<'f>)>, Gap> {
-    by_family(|family| facts.node.iptables(Store::InUse, family))
+    by_family(|family| facts.node.iptables(IptablesBackend::InUse, family))
 }

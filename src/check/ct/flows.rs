@@ -10,7 +10,7 @@ use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::conntrack::Entry;
-use crate::owner::{Owners, Port, State};
+use crate::owner::{EndpointState, Owners, Port};
 
 const FLOWS: &[Item] = &[
     Item::Conntrack,
@@ -136,9 +136,12 @@ fn serves(port: &Port, addr: SocketAddr) -> bool {
     all.any(|e| e.addr == addr && takes(e.state))
 }
 
-fn takes(state: Option<State>) -> bool {
+fn takes(state: Option<EndpointState>) -> bool {
     // Assume that an endpoint in an unknown state serves.
-    !matches!(state, Some(State::NotReady | State::Terminating))
+    !matches!(
+        state,
+        Some(EndpointState::NotReady | EndpointState::Terminating)
+    )
 }
 
 fn connection(entry: &Entry) -> Proof {

@@ -6,13 +6,13 @@ use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::release::Change;
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::net::Family;
-use crate::node::Store;
+use crate::node::IptablesBackend;
 
-const fn name(store: Store) -> &'static str {
+const fn name(store: IptablesBackend) -> &'static str {
     match store {
-        Store::InUse => "the one in use",
-        Store::Legacy => "legacy",
-        Store::Nft => "nft",
+        IptablesBackend::InUse => "the one in use",
+        IptablesBackend::Legacy => "legacy",
+        IptablesBackend::Nft => "nft",
     }
 }
 
@@ -119,7 +119,7 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
             Ok(rules) => written(rules, family),
             // On a live node, an unused backend without rules is not applicable.
             Err(Gap::NotApplicable(_)) => continue,
-            Err(_) if idle == Store::Legacy && no_legacy(facts, family) => continue,
+            Err(_) if idle == IptablesBackend::Legacy && no_legacy(facts, family) => continue,
             Err(gap) => {
                 unread.get_or_insert(gap);
                 continue;
@@ -144,17 +144,17 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
 }
 
 /// Returns the backend in use, and the other one.
-fn stores(facts: &Facts<'_>) -> (Store, Store) {
+fn stores(facts: &Facts<'_>) -> (IptablesBackend, IptablesBackend) {
     let there = |items: [Item; 2]| {
         let mut items = items.into_iter();
         items.any(|item| facts.node.evidence().text(item).is_ok())
     };
     // Only the rules of the backend that is not in use are separate items.
     if there([Item::IptablesLegacy4, Item::IptablesLegacy6]) {
-        return (Store::Nft, Store::Legacy);
+        return (IptablesBackend::Nft, IptablesBackend::Legacy);
     }
     if there([Item::IptablesNft4, Item::IptablesNft6]) {
-        return (Store::Legacy, Store::Nft);
+        return (IptablesBackend::Legacy, IptablesBackend::Nft);
     }
     let version = facts.node.evidence().text(Item::IptablesVersion);
     // `iptables v1.8.9 (nf_tables)`; before 1.8 there was only legacy, and nothing in parentheses.
@@ -163,9 +163,9 @@ fn stores(facts: &Facts<'_>) -> (Store, Store) {
         Err(_) => true,
     };
     if nft {
-        (Store::Nft, Store::Legacy)
+        (IptablesBackend::Nft, IptablesBackend::Legacy)
     } else {
-        (Store::Legacy, Store::Nft)
+        (IptablesBackend::Legacy, IptablesBackend::Nft)
     }
 }
 
@@ -215,15 +215,19 @@ fn backends(facts: &Facts<'_>) -> Verdict {
     } else {
         ("legacy", "nft")
     };
-    let other = if nft { Store::Legacy } else { Store::Nft };
-    let has = |store: Store, table: &str, name: &str| {
+    let other = if nft {
+        IptablesBackend::Legacy
+    } else {
+        IptablesBackend::Nft
+    };
+    let has = |store: IptablesBackend, table: &str, name: &str| {
         facts
             .node
             .iptables(store, Family::V4)
             .map(|rules| rules.chain(table, name).is_some())
     };
-    let ours = has(Store::InUse, "nat", "KUBE-SERVICES")?;
-    let hint = has(Store::InUse, "mangle", "KUBE-IPTABLES-HINT")?;
+    let ours = has(IptablesBackend::InUse, "nat", "KUBE-SERVICES")?;
+    let hint = has(IptablesBackend::InUse, "mangle", "KUBE-IPTABLES-HINT")?;
     // An empty backend is not collected.
     let there = has(other, "nat", "KUBE-SERVICES").unwrap_or(false);
     let hint_there = has(other, "mangle", "KUBE-IPTABLES-HINT").unwrap_or(false);

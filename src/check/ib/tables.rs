@@ -7,7 +7,6 @@ use crate::backend::iptables::model::{Match, Rule, Target};
 use crate::check::core::{MODE, RULES, containers, is_proxys, mounts, rules_in_use};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::Item;
-use crate::net::Family;
 
 const CANARY: &str = "KUBE-PROXY-CANARY";
 
@@ -258,7 +257,7 @@ fn incompatible(facts: &Facts<'_>) -> Verdict {
         findings.extend(names.map(|name| {
             let message =
                 "iptables refuses to change the table, because it contains native nft rules";
-            let ip = if family == Family::V4 { "ip" } else { "ip6" };
+            let ip = family.nft_name();
             Finding::new(Severity::Error, format!("{family} table {name}"), message)
                 .evidence([Proof::object("nft-table", format!("{ip} {name}"))])
         }));

@@ -90,7 +90,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
 fn is_silence(gap: &Gap) -> bool {
     match gap {
         Gap::Absent(_, why) | Gap::Failed(_, why) => {
-            ["nothing answers at", " within ", " took longer than "]
+            ["no answer from", " within ", " took longer than "]
                 .iter()
                 .any(|words| why.contains(words))
         }

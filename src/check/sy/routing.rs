@@ -6,7 +6,7 @@ use crate::check::core::{recorded, setting, sysctl_proof};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
-use crate::node::Store;
+use crate::node::IptablesBackend;
 use crate::node::links::Link;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -203,7 +203,7 @@ fn localnet(facts: &Facts<'_>) -> Verdict {
     if setting(facts, key)? != "1" {
         return Ok(Vec::new());
     }
-    let rules = facts.node.iptables(Store::InUse, Family::V4)?;
+    let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
     let chain = rules.chain("filter", "KUBE-FIREWALL");
     let drops = chain.is_some_and(|chain| {
         chain.rules.iter().any(|rule| {

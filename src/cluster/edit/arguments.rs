@@ -1,6 +1,7 @@
-//! Changes to a text that has kube-proxy's flags in it: a file of arguments, or the manifest of a pod.
+//! Edits kube-proxy's flags in a text: an arguments file or a pod manifest.
 //!
-//! As with a configuration, the result is read again and compared, and refused where more than the flags would change.
+//! As with a configuration, the result is parsed again and compared; an edit that would change anything else is
+//! refused.
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use super::{EditError, Fields, plain};
 use crate::cluster::flags::flag_of;
 
 impl Fields {
-    /// Returns the fields as flags without their dashes, `name=value`.
+    /// Returns the fields as flags without dashes, `name=value`.
     pub fn arguments(&self) -> Vec<String> {
         let fields = self.all().into_iter();
         fields
@@ -17,7 +18,7 @@ impl Fields {
     }
 }
 
-/// Returns `text` with the flags of `fields` set; the same text where they are.
+/// Returns `text` with the flags of `fields` set; unchanged if they are set already.
 pub fn set(text: &str, fields: &Fields) -> Result<String, EditError> {
     let mut done = text.to_owned();
     for (path, value) in fields.all() {
@@ -28,7 +29,7 @@ pub fn set(text: &str, fields: &Fields) -> Result<String, EditError> {
     Ok(done)
 }
 
-/// Sets one flag; `None` where the text has no clear place for it.
+/// Sets one flag; `None` if the text has no unambiguous place for it.
 fn one(text: &str, flag: &str, wanted: &str) -> Option<String> {
     let found: Vec<&str> = words(text)
         .filter(|word| word.trim_start_matches('-').split('=').next() == Some(flag))
@@ -36,13 +37,13 @@ fn one(text: &str, flag: &str, wanted: &str) -> Option<String> {
     match found.as_slice() {
         [] => add(text, wanted),
         [word] if *word == wanted => Some(text.to_owned()),
-        // A value that follows as a word of its own may be anywhere.
+        // A value in a word of its own cannot be located reliably.
         [word] if word.contains('=') => replace(text, word, wanted),
         _ => None,
     }
 }
 
-/// Iterates over the words of `text` that are flags: up to a blank or a quote.
+/// Iterates over the flags in `text`; a flag ends at a blank or a quote.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter(|line| !line.trim_start().starts_with('#'))
@@ -58,7 +59,7 @@ fn replace(text: &str, word: &str, wanted: &str) -> Option<String> {
     (structure(&done)? == with_words(before, word, wanted)).then_some(done)
 }
 
-/// Adds a line with `wanted` behind the last one that has nothing but a flag.
+/// Adds a line with `wanted` after the last line that contains only a flag.
 fn add(text: &str, wanted: &str) -> Option<String> {
     let line = text.lines().rfind(|line| {
         let item = line.trim_start().trim_start_matches("- ");
@@ -68,7 +69,7 @@ fn add(text: &str, wanted: &str) -> Option<String> {
     })?;
     let flag = words(line).next()?;
     let new = line.replacen(flag, wanted, 1);
-    // Both stay on lines of their own, whether or not the text ends with one.
+    // The new flag gets its own line, even if the text does not end with a line feed.
     let done = text.replacen(line, &format!("{line}\n{new}"), 1);
     let Some(before) = structure(text) else {
         return Some(done);
@@ -76,13 +77,13 @@ fn add(text: &str, wanted: &str) -> Option<String> {
     (structure(&done)? == with_item(before, flag, wanted)).then_some(done)
 }
 
-/// Returns what a manifest says; `None` for a text that is none.
+/// Parses a manifest; `None` if the text is not one.
 fn structure(text: &str) -> Option<Value> {
     let value: Value = serde_yaml::from_str(text).ok()?;
     value.is_object().then_some(value)
 }
 
-/// Returns `value` with `word` replaced in all texts.
+/// Returns `value` with `word` replaced in every string.
 fn with_words(value: Value, word: &str, wanted: &str) -> Value {
     match value {
         Value::String(text) => Value::String(text.replace(word, wanted)),
@@ -99,7 +100,7 @@ fn with_words(value: Value, word: &str, wanted: &str) -> Value {
     }
 }
 
-/// Returns `value` with `wanted` behind each item `flag` of a list.
+/// Returns `value` with `wanted` added after each list item `flag`.
 fn with_item(value: Value, flag: &str, wanted: &str) -> Value {
     match value {
         Value::Array(items) => Value::Array(
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_arguments_keeps_its_other_lines() {
+    fn other_lines_of_an_arguments_file_are_kept() {
         let text = "--kubeconfig=/a/b\n# --proxy-mode=x\n--proxy-mode=iptables\n--v=2\n";
         assert_eq!(
             set(text, &to(Mode::Ipvs)).unwrap(),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_changes_in_its_arguments_alone() {
+    fn only_the_arguments_of_a_manifest_change() {
         let text = "kind: Pod\nspec:\n  containers:\n  - name: kube-proxy\n    command:\n    - kube-proxy\n    \
                     - --cluster-cidr=10.0.0.0/8\n    - \"--proxy-mode=iptables\" # the mode\n    image: x\n";
         assert_eq!(
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_refused() {
+    fn ambiguous_texts_are_refused() {
         for text in [
             "--proxy-mode=ipvs\n--proxy-mode=iptables\n",
             "--proxy-mode\niptables\n",

@@ -26,7 +26,7 @@ use crate::migrate::fleet::pod::{self, Job};
 use crate::migrate::fleet::state::{self, Fleet, FleetPlan, Leg, NodeState};
 use crate::migrate::fleet::task::Task;
 use crate::node::NodeSnapshot;
-use crate::plan::{Store, Unwritable};
+use crate::plan::{ConfigSource, Unwritable};
 use crate::render::{self, Board, Format, Report as _};
 use crate::report::migrate::{FleetProspect, FleetReport, Outcome};
 
@@ -365,7 +365,7 @@ async fn look(
     };
     let nodes = order::choose(node.nodes()?, node.all_pods()?, wanted.as_deref())
         .hint("--node NAME,NAME chooses nodes")?;
-    let store = Store::find(&node, &nodes[0])?.ready_within(args.fleet.ready_timeout);
+    let store = ConfigSource::find(&node, &nodes[0])?.ready_within(args.fleet.ready_timeout);
     let config = ProxyConfig::parse(store.text())?;
     let from = config.mode_asked().ok_or_else(|| {
         eyre!(

@@ -24,7 +24,7 @@ use crate::migrate::removal::Removal;
 use crate::migrate::{drain, loss, probes, stage};
 use crate::node::NodeSnapshot;
 use crate::node::identity::Clue;
-use crate::plan::{self, Consent, Plan, Store};
+use crate::plan::{self, ConfigSource, Consent, Plan};
 use crate::report::migrate::{Offer, Offers, Prospect, StagePlan};
 use crate::report::preflight::PreflightReport;
 use crate::requirements::Status;
@@ -80,7 +80,7 @@ pub(super) async fn look(
         let answered = targets.into_iter().zip(met).filter(|(_, met)| met.is_ok());
         journey.probes = answered.map(|(target, _)| target).collect();
     }
-    let store = Store::find(&node, name);
+    let store = ConfigSource::find(&node, name);
     let (place, diff) = match &store {
         Ok(store) => (store.place().to_string(), store.diff(&journey.there)),
         Err(gap) => (gap.to_string(), String::new()),
@@ -143,7 +143,7 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
         &diff::needs(from)[..],
         &diff::needs(to),
         gates::PROXY_NEEDS,
-        plan::STORE_NEEDS,
+        plan::CONFIG_NEEDS,
         drain::NEEDS,
         plan::BRIDGE_RULES,
         plan::EVICT_NEEDS,
@@ -396,7 +396,7 @@ fn unplanned(error: stage::Unplanned) -> Failure {
                 "`{command}` evicts them beforehand; nothing was changed"
             ))
         }
-        stage::Unplanned::Store(_) => Failure::from(error).with_hint(
+        stage::Unplanned::Unwritable(_) => Failure::from(error).with_hint(
             "`kpx migrate prepare` and `kpx migrate finish` do what comes before and after the change of the configuration",
         ),
         _ => Failure::from(error).with_hint(READ),

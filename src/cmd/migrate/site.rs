@@ -18,7 +18,7 @@ use crate::cmd::bridge::guard;
 use crate::cmd::bridge::keep::{Keeper, Order};
 use crate::cmd::{options, read};
 use crate::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest, Time};
-use crate::host::{self, Journal, Live, Met, clock};
+use crate::host::{self, Journal, Live, ProbeOutcome, clock};
 use crate::migrate::engine::Site;
 use crate::migrate::journal::Entry;
 use crate::migrate::journey::Journey;
@@ -225,10 +225,10 @@ pub(super) async fn probe(global: &Global, target: &Target) -> Result<(), String
     options.timeout = options.timeout.min(SILENCE);
     let probed = host::probe(&options, target.at, target.proto, target.question()).await;
     match probed.map_err(|gap| gap.to_string())?.met {
-        Met::Answered => Ok(()),
-        Met::Refused => Err("refused".to_owned()),
-        Met::Silence => Err("no answer".to_owned()),
-        Met::Unreachable(why) => Err(why),
+        ProbeOutcome::Answered => Ok(()),
+        ProbeOutcome::Refused => Err("refused".to_owned()),
+        ProbeOutcome::Silence => Err("no answer".to_owned()),
+        ProbeOutcome::Unreachable(why) => Err(why),
     }
 }
 

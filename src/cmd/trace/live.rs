@@ -14,7 +14,7 @@ use crate::cli::Global;
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::host::{ChainReader, Listing};
 use crate::net::Family;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
 
 /// The ways of some flows, and what is to be said of rules that could not be read.
@@ -65,7 +65,7 @@ pub(super) async fn walk<'n>(
 }
 
 fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> {
-    let store = Store::InUse;
+    let store = IptablesBackend::InUse;
     World {
         node,
         chains: vec![Chains { store, rules }],

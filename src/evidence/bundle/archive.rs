@@ -1,4 +1,4 @@
-//! A bundle that is a tar, gzipped or not.
+//! Loads a bundle from a tar archive, gzipped or not.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,7 +12,7 @@ use super::super::Item;
 use super::member::{self, Found, Member, Packing, Refusal, size_text};
 use super::{BundleError, Limits, not_one};
 
-/// Reads `items` and the manifest from the archive `file`, in one pass.
+/// Loads `items` and the manifest from the archive `file` in one pass.
 pub(super) fn load(
     path: &Path,
     file: File,
@@ -25,13 +25,13 @@ pub(super) fn load(
         source,
     })?;
     let foreign = [
-        (b"PK\x03\x04".as_slice(), "a zip file: unpack it first"),
-        (b"\xfd7zXZ", "compressed with xz: unpack it with `xz -d`"),
+        (b"PK\x03\x04".as_slice(), "a zip file; unpack it first"),
+        (b"\xfd7zXZ", "compressed with xz; unpack it with `xz -d`"),
         (
             b"\x28\xb5\x2f\xfd",
-            "compressed with zstd: unpack it with `zstd -d`",
+            "compressed with zstd; unpack it with `zstd -d`",
         ),
-        (b"BZh", "compressed with bzip2: unpack it with `bzip2 -d`"),
+        (b"BZh", "compressed with bzip2; unpack it with `bzip2 -d`"),
     ];
     if let Some((_, what)) = foreign.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Err(not_one(path, format!("it is {what}")));
@@ -55,7 +55,7 @@ fn walk(
     let mut members = 0_usize;
     if let Err(error) = members_of(&mut archive, |name, entry| {
         members += 1;
-        let Some(place) = Place::of(name) else {
+        let Some(place) = Location::of(name) else {
             return;
         };
         if let Some(top) = place.top {
@@ -73,12 +73,12 @@ fn walk(
             found.insert(place.member, read);
         }
     }) {
-        found.cut = Some(format!("the archive ends before its end: {error}"));
+        found.cut = Some(format!("the archive is truncated or damaged: {error}"));
     }
     let rest = archive.into_inner().limit();
     if rest == 0 {
         found.cut = Some(format!(
-            "the archive is larger than the {} kpx reads",
+            "the archive is larger than {}, the most that kpx reads",
             size_text(limits.archive)
         ));
     }
@@ -90,22 +90,22 @@ fn walk(
     }
     if tops.is_empty() {
         let why = match (found.cut, members) {
-            (Some(_), 0) => "it is neither a tar nor a gzipped tar".to_owned(),
-            (Some(cut), _) => format!("none of a bundle's files is in it, and {cut}"),
+            (Some(_), 0) => "it is not a tar archive, gzipped or not".to_owned(),
+            (Some(cut), _) => format!("it contains no file of a bundle, and {cut}"),
             (None, 0) => "it is empty".to_owned(),
-            (None, _) => "the archive has none of a bundle's files".to_owned(),
+            (None, _) => "the archive contains no file of a bundle".to_owned(),
         };
         return Err(not_one(path, why));
     }
     Ok(found)
 }
 
-/// A name longer than this is nobody's bundle; longer ones are not kept in memory.
+/// Longer names do not occur in bundles and are not kept in memory.
 const LONG_NAME: u64 = 64 << 10;
 
 /// Calls `each` with the name and content of every member.
 ///
-/// Long names are read here: the tar crate would read a name of any length into memory.
+/// Long names are handled here: the tar crate would load a name of any length into memory.
 fn members_of<R: Read>(
     archive: &mut Archive<R>,
     mut each: impl FnMut(&[u8], &mut Entry<'_, R>),
@@ -139,7 +139,7 @@ fn members_of<R: Read>(
     Ok(())
 }
 
-/// Returns the path in pax records, each of which is `LENGTH KEY=VALUE` and a newline.
+/// Returns the path in pax records. Each record is `LENGTH KEY=VALUE` and a newline.
 fn pax_path(mut records: &[u8]) -> Option<Vec<u8>> {
     loop {
         let space = records.iter().position(|&b| b == b' ')?;
@@ -152,17 +152,17 @@ fn pax_path(mut records: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Where a member of the archive belongs.
-struct Place {
+/// Location of an archive member in a bundle.
+struct Location {
     member: Member,
     packing: Packing,
-    /// The folder that is the bundle, empty for the archive itself; none for a member that is refused by its name.
+    /// Folder of the bundle; empty for the archive's root; `None` for a member refused because of its name.
     top: Option<String>,
     refused: Option<&'static str>,
 }
 
-impl Place {
-    /// Returns where the member called `name` belongs; none for what no bundle has.
+impl Location {
+    /// Returns the location of the member `name`; `None` if no bundle has such a file.
     fn of(name: &[u8]) -> Option<Self> {
         let name = str::from_utf8(name).ok()?;
         let outside = name.starts_with('/') || name.split('/').any(|part| part == "..");
@@ -170,7 +170,7 @@ impl Place {
             .split('/')
             .filter(|part| !matches!(*part, "" | "." | ".."))
             .collect();
-        // The bundle's own files have one or two parts; at most one folder stands above them.
+        // A bundle's files have one or two path components, below at most one folder.
         let depth = |count: usize| {
             let start = parts.len().checked_sub(count)?;
             let (member, packing) = Member::at(&parts[start..].join("/"))?;
@@ -182,7 +182,7 @@ impl Place {
                 member,
                 packing,
                 top: None,
-                refused: Some("refused: its path in the archive leads outside the bundle"),
+                refused: Some("refused: its path leads outside the bundle"),
             });
         }
         (above.len() <= 1).then(|| Self {
@@ -204,7 +204,9 @@ fn read<R: Read>(entry: &mut Entry<'_, R>, packing: Packing, room: u64) -> Resul
             let size = entry.size();
             let text = member::read(entry, packing, size, room)?;
             if packing == Packing::Plain && (text.len() as u64) < size {
-                return Err(Refusal::Other("the archive ends within it".to_owned()));
+                return Err(Refusal::Other(
+                    "the archive ends in the middle of it".to_owned(),
+                ));
             }
             return Ok(text);
         }

@@ -1,4 +1,4 @@
-//! A bundle that is a folder.
+//! Loads a bundle from a folder.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use super::super::{ITEMS, Item};
 use super::member::{self, Found, Member, Packing, Refusal};
 use super::{BundleError, Limits, MANIFEST, not_one, open_member};
 
-/// Reads `items` and the manifest from the folder at `path`, or from the one folder in it that is a bundle.
+/// Loads `items` and the manifest from the folder `path`, or from the only bundle folder in it.
 pub(super) fn load(path: &Path, items: &[Item], limits: Limits) -> Result<Found, BundleError> {
     let root = base(path)?;
     let mut found = Found::default();
@@ -25,7 +25,7 @@ pub(super) fn load(path: &Path, items: &[Item], limits: Limits) -> Result<Found,
     Ok(found)
 }
 
-/// Returns the folder that holds the known files: `path` itself, or one folder in it.
+/// Returns the folder with the bundle's files: `path` itself, or one folder in it.
 fn base(path: &Path) -> Result<PathBuf, BundleError> {
     if is_bundle(path) {
         return Ok(path.to_owned());
@@ -42,7 +42,7 @@ fn base(path: &Path) -> Result<PathBuf, BundleError> {
         .collect();
     inner.sort();
     match inner.as_slice() {
-        [] => Err(not_one(path, "the folder has none of a bundle's files")),
+        [] => Err(not_one(path, "the folder contains no file of a bundle")),
         [one] => Ok(one.clone()),
         several => Err(BundleError::Several {
             path: path.to_owned(),
@@ -61,7 +61,7 @@ fn is_bundle(dir: &Path) -> bool {
         .any(|file| dir.join(file).symlink_metadata().is_ok())
 }
 
-/// Reads `file` below `root`; none if it is not there.
+/// Reads `file` below `root`; `None` if it does not exist.
 fn read(root: &Path, file: &str, packing: Packing, space: u64) -> Option<Result<String, Refusal>> {
     let path = root.join(file);
     let linked = path
@@ -94,16 +94,14 @@ fn read(root: &Path, file: &str, packing: Packing, space: u64) -> Option<Result<
         return refused("a device, pipe or socket");
     }
     if metadata.nlink() > 1 {
-        return refused(
-            "a hard link to a file that also lives elsewhere; a copy made with cp -r is read",
-        );
+        return refused("a hard link to a file outside the bundle; copy the bundle with cp -r");
     }
     Some(open(&path, packing, space))
 }
 
 fn open(path: &Path, packing: Packing, space: u64) -> Result<String, Refusal> {
     let mut file = open_member(path)?;
-    // The file may have been replaced since it was looked at.
+    // The file may have been replaced in the meantime.
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(Refusal::Other("refused: it is not a file".to_owned()));

@@ -1,56 +1,56 @@
-//! What kpx writes next to the evidence: when and by what it was taken, and why some of it is missing.
+//! The manifest of a bundle: when and by which kpx it was recorded, and why items are missing.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::{Evidence, Gap, Item};
 
-/// The manifest's file in a bundle.
+/// File name of the manifest in a bundle.
 pub const MANIFEST: &str = "manifest.json";
 
-/// The only format of the manifest there is so far.
+/// The only version of the manifest format so far.
 const FORMAT: u64 = 1;
 
-/// A bundle's own account of itself.
+/// The manifest of a bundle.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    /// The version of this format.
+    /// Version of the manifest format.
     format: u64,
-    /// The version of kpx that wrote the bundle.
+    /// Version of kpx that wrote the bundle.
     pub kpx: String,
-    /// When it was taken, as RFC 3339 in UTC.
+    /// Time of the recording, RFC 3339 in UTC.
     pub time: String,
-    /// The kernel's release.
+    /// Kernel release of the node.
     pub kernel: Option<String>,
-    /// The node's name.
+    /// Name of the node.
     pub node: Option<String>,
     /// Whether names and addresses are replaced.
     #[serde(default)]
     pub redacted: bool,
-    /// What is missing, each with its reason, in the order of the items.
+    /// Missing items and the reasons, in the order of the items.
     #[serde(default, deserialize_with = "known")]
     pub gaps: Vec<Recorded>,
 }
 
-/// One thing that is missing from a bundle.
+/// An item that is missing from a bundle.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Recorded {
-    /// What is missing.
+    /// The missing item.
     pub item: Item,
-    /// The reason, for people.
+    /// Reason as text for users.
     pub reason: String,
-    /// The reason.
+    /// Reason as a value.
     pub gap: Gap,
 }
 
 impl Manifest {
-    /// Returns the manifest of `evidence`, taken at `time` by this kpx.
+    /// Returns the manifest of `evidence`, recorded at `time` by this kpx.
     pub fn of(evidence: &Evidence, time: String, node: Option<String>) -> Self {
         let kernel = evidence.text(Item::KernelRelease).ok();
         let gaps = evidence.iter().filter_map(|(item, read)| {
-            // That something was not collected is seen by its absence.
+            // Items that were not collected are simply absent.
             let gap = read
                 .err()
                 .filter(|gap| !matches!(gap, Gap::NotCollected(_)))?;
@@ -72,7 +72,7 @@ impl Manifest {
         }
     }
 
-    /// Reads a manifest, or says in words why it cannot be used.
+    /// Parses a manifest; the error is the reason why it cannot be used.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
@@ -80,23 +80,23 @@ impl Manifest {
             Some(FORMAT) => {}
             Some(other) => {
                 return Err(format!(
-                    "its format is {other}, and this kpx ({}) knows {FORMAT}; a newer kpx wrote the bundle",
+                    "its format is {other}, but this kpx ({}) supports only {FORMAT}: a newer kpx wrote the bundle",
                     env!("CARGO_PKG_VERSION")
                 ));
             }
-            None => return Err("it does not say which format it has".to_owned()),
+            None => return Err("it has no format version".to_owned()),
         }
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
-    /// Returns why `item` is missing, as recorded.
+    /// Returns the recorded reason why `item` is missing.
     pub fn gap(&self, item: Item) -> Option<&Gap> {
         let recorded = self.gaps.iter().find(|recorded| recorded.item == item);
         recorded.map(|recorded| &recorded.gap)
     }
 }
 
-/// Reads the gaps of items that this kpx knows; a later kpx may have recorded more.
+/// Reads the gaps of items that this kpx knows; a newer kpx may have recorded others.
 fn known<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Recorded>, D::Error> {
     let all: Vec<Value> = Vec::deserialize(deserializer)?;
     let known = all.into_iter().filter_map(|value| {

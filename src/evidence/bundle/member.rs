@@ -1,4 +1,4 @@
-//! One member of a bundle: which item it is, and its text within the limits.
+//! One member of a bundle: its item, and its text within the limits.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -8,26 +8,26 @@ use flate2::read::MultiGzDecoder;
 use super::super::{Gap, Item};
 use super::{Limits, MANIFEST};
 
-/// What a member is to a bundle.
+/// Role of a member in a bundle.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Member {
-    /// The evidence of an item.
+    /// Evidence of an item.
     Item(Item),
     /// The manifest.
     Manifest,
 }
 
-/// Whether a member is stored as it is.
+/// Compression of a member.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Packing {
-    /// As it is.
+    /// Not compressed.
     Plain,
-    /// Gzipped.
+    /// Compressed with gzip.
     Gzip,
 }
 
 impl Member {
-    /// Returns what the member at `path`, below the bundle's root, is.
+    /// Returns the role and compression of the member at `path`, relative to the bundle's root.
     pub(super) fn at(path: &str) -> Option<(Self, Packing)> {
         let (plain, packing) = match path.strip_suffix(".gz") {
             Some(plain) => (plain, Packing::Gzip),
@@ -42,23 +42,23 @@ impl Member {
     }
 }
 
-/// What a bundle turned out to hold.
+/// Contents of a bundle.
 #[derive(Default)]
 pub(super) struct Found {
-    /// The items, each with its text or why it was refused.
+    /// Items, each with its text or the reason why it was refused.
     pub(super) items: BTreeMap<Item, Result<String, Gap>>,
-    /// The manifest's text, or why it was refused.
+    /// Text of the manifest, or the reason why it was refused.
     pub(super) manifest: Option<Result<String, String>>,
-    /// Why reading ended before the bundle did.
+    /// Reason why reading stopped before the end of the bundle.
     pub(super) cut: Option<String>,
     kept: u64,
 }
 
 impl Found {
-    /// Records a member, or why it cannot be used. A second one of the same kind takes the place of both.
+    /// Records a member, or why it cannot be used. A duplicate replaces both with an error.
     pub(super) fn insert(&mut self, member: Member, read: Result<String, Refusal>) {
         self.kept += read.as_ref().map_or(0, |text| text.len() as u64);
-        let twice = || Refusal::Other("it is in the bundle more than once".to_owned());
+        let twice = || Refusal::Other("the bundle contains it more than once".to_owned());
         match member {
             Member::Item(item) => {
                 let again = self.items.contains_key(&item);
@@ -74,18 +74,18 @@ impl Found {
         }
     }
 
-    /// Returns how many bytes the next member may have.
+    /// Returns the maximum size of the next member, in bytes.
     pub(super) fn room(&self, limits: Limits) -> u64 {
         limits.member.min(limits.kept.saturating_sub(self.kept))
     }
 }
 
-/// Why a member is not used.
+/// Reason why a member is not used.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The system refused.
+    /// The system denied access.
     Denied(String),
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 
@@ -109,17 +109,17 @@ impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                Self::Denied("the bundle's file is not readable for this user".to_owned())
+                Self::Denied("the bundle's file is not readable by this user".to_owned())
             }
             _ => Self::Other(error.to_string()),
         }
     }
 }
 
-/// Memory is taken ahead for no more than this, whatever a member says of its size.
+/// Upper limit of memory allocated in advance, whatever size a member claims.
 const AHEAD: u64 = 64 << 20;
 
-/// Reads a member of `size` stored bytes to its end, but no more than `room` bytes of text.
+/// Reads a member of `size` stored bytes completely, but at most `room` bytes of text.
 pub(super) fn read(
     source: &mut dyn Read,
     packing: Packing,
@@ -127,15 +127,15 @@ pub(super) fn read(
     room: u64,
 ) -> Result<String, Refusal> {
     match packing {
-        // The decoder takes nothing at all for the gzip of nothing.
-        Packing::Gzip if size == 0 => Err(Refusal::Other("gzip data is cut short".to_owned())),
+        // The decoder yields no error for empty input.
+        Packing::Gzip if size == 0 => Err(Refusal::Other("gzip data is truncated".to_owned())),
         Packing::Plain => text(source, size, room, "cannot be read to its end"),
-        // Rules and API lists shrink to about a tenth.
+        // Rules and API lists compress to about a tenth.
         Packing::Gzip => text(
             MultiGzDecoder::new(source),
             size.saturating_mul(10),
             room,
-            "gzip data is damaged or cut short",
+            "gzip data is damaged or truncated",
         ),
     }
 }
@@ -149,7 +149,7 @@ fn text(source: impl Read, expected: u64, room: u64, damaged: &str) -> Result<St
         .map_err(|error| Refusal::Other(format!("{damaged}: {error}")))?;
     if bytes.len() as u64 > room {
         return Err(Refusal::Other(format!(
-            "it is larger than the {} kpx has room for",
+            "it is larger than {}, the most that kpx reads",
             size_text(room)
         )));
     }
@@ -159,7 +159,7 @@ fn text(source: impl Read, expected: u64, room: u64, damaged: &str) -> Result<St
     })
 }
 
-/// Returns `bytes` for people.
+/// Returns `bytes` as text for users.
 pub(super) fn size_text(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 30 => format!("{} GiB", b >> 30),

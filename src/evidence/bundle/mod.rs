@@ -1,7 +1,7 @@
-//! Evidence on disk: a folder, a tar or a gzipped tar, whose members may each be gzipped.
+//! Evidence on disk: a folder, a tar or a gzipped tar. Each member may be gzipped.
 //!
-//! A bundle may come from anybody. Nothing in it is followed, and nothing it holds can block, crash or exhaust kpx: a
-//! member that is not a plain file of bearable size becomes a [`Gap`].
+//! A bundle is untrusted input. kpx follows no link in it, and no member can block, crash or exhaust kpx: a member that
+//! is not a plain file of reasonable size becomes a [`Gap`].
 
 mod archive;
 mod folder;
@@ -22,20 +22,20 @@ pub use manifest::{MANIFEST, Manifest, Recorded};
 use member::Found;
 pub use save::{SaveError, save};
 
-/// How much of a bundle is read before it counts as hostile.
+/// Size limits for reading a bundle.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of one member, unpacked.
+    /// Maximum size of one member, in bytes, uncompressed.
     pub member: u64,
-    /// Bytes of all members that are kept, unpacked.
+    /// Maximum size of all loaded members, in bytes, uncompressed.
     pub kept: u64,
-    /// Bytes of an archive that are read, unpacked, members that are skipped included.
+    /// Maximum size of an archive, in bytes, uncompressed, including skipped members.
     pub archive: u64,
 }
 
 impl Default for Limits {
-    /// A node with 100,000 rules has 10 MB of them, a million connections are 150 MB, and every pod of the largest
-    /// cluster about 500 MB: nothing honest comes near.
+    /// A node with 100,000 rules has 10 MB of rules, a million connections take 150 MB, and all pods of the largest
+    /// cluster about 500 MB: no real bundle comes close.
     fn default() -> Self {
         Self {
             member: 1 << 30,
@@ -45,43 +45,43 @@ impl Default for Limits {
     }
 }
 
-/// A path that cannot be read as a bundle.
+/// Why a path cannot be loaded as a bundle.
 #[derive(Debug, Error)]
 pub enum BundleError {
-    /// The path itself is missing or unreadable.
+    /// The path does not exist or cannot be read.
     #[error("cannot open bundle {}", path.display())]
     Open {
-        /// The path that was asked for.
+        /// Requested path.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is something, but not a bundle.
+    /// The path is not a bundle.
     #[error(
         "{} is not a bundle: {found}. A bundle is a folder, .tar or .tar.gz with files such as \
          node/iptables-save.txt, node/sysctl.txt or cluster/services.json",
         path.display()
     )]
     NotOne {
-        /// The path that was asked for.
+        /// Requested path.
         path: PathBuf,
-        /// What is there instead.
+        /// Description of the path's contents.
         found: String,
     },
-    /// More than one bundle.
-    #[error("{} holds several bundles ({}): name one of them", path.display(), tops.join(", "))]
+    /// The path contains more than one bundle.
+    #[error("{} contains several bundles ({}); choose one of them", path.display(), tops.join(", "))]
     Several {
-        /// The path that was asked for.
+        /// Requested path.
         path: PathBuf,
-        /// The folders that are bundles.
+        /// Folders of the bundles.
         tops: Vec<String>,
     },
     /// The manifest cannot be used.
     #[error("cannot use {MANIFEST} of bundle {}: {reason}", path.display())]
     Manifest {
-        /// The path that was asked for.
+        /// Requested path.
         path: PathBuf,
-        /// Why not.
+        /// Reason why the manifest cannot be used.
         reason: String,
     },
 }
@@ -91,13 +91,13 @@ pub fn load(path: &Path, items: &[Item]) -> Result<Evidence, BundleError> {
     load_within(path, items, Limits::default())
 }
 
-/// Loads `items` from the bundle at `path`, reading no more than `limits` allow.
+/// Loads `items` from the bundle at `path`, within `limits`.
 pub fn load_within(path: &Path, items: &[Item], limits: Limits) -> Result<Evidence, BundleError> {
     let open = |source| BundleError::Open {
         path: path.to_owned(),
         source,
     };
-    // Without O_NONBLOCK, opening a FIFO waits for somebody to write to it.
+    // Without O_NONBLOCK, opening a FIFO blocks until it has a writer.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(OFlag::O_NONBLOCK.bits())
@@ -109,10 +109,7 @@ pub fn load_within(path: &Path, items: &[Item], limits: Limits) -> Result<Eviden
     } else if kind.is_file() {
         archive::load(path, file, items, limits)
     } else {
-        Err(not_one(
-            path,
-            "it is a device, pipe or socket, where a folder or file should be",
-        ))
+        Err(not_one(path, "it is a device, pipe or socket"))
     }?;
     settle(path, items, found)
 }
@@ -124,7 +121,7 @@ fn not_one(path: &Path, found: impl Into<String>) -> BundleError {
     }
 }
 
-/// Fills in, from the manifest, why the rest of `items` is not there.
+/// Adds the manifest's reasons for those of `items` that are missing.
 fn settle(path: &Path, items: &[Item], found: Found) -> Result<Evidence, BundleError> {
     let unusable = |reason| BundleError::Manifest {
         path: path.to_owned(),
@@ -153,7 +150,7 @@ fn settle(path: &Path, items: &[Item], found: Found) -> Result<Evidence, BundleE
     Ok(evidence)
 }
 
-/// Opens a member of a folder, without following a link or waiting for a writer.
+/// Opens a member of a folder without following links or waiting for a writer.
 fn open_member(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     OpenOptions::new()

@@ -1,4 +1,4 @@
-//! Writing a bundle: wholly, or not at all.
+//! Writes a bundle completely or not at all.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -15,25 +15,25 @@ use thiserror::Error;
 use super::super::Evidence;
 use super::{MANIFEST, Manifest};
 
-/// A bundle that could not be written.
+/// Why a bundle was not written.
 #[derive(Debug, Error)]
 pub enum SaveError {
-    /// Something has the name already.
-    #[error("{} exists: kpx does not overwrite; name another path or remove it", .0.display())]
+    /// The path exists.
+    #[error("{} exists, and kpx does not overwrite; choose another path or remove it", .0.display())]
     Exists(PathBuf),
-    /// The system refused.
+    /// The system reported an error.
     #[error("cannot write bundle {}", path.display())]
     Write {
-        /// The bundle.
+        /// Path of the bundle.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Writes `evidence` and its `manifest` to `path`: a gzipped tar, a tar, or a folder, as the name's end says.
+/// Writes `evidence` and its `manifest` to `path` as a gzipped tar, a tar or a folder, depending on the extension.
 ///
-/// Only the owner may read what is written. A failure leaves nothing behind.
+/// Only the owner may read the result. A failure leaves nothing behind.
 pub fn save(evidence: &Evidence, manifest: &Manifest, path: &Path) -> Result<(), SaveError> {
     if path.symlink_metadata().is_ok() {
         return Err(SaveError::Exists(path.to_owned()));
@@ -64,13 +64,13 @@ fn write(evidence: &Evidence, manifest: &Manifest, path: &Path) -> io::Result<()
         publish(pack(plain, top(&name), files)?, &temp.0, path)
     } else {
         folder(files, &temp.0)?;
-        // Creating the folder claims the name; an empty folder is then replaced in one step.
+        // Creating the folder reserves the name; the empty folder is then replaced in one step.
         fs::create_dir(path)?;
         fs::rename(&temp.0, path).inspect_err(|_| drop(fs::remove_dir(path)))
     }
 }
 
-/// Returns the one folder in an archive, so that unpacking it does not litter.
+/// Returns the name of the top-level folder in an archive, so that unpacking creates a single folder.
 fn top(name: &str) -> &str {
     [".tar.gz", ".tgz", ".tar"]
         .iter()
@@ -97,7 +97,7 @@ fn pack<'a, W: Write>(
 fn publish(out: BufWriter<File>, temp: &Path, path: &Path) -> io::Result<()> {
     let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
-    // A link, unlike a rename, never replaces; where the file system has no links, the look before must do.
+    // Unlike a rename, a link never replaces a file. If the file system has no links, the earlier check has to do.
     match fs::hard_link(temp, path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => fs::rename(temp, path),
         linked => linked,
@@ -125,14 +125,14 @@ fn create(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// A name for what is being written; whatever has it is removed in the end.
+/// Temporary name of the output; removed at the end.
 struct Temp(PathBuf);
 
 impl Temp {
-    /// Returns a hidden name in the folder of `path`, so that moving it into place is one step.
+    /// Returns a hidden name in the folder of `path`, so that the final move is one step.
     fn beside(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // The standard library's only source of randomness.
+        // The standard library has no other source of randomness.
         let unique = RandomState::new().build_hasher().finish();
         Self(path.with_file_name(format!(".{name}.{unique:016x}.part")))
     }
@@ -140,7 +140,7 @@ impl Temp {
 
 impl Drop for Temp {
     fn drop(&mut self) {
-        // It is gone after a success; after a failure, that failure is what matters.
+        // After a success it no longer exists; after a failure, the first error matters.
         fs::remove_file(&self.0).ok();
         fs::remove_dir_all(&self.0).ok();
     }

@@ -1,4 +1,4 @@
-//! The cluster alone, for a kpx that changes nothing of the machine that it runs on.
+//! Access to the cluster for a kpx that does not change the machine it runs on.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::action::{Action, Object};
 use crate::apply::{Apply, StepError};
 use crate::evidence::{Evidence, Item};
 
-/// The cluster, to be changed through its API server. Copies of it are the same cluster.
+/// The cluster, changed through its API server. Clones refer to the same cluster.
 #[derive(Clone, Debug)]
 pub struct LiveCluster {
     context: Arc<Context>,
 }
 
 impl LiveCluster {
-    /// Returns the cluster that `options` lead to.
+    /// Returns the cluster that `options` select.
     pub fn new(options: &Options) -> Self {
         Self {
             context: Context::new(options),
         }
     }
 
-    /// Reads `items` of the cluster, and those of `node` where they are a node's, by the same way as everything else.
+    /// Reads `items` of the cluster; items of a single node are those of `node`.
     pub async fn read(&self, items: &[Item], node: &str) -> Evidence {
         let context = &self.context;
         let reads = items.iter().map(async |&item| {
@@ -41,13 +41,13 @@ impl LiveCluster {
         evidence
     }
 
-    /// Returns an object as the API server has it; `None` where there is none.
+    /// Returns an object from the API server; `None` if it does not exist.
     pub async fn object(&self, object: &Object) -> Result<Option<Value>, StepError> {
         let context = &self.context;
         context.cluster.object(object, &context.options).await
     }
 
-    /// Returns the pods of kube-system that kpx made, as the API server has them.
+    /// Returns the pods of kube-system that kpx created.
     pub async fn own_pods(&self) -> Result<Vec<Value>, StepError> {
         let context = &self.context;
         context.cluster.own_pods(&context.options).await
@@ -66,7 +66,7 @@ impl Apply for LiveCluster {
         match action {
             Action::Kube { command } => context.cluster.change(command, &context.options).await,
             action => Err(StepError::Refused(format!(
-                "this is a change of a node, not of its cluster: {action}"
+                "not a change of the cluster: {action}"
             ))),
         }
     }

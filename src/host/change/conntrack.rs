@@ -1,4 +1,4 @@
-//! Tracked connections, deleted one by one by netlink, or by `conntrack` where netlink has no ear for it.
+//! Deletes tracked connections one by one over netlink, or with `conntrack` if the kernel does not support that.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::action::Flow;
 use crate::apply::StepError;
 use crate::net::Family;
 
-/// As many requests as are sent before their answers are read: those fit the smallest default receive buffer.
+/// Number of requests sent before their answers are read: these fit the smallest default receive buffer.
 const BATCH: usize = 128;
 
-/// An acknowledgement, with what the kernel quotes of the request.
+/// Size of an acknowledgement, which quotes the request.
 const ANSWER: usize = 32 * 1024;
 
-/// Deletes `flows` of the network namespace. One that is gone already is deleted.
+/// Deletes `flows` in the network namespace. A flow that no longer exists counts as deleted.
 pub(super) async fn delete(context: &Arc<Context>, flows: &[Flow]) -> Result<(), StepError> {
     let all = flows.to_vec();
     let by_netlink = context.change(async move |_| Ok(by_netlink(&all))).await?;
@@ -34,10 +34,10 @@ pub(super) async fn delete(context: &Arc<Context>, flows: &[Flow]) -> Result<(),
         Ok(()) => Ok(()),
         Err((flow, e)) if is_deaf(&e) => {
             let by_tool = by_tool(context, flows).await;
-            by_tool.map_err(|error| refused(flow, &format!("netlink says: {e}; {error}")))
+            by_tool.map_err(|error| refused(flow, &format!("over netlink: {e}; {error}")))
         }
         Err((flow, e)) if e.kind() == ErrorKind::PermissionDenied => {
-            let what = format!("cannot run `{flow}`: it takes CAP_NET_ADMIN; run kpx as root");
+            let what = format!("cannot run `{flow}`: CAP_NET_ADMIN is required; run kpx as root");
             Err(StepError::Denied(what))
         }
         Err((flow, e)) => Err(refused(flow, &e.to_string())),
@@ -48,14 +48,15 @@ fn refused(flow: Flow, why: &str) -> StepError {
     StepError::Refused(format!("cannot run `{flow}`: {why}"))
 }
 
-/// Tells whether the kernel has no netlink for this, as when `nf_conntrack_netlink` does not load.
+/// Returns whether the kernel does not support this netlink request, for example because `nf_conntrack_netlink` cannot
+/// be loaded.
 fn is_deaf(e: &io::Error) -> bool {
     let deaf = [
         Errno::EPROTONOSUPPORT,
         Errno::EAFNOSUPPORT,
         Errno::EOPNOTSUPP,
     ];
-    // An unknown part of nfnetlink answers EINVAL.
+    // EINVAL is the answer of an unknown nfnetlink subsystem.
     let unknown = [Errno::EINVAL];
     let errno = e.raw_os_error().map(Errno::from_raw);
     errno.is_some_and(|errno| deaf.contains(&errno) || unknown.contains(&errno))
@@ -148,19 +149,19 @@ fn request(number: u32, flow: &Flow) -> Vec<u8> {
     header.sequence_number = number;
     let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
     message.finalize();
-    // The next message begins at a multiple of four.
+    // Messages are aligned to four bytes.
     let mut bytes = vec![0; message.buffer_len().next_multiple_of(4)];
     message.serialize(&mut bytes);
     bytes
 }
 
-/// Deletes `flows` by `conntrack`, one call each: it takes no list.
+/// Deletes `flows` with `conntrack`, one call each because it accepts no list.
 async fn by_tool(context: &Arc<Context>, flows: &[Flow]) -> Result<(), StepError> {
     for flow in flows {
         let line = flow.to_string();
         let args = line.split(' ').skip(1).map(str::to_owned).collect();
         match exec::feed(context, "conntrack", args, String::new()).await {
-            // What it says when nothing matched.
+            // The message if nothing matched.
             Err(StepError::Refused(said)) if said.contains("0 flow entries have been deleted") => {}
             done => done?,
         }

@@ -1,4 +1,4 @@
-//! Files: kernel settings, and what kpx leaves for the next boot.
+//! Writes files: kernel settings and configuration for the next boot.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
@@ -10,7 +10,7 @@ use super::super::context::Context;
 use super::super::rooted;
 use crate::apply::StepError;
 
-/// Writes `value` to the setting `key` of the network namespace.
+/// Writes `value` to the kernel setting `key` of the network namespace.
 pub(super) async fn sysctl(
     context: &Arc<Context>,
     key: &str,
@@ -26,8 +26,8 @@ pub(super) async fn sysctl(
         .await
 }
 
-/// Writes `text` to `path` below the host's root, in one piece: readers see the old file or the new. A file that was
-/// there keeps its owner and permissions, and a link that leads to it stays.
+/// Replaces `path`, relative to the host's root, with `text` atomically: readers see the old or the new file. An
+/// existing file keeps its owner and permissions, and symbolic links to it remain valid.
 pub(super) fn write(context: &Context, path: &Path, text: &str) -> Result<(), StepError> {
     let written = || -> io::Result<()> {
         let path = rooted::resolve(&context.options.root, path)?;
@@ -46,12 +46,12 @@ pub(super) fn write(context: &Context, path: &Path, text: &str) -> Result<(), St
     written().map_err(|e| failed("write", &context.path(below(path)), &e))
 }
 
-/// Returns `path`, as seen from the host's root, relative to it.
+/// Returns the absolute `path` relative to the host's root.
 fn below(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-/// Removes `path` below the host's root.
+/// Removes `path`, relative to the host's root.
 pub(super) fn remove(context: &Context, path: &Path) -> Result<(), StepError> {
     let path = context.path(below(path));
     match fs::remove_file(&path) {

@@ -1,7 +1,7 @@
-//! The guard of the bridge: a process that outlives the kpx that relies on the bridge.
+//! The bridge guard: a process that removes the bridge after the kpx that needs it is gone.
 //!
-//! By systemd it is a transient unit, in a control group of its own; without, a process in a process group of its own,
-//! which the end of the terminal does not end.
+//! With systemd, it is a transient unit with its own control group; without systemd, a process in its own process
+//! group, which closing the terminal does not end.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt as _;
@@ -17,16 +17,16 @@ use crate::apply::StepError;
 use crate::host::context::Context;
 use crate::host::{Options, exec};
 
-/// What systemd calls the guard, and its timer.
+/// Name of the guard's systemd unit and timer.
 const UNIT: &str = "kpx-bridge-guard";
 
-/// What one guard holds as long as it lives.
+/// Lock file that the guard holds while it runs.
 const LOCK: &str = "run/kpx-bridge-guard.lock";
 
-/// What a guard that systemd does not run writes to.
+/// Log file of a guard without systemd.
 const LOG: &str = "var/log/kpx-bridge-guard.log";
 
-/// What of the environment says where the cluster is.
+/// Environment variables that select the cluster.
 const ENVIRONMENT: &[&str] = &[
     "HOME",
     "KUBECONFIG",
@@ -35,24 +35,24 @@ const ENVIRONMENT: &[&str] = &[
     "PATH",
 ];
 
-/// How long a guard may take to begin.
+/// Time limit for the start of a guard.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The one guard of a node.
+/// The guard of a node.
 #[derive(Debug)]
 pub struct Guard {
     _lock: Flock<File>,
 }
 
 impl Guard {
-    /// Returns the guard of the node that `options` describe, if there is none yet.
+    /// Returns the guard of the node that `options` select, unless one is running.
     pub fn new(options: &Options) -> Result<Self, Locked> {
         let lock = lock(options.root.join(LOCK))?;
         Ok(Self { _lock: lock })
     }
 }
 
-/// Starts `command`, which is to become the guard of the node that `options` describe, and returns once there is one.
+/// Starts `command` as the guard of the node that `options` select, and waits until it runs.
 pub async fn start(options: &Options, command: &[String]) -> Result<(), StepError> {
     if is_guarded(options)? {
         return Ok(());
@@ -70,12 +70,12 @@ pub async fn start(options: &Options, command: &[String]) -> Result<(), StepErro
         sleep(Duration::from_millis(50)).await;
     }
     Err(StepError::Refused(format!(
-        "the guard of the bridge did not begin within {LIMIT:?}; `journalctl -u {UNIT}` or {} says why",
+        "the bridge guard did not start within {LIMIT:?}; see `journalctl -u {UNIT}` or {}",
         options.root.join(LOG).display()
     )))
 }
 
-/// Returns whether the node that `options` describe has a guard.
+/// Returns whether the node that `options` select has a guard.
 pub fn is_guarded(options: &Options) -> Result<bool, StepError> {
     match Guard::new(options) {
         Ok(_) => Ok(false),
@@ -108,7 +108,7 @@ async fn by_systemd(options: &Options, command: &[String]) -> Result<(), StepErr
 fn detached(options: &Options, command: &[String]) -> Result<(), StepError> {
     let path = options.root.join(LOG);
     let refused =
-        |e: std::io::Error| StepError::Refused(format!("start a guard of the bridge: {e}"));
+        |e: std::io::Error| StepError::Refused(format!("cannot start the bridge guard: {e}"));
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(refused)?;
     }
@@ -118,12 +118,11 @@ fn detached(options: &Options, command: &[String]) -> Result<(), StepError> {
         .open(&path)
         .map_err(refused)?;
     let [program, args @ ..] = command else {
-        return Err(StepError::Refused("there is no guard to start".to_owned()));
+        return Err(StepError::Refused(
+            "cannot start the bridge guard: its command is empty".to_owned(),
+        ));
     };
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a process that lives on, which nobody waits for"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the guard outlives this process")]
     Command::new(program)
         .args(args)
         .process_group(0)

@@ -1,4 +1,4 @@
-//! Links and addresses, by route netlink.
+//! Changes links and addresses over route netlink.
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -12,11 +12,11 @@ use crate::action::LinkCommand;
 use crate::apply::StepError;
 use crate::net::Family;
 
-/// How many requests wait for their answers at once: what is said to them fits the socket's receive buffer.
+/// Number of pending requests: their answers fit the socket's receive buffer.
 pub(super) const WINDOW: usize = 128;
 
-/// Carries out `commands` in the network namespace of the calling thread, in order; addresses of one link many at once.
-/// What is there already, or gone already, is left at that.
+/// Runs `commands` in the network namespace of the calling thread, in order; addresses of one link are changed in
+/// parallel. Objects that already exist or no longer exist are not errors.
 pub(super) async fn change(commands: &[LinkCommand]) -> Result<(), StepError> {
     let work = async |handle: Handle| {
         for part in commands.chunk_by(|a, b| link(a) == link(b)) {
@@ -27,7 +27,7 @@ pub(super) async fn change(commands: &[LinkCommand]) -> Result<(), StepError> {
     connected(work).await
 }
 
-/// Does `work` with a connection to route netlink, in the network namespace of the calling thread.
+/// Runs `work` with a route netlink connection in the network namespace of the calling thread.
 pub(super) async fn connected(
     work: impl AsyncFnOnce(Handle) -> Result<(), StepError>,
 ) -> Result<(), StepError> {
@@ -46,7 +46,7 @@ fn link(command: &LinkCommand) -> &str {
     }
 }
 
-/// Carries out commands that are all about the link `name`.
+/// Runs commands that all concern the link `name`.
 async fn on_link(handle: &Handle, name: &str, commands: &[LinkCommand]) -> Result<(), StepError> {
     let is_about_address = |command: &LinkCommand| {
         matches!(
@@ -65,14 +65,14 @@ async fn on_link(handle: &Handle, name: &str, commands: &[LinkCommand]) -> Resul
     Ok(())
 }
 
-/// Returns the kernel's number for the link `name`, if there is one.
+/// Returns the interface index of the link `name`; `None` if it does not exist.
 pub(super) async fn index(handle: &Handle, name: &str) -> Result<Option<u32>, StepError> {
     let mut found = Box::pin(handle.link().get().match_name(name).execute());
     match found.try_next().await {
         Ok(link) => Ok(link.map(|link| link.header.index)),
         Err(e) if errno(&e) == Some(Errno::ENODEV) => Ok(None),
         Err(e) => Err(refused(
-            &format!("cannot look for the link {name}"),
+            &format!("cannot look up link {name}"),
             &io_error(&e),
         )),
     }
@@ -85,14 +85,14 @@ async fn one(handle: &Handle, link: Option<u32>, command: &LinkCommand) -> Resul
             (handle.link().add(dummy).execute().await, Errno::EEXIST)
         }
         (LinkCommand::AddAddress { link, .. }, None) => {
-            let what = format!("`{command}`: there is no link {link}");
+            let what = format!("`{command}`: link {link} does not exist");
             return Err(StepError::Absent(what));
         }
         (LinkCommand::AddAddress { addr, .. }, Some(index)) => {
             let adding = handle.address().add(index, *addr, Family::of(*addr).bits());
             (adding.execute().await, Errno::EEXIST)
         }
-        // With a link its addresses are gone.
+        // Deleting a link deletes its addresses.
         (LinkCommand::Delete { .. } | LinkCommand::DeleteAddress { .. }, None) => return Ok(()),
         (LinkCommand::Delete { .. }, Some(index)) => {
             (handle.link().del(index).execute().await, Errno::ENODEV)
@@ -109,7 +109,7 @@ async fn one(handle: &Handle, link: Option<u32>, command: &LinkCommand) -> Resul
             let missing = matches!(command, LinkCommand::AddDummy { .. })
                 && errno(&e) == Some(Errno::EOPNOTSUPP);
             Err(if missing {
-                let why = "this kernel has no dummy links: the module dummy cannot be loaded";
+                let why = "the kernel cannot load the module dummy";
                 StepError::Absent(format!("`{command}`: {why}"))
             } else {
                 refused(&format!("`{command}`"), &io_error(&e))
@@ -149,7 +149,9 @@ pub(super) fn io_error(error: &Error) -> io::Error {
 pub(super) fn refused(what: &str, error: &io::Error) -> StepError {
     let text = format!("{what}: {error}");
     match error.kind() {
-        ErrorKind::PermissionDenied => StepError::Denied(format!("{text}; it takes CAP_NET_ADMIN")),
+        ErrorKind::PermissionDenied => {
+            StepError::Denied(format!("{text}; CAP_NET_ADMIN is required"))
+        }
         _ => StepError::Refused(text),
     }
 }

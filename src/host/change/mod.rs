@@ -33,40 +33,40 @@ pub use cluster::LiveCluster;
 pub use guard::{Guard, is_guarded, start as start_guard};
 pub use lease::renew;
 
-/// What keeps a second kpx away: held while there is a [`Live`], and given back by the kernel however kpx ends.
+/// Lock file against a second kpx: held while a [`Live`] exists, and released by the kernel however kpx ends.
 const LOCK: &str = "run/kpx.lock";
 
-/// The node that kpx runs on, to be changed.
+/// The node that kpx runs on, with permission to change it.
 #[derive(Debug)]
 pub struct Live {
     context: Arc<Context>,
-    /// The modules that were asked for, each with what was loaded for it, in order.
+    /// Requested modules, each with the modules loaded for it, in order.
     loaded: Vec<(String, Vec<String>)>,
     lock: Arc<Flock<File>>,
 }
 
-/// A network namespace to try things in. When it is dropped, it is gone with all that is in it.
+/// A temporary network namespace for trials. Dropping it deletes it with all its contents.
 #[derive(Debug)]
 pub struct Trial {
-    /// The node, with this namespace as its own.
+    /// The node, with this namespace as its network namespace.
     pub node: Live,
-    /// How to read it.
+    /// Options for reading it.
     pub options: Options,
     _namespace: File,
 }
 
-/// Another kpx is changing the node, or it cannot be told.
+/// The lock on the node cannot be taken.
 #[derive(Debug, Error)]
 pub enum Locked {
-    /// Another kpx has the lock.
+    /// Another kpx holds the lock.
     #[error("another kpx is changing this node: it holds {0}")]
     Held(PathBuf),
-    /// The lock cannot be had.
+    /// The lock file cannot be opened or locked.
     #[error("cannot lock {0}")]
     Failed(PathBuf, #[source] io::Error),
 }
 
-/// Takes the lock at `path`, unless another process has it.
+/// Locks `path`, unless another process holds the lock.
 fn lock(path: PathBuf) -> Result<Flock<File>, Locked> {
     let file = OpenOptions::new()
         .create(true)
@@ -82,7 +82,7 @@ fn lock(path: PathBuf) -> Result<Flock<File>, Locked> {
 }
 
 impl Live {
-    /// Returns the node that `options` describe, for this process alone.
+    /// Returns the node that `options` select, locked for this process.
     pub fn new(options: &Options) -> Result<Self, Locked> {
         Ok(Self {
             context: Context::new(options),
@@ -91,7 +91,7 @@ impl Live {
         })
     }
 
-    /// Returns the same node, to be changed beside this: the lock is given back with the last of them.
+    /// Returns a second handle of the same node; the lock is released with the last handle.
     #[must_use]
     pub fn beside(&self) -> Self {
         Self {
@@ -101,22 +101,22 @@ impl Live {
         }
     }
 
-    /// Returns kube-proxy's pods on the Node called `node`, as the API server has them.
+    /// Returns kube-proxy's pods on Node `node` from the API server.
     pub async fn proxy_pods(&self, node: &str) -> Result<Vec<Pod>, StepError> {
         let context = &self.context;
         context.cluster.proxy_pods(node, &context.options).await
     }
 
-    /// Returns the last line that `container` of kube-proxy's pod `pod` logged before it ended, where it can be read.
+    /// Returns the last log line of `container` in kube-proxy's pod `pod` before it ended, if readable.
     pub async fn last_line(&self, pod: &str, container: &str) -> Option<String> {
         let context = &self.context;
         let line = context.cluster.last_line(pod, container, &context.options);
         line.await.ok().flatten()
     }
 
-    /// Returns a network namespace of its own, made for this, on the node that `options` describe.
+    /// Returns a new network namespace on the node that `options` select.
     pub fn trial(&self, options: &Options) -> io::Result<Trial> {
-        // A thread takes its namespace along to nowhere; the open file keeps it.
+        // The namespace of an ended thread exists as long as its open file.
         let unshared = || -> io::Result<File> {
             unshare(CloneFlags::CLONE_NEWNET)?;
             File::open("/proc/thread-self/ns/net")
@@ -142,7 +142,7 @@ impl Live {
         })
     }
 
-    /// Returns the modules that were loaded, in order, soft dependencies included.
+    /// Returns the loaded modules, in order, including soft dependencies.
     pub fn loaded(&self) -> Vec<&str> {
         let loaded = self.loaded.iter().flat_map(|(_, names)| names);
         loaded.map(String::as_str).collect()
@@ -158,7 +158,7 @@ impl Live {
         Ok(())
     }
 
-    /// Unloads what was loaded for the modules `names`; where that was not here, those modules.
+    /// Unloads the modules loaded for `names`; if this process did not load them, `names` themselves.
     async fn unload(&mut self, names: &[String]) -> Result<(), StepError> {
         let all = mem::take(&mut self.loaded);
         let (ours, others): (Vec<_>, _) = all.into_iter().partition(|(of, _)| names.contains(of));
@@ -171,7 +171,7 @@ impl Live {
             loaded.reverse();
             loaded
         };
-        // One that is used is no reason to keep the others.
+        // A module in use does not prevent unloading the others.
         let mut stays = Vec::new();
         for name in gone {
             stays.extend(modules::unload(&self.context, &name).await.err());

@@ -1,4 +1,4 @@
-//! Routes to addresses of Services that this node holds, by route netlink.
+//! Changes routes to Service addresses on this node over route netlink.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,17 +24,17 @@ use crate::action::{LocalRoute, ROUTE_PROTOCOL, RouteCommand};
 use crate::apply::StepError;
 use crate::net::Family;
 
-/// How long to wait for the kernel's routes to addresses that were added.
+/// Time limit for the kernel to create the routes of added addresses.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Between two looks for them.
+/// Interval between two checks for these routes.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// `RT_TABLE_LOCAL`
+/// `RT_TABLE_LOCAL`.
 const LOCAL: u32 = 255;
 
-/// Carries out `commands` in the network namespace of the calling thread: those of one kind that follow one another many
-/// at once, and each kind only once the one before it is done. What is there already, or gone already, is left at that.
+/// Runs `commands` in the network namespace of the calling thread. Successive commands of one kind run in parallel; the
+/// next kind starts when they are done. Objects that already exist or no longer exist are not errors.
 pub(super) async fn change(commands: &[RouteCommand]) -> Result<(), StepError> {
     connected(async |handle| {
         let mut links = BTreeMap::new();
@@ -76,10 +76,10 @@ fn link(command: &RouteCommand) -> &str {
 async fn one(handle: &Handle, link: Option<u32>, command: &RouteCommand) -> Result<(), StepError> {
     let (done, settled) = match (command, link) {
         (RouteCommand::Add(route), None) => {
-            let what = format!("`{command}`: there is no link {}", route.device);
+            let what = format!("`{command}`: link {} does not exist", route.device);
             return Err(StepError::Absent(what));
         }
-        // With a link its routes are gone; addresses are renewed together.
+        // Deleting a link deletes its routes; addresses are renewed together.
         (_, None) | (RouteCommand::Renew(_), _) => return Ok(()),
         (RouteCommand::Add(route), Some(index)) => {
             (add(handle, ours(route, index)).await, Errno::EEXIST)
@@ -100,7 +100,8 @@ async fn one(handle: &Handle, link: Option<u32>, command: &RouteCommand) -> Resu
     }
 }
 
-/// Adds a route, in IPv4 before those of the same destination: without `NLM_F_EXCL`, which rtnetlink's own request has.
+/// Adds a route, in IPv4 before others to the same destination: without `NLM_F_EXCL`, which rtnetlink's own request
+/// sets.
 async fn add(handle: &Handle, route: RouteMessage) -> Result<(), Error> {
     let mut request = NetlinkMessage::from(RouteNetlinkMessage::NewRoute(route));
     request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
@@ -145,7 +146,7 @@ fn message(addr: IpAddr, source: Option<IpAddr>, link: u32, by: RouteProtocol) -
     }
 }
 
-/// Removes those of `bounds` that links have, by the number of the link and the address, and adds them again.
+/// Removes those of `bounds`, by link index and address, that exist, and adds them again.
 async fn renew(handle: &Handle, bounds: &BTreeSet<(u32, IpAddr)>) -> Result<(), StepError> {
     let told: Vec<AddressMessage> = handle
         .address()
@@ -156,7 +157,7 @@ async fn renew(handle: &Handle, bounds: &BTreeSet<(u32, IpAddr)>) -> Result<(), 
         .map_err(|e| refused("cannot list addresses", &io_error(&e)))?;
     let mut socket = connect().map_err(|e| refused("cannot open route netlink", &e))?;
     let mut done = BTreeSet::new();
-    // The kernel lists the newest first, and so it does again.
+    // The kernel lists the newest address first, and lists them in this order again.
     for message in told.iter().rev() {
         let index = message.header.index;
         let addr = message.attributes.iter().find_map(|of| match of {
@@ -179,7 +180,7 @@ async fn renew(handle: &Handle, bounds: &BTreeSet<(u32, IpAddr)>) -> Result<(), 
     Ok(())
 }
 
-/// Returns whether the kernel has made its routes to `bounds`: it does so a moment after these were added.
+/// Returns whether the kernel has created its routes to `bounds`, which it does shortly after the addresses are added.
 async fn have_routes(handle: &Handle, bounds: &BTreeSet<(u32, IpAddr)>) -> Result<bool, StepError> {
     let message = RouteMessageBuilder::<Ipv6Addr>::new().build();
     let routes: Vec<RouteMessage> = handle
@@ -215,7 +216,7 @@ fn connect() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Removes an address and adds it again: one message to the kernel, so whoever is killed has done both or neither.
+/// Removes an address and adds it again in a single message, so that a killed process has done both or neither.
 fn anew(socket: &mut Socket, index: u32, addr: IpAddr) -> io::Result<()> {
     let delete = RouteNetlinkMessage::DelAddress(address(index, addr));
     let add = RouteNetlinkMessage::NewAddress(address(index, addr));

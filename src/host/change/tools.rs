@@ -1,4 +1,4 @@
-//! Changes that a standard tool makes in one go.
+//! Changes made by one call of a standard tool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::apply::StepError;
 use crate::evidence::Item;
 use crate::net::Family;
 
-/// How many seconds `iptables-restore` waits for whoever holds the xtables lock.
+/// Time that `iptables-restore` waits for the xtables lock, in seconds.
 const LOCK_WAIT: &str = "30";
 
 /// Restores rules of `family`.
@@ -22,7 +22,7 @@ pub(super) async fn iptables(
 ) -> Result<(), StepError> {
     let args = ["--noflush", "--wait", LOCK_WAIT];
     let done = run(context, backend.restore(family), &args, input).await;
-    // A distribution with a single back end has the plain name alone.
+    // A distribution with a single back end may only have the plain name.
     match done {
         Err(StepError::Absent(_)) if is_plain(context, backend, family).await => {
             run(context, Backend::Plain.restore(family), &args, input).await
@@ -31,7 +31,7 @@ pub(super) async fn iptables(
     }
 }
 
-/// Tells whether the plain name of the program is that of `backend`.
+/// Returns whether the program's plain name is that of `backend`.
 async fn is_plain(context: &Arc<Context>, backend: Backend, family: Family) -> bool {
     let plain = Backend::Plain.restore(family);
     let version = exec::run(context, Item::IptablesVersion, plain, &["--version"]).await;
@@ -39,8 +39,8 @@ async fn is_plain(context: &Arc<Context>, backend: Backend, family: Family) -> b
     is_nft.is_ok_and(|is_nft| is_nft == (backend == Backend::Nft))
 }
 
-/// How often, and how long apart, a set that rules matched until now is tried again: the nft back end lets go of it a
-/// moment after the rules are gone.
+/// Number of attempts, and the pause between them, to change a set that rules used until now: the nft back end releases
+/// it shortly after the rules are deleted.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -60,12 +60,12 @@ pub(super) async fn ipset(context: &Arc<Context>, input: &str) -> Result<(), Ste
     }
 }
 
-/// Restarts the host's service `unit`.
+/// Restarts the systemd unit `unit` of the host.
 pub(super) async fn restart(context: &Arc<Context>, unit: &str) -> Result<(), StepError> {
     run(context, "systemctl", &["restart", unit], "").await
 }
 
-/// Runs `program` with `input` until it ends, however long it takes: cut short, it would leave half a change.
+/// Runs `program` with `input` until it ends, without a time limit: an interrupted change would be incomplete.
 pub(super) async fn run(
     context: &Arc<Context>,
     program: &'static str,

@@ -1,4 +1,4 @@
-//! Where the API server is and who kpx is to it: kubeconfigs, loaded one explicit step after the other.
+//! Finds the API server and kpx's credentials: loads kubeconfigs one explicit step at a time.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -14,10 +14,10 @@ use kube::config::{
 use super::Refusal;
 use crate::host::{Options, proxy, rooted};
 
-/// What the environment says about the cluster.
+/// Environment variables that select the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// `KUBECONFIG`: files, separated by colons.
+    /// `KUBECONFIG`: files separated by colons.
     pub kubeconfig: Option<OsString>,
     /// `HOME`.
     pub home: Option<PathBuf>,
@@ -27,18 +27,18 @@ pub struct Environment {
     pub service_port: Option<String>,
 }
 
-/// One way to the API server.
+/// One way to access the API server.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// Where the credentials come from, for people.
+    /// Source of the credentials, for messages.
     pub(super) origin: String,
-    /// What the client needs.
+    /// Configuration of the client.
     pub(super) config: Config,
-    /// The file with the token, which changes now and then.
+    /// File of the token, which is replaced regularly.
     pub(super) token: Option<PathBuf>,
 }
 
-/// Kubeconfigs of kubelets and admins, below the host's root: the less powerful first.
+/// Kubeconfigs of kubelets and admins, relative to the host's root, least privileged first.
 const ON_THE_NODE: &[&str] = &[
     "etc/kubernetes/kubelet.conf",
     "etc/kubernetes/admin.conf",
@@ -53,23 +53,23 @@ const ON_THE_NODE: &[&str] = &[
     "var/lib/kubelet/kubeconfig",
 ];
 
-/// Where a pod finds the credentials of its service account.
+/// Folder of a pod's service account credentials.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Variables of the environment that name a proxy. kpx takes one from the kubeconfig alone.
+/// Environment variables that name a proxy. kpx uses only the proxy in the kubeconfig.
 const PROXIES: &[&str] = &["HTTPS_PROXY", "https_proxy"];
 
-/// Kinds of proxies that the client can use.
+/// Proxy schemes that the client supports.
 const PROXY_SCHEMES: &[&str] = &["http", "https", "socks5"];
 
-/// Stands in for a proxy, so that the client does not look for one in the process's environment.
+/// Placeholder for a proxy, so that the client ignores the environment.
 const NO_PROXY: &str = "http://unused.invalid";
 
-/// Finds the ways to the API server: the one that was asked for, or all that the node has.
+/// Returns the ways to access the API server: the requested one, or all that the node has.
 pub(super) async fn find(options: &Options) -> Result<Vec<Access>, Refusal> {
     let env = &options.environment;
     if options.no_api {
-        let why = "the API server is left alone: --no-api was given";
+        let why = "not queried: --no-api";
         return Err(Refusal::NotApplicable(why.to_owned()));
     }
     if let Some(path) = &options.kubeconfig {
@@ -77,7 +77,7 @@ pub(super) async fn find(options: &Options) -> Result<Vec<Access>, Refusal> {
         return Ok(vec![access]);
     }
     if let Some(paths) = env.kubeconfig.as_ref().filter(|paths| !paths.is_empty()) {
-        // As kubectl does: what is not there is passed over, unless nothing is.
+        // Like kubectl, kpx skips missing files unless all are missing.
         let named: Vec<_> = std::env::split_paths(paths)
             .filter(|path| !path.as_os_str().is_empty())
             .collect();
@@ -100,7 +100,7 @@ async fn on_the_node(options: &Options) -> Result<Vec<Access>, Refusal> {
     let mut refusal = None;
     for name in ON_THE_NODE {
         let path = options.root.join(name);
-        // A folder that may not be searched hides whether there is a file; opening it tells why.
+        // A folder without search permission hides the file; opening it reports the reason.
         if let Ok(false) = path.try_exists() {
             continue;
         }
@@ -109,7 +109,7 @@ async fn on_the_node(options: &Options) -> Result<Vec<Access>, Refusal> {
             Err(why) => refusal = refusal.or(Some(why)),
         }
     }
-    // On a worker, a kubelet may not list what kube-proxy may.
+    // On a worker, a kubelet may have fewer list permissions than kube-proxy.
     if let Some((path, inside)) = proxy::kubeconfig(&options.root) {
         match open_inside(&path, &inside, options).await {
             Ok(mut access) => {
@@ -123,14 +123,14 @@ async fn on_the_node(options: &Options) -> Result<Vec<Access>, Refusal> {
         (false, _) => Ok(found),
         (true, Some(why)) => Err(why),
         (true, None) => Err(Refusal::NotApplicable(
-            "no cluster is configured: neither --kubeconfig nor KUBECONFIG, and no ~/.kube/config or kubeconfig of a \
-             kubelet"
+            "no cluster is configured: neither --kubeconfig nor KUBECONFIG is set, and there is no ~/.kube/config and no \
+             kubelet's kubeconfig"
                 .to_owned(),
         )),
     }
 }
 
-/// Opens kubeconfigs whose paths are this process's own, merged like kubectl merges them.
+/// Opens kubeconfigs with paths of this process, merged as kubectl does.
 async fn open(paths: &[PathBuf], options: &Options) -> Result<Access, Refusal> {
     let mut merged = Kubeconfig::default();
     for path in paths {
@@ -144,12 +144,12 @@ async fn open(paths: &[PathBuf], options: &Options) -> Result<Access, Refusal> {
     load(merged, names.join(":"), options).await
 }
 
-/// Opens a kubeconfig below the host's root, whose paths are the host's.
+/// Opens a kubeconfig below the host's root; paths in it are the host's.
 async fn open_below(path: &Path, options: &Options) -> Result<Access, Refusal> {
     open_inside(path, &options.root, options).await
 }
 
-/// Opens the kubeconfig at `path`, whose own paths are below `root`.
+/// Opens the kubeconfig `path`; paths in it are below `root`.
 async fn open_inside(path: &Path, root: &Path, options: &Options) -> Result<Access, Refusal> {
     let mut config = Kubeconfig::read_from(path).map_err(|e| unreadable(path, &e))?;
     if root != Path::new("/") {
@@ -163,7 +163,7 @@ async fn open_inside(path: &Path, root: &Path, options: &Options) -> Result<Acce
             files.extend(&mut user.token_file);
         }
         for file in files {
-            // A relative path was made absolute below the root already.
+            // A relative path is already absolute below the root.
             let inside = Path::new(&*file);
             let inside = inside.strip_prefix(root).unwrap_or(inside);
             if let Ok(found) = rooted::resolve(root, inside) {
@@ -174,7 +174,7 @@ async fn open_inside(path: &Path, root: &Path, options: &Options) -> Result<Acce
     load(config, path.display().to_string(), options).await
 }
 
-/// Returns the access of the pod that kpx runs in, if it runs in one with a service account.
+/// Returns the access of the pod that kpx runs in; `None` outside a pod or without a service account.
 async fn in_cluster(options: &Options) -> Result<Option<Access>, Refusal> {
     let env = &options.environment;
     let (Some(host), Some(port)) = (&env.service_host, &env.service_port) else {
@@ -189,7 +189,7 @@ async fn in_cluster(options: &Options) -> Result<Option<Access>, Refusal> {
     load(config, origin, options).await.map(Some)
 }
 
-/// Returns the kubeconfig that says what a pod's environment and `folder` say.
+/// Returns a kubeconfig for a pod's environment variables and service account `folder`.
 fn of_pod(host: &str, port: &str, folder: &str) -> Kubeconfig {
     let host = if host.contains(':') {
         format!("[{host}]")
@@ -264,7 +264,7 @@ async fn load(
         .await
         .map_err(|e| match e {
             KubeconfigError::LoadContext(name) => Refusal::Failed(format!(
-                "{origin} has no context {name:?}; it has {}",
+                "{origin} has no context {name:?}; available: {}",
                 if known.is_empty() {
                     "none".to_owned()
                 } else {
@@ -272,25 +272,25 @@ async fn load(
                 }
             )),
             KubeconfigError::CurrentContextNotSet => Refusal::Failed(format!(
-                "{origin} sets no current context; --context chooses one"
+                "{origin} sets no current context; choose one with --context"
             )),
             KubeconfigError::ParseNoProxy(e) => Refusal::Failed(format!(
-                "the client cannot read the environment variable NO_PROXY: {}; unset it for kpx, which uses only the \
+                "invalid environment variable NO_PROXY: {}; unset it for kpx, which uses only the \
                  proxy of the kubeconfig",
                 root_cause(&e)
             )),
             e => Refusal::Failed(format!("{origin}: {}", root_cause(&e))),
         })?;
     config.proxy_url = proxy;
-    // The client would send the newline at its end, too.
+    // The client would also send the newline at the end.
     let token = config.auth_info.token_file.take().map(PathBuf::from);
     let token = token.filter(|_| config.auth_info.token.is_none());
-    // Every failed read would be tried again for minutes.
+    // The client would retry a failed read for minutes.
     config.default_retry = false;
     config.connect_timeout = Some(options.timeout);
     config.write_timeout = Some(options.timeout);
     if config.cluster_url.scheme_str() == Some("http") {
-        // The client wants certificates even where it needs none, and not every node has a store of them.
+        // The client requires certificates even if it does not need them, and not every node has a certificate store.
         config.root_cert = Some(Vec::new());
     }
     Ok(Access {
@@ -300,7 +300,7 @@ async fn load(
     })
 }
 
-/// Returns the proxy at `url`, which the kubeconfig `origin` asks for.
+/// Returns the proxy `url` of the kubeconfig `origin`.
 fn proxy_of(url: &str, origin: &str) -> Result<Uri, Refusal> {
     let known = |uri: &Uri| {
         let scheme = uri.scheme_str();
@@ -308,7 +308,7 @@ fn proxy_of(url: &str, origin: &str) -> Result<Uri, Refusal> {
     };
     url.parse().ok().filter(known).ok_or_else(|| {
         Refusal::Failed(format!(
-            "{origin}: proxy-url {url:?} is not the URL of a proxy that kpx can use: http://, https:// or socks5://"
+            "{origin}: proxy-url {url:?} is not supported; use an http://, https:// or socks5:// URL"
         ))
     })
 }
@@ -318,7 +318,7 @@ fn unreadable(path: &Path, error: &KubeconfigError) -> Refusal {
     match error {
         KubeconfigError::ReadConfig(e, _) if e.kind() == ErrorKind::PermissionDenied => {
             Refusal::Denied(format!(
-                "{name} may not be read; run kpx as root, or name another with --kubeconfig"
+                "permission denied reading {name}; run kpx as root, or choose another file with --kubeconfig"
             ))
         }
         KubeconfigError::ReadConfig(e, _) => Refusal::Failed(format!("cannot read {name}: {e}")),
@@ -326,7 +326,7 @@ fn unreadable(path: &Path, error: &KubeconfigError) -> Refusal {
     }
 }
 
-/// Returns the innermost reason: the outer ones of this client repeat it.
+/// Returns the innermost error: the client's outer errors repeat it.
 pub(super) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
@@ -411,7 +411,7 @@ mod tests {
             panic!();
         };
         assert!(
-            why.contains("\"ftp://10.9.9.9:3128\" is not the URL of a proxy"),
+            why.contains("\"ftp://10.9.9.9:3128\" is not supported"),
             "{why}"
         );
     }

@@ -1,24 +1,24 @@
-//! Changes to objects of the API server.
+//! Changes objects through the API server.
 //!
-//! Each looks before it acts, and looks again when an answer is lost: so what was done already is not done twice, and
-//! what somebody else changed meanwhile is not overwritten.
+//! Each change reads the object first, and again if an answer is lost, so that no change is made twice and changes by
+//! others are not overwritten.
 
 use serde_json::{Value, json};
 
-use super::patience::{Patience, Way};
+use super::patience::{Patience, Requester};
 use super::session::{Session, quote};
-use super::{Trouble, proxy};
+use super::{RequestError, proxy};
 use crate::action::{Field, KubeCommand, OURS, Object, Only, Resource, eviction, merge_patch};
 use crate::apply::StepError;
 
-/// The roles that allow what is done here.
+/// Manifest of the roles that allow these changes.
 pub(super) const ROLES: &str = "deploy/rbac-migrate.yaml";
 
-/// How often a field is written again because the object changed elsewhere in between.
+/// Number of retries after a conflict.
 const CONFLICTS: u32 = 10;
 
-/// Carries `command` out.
-pub(super) async fn carry_out(way: Way<'_>, command: &KubeCommand) -> Result<(), StepError> {
+/// Runs `command`.
+pub(super) async fn carry_out(way: Requester<'_>, command: &KubeCommand) -> Result<(), StepError> {
     match command {
         KubeCommand::Set { object, fields } => set(way, object, fields).await,
         KubeCommand::Create { object, body } => create(way, object, body).await,
@@ -30,7 +30,7 @@ pub(super) async fn carry_out(way: Way<'_>, command: &KubeCommand) -> Result<(),
     }
 }
 
-/// Returns where the API server has `object`.
+/// Returns the API path of `object`.
 pub(super) fn path(object: &Object) -> String {
     format!("{}/{}", collection(object), quote(&object.name))
 }
@@ -43,12 +43,12 @@ fn collection(object: &Object) -> String {
     format!("{root}/{version}{namespace}/{}", object.resource.plural())
 }
 
-/// Returns what went wrong with `verb`ing `object`.
+/// Returns the error of `verb`ing `object`.
 pub(super) fn failed(
     session: &Session,
     verb: &str,
     object: &Object,
-    trouble: Trouble,
+    trouble: RequestError,
 ) -> StepError {
     let what = match &object.namespace {
         Some(namespace) => format!(
@@ -61,13 +61,13 @@ pub(super) fn failed(
     trouble.refusal(session, verb, &what, ROLES).step()
 }
 
-/// Returns `object`, or `None` where there is none.
-pub(super) async fn get(way: Way<'_>, object: &Object) -> Result<Option<Value>, StepError> {
+/// Returns `object`; `None` if it does not exist.
+pub(super) async fn get(way: Requester<'_>, object: &Object) -> Result<Option<Value>, StepError> {
     look(way, object, &mut way.patience()).await
 }
 
-/// Returns the pods of kube-system that kpx made.
-pub(super) async fn own_pods(way: Way<'_>) -> Result<Vec<Value>, StepError> {
+/// Returns the pods of kube-system that kpx created.
+pub(super) async fn own_pods(way: Requester<'_>) -> Result<Vec<Value>, StepError> {
     let pods = Object::of_system(Resource::Pod, "");
     let label = quote(&format!("{}={}", OURS.0, OURS.1));
     let query = format!("labelSelector={label}");
@@ -75,7 +75,7 @@ pub(super) async fn own_pods(way: Way<'_>) -> Result<Vec<Value>, StepError> {
         let found = way.list(&collection(&pods), &query).await?;
         let pods = found.items.iter();
         let pods: Result<_, _> = pods.map(|raw| serde_json::from_str(raw.get())).collect();
-        pods.map_err(|e| Trouble::Answer(e.to_string()))
+        pods.map_err(|e| RequestError::Answer(e.to_string()))
     };
     let of_kpx = Object::of_system(Resource::Pod, "of kpx");
     let pods = pods.await;
@@ -83,7 +83,7 @@ pub(super) async fn own_pods(way: Way<'_>) -> Result<Vec<Value>, StepError> {
 }
 
 /// Returns the whole log of the pod `name` of kube-system.
-pub(super) async fn log(way: Way<'_>, name: &str) -> Result<String, StepError> {
+pub(super) async fn log(way: Requester<'_>, name: &str) -> Result<String, StepError> {
     let pod = Object::of_system(Resource::Pod, name);
     let log = way.get(&format!("{}/log", path(&pod))).await;
     log.map_err(|trouble| {
@@ -92,9 +92,9 @@ pub(super) async fn log(way: Way<'_>, name: &str) -> Result<String, StepError> {
     })
 }
 
-/// Reads `object`, again and again while the server is away.
+/// Reads `object`, and retries while the server is not available.
 async fn look(
-    way: Way<'_>,
+    way: Requester<'_>,
     object: &Object,
     patience: &mut Patience,
 ) -> Result<Option<Value>, StepError> {
@@ -105,18 +105,18 @@ async fn look(
         let value = raw.map(|raw| serde_json::from_str(raw.get()));
         value
             .transpose()
-            .map_err(|e| Trouble::Answer(e.to_string()))
+            .map_err(|e| RequestError::Answer(e.to_string()))
     });
     found.map_err(|trouble| failed(session, "get", object, trouble))
 }
 
-async fn set(way: Way<'_>, object: &Object, fields: &[Field]) -> Result<(), StepError> {
+async fn set(way: Requester<'_>, object: &Object, fields: &[Field]) -> Result<(), StepError> {
     let (session, at) = (way.session, path(object));
     let mut patience = way.patience();
     let mut conflicts = 0;
     loop {
         let Some(now) = look(way, object, &mut patience).await? else {
-            let why = format!("there is no {object} any more");
+            let why = format!("{object} no longer exists");
             return Err(StepError::Moved(why));
         };
         let is = |field: &Field, value: &Option<Value>| field.of(&now) == value.as_ref();
@@ -126,7 +126,7 @@ async fn set(way: Way<'_>, object: &Object, fields: &[Field]) -> Result<(), Step
         let moved = |field: &&Field| !is(field, &field.from) && !is(field, &field.to);
         if let Some(field) = fields.iter().find(moved) {
             return Err(StepError::Moved(format!(
-                "{} of {object} was changed by somebody else since it was read",
+                "{} of {object} was changed by another writer since it was read",
                 field.path.join(".")
             )));
         }
@@ -135,38 +135,36 @@ async fn set(way: Way<'_>, object: &Object, fields: &[Field]) -> Result<(), Step
         let patched = session.patch(&at, patch.to_string()).await;
         match patched {
             Ok(_) => return Ok(()),
-            // The object changed since it was read, perhaps elsewhere than in these fields.
-            Err(Trouble::Status(409, _)) if conflicts < CONFLICTS => conflicts += 1,
-            Err(Trouble::Status(409, why)) => {
-                return Err(StepError::Moved(format!(
-                    "{object} is changed by somebody else all the time: {why}"
-                )));
+            // The object changed since it was read, possibly in other fields.
+            Err(RequestError::Status(409, _)) if conflicts < CONFLICTS => conflicts += 1,
+            Err(RequestError::Status(409, why)) => {
+                return Err(StepError::Moved(format!("{object} keeps changing: {why}")));
             }
-            // It may be done: that is seen before it is tried again.
+            // The change may have succeeded: the object is read before the next attempt.
             Err(trouble) if patience.again(session, "patch", &at, &trouble).await => {}
             Err(trouble) => return Err(failed(session, "patch", object, trouble)),
         }
     }
 }
 
-async fn create(way: Way<'_>, object: &Object, body: &Value) -> Result<(), StepError> {
+async fn create(way: Requester<'_>, object: &Object, body: &Value) -> Result<(), StepError> {
     let (session, at, text) = (way.session, collection(object), body.to_string());
     let mut patience = way.patience();
     let post = async || session.post(&at, text.clone()).await;
     match session.persist(&mut patience, "create", &at, post).await {
         Ok(_) => Ok(()),
-        Err(Trouble::Status(409, _)) => match look(way, object, &mut patience).await? {
+        Err(RequestError::Status(409, _)) => match look(way, object, &mut patience).await? {
             Some(there) if within(body, &there) => Ok(()),
-            Some(_) => Err(StepError::Moved(format!(
-                "there is a {object} already, and it is another"
+            Some(_) => Err(StepError::Moved(format!("another {object} already exists"))),
+            None => Err(StepError::Moved(format!(
+                "{object} is repeatedly created and deleted"
             ))),
-            None => Err(StepError::Moved(format!("{object} comes and goes"))),
         },
         Err(trouble) => Err(failed(session, "create", object, trouble)),
     }
 }
 
-/// Returns whether all of `part` is in `whole`, which may have more: what the server and others fill in.
+/// Returns whether `whole` contains `part`; the server and others may have added more.
 fn within(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), Value::Object(whole)) => part
@@ -179,7 +177,7 @@ fn within(part: &Value, whole: &Value) -> bool {
     }
 }
 
-async fn delete(way: Way<'_>, object: &Object, only: &Only) -> Result<(), StepError> {
+async fn delete(way: Requester<'_>, object: &Object, only: &Only) -> Result<(), StepError> {
     let (session, at) = (way.session, path(object));
     let mut patience = way.patience();
     let uid = match only {
@@ -191,7 +189,7 @@ async fn delete(way: Way<'_>, object: &Object, only: &Only) -> Result<(), StepEr
             let metadata = &there["metadata"];
             if metadata["labels"][OURS.0] != OURS.1 {
                 return Err(StepError::Refused(format!(
-                    "{object} has no label {}={}: kpx did not make it, and leaves it alone",
+                    "{object} has no label {}={}: kpx did not create it and does not delete it",
                     OURS.0, OURS.1
                 )));
             }
@@ -205,26 +203,26 @@ async fn delete(way: Way<'_>, object: &Object, only: &Only) -> Result<(), StepEr
     });
     let delete = async || session.delete(&at, options.to_string()).await;
     match session.persist(&mut patience, "delete", &at, delete).await {
-        // One of another unique id has come after it.
-        Ok(_) | Err(Trouble::Status(404 | 409, _)) => Ok(()),
+        // An object with another UID has replaced it.
+        Ok(_) | Err(RequestError::Status(404 | 409, _)) => Ok(()),
         Err(trouble) => Err(failed(session, "delete", object, trouble)),
     }
 }
 
-/// Asks once for the eviction of `pod`. Whether a budget lets it go is for the server to say, and may be another in a while.
-async fn evict(way: Way<'_>, pod: &Object, uid: &str) -> Result<(), StepError> {
+/// Requests the eviction of `pod` once. The server decides by disruption budgets, and may decide differently later.
+async fn evict(way: Requester<'_>, pod: &Object, uid: &str) -> Result<(), StepError> {
     let at = format!("{}/eviction", path(pod));
     let body = eviction(pod, uid).to_string();
     let session = way.session;
     let post = async || match session.post(&at, body.clone()).await {
-        // A budget's refusal, not a server that has too much to do: the answer is there.
-        Err(Trouble::Status(429, why) | Trouble::Busy(429, why, _)) => Ok(Some(why)),
+        // A refusal by a disruption budget is a final answer, not an overloaded server.
+        Err(RequestError::Status(429, why) | RequestError::Busy(429, why, _)) => Ok(Some(why)),
         answer => answer.map(|_| None),
     };
     let patience = &mut way.patience();
     match session.persist(patience, "create", &at, post).await {
-        // One of another unique id has come after it.
-        Ok(None) | Err(Trouble::Status(404 | 409, _)) => Ok(()),
+        // An object with another UID has replaced it.
+        Ok(None) | Err(RequestError::Status(404 | 409, _)) => Ok(()),
         Ok(Some(why)) => Err(StepError::Held(why)),
         Err(trouble) => {
             let namespace = pod.namespace.as_deref().unwrap_or_default();
@@ -239,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_fills_in_makes_no_other_object() {
+    fn fields_added_by_the_server_are_ignored() {
         let body =
             json!({"metadata": {"name": "a"}, "spec": {"tolerations": [{"operator": "Exists"}]}});
         let there = json!({

@@ -1,7 +1,7 @@
-//! The cluster's objects, from the API server.
+//! Reads the cluster's objects from the API server.
 //!
-//! Objects are kept as the server wrote them: what kpx does not know today may matter to whoever reads the bundle
-//! tomorrow. Secrets are never asked for, and of ConfigMaps only those that configure kube-proxy.
+//! Objects are kept as the server wrote them, because a later kpx may use more of their fields. Secrets are never read,
+//! and only those ConfigMaps that configure kube-proxy.
 
 mod access;
 mod change;
@@ -27,54 +27,54 @@ use crate::cluster::Pod;
 use crate::evidence::{Gap, Item};
 pub use access::Environment;
 pub(super) use patience::Urgency;
-use patience::{Patience, Way};
+use patience::{Patience, Requester};
 pub use watch::Watch;
 
 use session::{Objects, Session, quote};
 
-/// ConfigMaps of kube-system that may hold kube-proxy's configuration: kubeadm's, and what others call it.
+/// ConfigMaps of kube-system that may contain kube-proxy's configuration: kubeadm's name, and an alternative.
 const CONFIG_MAPS: &[&str] = &["kube-proxy", "kube-proxy-config"];
 
-/// DaemonSets of kube-system that run a service proxy: kube-proxy, and what replaces it.
+/// DaemonSets of kube-system that run kube-proxy or a replacement.
 const DAEMON_SETS: &[&str] = &["kube-proxy", "cilium", "kube-router"];
 
-/// The ranges that cluster IPs come from.
+/// Path of the `ServiceCIDR` objects.
 const SERVICE_CIDRS: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 
-/// Why nobody can be asked.
+/// Reason if there is no way to access an API server.
 const NONE: &str = "no cluster is configured";
 
-/// How much of a log is asked for.
+/// Number of log lines to read.
 const LOG_LINES: u32 = 5000;
 
-/// The API server, reached once for all items.
+/// The API server; connected once for all items.
 #[derive(Debug, Default)]
 pub(super) struct Cluster {
     sessions: Mutex<Option<Result<Arc<[Session]>, Refusal>>>,
 }
 
-/// Why the API server cannot be asked at all.
+/// Why the API server cannot be used at all.
 #[derive(Clone, Debug)]
 enum Refusal {
     NotApplicable(String),
     Denied(String),
     Failed(String),
-    /// The server is away, or starts.
+    /// The server is not available or is starting.
     Away(String),
 }
 
 /// Why a request failed.
 #[derive(Debug)]
-enum Trouble {
-    /// The server answered with this status.
+enum RequestError {
+    /// The server answered with this status code and message.
     Status(u16, String),
-    /// The server answered with this status, and said when to ask again.
+    /// The server answered with this status code and message, and a time to retry after.
     Busy(u16, String, Duration),
-    /// The server did not answer in time.
+    /// The server did not answer within the time limit.
     Late,
-    /// The way to the server broke.
+    /// The connection to the server failed.
     Transport(String),
-    /// The answer makes no sense.
+    /// The answer is not valid.
     Answer(String),
 }
 
@@ -96,20 +96,20 @@ impl Refusal {
     }
 }
 
-impl Trouble {
-    /// Returns the gap for having tried to `verb` `what`.
+impl RequestError {
+    /// Returns the gap for a failed attempt to `verb` `what`.
     fn gap(self, item: Item, session: &Session, verb: &str, what: &str) -> Gap {
         self.refusal(session, verb, what, "deploy/rbac.yaml")
             .gap(item)
     }
 
-    /// Returns the refusal for having tried to `verb` `what`, which the roles in `roles` allow.
+    /// Returns the refusal for a failed attempt to `verb` `what`, which the manifest `roles` allows.
     fn refusal(self, session: &Session, verb: &str, what: &str, roles: &str) -> Refusal {
         let Session { origin, server, .. } = session;
         match self {
             Self::Status(401, _) => session.unauthorized(),
             Self::Status(403, message) => Refusal::Denied(format!(
-                "{verb} {what}: {message} (credentials: {origin}); {roles} allows it"
+                "{verb} {what}: {message} (credentials: {origin}); apply {roles} to allow it"
             )),
             Self::Status(code, message) | Self::Busy(code, message, _) => Refusal::Failed(format!(
                 "{verb} {what}: {server} answered {code}: {message}"
@@ -121,13 +121,13 @@ impl Trouble {
         }
     }
 
-    /// Returns why, for people who know what was asked.
+    /// Returns the reason without the request.
     fn words(self) -> String {
         match self {
             Self::Status(code, message) | Self::Busy(code, message, _) => {
                 format!("answered {code}: {message}")
             }
-            Self::Late => "no answer in time".to_owned(),
+            Self::Late => "no answer within the time limit".to_owned(),
             Self::Transport(why) | Self::Answer(why) => why,
         }
     }
@@ -136,7 +136,7 @@ impl Trouble {
         matches!(self, Self::Status(403, _))
     }
 
-    /// Returns whether the same request may succeed in a while: the server is away, starting, or has too much to do.
+    /// Returns whether the request may succeed later: the server is not available, starting or overloaded.
     fn is_passing(&self) -> bool {
         match self {
             Self::Status(code, _) => matches!(code, 429 | 500 | 502 | 503 | 504),
@@ -147,7 +147,7 @@ impl Trouble {
 }
 
 impl Cluster {
-    /// Reads `item` for the node called `node`, as one List.
+    /// Reads `item` for node `node`, as one List.
     pub(super) async fn read(
         &self,
         item: Item,
@@ -155,11 +155,11 @@ impl Cluster {
         options: &Options,
         urgency: Urgency,
     ) -> Result<String, Gap> {
-        let look = async |way: Way<'_>| read(way, item, node).await;
+        let look = async |way: Requester<'_>| read(way, item, node).await;
         self.look(item, options, urgency, look).await
     }
 
-    /// Returns kube-proxy's configuration from its ConfigMap, behind a comment that says so.
+    /// Returns kube-proxy's configuration from its ConfigMap, after a comment with its origin.
     pub(super) async fn proxy_config(&self, node: &str, options: &Options) -> Result<String, Gap> {
         #[derive(Deserialize)]
         struct List {
@@ -175,88 +175,89 @@ impl Cluster {
         let text = text.await;
         let text = text.map_err(|gap| gap.about(item))?;
         let list: List = serde_json::from_str(&text)
-            .map_err(|e| Gap::Failed(item, format!("ConfigMaps cannot be read: {e}")))?;
+            .map_err(|e| Gap::Failed(item, format!("cannot parse the ConfigMaps: {e}")))?;
         for map in list.items {
             for (key, value) in map.data.unwrap_or_default() {
                 if value.contains("KubeProxyConfiguration") {
                     return Ok(format!(
-                        "# From ConfigMap kube-system/{}, key {key}; the node's own file was not found.\n{value}",
+                        "# From ConfigMap kube-system/{}, key {key}; the node has no configuration file.\n{value}",
                         map.metadata.name
                     ));
                 }
             }
         }
         let why = format!(
-            "no ConfigMap {} in kube-system holds a KubeProxyConfiguration",
+            "no ConfigMap {} in kube-system contains a KubeProxyConfiguration",
             CONFIG_MAPS.join(" or ")
         );
         Err(Gap::Absent(item, why))
     }
 
-    /// Returns the end of the log of `node`'s kube-proxy pod.
+    /// Returns the end of the log of the kube-proxy pod on `node`.
     pub(super) async fn proxy_log(&self, node: &str, options: &Options) -> Result<String, Gap> {
         let item = Item::ProxyLog;
-        let look = async |way: Way<'_>| log(way, item, node).await;
+        let look = async |way: Requester<'_>| log(way, item, node).await;
         self.look(item, options, Urgency::Look, look).await
     }
 
-    /// Carries `command` out, with the first credentials that may.
+    /// Runs `command` with the first credentials that are allowed to.
     pub(super) async fn change(
         &self,
         command: &KubeCommand,
         options: &Options,
     ) -> Result<(), StepError> {
-        let work = async |way: Way<'_>| change::carry_out(way, command).await;
+        let work = async |way: Requester<'_>| change::carry_out(way, command).await;
         self.with_each(options, work).await
     }
 
-    /// Returns `object`, with the first credentials that may see it; `None` where there is none.
+    /// Returns `object`, with the first credentials that are allowed to read it; `None` if it does not exist.
     pub(super) async fn object(
         &self,
         object: &Object,
         options: &Options,
     ) -> Result<Option<Value>, StepError> {
-        let look = async |way: Way<'_>| change::get(way, object).await;
+        let look = async |way: Requester<'_>| change::get(way, object).await;
         self.with_each(options, look).await
     }
 
-    /// Returns the whole log of the pod `name` of kube-system, with the first credentials that may see it.
+    /// Returns the whole log of the pod `name` in kube-system, with the first credentials that are allowed to read it.
     pub(super) async fn log_of(&self, name: &str, options: &Options) -> Result<String, StepError> {
-        let look = async |way: Way<'_>| change::log(way, name).await;
+        let look = async |way: Requester<'_>| change::log(way, name).await;
         self.with_each(options, look).await
     }
 
-    /// Returns kube-proxy's pods on the Node called `node`, with the first credentials that may see them.
+    /// Returns kube-proxy's pods on Node `node`, with the first credentials that are allowed to read them.
     pub(super) async fn proxy_pods(
         &self,
         node: &str,
         options: &Options,
     ) -> Result<Vec<Pod>, StepError> {
-        let look = async |way: Way<'_>| proxy::pods(way, node).await;
+        let look = async |way: Requester<'_>| proxy::pods(way, node).await;
         self.with_each(options, look).await
     }
 
-    /// Returns the last line that `container` of kube-proxy's pod `pod` logged before it ended.
+    /// Returns the last log line of `container` in kube-proxy's pod `pod` before it ended.
     pub(super) async fn last_line(
         &self,
         pod: &str,
         container: &str,
         options: &Options,
     ) -> Result<Option<String>, StepError> {
-        let look = async |way: Way<'_>| Ok(proxy::last_line(way.session, pod, container).await);
+        let look =
+            async |way: Requester<'_>| Ok(proxy::last_line(way.session, pod, container).await);
         self.with_each(options, look).await
     }
 
-    /// Returns the pods of kube-system that kpx made, with the first credentials that may see them.
+    /// Returns the pods of kube-system that kpx created, with the first credentials that are allowed to read them.
     pub(super) async fn own_pods(&self, options: &Options) -> Result<Vec<Value>, StepError> {
         self.with_each(options, change::own_pods).await
     }
 
-    /// Does `work` with the first credentials that are not refused.
+    /// Runs `work` with the first credentials that are allowed to.
     async fn with_each<T>(
         &self,
         options: &Options,
-        work: impl AsyncFn(Way<'_>) -> Result<T, StepError>,
+        work: impl AsyncFn(Requester<'_>) -> Result<T, StepError>,
     ) -> Result<T, StepError> {
         let urgency = Urgency::Change;
         let sessions = self.sessions(options, urgency).await;
@@ -266,13 +267,13 @@ impl Cluster {
         done.unwrap_or_else(|| Err(StepError::Absent(NONE.to_owned())))
     }
 
-    /// Reads `item` with the first credentials that are not refused: a kubelet may see less than an admin.
+    /// Reads `item` with the first credentials that are allowed to: a kubelet may see less than an admin.
     async fn look(
         &self,
         item: Item,
         options: &Options,
         urgency: Urgency,
-        work: impl AsyncFn(Way<'_>) -> Result<String, Gap>,
+        work: impl AsyncFn(Requester<'_>) -> Result<String, Gap>,
     ) -> Result<String, Gap> {
         let sessions = self.sessions(options, urgency).await;
         let sessions = sessions.map_err(|why| why.gap(item))?;
@@ -281,14 +282,14 @@ impl Cluster {
         read.unwrap_or_else(|| Err(Gap::NotApplicable(NONE.to_owned())))
     }
 
-    /// Returns the clients that reached the API server. One that was away is tried again where a change depends on it.
+    /// Returns the clients that reached the API server. A change retries a server that is not available.
     async fn sessions(
         &self,
         options: &Options,
         urgency: Urgency,
     ) -> Result<Arc<[Session]>, Refusal> {
         let mut kept = self.sessions.lock().await;
-        // As long as one answer may take: a server that is simply not there is said soon.
+        // No longer than one request, so that a missing server is reported soon.
         let mut patience = Patience::new(Urgency::Look, options.timeout);
         loop {
             match &*kept {
@@ -306,13 +307,13 @@ impl Cluster {
     }
 }
 
-/// Does `work` with one session after the other, as long as it is `denied`; returns the first denial if all are, and
-/// `None` where there are none. A denial is looked into only where all are denied.
+/// Runs `work` with one session after the other while it is `denied`; returns the first denial if all are denied, and
+/// `None` without sessions. Only if all are denied is the denial confirmed by access reviews.
 async fn with_each<T>(
     sessions: &[Session],
     urgency: Urgency,
     denied: impl Fn(&T) -> bool,
-    work: impl AsyncFn(Way<'_>) -> T,
+    work: impl AsyncFn(Requester<'_>) -> T,
 ) -> Option<T> {
     let mut first = None;
     for others in [true, false] {
@@ -321,7 +322,7 @@ async fn with_each<T>(
         }
         first = None;
         for session in sessions {
-            let way = Way {
+            let way = Requester {
                 session,
                 urgency,
                 others,
@@ -336,7 +337,7 @@ async fn with_each<T>(
     first
 }
 
-/// Tries every way to the API server at once; returns those that work.
+/// Tries every way to access the API server in parallel; returns those that work.
 async fn open(options: &Options) -> Result<Vec<Session>, Refusal> {
     let ways = access::find(options).await?;
     let tries = ways
@@ -356,7 +357,7 @@ async fn open(options: &Options) -> Result<Vec<Session>, Refusal> {
     }
 }
 
-async fn read(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
+async fn read(way: Requester<'_>, item: Item, node: &str) -> Result<String, Gap> {
     let session = way.session;
     let list = async |path: &str, what: &str| {
         let read = way.list(path, "").await;
@@ -383,9 +384,9 @@ async fn read(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
         Item::Pods => return pods(way, node).await,
         Item::ServiceCidrs => match way.list(SERVICE_CIDRS, "").await {
             Ok(ranges) => Ok(ranges),
-            Err(Trouble::Status(404, _)) => {
+            Err(RequestError::Status(404, _)) => {
                 let why =
-                    "the API server has no ServiceCIDR objects: they came with Kubernetes 1.33";
+                    "the API server has no ServiceCIDR objects, which require Kubernetes 1.33";
                 Err(Gap::NotApplicable(why.to_owned()))
             }
             Err(trouble) => {
@@ -398,8 +399,8 @@ async fn read(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
     .map(|objects| document(&objects, &[]))
 }
 
-/// Reads all Nodes; where that is forbidden, this one.
-async fn nodes(way: Way<'_>, node: &str) -> Result<Objects, Gap> {
+/// Reads all Nodes; if that is forbidden, only this one.
+async fn nodes(way: Requester<'_>, node: &str) -> Result<Objects, Gap> {
     let (item, session) = (Item::Nodes, way.session);
     let trouble = match way.list("/api/v1/nodes", "").await {
         Ok(nodes) => return Ok(nodes),
@@ -418,9 +419,9 @@ async fn nodes(way: Way<'_>, node: &str) -> Result<Objects, Gap> {
     }
 }
 
-/// Reads the objects of kube-system that have one of `names`; one that does not exist is no gap.
+/// Reads the objects of kube-system with one of `names`; a missing object is not a gap.
 async fn named(
-    way: Way<'_>,
+    way: Requester<'_>,
     item: Item,
     path: &str,
     what: &str,
@@ -448,15 +449,15 @@ async fn named(
             }
         }
     }
-    // A kubelet may get only what its pods mount. What kube-proxy's pod mounts is what is looked for.
+    // A kubelet may only read objects that its pods mount. These include what kube-proxy's pod mounts.
     match forbidden {
         Some(gap) if found.items.is_empty() => Err(gap),
         _ => Ok(document(&found, &missing)),
     }
 }
 
-/// Reads kube-proxy's pods, on all nodes, and those of this node.
-async fn pods(way: Way<'_>, node: &str) -> Result<String, Gap> {
+/// Reads the pods of kube-proxy on all nodes, and all pods of this node.
+async fn pods(way: Requester<'_>, node: &str) -> Result<String, Gap> {
     let (item, session) = (Item::Pods, way.session);
     let here = format!("fieldSelector={}", quote(&format!("spec.nodeName={node}")));
     let (proxies, here) = tokio::join!(
@@ -473,7 +474,7 @@ async fn pods(way: Way<'_>, node: &str) -> Result<String, Gap> {
     let mut missing = Vec::new();
     match proxies {
         Ok(proxies) => merged.items.extend(proxies.items),
-        // A kubelet may see its own pods and no others: kube-proxy's of this node is among them.
+        // A kubelet may only read the pods of its own node, which include that node's kube-proxy.
         Err(trouble) if trouble.is_forbidden() => {
             missing.push("pods of kube-proxy on other nodes: forbidden".to_owned());
         }
@@ -495,7 +496,7 @@ async fn pods(way: Way<'_>, node: &str) -> Result<String, Gap> {
     Ok(document(&merged, &missing))
 }
 
-async fn log(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
+async fn log(way: Requester<'_>, item: Item, node: &str) -> Result<String, Gap> {
     let session = way.session;
     let pods = "/api/v1/namespaces/kube-system/pods";
     let field = quote(&format!("spec.nodeName={node}"));
@@ -529,7 +530,7 @@ struct Name {
     namespace: String,
 }
 
-/// Returns one List, an object per line; `missing` says which of them could not be read.
+/// Returns one List with one object per line; `missing` lists the objects that could not be read.
 fn document(objects: &Objects, missing: &[String]) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     let size = objects

@@ -1,7 +1,7 @@
-//! How long a request to the API server is repeated, and when its refusal is final.
+//! Retries of requests to the API server, and when a refusal is final.
 //!
-//! An API server that restarts refuses connections first, then answers 500 and 503 and, until it knows the roles of its
-//! cluster, 403. None of these is final by itself.
+//! A restarting API server first refuses connections, then answers 500 and 503, and 403 until it has loaded the
+//! cluster's roles. None of these alone is final.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::Trouble;
+use super::RequestError;
 use super::session::{Objects, Session};
 
-/// Where the API server says what its client may do.
+/// Path of access reviews.
 pub(super) const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// How many times longer than one request a change may take: a restart of the API server fits in.
+/// Time limit of a change, as a multiple of one request's: enough for a restart of the API server.
 const CHANGE: u32 = 6;
 
-/// The first pause before a request is made again; each is twice the one before, up to the longest.
+/// First pause before a retry; each pause doubles, up to the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How many access reviews must confirm that a change is forbidden, and in which part of the time for one request.
+/// Number of access reviews that must confirm a denied change, within this fraction of a request's time limit.
 const CONFIRMED: u32 = 3;
 const CONFIRM_WITHIN: u32 = 5;
 
-/// What depends on a request.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::host) enum Urgency {
-    /// A report: a missing answer is a gap in it.
+    /// A report, in which a missing answer is a gap.
     Look,
-    /// A change that is under way: it is worth waiting for an API server that restarts.
+    /// A change in progress, which waits for a restarting API server.
     Change,
 }
 
-/// How often, and for how long, a request is made again.
+/// Retry state of a request.
 #[derive(Debug)]
 pub(super) struct Patience {
     end: Instant,
@@ -47,9 +47,9 @@ pub(super) struct Patience {
 /// When a 403 is final.
 #[derive(Clone, Copy, Debug)]
 enum Denial {
-    /// At once: other credentials may do.
+    /// Immediately, because other credentials are tried next.
     Final,
-    /// Once `reviews` access reviews have confirmed it and it has stayed for `least`; or after `most`.
+    /// After `reviews` access reviews confirmed it for at least `least`; in any case after `most`.
     Confirmed {
         reviews: u32,
         least: Duration,
@@ -58,20 +58,20 @@ enum Denial {
     },
 }
 
-/// What an access review came to.
+/// Result of an access review.
 enum Review {
-    /// The request is allowed: the refusal is of yesterday.
+    /// The request is allowed: the 403 is outdated.
     Allowed,
     /// The request is forbidden.
     Forbidden,
-    /// The server does not know access reviews.
+    /// The server does not support access reviews.
     Unknown,
-    /// The server does not answer, or forbids even the review, as one does that knows no roles yet.
+    /// The server does not answer or forbids the review, which happens before it has loaded its roles.
     None,
 }
 
 impl Patience {
-    /// Returns the patience for `urgency`, with an API server that answers within `limit`.
+    /// Returns the retry state for `urgency`, with an API server that answers within `limit`.
     pub(super) fn new(urgency: Urgency, limit: Duration) -> Self {
         let (total, denial) = match urgency {
             Urgency::Look => {
@@ -100,21 +100,21 @@ impl Patience {
         }
     }
 
-    /// Returns the same patience, which takes a 403 for final at once.
+    /// Returns the same state, with an immediately final 403.
     #[must_use]
     pub(super) fn unless_denied(mut self) -> Self {
         self.denial = Denial::Final;
         self
     }
 
-    /// Returns the same patience, which ends at `end` at the latest.
+    /// Returns the same state, ending no later than `end`.
     #[must_use]
     pub(super) fn until(mut self, end: Instant) -> Self {
         self.end = self.end.min(end);
         self
     }
 
-    /// Waits before another try; returns whether there is time for one.
+    /// Waits before the next attempt; returns whether there is time for one.
     pub(super) async fn wait(&mut self) -> bool {
         let pause = self.pause;
         self.pause = (pause * 2).min(LONGEST_PAUSE);
@@ -129,20 +129,20 @@ impl Patience {
         true
     }
 
-    /// Waits before the request to `verb` `path` is made again, which failed with `trouble`; returns whether it is to be.
+    /// Waits before a retry of the request to `verb` `path` that failed with `trouble`; returns whether to retry.
     pub(super) async fn again(
         &mut self,
         session: &Session,
         verb: &str,
         path: &str,
-        trouble: &Trouble,
+        trouble: &RequestError,
     ) -> bool {
         if trouble.is_forbidden() {
             return !self.is_final(session, verb, path).await && self.wait().await;
         }
         self.forget_denial();
         match trouble {
-            Trouble::Busy(_, _, after) => self.wait_for((*after).max(PAUSE)).await,
+            RequestError::Busy(_, _, after) => self.wait_for((*after).max(PAUSE)).await,
             trouble => trouble.is_passing() && self.wait().await,
         }
     }
@@ -176,19 +176,19 @@ impl Patience {
     }
 }
 
-/// The credentials to ask with, and how long.
+/// Credentials and retry policy of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'s> {
+pub(super) struct Requester<'s> {
     /// The client.
     pub(super) session: &'s Session,
-    /// What depends on it.
+    /// Purpose of the request.
     pub(super) urgency: Urgency,
-    /// Whether a 403 is final at once, for there are others to ask with.
+    /// Whether a 403 is final immediately because other credentials are available.
     pub(super) others: bool,
 }
 
-impl Way<'_> {
-    /// Returns the patience for one change, or for one read.
+impl Requester<'_> {
+    /// Returns the retry state for one change or read.
     pub(super) fn patience(&self) -> Patience {
         let patience = Patience::new(self.urgency, self.session.limit);
         if self.others {
@@ -198,8 +198,8 @@ impl Way<'_> {
         }
     }
 
-    /// Returns the body of the answer to a GET of `path`.
-    pub(super) async fn get(&self, path: &str) -> Result<String, Trouble> {
+    /// Returns the response body of a GET of `path`.
+    pub(super) async fn get(&self, path: &str) -> Result<String, RequestError> {
         let get = async || self.session.get(path).await;
         let session = self.session;
         session
@@ -207,8 +207,8 @@ impl Way<'_> {
             .await
     }
 
-    /// Returns the object at `path`, or `None` where there is none.
-    pub(super) async fn object(&self, path: &str) -> Result<Option<Box<RawValue>>, Trouble> {
+    /// Returns the object at `path`; `None` if it does not exist.
+    pub(super) async fn object(&self, path: &str) -> Result<Option<Box<RawValue>>, RequestError> {
         let get = async || self.session.object(path).await;
         let session = self.session;
         session
@@ -216,8 +216,8 @@ impl Way<'_> {
             .await
     }
 
-    /// Returns all objects of the collection at `path`, chosen by `query`.
-    pub(super) async fn list(&self, path: &str, query: &str) -> Result<Objects, Trouble> {
+    /// Returns all objects of the collection at `path` that match `query`.
+    pub(super) async fn list(&self, path: &str, query: &str) -> Result<Objects, RequestError> {
         let list = async || self.session.list(path, query).await;
         let session = self.session;
         session
@@ -227,14 +227,14 @@ impl Way<'_> {
 }
 
 impl Session {
-    /// Asks by `ask`, which is to `verb` `path`, until there is an answer that stays or `patience` ends.
+    /// Calls `ask`, a request to `verb` `path`, until the answer is final or `patience` ends.
     pub(super) async fn persist<T>(
         &self,
         patience: &mut Patience,
         verb: &str,
         path: &str,
-        ask: impl AsyncFn() -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        ask: impl AsyncFn() -> Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
         loop {
             match ask().await {
                 Err(trouble) if patience.again(self, verb, path, &trouble).await => {}
@@ -276,7 +276,7 @@ async fn review(session: &Session, verb: &str, path: &str) -> Review {
     }
 }
 
-/// Returns what to `verb` `path` is in the words of an access review.
+/// Returns the access review attributes of a request to `verb` `path`.
 fn attributes(verb: &str, path: &str) -> Option<Value> {
     let path = path.split('?').next().unwrap_or_default();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_put_in_the_words_of_a_review() {
+    fn a_path_becomes_the_attributes_of_a_review() {
         for (verb, path, expected) in [
             (
                 "list",

@@ -1,31 +1,31 @@
-//! kube-proxy's pod on one node, as the API server tells of it.
+//! PodState of kube-proxy's pod on one node, from the API server.
 
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
-use super::patience::Way;
+use super::patience::Requester;
 use super::session::{Session, quote};
-use super::{Refusal, Trouble};
+use super::{Refusal, RequestError};
 use crate::action::PROXY_LABEL;
 use crate::apply::StepError;
 use crate::cluster::Pod;
 use crate::cluster::pod::{self, Restarts};
 use crate::evidence::Time;
 
-/// How long between the first two looks; it doubles, up to the longest.
+/// First interval between two checks; it doubles up to the longest.
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How many lines of a log are read to find its last one that says something.
+/// Number of log lines to read for the last one that is not empty.
 const LAST_LINES: u32 = 5;
 
 const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 
-/// Waits until the pod of kube-proxy on `node` that is none of `after` is ready.
+/// Waits until the kube-proxy pod on `node` that is not in `after` is ready.
 pub(super) async fn wait(
-    way: Way<'_>,
+    way: Requester<'_>,
     node: &str,
     after: &[String],
     limit: Duration,
@@ -35,9 +35,9 @@ pub(super) async fn wait(
     let mut restarts = Restarts::default();
     loop {
         let seen = match look(way, end, node, after, &mut restarts).await {
-            Ok(State::Ready) => return Ok(()),
-            Ok(State::Lost(why)) => return Err(StepError::Refused(why)),
-            Ok(State::Waits(why)) => why,
+            Ok(PodState::Ready) => return Ok(()),
+            Ok(PodState::Lost(why)) => return Err(StepError::Refused(why)),
+            Ok(PodState::Waits(why)) => why,
             Err(trouble) if trouble.is_passing() => refused(session, trouble).to_string(),
             Err(trouble) => return Err(refused(session, trouble)),
         };
@@ -52,28 +52,28 @@ pub(super) async fn wait(
     }
 }
 
-/// What becomes of a pod.
-enum State {
+/// PodState of a new pod that is not ready.
+enum PodState {
     Ready,
-    /// Not yet, and why.
+    /// Not ready yet; the reason.
     Waits(String),
-    /// It will not be, and why.
+    /// It will not become ready; the reason.
     Lost(String),
 }
 
-fn refused(session: &Session, trouble: Trouble) -> StepError {
+fn refused(session: &Session, trouble: RequestError) -> StepError {
     let what = "pods of kube-proxy in namespace kube-system";
     let refusal: Refusal = trouble.refusal(session, "list", what, super::change::ROLES);
     refusal.step()
 }
 
 async fn look(
-    way: Way<'_>,
+    way: Requester<'_>,
     end: Instant,
     node: &str,
     after: &[String],
     restarts: &mut Restarts,
-) -> Result<State, Trouble> {
+) -> Result<PodState, RequestError> {
     let session = way.session;
     let mut patience = way.patience().until(end);
     let all = async || on(session, node).await;
@@ -86,14 +86,14 @@ async fn look(
     };
     let name = &pod.metadata.name;
     let Some(trouble) = unready(pod) else {
-        return Ok(State::Ready);
+        return Ok(PodState::Ready);
     };
-    // A pod that was not there before has ended only by itself.
+    // A new pod's container has only ended because of its own failure.
     let crashes = restarts.crash_loop(std::slice::from_ref(pod), Some(Time { seconds: 0 }));
     if let Some(mut found) = crashes {
         found.last_line = last_line(session, name, &found.container).await;
         let why = format!("kube-proxy on node {node} does not start: {found}");
-        return Ok(State::Lost(why));
+        return Ok(PodState::Lost(why));
     }
     let ran = pod.status.container_statuses.iter().find(|of| ran(of));
     let line = match ran {
@@ -101,21 +101,21 @@ async fn look(
         None => None,
     };
     let line = line.map_or(String::new(), |line| format!("; its log ends: {line}"));
-    Ok(State::Waits(format!("pod {name}: {trouble}{line}")))
+    Ok(PodState::Waits(format!("pod {name}: {trouble}{line}")))
 }
 
 fn ran(status: &crate::cluster::ContainerStatus) -> bool {
     status.restart_count > 0 || status.state.terminated.is_some()
 }
 
-/// Returns kube-proxy's pods on `node`, as far as the API server answers now: whoever asks looks again soon.
-pub(super) async fn pods(way: Way<'_>, node: &str) -> Result<Vec<Pod>, StepError> {
+/// Returns kube-proxy's pods on `node`, without retries: the caller polls.
+pub(super) async fn pods(way: Requester<'_>, node: &str) -> Result<Vec<Pod>, StepError> {
     let pods = on(way.session, node).await;
     pods.map_err(|trouble| refused(way.session, trouble))
 }
 
 /// Returns kube-proxy's pods on `node`.
-async fn on(session: &Session, node: &str) -> Result<Vec<Pod>, Trouble> {
+async fn on(session: &Session, node: &str) -> Result<Vec<Pod>, RequestError> {
     let label = quote(&format!("{}={}", PROXY_LABEL.0, PROXY_LABEL.1));
     let field = quote(&format!("spec.nodeName={node}"));
     let query = format!("labelSelector={label}&fieldSelector={field}");
@@ -124,42 +124,42 @@ async fn on(session: &Session, node: &str) -> Result<Vec<Pod>, Trouble> {
     pods.collect()
 }
 
-fn parse(raw: &RawValue) -> Result<Pod, Trouble> {
-    serde_json::from_str(raw.get()).map_err(|e| Trouble::Answer(format!("a pod: {e}")))
+fn parse(raw: &RawValue) -> Result<Pod, RequestError> {
+    serde_json::from_str(raw.get()).map_err(|e| RequestError::Answer(format!("a pod: {e}")))
 }
 
-/// Returns why there is no new pod.
-async fn absent(session: &Session, node: &str, old: &[Pod]) -> Result<State, Trouble> {
+/// Returns the reason why there is no new pod.
+async fn absent(session: &Session, node: &str, old: &[Pod]) -> Result<PodState, RequestError> {
     let path = format!("/api/v1/nodes/{}", quote(node));
     let object = session.object(&path).await;
     match object {
         Ok(None) => {
-            let why = format!("there is no node {node} any more, so no kube-proxy comes up on it");
-            return Ok(State::Lost(why));
+            let why = format!("node {node} no longer exists, so kube-proxy cannot start on it");
+            return Ok(PodState::Lost(why));
         }
         Ok(Some(raw)) => {
             let node: crate::cluster::Node =
-                serde_json::from_str(raw.get()).map_err(|e| Trouble::Answer(e.to_string()))?;
+                serde_json::from_str(raw.get()).map_err(|e| RequestError::Answer(e.to_string()))?;
             let conditions = &node.status.conditions;
             if let Some(ready) = conditions
                 .iter()
                 .find(|c| c.kind == "Ready" && c.status != "True")
             {
                 let why = format!("the node is not ready: {}", ready.message);
-                return Ok(State::Waits(why));
+                return Ok(PodState::Waits(why));
             }
         }
-        // What may not be seen says nothing.
-        Err(Trouble::Status(403, _)) => {}
+        // A denied request gives no reason.
+        Err(RequestError::Status(403, _)) => {}
         Err(trouble) => return Err(trouble),
     }
-    Ok(State::Waits(match old.first() {
-        Some(pod) => format!("its old pod {} is still there", pod.metadata.name),
-        None => "no pod was made for it".to_owned(),
+    Ok(PodState::Waits(match old.first() {
+        Some(pod) => format!("its old pod {} still exists", pod.metadata.name),
+        None => "its DaemonSet has not created a pod".to_owned(),
     }))
 }
 
-/// Returns what keeps `pod` from being ready.
+/// Returns the reason why `pod` is not ready.
 fn unready(pod: &Pod) -> Option<String> {
     let status = &pod.status;
     for container in &status.container_statuses {
@@ -173,7 +173,7 @@ fn unready(pod: &Pod) -> Option<String> {
             let message = waiting.message.as_deref().unwrap_or_default();
             let colon = if message.is_empty() { "" } else { ": " };
             return Some(format!(
-                "container {name} waits{times} ({reason}{colon}{message})"
+                "container {name} is waiting{times} ({reason}{colon}{message})"
             ));
         }
         if let Some(ended) = &container.state.terminated {
@@ -191,7 +191,8 @@ fn unready(pod: &Pod) -> Option<String> {
     }
 }
 
-/// Returns the last line that `container` of the pod `name` logged before its last restart, or, without one, at all.
+/// Returns the last log line of `container` in pod `name` before its last restart or, without a restart, the last one
+/// at all.
 pub(super) async fn last_line(session: &Session, name: &str, container: &str) -> Option<String> {
     for previous in ["true", "false"] {
         let path = format!(
@@ -199,7 +200,7 @@ pub(super) async fn last_line(session: &Session, name: &str, container: &str) ->
             quote(name),
             quote(container)
         );
-        // Without it the reason is still told.
+        // Without the log, the reason is still reported.
         if let Ok(text) = session.get(&path).await
             && let Some(line) = pod::last_line(&text)
         {

@@ -1,15 +1,15 @@
-//! What the API server lets kpx do, by asking it: such a review stores nothing.
+//! Permissions of kpx in the cluster, queried with access reviews, which store nothing.
 
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::patience::{REVIEWS, Way};
+use super::patience::{REVIEWS, Requester};
 use super::session::Objects;
 use crate::evidence::{Gap, Item};
 
-/// What kpx does by the API: verb, group, resource, and the object of kube-system where it is one.
+/// Requests that kpx makes: verb, group, resource, and the object name in kube-system if there is one.
 ///
-/// It looks with the first ones, and changes the mode of kube-proxy with the others.
+/// The first ones are for reading, the others for changing kube-proxy's mode.
 const WISHES: &[(&str, &str, &str, Option<&str>)] = &[
     ("list", "", "services", None),
     ("list", "discovery.k8s.io", "endpointslices", None),
@@ -26,8 +26,8 @@ const WISHES: &[(&str, &str, &str, Option<&str>)] = &[
     ("patch", "", "nodes", None),
 ];
 
-/// Asks for each wish; returns the answers as one List.
-pub(super) async fn read(way: Way<'_>, item: Item, node: &str) -> Result<String, Gap> {
+/// Queries each permission; returns the answers as one List.
+pub(super) async fn read(way: Requester<'_>, item: Item, node: &str) -> Result<String, Gap> {
     let session = way.session;
     let reviews = WISHES.iter().map(async |&(verb, group, resource, object)| {
         let attributes = match (resource, object) {
@@ -54,7 +54,7 @@ pub(super) async fn read(way: Way<'_>, item: Item, node: &str) -> Result<String,
         });
         let review = review.to_string();
         let post = async || session.post(REVIEWS, review.clone()).await;
-        // One who may not ask cannot be told by asking.
+        // A client that may not create reviews cannot query its permissions.
         let mut patience = way.patience().unless_denied();
         session
             .persist(&mut patience, "create", REVIEWS, post)

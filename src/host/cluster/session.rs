@@ -22,34 +22,34 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::access::{Access, root_cause};
-use super::{Refusal, Trouble};
+use super::{Refusal, RequestError};
 
-/// The cause of a refusal that a `PodDisruptionBudget` is: `DisruptionBudgetCause` of policy/v1.
+/// Cause in the refusal by a `PodDisruptionBudget`: `DisruptionBudgetCause` of policy/v1.
 const BUDGET: &str = "DisruptionBudget";
 
-/// Objects per page.
+/// Objects per page of a list.
 const PAGE: u32 = 500;
 
 /// A client that reached the API server.
 pub(super) struct Session {
     client: Client,
-    /// Where the credentials come from, for people.
+    /// Source of the credentials, for messages.
     pub(super) origin: String,
-    /// The API server, for people.
+    /// URL of the API server, for messages.
     pub(super) server: String,
-    /// How long one request may take.
+    /// Time limit of one request.
     pub(super) limit: Duration,
     token: Option<Token>,
 }
 
-/// A token in a file that somebody replaces now and then.
+/// A token in a file that is replaced regularly.
 struct Token {
     path: PathBuf,
-    /// What was read last, and when.
+    /// Last value and the time when it was read.
     last: Mutex<(HeaderValue, Instant)>,
 }
 
-/// How long a token is taken to be the one in its file, as clients of Kubernetes do.
+/// Interval between reads of the token file, as in other Kubernetes clients.
 const REFRESH: Duration = Duration::from_secs(60);
 
 impl Token {
@@ -63,7 +63,7 @@ impl Token {
         })
     }
 
-    /// Returns the value of `Authorization`. One that cannot be read again is used on.
+    /// Returns the value of `Authorization`. If the file is unreadable, the previous value is used.
     fn header(&self) -> HeaderValue {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.1.elapsed() >= REFRESH {
@@ -76,7 +76,7 @@ impl Token {
     }
 }
 
-/// Reads the token at `path`; what editors and `echo` put behind it is none of it.
+/// Reads the token in `path` without the white space at its end.
 fn read_token(path: &Path) -> Result<HeaderValue, String> {
     let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
     let header = HeaderValue::try_from(format!("Bearer {}", text.trim()));
@@ -85,15 +85,15 @@ fn read_token(path: &Path) -> Result<HeaderValue, String> {
     Ok(header)
 }
 
-/// Makes the client. A kubeconfig may name a program that gets the credentials, and the client waits for its end: on a
-/// thread of its own, so that nobody else has to.
+/// Creates the client. The kubeconfig may name a credential plugin, and the client blocks until it ends: this runs on a
+/// thread of its own.
 async fn client(config: Config, limit: Duration) -> Result<Client, String> {
     let plugin = config.auth_info.exec.clone();
     let (sender, receiver) = oneshot::channel();
     let runtime = Handle::current();
     let make = move || {
         let _inside = runtime.enter();
-        // Whoever asked may have gone.
+        // The caller may have given up.
         sender.send(Client::try_from(config)).ok();
     };
     thread::Builder::new()
@@ -107,12 +107,12 @@ async fn client(config: Config, limit: Duration) -> Result<Client, String> {
         }),
         Ok(Err(_)) => Err("the client stopped early".to_owned()),
         Err(_) => Err(format!(
-            "its program for credentials took longer than {limit:?}; --timeout allows more"
+            "its credential plugin took longer than {limit:?}; increase --timeout"
         )),
     }
 }
 
-/// Returns that the program for credentials cannot be started, and what its kubeconfig says of that.
+/// Returns the error for a credential plugin that cannot be started, with the hint of its kubeconfig.
 fn unstarted(plugin: &ExecConfig, error: &io::Error) -> String {
     let command = plugin.command.as_deref().unwrap_or_default();
     let hint = plugin.install_hint.as_deref().map(str::trim);
@@ -132,12 +132,12 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Objects as the API server wrote them.
+/// Objects as written by the API server.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    /// The objects.
+    /// Objects of the list.
     pub(super) items: Vec<Box<RawValue>>,
-    /// The version of the whole list.
+    /// Resource version of the list.
     pub(super) version: String,
 }
 
@@ -145,7 +145,7 @@ pub(super) struct Objects {
 struct Page {
     #[serde(default)]
     metadata: PageMetadata,
-    // Go writes an empty list as null.
+    // Go encodes an empty list as null.
     items: Option<Vec<Box<RawValue>>>,
 }
 
@@ -157,7 +157,7 @@ struct PageMetadata {
 }
 
 impl Session {
-    /// Connects, and asks for the version: so that a server which is away is noticed once.
+    /// Connects and requests the version, so that a server that is not available is noticed once.
     pub(super) async fn open(access: Access, limit: Duration) -> Result<Self, Refusal> {
         let server = access.config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
@@ -186,20 +186,20 @@ impl Session {
         };
         let unreachable = |why: String| {
             Refusal::Away(format!(
-                "cannot reach the API server {}{proxy} (from {}): {why}",
+                "cannot reach the API server {}{proxy} (configured by {}): {why}",
                 session.server, session.origin
             ))
         };
         match session.get("/version").await {
-            Err(Trouble::Transport(why)) => Err(unreachable(why)),
-            Err(Trouble::Late) => Err(unreachable(session.late())),
-            Err(Trouble::Status(401, _)) => Err(session.unauthorized()),
-            // Whoever answers is alive; what it refuses is told for each item.
+            Err(RequestError::Transport(why)) => Err(unreachable(why)),
+            Err(RequestError::Late) => Err(unreachable(session.late())),
+            Err(RequestError::Status(401, _)) => Err(session.unauthorized()),
+            // A server that answers is available; refusals are reported per item.
             Ok(_) | Err(_) => Ok(session),
         }
     }
 
-    /// Returns the refusal for credentials that the API server does not know.
+    /// Returns the refusal for credentials that the API server does not accept.
     pub(super) fn unauthorized(&self) -> Refusal {
         Refusal::Denied(format!(
             "the API server {} does not accept the credentials of {} (401 Unauthorized); they may have expired",
@@ -207,30 +207,42 @@ impl Session {
         ))
     }
 
-    /// Returns why a request that took too long failed.
+    /// Returns the reason for a request that took too long.
     pub(super) fn late(&self) -> String {
         format!("no answer within {:?}", self.limit)
     }
 
-    /// Returns the body of the answer to a GET of `path`.
-    pub(super) async fn get(&self, path: &str) -> Result<String, Trouble> {
+    /// Returns the response body of a GET of `path`.
+    pub(super) async fn get(&self, path: &str) -> Result<String, RequestError> {
         self.request(path, http::Request::get(path).body(Vec::new()))
             .await
     }
 
-    /// Returns the object in the answer to a POST of `body`, which is JSON, to `path`.
-    pub(super) async fn post(&self, path: &str, body: String) -> Result<Box<RawValue>, Trouble> {
+    /// Returns the object in the response to a POST of `body`, which is JSON, to `path`.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: String,
+    ) -> Result<Box<RawValue>, RequestError> {
         self.send("POST", path, "application/json", body).await
     }
 
-    /// Returns the object in the answer to a JSON merge patch of the object at `path`.
-    pub(super) async fn patch(&self, path: &str, body: String) -> Result<Box<RawValue>, Trouble> {
+    /// Returns the object in the response to a JSON merge patch of the object at `path`.
+    pub(super) async fn patch(
+        &self,
+        path: &str,
+        body: String,
+    ) -> Result<Box<RawValue>, RequestError> {
         let kind = "application/merge-patch+json";
         self.send("PATCH", path, kind, body).await
     }
 
-    /// Returns the object in the answer to a DELETE of the one at `path`, with `body` for its options.
-    pub(super) async fn delete(&self, path: &str, body: String) -> Result<Box<RawValue>, Trouble> {
+    /// Returns the object in the response to a DELETE of the object at `path`, with `body` as its options.
+    pub(super) async fn delete(
+        &self,
+        path: &str,
+        body: String,
+    ) -> Result<Box<RawValue>, RequestError> {
         self.send("DELETE", path, "application/json", body).await
     }
 
@@ -240,23 +252,23 @@ impl Session {
         path: &str,
         kind: &str,
         body: String,
-    ) -> Result<Box<RawValue>, Trouble> {
+    ) -> Result<Box<RawValue>, RequestError> {
         let request = http::Request::builder().method(method).uri(path);
         let request = request.header("content-type", kind);
         let text = self.request(path, request.body(body.into_bytes())).await?;
         RawValue::from_string(text)
-            .map_err(|e| Trouble::Answer(format!("the answer is not JSON: {e}")))
+            .map_err(|e| RequestError::Answer(format!("the answer is not JSON: {e}")))
     }
 
     async fn request(
         &self,
         path: &str,
         request: http::Result<http::Request<Vec<u8>>>,
-    ) -> Result<String, Trouble> {
-        let request =
-            request.map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
+    ) -> Result<String, RequestError> {
+        let request = request
+            .map_err(|e| RequestError::Answer(format!("invalid request for {path}: {e}")))?;
         match timeout(self.limit, self.exchange(request)).await {
-            Err(_) => Err(Trouble::Late),
+            Err(_) => Err(RequestError::Late),
             Ok(answer) => answer,
         }
     }
@@ -268,59 +280,64 @@ impl Session {
         request
     }
 
-    /// Sends `request`, and reads the answer to its end.
-    async fn exchange(&self, request: http::Request<Vec<u8>>) -> Result<String, Trouble> {
+    /// Sends `request` and reads the whole response.
+    async fn exchange(&self, request: http::Request<Vec<u8>>) -> Result<String, RequestError> {
         let request = self.signed(request);
         let response = self.client.send(request.map(Body::from)).await;
         let (head, body) = response.map_err(trouble)?.into_parts();
         let body = body.collect_bytes().await.map_err(trouble)?;
         let text = String::from_utf8(body.to_vec());
-        let text = text.map_err(|e| Trouble::Answer(e.to_string()))?;
+        let text = text.map_err(|e| RequestError::Answer(e.to_string()))?;
         if head.status.is_client_error() || head.status.is_server_error() {
             return Err(refused(head.status.as_u16(), &head.headers, &text));
         }
         Ok(text)
     }
 
-    /// Returns the changes that a watch at `path` tells, until it ends.
+    /// Returns the events of a watch at `path`, until it ends.
     pub(super) async fn watch<T>(
         &self,
         path: &str,
-    ) -> Result<BoxStream<'static, Result<WatchEvent<T>, Trouble>>, Trouble>
+    ) -> Result<BoxStream<'static, Result<WatchEvent<T>, RequestError>>, RequestError>
     where
         T: Clone + DeserializeOwned + Send + 'static,
     {
         let request = http::Request::get(path).body(Vec::new());
-        let request =
-            request.map_err(|e| Trouble::Answer(format!("{path} cannot be asked for: {e}")))?;
+        let request = request
+            .map_err(|e| RequestError::Answer(format!("invalid request for {path}: {e}")))?;
         match timeout(self.limit, self.client.request_events(self.signed(request))).await {
-            Err(_) => Err(Trouble::Late),
+            Err(_) => Err(RequestError::Late),
             Ok(Err(e)) => Err(trouble(e)),
             Ok(Ok(events)) => Ok(events.map(|event| event.map_err(trouble)).boxed()),
         }
     }
 
-    /// Returns the object at `path`, or `None` where there is none.
-    pub(super) async fn object(&self, path: &str) -> Result<Option<Box<RawValue>>, Trouble> {
+    /// Returns the object at `path`; `None` if it does not exist.
+    pub(super) async fn object(&self, path: &str) -> Result<Option<Box<RawValue>>, RequestError> {
         match self.get(path).await {
             Ok(text) => RawValue::from_string(text)
                 .map(Some)
-                .map_err(|e| Trouble::Answer(format!("the answer is not JSON: {e}"))),
-            Err(Trouble::Status(404, _)) => Ok(None),
+                .map_err(|e| RequestError::Answer(format!("the answer is not JSON: {e}"))),
+            Err(RequestError::Status(404, _)) => Ok(None),
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// Returns all objects of the collection at `path`, chosen by `query`.
-    pub(super) async fn list(&self, path: &str, query: &str) -> Result<Objects, Trouble> {
+    /// Returns all objects of the collection at `path` that match `query`.
+    pub(super) async fn list(&self, path: &str, query: &str) -> Result<Objects, RequestError> {
         match self.pages(path, query, Some(PAGE)).await {
-            // The server forgot the list while it was read. Read as one page, it cannot be forgotten again.
-            Err(Trouble::Status(410, _)) => self.pages(path, query, None).await,
+            // The list expired on the server while it was read. A single page cannot expire.
+            Err(RequestError::Status(410, _)) => self.pages(path, query, None).await,
             read => read,
         }
     }
 
-    async fn pages(&self, path: &str, query: &str, size: Option<u32>) -> Result<Objects, Trouble> {
+    async fn pages(
+        &self,
+        path: &str,
+        query: &str,
+        size: Option<u32>,
+    ) -> Result<Objects, RequestError> {
         let mut all = Objects::default();
         let mut next = None;
         loop {
@@ -335,13 +352,13 @@ impl Session {
                 .get(&format!("{path}?{}", parameters.join("&")))
                 .await?;
             let page: Page = serde_json::from_str(&text)
-                .map_err(|e| Trouble::Answer(format!("the answer is not a list: {e}")))?;
+                .map_err(|e| RequestError::Answer(format!("the answer is not a list: {e}")))?;
             all.items.extend(page.items.unwrap_or_default());
             all.version = page.metadata.resource_version.unwrap_or(all.version);
             let token = page.metadata.r#continue.filter(|token| !token.is_empty());
             if token.is_some() && token == next {
                 let why = "the server sent the same continue token twice".to_owned();
-                return Err(Trouble::Answer(why));
+                return Err(RequestError::Answer(why));
             }
             match token {
                 Some(token) => next = Some(token),
@@ -351,8 +368,8 @@ impl Session {
     }
 }
 
-/// Returns what it means that the server answered with `code` and `text`, which is a `Status` or what a proxy says.
-fn refused(code: u16, headers: &HeaderMap, text: &str) -> Trouble {
+/// Converts an error response with `code` and `text`, which is a `Status` or a proxy's message.
+fn refused(code: u16, headers: &HeaderMap, text: &str) -> RequestError {
     let status: Option<Status> = serde_json::from_str(text).ok();
     let header = headers
         .get(RETRY_AFTER)
@@ -365,27 +382,27 @@ fn refused(code: u16, headers: &HeaderMap, text: &str) -> Trouble {
         .map_or_else(|| text.trim().to_owned(), words);
     match header.or((body > 0).then_some(body)) {
         Some(after) if matches!(code, 429 | 503) => {
-            Trouble::Busy(code, message, Duration::from_secs(after))
+            RequestError::Busy(code, message, Duration::from_secs(after))
         }
-        _ => Trouble::Status(code, message),
+        _ => RequestError::Status(code, message),
     }
 }
 
-/// Returns what `error` of the client means.
-fn trouble(error: kube::Error) -> Trouble {
+/// Converts an error of the client.
+fn trouble(error: kube::Error) -> RequestError {
     match error {
-        kube::Error::Api(status) => Trouble::Status(status.code, words(&status)),
+        kube::Error::Api(status) => RequestError::Status(status.code, words(&status)),
         e @ (kube::Error::FromUtf8(_) | kube::Error::SerdeError(_)) => {
-            Trouble::Answer(root_cause(&e))
+            RequestError::Answer(root_cause(&e))
         }
-        e => Trouble::Transport(match e.source() {
+        e => RequestError::Transport(match e.source() {
             Some(inner) => root_cause(inner),
             None => e.to_string(),
         }),
     }
 }
 
-/// Returns what `status` says. Which budget keeps a pod is told among the causes alone.
+/// Returns the message of `status`. Only the causes name the disruption budget.
 fn words(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let budgets = causes.filter(|cause| cause.reason == BUDGET);
@@ -394,7 +411,7 @@ fn words(status: &Status) -> String {
     parts.join(" ")
 }
 
-/// Returns `text` as the value of a query parameter.
+/// Returns `text` encoded as the value of a query parameter.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for byte in text.bytes() {

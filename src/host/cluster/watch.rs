@@ -1,7 +1,7 @@
-//! The Services and EndpointSlices of the cluster, kept as they are now.
+//! Watches the Services and EndpointSlices of the cluster.
 //!
-//! Each collection is listed and then watched from the version of the list on. Whatever ends a watch, the API server's
-//! own limit included, is followed by a new list: what was missed cannot matter.
+//! Each collection is listed and then watched from the version of the list. When a watch ends, for example at the API
+//! server's time limit, the collection is listed again, so no change is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::Trouble;
+use super::RequestError;
 use super::patience::Urgency;
 use super::session::Session;
 use crate::cluster::{EndpointSlice, Metadata, Service};
@@ -22,29 +22,29 @@ use crate::evidence::{Gap, Item};
 use crate::host::Options;
 use crate::host::context::Context;
 
-/// How long the API server is asked to keep a watch open; a silence that is longer is a connection that broke.
+/// Requested duration of a watch; a longer silence means that the connection is broken.
 const WATCH: Duration = Duration::from_secs(240);
 
-/// Changes come in bursts: how long a burst may pause, and how long it is waited for altogether.
+/// Maximum pause within a burst of changes, and maximum duration of a burst.
 const PAUSE: Duration = Duration::from_millis(30);
 const BURST: Duration = Duration::from_millis(250);
 
-/// How long to wait before the API server is asked again, at first and at most.
+/// First and maximum delay before a retry.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_AT_MOST: Duration = Duration::from_secs(15);
 
-/// A change of a collection as it is watched, or why the watch ended.
-type Events<T> = BoxStream<'static, Result<WatchEvent<T>, Trouble>>;
+/// Events of a watched collection, or why the watch ended.
+type Events<T> = BoxStream<'static, Result<WatchEvent<T>, RequestError>>;
 
-/// The cluster, watched.
+/// A watched cluster.
 pub struct Watch {
     context: Arc<Context>,
     services: Collection<Service>,
     slices: Collection<EndpointSlice>,
-    /// Whether there was a change that was not told yet.
+    /// Whether there are changes that [`Watch::next`] has not returned yet.
     changed: bool,
     retry: Duration,
-    /// When that is over.
+    /// End of the current burst.
     due: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-/// An object that has a name.
+/// A watched object with a name.
 trait Object: DeserializeOwned + Clone + Send + 'static {
     const ITEM: Item;
     const PATH: &'static str;
@@ -84,7 +84,7 @@ impl Object for EndpointSlice {
 }
 
 impl Watch {
-    /// Lists what there is, and begins to watch it.
+    /// Lists the objects and starts to watch them.
     pub async fn start(options: &Options) -> Result<Self, Gap> {
         let mut watch = Self {
             context: Context::new(options),
@@ -109,15 +109,15 @@ impl Watch {
         self.slices.objects.values().cloned().collect()
     }
 
-    /// Waits for a change, and for the end of the burst it came in.
+    /// Waits for a change and the end of its burst.
     ///
     /// # Errors
     ///
-    /// When the cluster cannot be watched just now; the next call tries again. It may be dropped at any time: what was
-    /// seen is told by the next call.
+    /// The cluster cannot be watched at the moment; the next call retries. The future may be dropped at any time: the
+    /// next call returns the changes seen so far.
     pub async fn next(&mut self) -> Result<(), Gap> {
         if !self.services.is_watched() || !self.slices.is_watched() {
-            // Whoever drops this, and asks again, does not wait anew.
+            // A caller that drops the future and calls again does not wait longer.
             let due = *self.due.get_or_insert_with(|| Instant::now() + self.retry);
             sleep_until(due).await;
             self.due = None;
@@ -136,7 +136,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Lists and watches what is not watched.
+    /// Lists and watches the collections that are not watched.
     async fn resume(&mut self) -> Result<(), Gap> {
         let cluster = &self.context.cluster;
         let sessions = cluster
@@ -174,7 +174,7 @@ impl Watch {
     }
 }
 
-/// The objects of one kind, and their changes.
+/// Watched objects of one kind.
 struct Collection<T> {
     objects: BTreeMap<(String, String), T>,
     events: Option<Events<T>>,
@@ -198,7 +198,7 @@ impl<T: Object> Collection<T> {
         if self.is_watched() {
             return Ok(());
         }
-        let gap = |verb: &str, trouble: Trouble| trouble.gap(T::ITEM, session, verb, T::WHAT);
+        let gap = |verb: &str, trouble: RequestError| trouble.gap(T::ITEM, session, verb, T::WHAT);
         let list = session.list(T::PATH, "").await;
         let list = list.map_err(|trouble| gap("list", trouble))?;
         let mut objects = BTreeMap::new();
@@ -219,7 +219,7 @@ impl<T: Object> Collection<T> {
         Ok(())
     }
 
-    /// Waits for an event, and applies it. A watch that ended is over: what came after it is not known.
+    /// Waits for an event and applies it. A watch that failed is closed, because later changes are unknown.
     async fn event(&mut self) -> Result<(), Gap> {
         let Some(events) = &mut self.events else {
             return Err(Gap::NotCollected(T::ITEM));
@@ -234,11 +234,11 @@ impl<T: Object> Collection<T> {
                 return Ok(());
             }
             Ok(Some(Ok(WatchEvent::Bookmark(_)))) => return Ok(()),
-            // Its time was up.
+            // The watch reached its time limit.
             Ok(None) => None,
             Ok(Some(Ok(WatchEvent::Error(status)))) => Some(status.message.clone()),
             Ok(Some(Err(trouble))) => Some(trouble.words()),
-            Err(_) => Some("the API server fell silent".to_owned()),
+            Err(_) => Some("the API server sent nothing for too long".to_owned()),
         };
         self.events = None;
         match why {

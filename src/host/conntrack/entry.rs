@@ -1,4 +1,5 @@
-//! One tracked connection: the attributes of `linux/netfilter/nfnetlink_conntrack.h` to a line of `conntrack -L`.
+//! Converts the attributes of a tracked connection (`linux/netfilter/nfnetlink_conntrack.h`) to a line of `conntrack
+//! -L`.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -57,7 +58,7 @@ const DCCP_STATES: [&str; 10] = [
     "INVALID",
 ];
 
-/// What is kept of a connection until its line is written; slices of the answer.
+/// Parts of a connection until its line is written, as slices of the answer.
 #[derive(Default)]
 struct Parts<'a> {
     tuples: [&'a [u8]; 2],
@@ -71,7 +72,7 @@ struct Parts<'a> {
     context: Option<&'a [u8]>,
 }
 
-/// Appends the line of the connection with these attributes; `None` if they cannot be read.
+/// Appends the line of the connection with these attributes; `None` if they are not valid.
 pub(super) fn write(attributes: &[u8], text: &mut String) -> Option<()> {
     let mut parts = Parts::default();
     for (kind, value) in Attributes(attributes) {
@@ -143,7 +144,7 @@ fn line(parts: &Parts<'_>, proto: u8, text: &mut String) -> Option<std::fmt::Res
     Some(writeln!(text))
 }
 
-/// Appends the addresses of one direction, and what its protocol has for ports.
+/// Appends the addresses of one direction, and its ports or the protocol's equivalent.
 fn ends(tuple: &[u8], proto: u8, text: &mut String) -> Option<()> {
     for (kind, value) in Attributes(find(tuple, TUPLE_IP)?) {
         let key = if kind % 2 == 1 { "src" } else { "dst" };
@@ -210,7 +211,7 @@ const fn name(proto: u8) -> &'static str {
     }
 }
 
-/// Iterates over attributes: kind and value. What is cut short ends it.
+/// Iterates over attributes as kind and value, up to the first incomplete one.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
@@ -224,7 +225,7 @@ impl<'a> Iterator for Attributes<'a> {
         let (length, kind) = (usize::from(number(0)?), number(2)?);
         let value = self.0.get(4..length)?;
         self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
-        // The upper two bits say that it is nested, or in network order.
+        // The upper two bits mean nested, or network byte order.
         Some((kind & 0x3fff, value))
     }
 }
@@ -234,7 +235,7 @@ fn find(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     all.find_map(|(of, value)| (of == kind).then_some(value))
 }
 
-/// Reads a number in network order.
+/// Parses a number in network byte order.
 fn number(value: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?))
 }
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_connection() {
+    fn truncated_attributes_are_not_a_connection() {
         let whole = attribute(
             ORIGINAL,
             &tuple([10, 0, 0, 1], [10, 96, 0, 1], &ports(17, 4000, 53)),

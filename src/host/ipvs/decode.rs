@@ -1,4 +1,4 @@
-//! The attributes of `linux/ip_vs.h` to records. What is not known is skipped, for newer kernels add some.
+//! Converts the attributes of `linux/ip_vs.h` to records. Unknown attributes of newer kernels are skipped.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,8 +16,8 @@ pub(super) fn info(message: &[u8]) -> Option<Info> {
     })
 }
 
-/// Returns the timeouts of an answer to `IPVS_CMD_GET_CONFIG`. A kernel built without one of the
-/// protocols leaves its timeout out.
+/// Returns the timeouts in an answer to `IPVS_CMD_GET_CONFIG`. A kernel built without one of the protocols omits its
+/// timeout.
 pub(super) fn timeouts(message: &[u8]) -> Option<Timeouts> {
     Some(Timeouts {
         tcp: number(find(message, top::TIMEOUT_TCP)?)?,
@@ -26,7 +26,7 @@ pub(super) fn timeouts(message: &[u8]) -> Option<Timeouts> {
     })
 }
 
-/// Returns the attributes of the virtual server in an entry of a dump; empty if it holds none.
+/// Returns the attributes of the virtual server in an entry of a dump; empty if it has none.
 pub(super) fn service_attributes(message: &[u8]) -> &[u8] {
     find(message, top::SERVICE).unwrap_or(&[])
 }
@@ -53,7 +53,7 @@ pub(super) fn service(attributes: &[u8]) -> Option<Service> {
         port,
         fwmark,
         scheduler: text(find(attributes, svc::SCHED_NAME)?),
-        // Flags, then the mask of those that count in a request.
+        // The value is followed by a mask for requests.
         flags: number(find(attributes, svc::FLAGS)?)?,
         timeout: number(find(attributes, svc::TIMEOUT)?)?,
         prefix: u8::try_from(prefix).ok()?,
@@ -63,7 +63,7 @@ pub(super) fn service(attributes: &[u8]) -> Option<Service> {
     })
 }
 
-/// Returns the attributes that name a virtual server in a request, from the attributes the kernel named it by.
+/// Returns the attributes that identify a virtual server in a request, taken from the kernel's own attributes.
 pub(super) fn service_key(attributes: &[u8]) -> Vec<u8> {
     let mut key = Vec::new();
     for (kind, value) in iterate(attributes) {
@@ -79,7 +79,7 @@ pub(super) fn service_key(attributes: &[u8]) -> Vec<u8> {
 /// Returns the real server in an entry of a dump; `service` is the family of its virtual server.
 pub(super) fn destination(message: &[u8], service: Family) -> Option<Destination> {
     let attributes = find(message, top::DEST)?;
-    // Kernels before 3.18 had one family for both.
+    // Kernels before 3.18 use the same family for both.
     let family = match find(attributes, dest::ADDR_FAMILY) {
         Some(value) => family(number(value)?)?,
         None => service,
@@ -107,7 +107,7 @@ pub(super) fn destination(message: &[u8], service: Family) -> Option<Destination
     })
 }
 
-/// Returns the counters under `wide`, or under `narrow` where the kernel (before 4.1) has no 64-bit ones.
+/// Returns the counters in attribute `wide`, or in `narrow` if the kernel (before 4.1) has no 64-bit counters.
 fn counters(attributes: &[u8], wide: u16, narrow: u16) -> Option<Stats> {
     let set = find(attributes, wide).or_else(|| find(attributes, narrow))?;
     let counter = |kind| {
@@ -134,7 +134,7 @@ const fn family(number: u16) -> Option<Family> {
     }
 }
 
-/// An address is 16 bytes in either family; an IPv4 one is the first four.
+/// Parses an address: 16 bytes in either family; an IPv4 address is the first four.
 fn address(value: &[u8], family: Family) -> Option<IpAddr> {
     match family {
         Family::V4 => {
@@ -152,13 +152,13 @@ fn big_endian(value: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(value.get(..2)?.try_into().ok()?))
 }
 
-/// Text up to its NUL.
+/// Parses text up to its NUL.
 fn text(value: &[u8]) -> String {
     let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
-/// A number in the machine's own byte order.
+/// A number in the machine's byte order.
 trait Number: Sized {
     fn read(value: &[u8]) -> Option<Self>;
 }
@@ -184,7 +184,7 @@ fn find(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     iterate(attributes).find_map(|(k, value)| (k == kind).then_some(value))
 }
 
-/// Iterates over attributes, up to the first that does not fit.
+/// Iterates over attributes, up to the first incomplete one.
 fn iterate(attributes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     NlasIterator::new(attributes).map_while(|nla| {
         let nla = nla.ok()?;
@@ -212,7 +212,7 @@ mod tests {
             (svc::SCHED_NAME, b"rr\0"),
             (svc::FLAGS, &[3, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]),
             (svc::TIMEOUT, &10800_u32.to_ne_bytes()),
-            // Newer than we know.
+            // An attribute of a newer kernel.
             (99, &[1, 2, 3, 4, 5]),
         ]);
         bytes.extend(attributes(more));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_a_server_by_what_the_kernel_named_it_by() {
+    fn a_request_identifies_a_server_by_the_kernels_attributes() {
         let bytes = a_service(&[(svc::FWMARK, &7_u32.to_ne_bytes())]);
         let key = service_key(&bytes);
         assert_eq!(

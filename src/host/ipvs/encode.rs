@@ -1,4 +1,4 @@
-//! Commands to the attributes of `linux/ip_vs.h`.
+//! Converts commands to the attributes of `linux/ip_vs.h`.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ const SET_DEST: u8 = 6;
 /// `IPVS_CMD_DEL_DEST`.
 const DEL_DEST: u8 = 7;
 
-/// `IP_VS_SVC_F_HASHED`: the kernel's own, which it does not take from others.
+/// `IP_VS_SVC_F_HASHED`: internal to the kernel and not allowed in requests.
 const HASHED: u32 = 0x2;
 
 /// Returns the command's number and attributes.
@@ -41,7 +41,7 @@ pub(super) fn request(command: &IpvsCommand) -> (u8, Vec<u8>) {
     (number, attributes)
 }
 
-/// Returns the attributes that name `service` in a request.
+/// Returns the attributes that identify `service` in a request.
 pub(super) fn key(service: &Service) -> Vec<u8> {
     server(service, false)
 }
@@ -67,7 +67,7 @@ fn server(service: &Service, whole: bool) -> Vec<u8> {
         if let Some(engine) = &service.engine {
             append(&mut inner, svc::PE_NAME, &text(engine));
         }
-        // Flags, then the mask of those that count.
+        // Flags, followed by a mask of the valid ones.
         let flags = [service.flags & !HASHED, u32::MAX].map(u32::to_ne_bytes);
         append(&mut inner, svc::FLAGS, &flags.concat());
         append(&mut inner, svc::TIMEOUT, &service.timeout.to_ne_bytes());
@@ -117,7 +117,7 @@ const fn family(family: Family) -> u16 {
     }
 }
 
-/// An address is 16 bytes in either family; an IPv4 one is the first four.
+/// Returns an address as 16 bytes; an IPv4 address is the first four.
 fn address(addr: IpAddr) -> [u8; 16] {
     match addr {
         IpAddr::V4(v4) => {
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_what_is_read(service in services(), numbers: (u16, u32, u32, u32)) {
+        fn encoding_and_decoding_are_inverse(service in services(), numbers: (u16, u32, u32, u32)) {
             let real = real(&service, numbers);
             let command = |verb, real: Option<&Destination>| IpvsCommand {
                 verb,

@@ -1,8 +1,8 @@
-//! Reads and writes IPVS by generic netlink, without `ipvsadm`.
+//! Reads and writes IPVS over generic netlink, without `ipvsadm`.
 //!
-//! The crates for it misread persistence and IPv6 masks, and panic at attributes that they do not know, so this
-//! is our own: [`socket`] moves messages, [`decode`] takes them apart, [`encode`] makes them, and [`proc`] reads the text
-//! that stays readable without privileges.
+//! Existing crates misread persistence and IPv6 masks, and panic at unknown attributes, so this is our own: [`socket`]
+//! exchanges messages, [`decode`] parses them, [`encode`] creates them, and [`proc`] parses the text that is readable
+//! without privileges.
 
 mod decode;
 mod encode;
@@ -31,16 +31,16 @@ const GET_CONFIG: u8 = 13;
 /// `IPVS_CMD_GET_INFO`.
 const GET_INFO: u8 = 15;
 
-/// Returns the text of [`Item::Ipvs`] for the network namespace of the calling thread; `root` is where the host's
-/// root file system is mounted.
+/// Returns the text of [`Item::Ipvs`] for the network namespace of the calling thread; `root` is the mount point of the
+/// host's root file system.
 ///
-/// Nothing is asked of the kernel where `ip_vs` is not loaded: looking up its family would load it.
+/// Nothing is requested from a kernel without `ip_vs`: looking up the netlink family would load the module.
 pub(super) fn read(root: &Path) -> Result<String, Gap> {
     let table = root.join("proc/thread-self/net/ip_vs");
     let text = match fs::read_to_string(&table) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            let what = "there is no /proc/net/ip_vs: the module ip_vs is not loaded";
+            let what = "/proc/net/ip_vs does not exist: the module ip_vs is not loaded";
             return Err(Gap::Absent(Item::Ipvs, what.to_owned()));
         }
         Err(e) => {
@@ -53,13 +53,13 @@ pub(super) fn read(root: &Path) -> Result<String, Gap> {
         Err(e) if e.kind() == ErrorKind::PermissionDenied => {
             proc::parse(&text, proc::ticks(root)).map_err(|why| {
                 let what = format!(
-                    "it takes CAP_NET_ADMIN (run as root); what everybody may read, /proc/net/ip_vs, {why}"
+                    "CAP_NET_ADMIN is required (run kpx as root), and the fallback /proc/net/ip_vs {why}"
                 );
                 Gap::Denied(Item::Ipvs, what)
             })?
         }
         Err(e) => {
-            let what = format!("cannot read IPVS by netlink: {e}");
+            let what = format!("cannot read IPVS over netlink: {e}");
             return Err(Gap::Failed(Item::Ipvs, what));
         }
     };
@@ -78,7 +78,7 @@ fn dump() -> io::Result<Dump> {
     for message in socket.dump(GET_SERVICE, &[])? {
         let attributes = decode::service_attributes(&message);
         let Some(mut service) = decode::service(attributes) else {
-            // Balances something that this kernel has and we do not know: neither TCP, UDP, SCTP nor a mark.
+            // A virtual server of an unknown kind: not TCP, UDP, SCTP or a firewall mark.
             continue;
         };
         let key = decode::service_key(attributes);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_ip_vs_is_not_asked() {
+    fn nothing_is_requested_from_a_kernel_without_ip_vs() {
         let root = tempfile::tempdir().unwrap();
         let gap = read(root.path()).unwrap_err();
         assert!(matches!(gap, Gap::Absent(Item::Ipvs, _)), "{gap:?}");

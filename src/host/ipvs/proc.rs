@@ -1,4 +1,4 @@
-//! `/proc/net/ip_vs` to records: everybody may read it, but it has neither counters, thresholds nor IPVS timeouts.
+//! Parses `/proc/net/ip_vs`, which any user may read, but which has no counters, thresholds and IPVS timeouts.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,7 +12,7 @@ const PERSISTENT: u32 = 0x1;
 /// `IP_VS_SVC_F_ONEPACKET`.
 const ONE_PACKET: u32 = 0x4;
 
-/// Returns the kernel's ticks per second, where a configuration of the running kernel tells.
+/// Returns the kernel's ticks per second from the running kernel's build configuration, if available.
 pub(super) fn ticks(root: &Path) -> Option<u32> {
     let release = fs::read_to_string(root.join("proc/sys/kernel/osrelease")).ok()?;
     let release = release.trim();
@@ -27,7 +27,7 @@ pub(super) fn ticks(root: &Path) -> Option<u32> {
     })
 }
 
-/// Returns the table in `text`, or what of it cannot be told. Persistence is in ticks there, `ticks` to the second.
+/// Returns the table in `text`, or why it cannot be parsed. The text gives persistence in ticks, `ticks` per second.
 pub(super) fn parse(text: &str, ticks: Option<u32>) -> Result<Dump, String> {
     let mut dump = Dump {
         partial: true,
@@ -45,7 +45,7 @@ pub(super) fn parse(text: &str, ticks: Option<u32>) -> Result<Dump, String> {
                 let service = dump.services.last_mut().ok_or_else(bad)?;
                 let destination = destination(server, rest).ok_or_else(bad)?;
                 if service.fwmark.is_some() {
-                    // The text has no family of a mark but its real servers'.
+                    // The text does not show the family of a firewall mark; its real servers do.
                     service.family = Family::of(destination.address);
                     service.prefix = service.prefix.max(service.family.bits());
                 }
@@ -110,12 +110,12 @@ fn with_flags(mut service: Service, flags: &[&str], ticks: Option<u32>) -> Resul
         match word {
             "ops" => service.flags |= ONE_PACKET,
             "persistent" => {
-                let bad = || "has persistence without its time".to_owned();
+                let bad = || "has a persistent virtual server without a timeout".to_owned();
                 let time: u32 = words.next().and_then(|w| w.parse().ok()).ok_or_else(bad)?;
                 let mask = words.next().and_then(|w| u32::from_str_radix(w, 16).ok());
                 let mask = mask.ok_or_else(bad)?;
                 let ticks = ticks.filter(|&t| t > 0).ok_or(
-                    "gives persistence in ticks, and no kernel configuration tells their length",
+                    "gives the persistence timeout in ticks of unknown length: no kernel build configuration found",
                 )?;
                 service.flags |= PERSISTENT;
                 service.timeout = time / ticks;
@@ -156,7 +156,7 @@ fn destination(server: &str, rest: &[&str]) -> Option<Destination> {
     })
 }
 
-/// Reads `0A600001:01BB` or `[2001:0db8:…:0001]:01BB`.
+/// Parses `0A600001:01BB` or `[2001:0db8:…:0001]:01BB`.
 fn socket(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.rsplit_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -184,7 +184,7 @@ FWM  00000007 lc ops
 ";
 
     #[test]
-    fn the_text_gives_what_it_has() {
+    fn the_text_is_parsed() {
         let dump = parse(TABLE, Some(250)).unwrap();
         assert_eq!(dump.info.unwrap().version, 0x0001_0201);
         assert_eq!(dump.timeouts, None);
@@ -202,7 +202,7 @@ FWM  00000007 lc ops
     }
 
     #[test]
-    fn persistence_is_not_guessed() {
+    fn persistence_in_ticks_of_unknown_length_is_an_error() {
         assert!(parse(TABLE, None).unwrap_err().contains("ticks"));
         assert!(parse("TCP  0A600001:01BB rr new", Some(250)).is_err());
         assert!(parse("  -> 0A600001:01BB Masq 1 0 0", Some(250)).is_err());

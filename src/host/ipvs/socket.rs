@@ -1,4 +1,4 @@
-//! Requests to a generic netlink family, and the attributes of its answers.
+//! Sends requests to a generic netlink family and receives the attributes of the answers.
 
 use std::io;
 
@@ -12,17 +12,16 @@ use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket as Raw, SocketAddr};
 
-/// The kernel never packs more than this into one datagram of a dump.
+/// Maximum size of one datagram of a dump.
 const DATAGRAM: usize = 64 * 1024;
 
-/// How many commands are sent at once: what is said to each waits in the socket's receive buffer (some 210 kB), where it
-/// takes about 1 kB.
+/// Number of commands sent at once: each answer takes about 1 kB in the socket's receive buffer of some 210 kB.
 pub(super) const WINDOW: usize = 128;
 
-/// How often a dump is started again when the table changed under it.
+/// Number of attempts at a dump that changes while it is read.
 const TRIES: usize = 5;
 
-/// A request or an answer: a command and its attributes, not taken apart.
+/// A request or an answer: a command and its raw attributes.
 #[derive(Clone, Debug)]
 struct Message {
     command: u8,
@@ -62,7 +61,7 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
     }
 }
 
-/// A socket that talks to one family, in the network namespace of the thread that opened it.
+/// A socket for one family, in the network namespace of the thread that opened it.
 pub(super) struct Socket {
     raw: Raw,
     family: u16,
@@ -71,7 +70,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket and looks the family up. Where the family is missing, the kernel tries to load a module for it.
+    /// Opens a socket and looks up the family. If the family does not exist, the kernel tries to load a module for it.
     pub(super) fn open(family: &str) -> io::Result<Self> {
         let mut raw = Raw::new(NETLINK_GENERIC)?;
         raw.bind_auto()?;
@@ -96,7 +95,7 @@ impl Socket {
                 _ => None,
             });
         socket.family = id.ok_or_else(|| {
-            let what = format!("the kernel gave no number for the family {family}");
+            let what = format!("the kernel has no number for the netlink family {family}");
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?;
         Ok(socket)
@@ -108,7 +107,7 @@ impl Socket {
             .map(|(answers, _)| answers)
     }
 
-    /// Sends a command that lists, and returns the attributes of each entry.
+    /// Sends a command that lists objects, and returns the attributes of each entry.
     pub(super) fn dump(&mut self, command: u8, attributes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         for _ in 0..TRIES {
             let (answers, whole) = self.request(command, attributes, NLM_F_DUMP)?;
@@ -116,11 +115,11 @@ impl Socket {
                 return Ok(answers);
             }
         }
-        let what = format!("the table changed under each of {TRIES} dumps");
+        let what = format!("the table changed during each of {TRIES} dumps");
         Err(io::Error::other(what))
     }
 
-    /// Sends up to [`WINDOW`] commands at once and returns the kernel's answer to each: none if it did it.
+    /// Sends up to [`WINDOW`] commands at once and returns the kernel's answer to each; `None` means success.
     pub(super) fn batch(
         &mut self,
         requests: Vec<(u8, Vec<u8>)>,
@@ -141,7 +140,7 @@ impl Socket {
             message.serialize(&mut bytes[start..]);
         }
         self.raw.send(&bytes, 0)?;
-        // The kernel takes them in order, and answers each once.
+        // The kernel processes them in order and answers each once.
         let mut left = answers.len();
         while left > 0 {
             self.fill()?;
@@ -175,7 +174,7 @@ impl Socket {
         Ok((answers.into_iter().map(|a| a.attributes).collect(), whole))
     }
 
-    /// Gives `message` the next number.
+    /// Assigns the next sequence number to `message`.
     fn number<F>(
         &mut self,
         mut message: NetlinkMessage<GenlMessage<F>>,
@@ -201,7 +200,7 @@ impl Socket {
         self.raw.send(&bytes, 0).map(drop)
     }
 
-    /// Returns the answers to the last request, and whether they are of one state of the table.
+    /// Returns the answers to the last request, and whether they are consistent.
     fn receive<F>(&mut self) -> io::Result<(Vec<F>, bool)>
     where
         F: ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
@@ -224,7 +223,7 @@ impl Socket {
                     NetlinkPayload::Error(e) if e.raw_code() != 0 => {
                         return Err(io::Error::from_raw_os_error(-e.raw_code()));
                     }
-                    // The acknowledgement follows the answer to what is no dump.
+                    // The acknowledgement follows the answer to a request that is not a dump.
                     NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => {
                         return Ok((answers, whole));
                     }
@@ -239,7 +238,8 @@ impl Socket {
         self.buffer.clear();
         let received = self.raw.recv(&mut self.buffer, 0)?;
         if received == 0 || received > self.buffer.len() {
-            let what = format!("the kernel sent {received} bytes at once");
+            let what =
+                format!("the kernel sent a datagram of {received} bytes, which is too large");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The attributes of `linux/ip_vs.h`: their numbers, and how one is written.
+//! Attribute numbers of `linux/ip_vs.h`, and their encoding.
 
 use netlink_packet_core::{NLA_F_NESTED, NLA_HEADER_SIZE};
 
@@ -49,7 +49,7 @@ pub(super) mod dest {
     pub(crate) const STATS64: u16 = 12;
 }
 
-/// `IPVS_STATS_ATTR_*`: the first five, which both the 32-bit and the 64-bit set have.
+/// `IPVS_STATS_ATTR_*`: the first five, common to the 32-bit and 64-bit counters.
 pub(super) mod stats {
     pub(crate) const CONNS: u16 = 1;
     pub(crate) const INPKTS: u16 = 2;
@@ -74,7 +74,7 @@ pub(super) fn append(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.resize(to.len().next_multiple_of(4), 0);
 }
 
-/// Appends the attribute `kind` that holds `attributes`.
+/// Appends the attribute `kind` that contains `attributes`.
 pub(super) fn nested(to: &mut Vec<u8>, kind: u16, attributes: &[u8]) {
     append(to, kind | NLA_F_NESTED, attributes);
 }

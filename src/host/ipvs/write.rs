@@ -1,4 +1,4 @@
-//! Carries out commands: many at once, each with its own answer.
+//! Runs commands in batches, with an answer to each.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
@@ -11,12 +11,12 @@ use super::{GET_DEST, decode, encode};
 use crate::action::{IpvsCommand, IpvsVerb};
 use crate::apply::StepError;
 
-/// Carries out `commands` in the network namespace of the calling thread, in order. What is there already is made the
-/// same, what is gone already is left at that. Stops at the first window with a command that the kernel refused.
+/// Runs `commands` in the network namespace of the calling thread, in order. An object that already exists is updated,
+/// a deleted one that no longer exists is ignored. Stops after the first batch that contains a refused command.
 pub(in crate::host) fn write(commands: &[IpvsCommand]) -> Result<(), StepError> {
     let mut socket = Socket::open("IPVS").map_err(|e| match e.raw_os_error() {
         Some(code) if code == Errno::ENOENT as i32 => {
-            StepError::Absent("this kernel has no IPVS: the module ip_vs is not loaded".to_owned())
+            StepError::Absent("IPVS is not available: the module ip_vs is not loaded".to_owned())
         }
         _ => refusal("cannot open IPVS", &e),
     })?;
@@ -53,7 +53,7 @@ fn send(socket: &mut Socket, commands: &[&IpvsCommand]) -> Result<(), StepError>
     Ok(())
 }
 
-/// Sends `commands` at once and returns those that the kernel did not do.
+/// Sends `commands` at once and returns those that failed.
 fn failures<'c>(
     socket: &mut Socket,
     commands: &[&'c IpvsCommand],
@@ -71,13 +71,13 @@ fn failures<'c>(
         .collect())
 }
 
-/// What an error says of a command that may have been carried out before.
+/// Meaning of an error for a command that may have been run before.
 enum Settled {
-    /// It was not.
+    /// The command failed.
     No,
-    /// What it deletes is gone.
+    /// The deleted object no longer exists.
     Gone,
-    /// What it adds is there: this makes it the same.
+    /// The added object exists; this command updates it.
     There(IpvsVerb),
 }
 
@@ -124,10 +124,10 @@ fn refused(command: &IpvsCommand, error: &io::Error) -> StepError {
     let errno = error.raw_os_error().map(Errno::from_raw);
     let scheduler = &command.server.scheduler;
     match (command.verb, errno) {
-        // The module's name is how the kernel looks for it.
+        // The kernel looks for a scheduler by the name of its module.
         (IpvsVerb::AddServer | IpvsVerb::EditServer, Some(Errno::ENOENT)) => {
             StepError::Absent(format!(
-                "`{command}`: there is no scheduler {scheduler}: the module ip_vs_{scheduler} cannot be loaded"
+                "`{command}`: scheduler {scheduler} is not available: the kernel cannot load the module ip_vs_{scheduler}"
             ))
         }
         _ => refusal(&format!("`{command}`"), error),
@@ -137,7 +137,9 @@ fn refused(command: &IpvsCommand, error: &io::Error) -> StepError {
 fn refusal(what: &str, error: &io::Error) -> StepError {
     let text = format!("{what}: {error}");
     match error.kind() {
-        ErrorKind::PermissionDenied => StepError::Denied(format!("{text}; it takes CAP_NET_ADMIN")),
+        ErrorKind::PermissionDenied => {
+            StepError::Denied(format!("{text}; CAP_NET_ADMIN is required"))
+        }
         _ => StepError::Refused(text),
     }
 }

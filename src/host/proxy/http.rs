@@ -1,4 +1,4 @@
-//! One GET over plain HTTP, bounded in time and size.
+//! Sends one GET over plain HTTP, with limits of time and size.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,36 +8,36 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// More than any kube-proxy's metrics: a few megabytes on the largest clusters.
+/// Larger than kube-proxy's metrics, which reach a few megabytes in the largest clusters.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// What a server said.
+/// Response of a server.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Answer {
-    /// The status code.
+    /// Status code.
     pub(super) status: u16,
-    /// The body, whatever the status.
+    /// Body, for any status.
     pub(super) body: String,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
-pub(super) enum Silence {
-    /// Nobody took the call.
+pub(super) enum NoResponse {
+    /// There was no connection.
     Unreachable(io::Error),
-    /// Somebody did, and then this happened.
+    /// The connection failed later.
     Broken(String),
 }
 
-/// Asks the server at `address` for `path`.
+/// Requests `path` from the server at `address`.
 pub(super) async fn get(
     address: SocketAddr,
     path: &str,
     limit: Duration,
-) -> Result<Answer, Silence> {
-    let late = |what: &str| Silence::Broken(format!("{what} within {limit:?}"));
+) -> Result<Answer, NoResponse> {
+    let late = |what: &str| NoResponse::Broken(format!("{what} within {limit:?}"));
     let mut stream = match timeout(limit, TcpStream::connect(address)).await {
-        Ok(stream) => stream.map_err(Silence::Unreachable)?,
+        Ok(stream) => stream.map_err(NoResponse::Unreachable)?,
         Err(_) => return Err(late("no connection")),
     };
     let request = format!(
@@ -48,7 +48,7 @@ pub(super) async fn get(
         read(&mut stream).await
     });
     match answer.await {
-        Ok(answer) => answer.map_err(|e| Silence::Broken(e.to_string())),
+        Ok(answer) => answer.map_err(|e| NoResponse::Broken(e.to_string())),
         Err(_) => Err(late("no complete answer")),
     }
 }
@@ -61,7 +61,7 @@ async fn read(stream: &mut TcpStream) -> io::Result<Answer> {
             return Ok(answer);
         }
         if end {
-            return Err(wrong("the answer ends too early"));
+            return Err(wrong("the answer is truncated"));
         }
         if bytes.len() > MAX_ANSWER {
             return Err(wrong(&format!(
@@ -72,7 +72,7 @@ async fn read(stream: &mut TcpStream) -> io::Result<Answer> {
     }
 }
 
-/// Reads the answer in `bytes`; `None` while it is not complete. `end` tells that no more will come.
+/// Parses the response in `bytes`; `None` if it is not complete. `end` means that no more data will come.
 fn parse(bytes: &[u8], end: bool) -> io::Result<Option<Answer>> {
     let Some(split) = find(bytes, b"\r\n\r\n") else {
         return Ok(None);
@@ -94,7 +94,7 @@ fn parse(bytes: &[u8], end: bool) -> io::Result<Option<Answer>> {
         })
     };
     let whole = if header("transfer-encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked")) {
-        // Decoding what has arrived after every read would take the square of its length.
+        // Decoding after every read would take quadratic time.
         if !end && !bytes.ends_with(b"\r\n\r\n") {
             return Ok(None);
         }
@@ -114,7 +114,7 @@ fn parse(bytes: &[u8], end: bool) -> io::Result<Option<Answer>> {
     Ok(Some(Answer { status, body }))
 }
 
-/// Joins the chunks of `rest`; `None` if the last one is not there.
+/// Joins the chunks of `rest`; `None` if the last one is missing.
 fn chunks(mut rest: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut whole = Vec::new();
     loop {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     fn whole(text: &str) -> Answer {
-        // However it is cut, the answer is the same, and there is none before the end.
+        // The response is the same however it is split, and incomplete before its end.
         let bytes = text.as_bytes();
         let answer = parse(bytes, true).unwrap().unwrap();
         for cut in 0..bytes.len() {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_read_in_all_three_framings() {
+    fn bodies_in_all_three_framings_are_parsed() {
         let sized = whole("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy");
         assert_eq!((sized.status, sized.body.as_str()), (503, "busy"));
         let chunked = whole(

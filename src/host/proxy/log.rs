@@ -1,4 +1,4 @@
-//! kube-proxy's log on the node's disk.
+//! Reads kube-proxy's log from the node's disk.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -11,17 +11,17 @@ use crate::evidence::{Gap, Item};
 use crate::host::context::gap;
 use crate::host::rooted;
 
-/// How much of a log's end is read.
+/// Maximum number of bytes, from the end of the log.
 const MAX_LOG: u64 = 1 << 20;
 
-/// Logs of a kube-proxy that runs as a service, or that writes its own.
+/// Log files of a kube-proxy that runs as a systemd service or writes its own log.
 const FILES: &[&str] = &["var/log/kube-proxy.log", "var/log/kube-proxy/current"];
 
-/// How much earlier than its process's start, in seconds, a log may seem to be written: the kernel counts ticks.
+/// Tolerance for a log that seems older than its process, in seconds: the kernel counts ticks.
 const SLACK: u64 = 2;
 
-/// Returns the end of the log below `root`, of a process that started at `since`, in seconds since the epoch, where that is
-/// known: what was written last before that is another's.
+/// Returns the end of the log below `root`, for a process that started at `since`, in seconds since the epoch, if
+/// known: a log last written earlier belongs to another process.
 pub(super) fn read(root: &Path, since: Option<u64>) -> Result<String, Gap> {
     let item = Item::ProxyLog;
     let pods = root.join("var/log/pods");
@@ -36,7 +36,7 @@ pub(super) fn read(root: &Path, since: Option<u64>) -> Result<String, Gap> {
     else {
         let since = since.map_or("", |_| ", written since kube-proxy started");
         let why = format!(
-            "neither {}/kube-system_kube-proxy-* nor {} is there{since}",
+            "neither {}/kube-system_kube-proxy-* nor {} exists{since}",
             pods.display(),
             FILES.join(" nor ")
         );
@@ -56,12 +56,12 @@ fn is_of(path: &Path, since: Option<u64>) -> bool {
     let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     match (written, since) {
         (Some(written), Some(since)) => written.as_secs() + SLACK >= since,
-        // What is not known excludes nothing.
+        // Unknown times exclude nothing.
         _ => true,
     }
 }
 
-/// Finds the log that was written last: of several runs, that of the present one.
+/// Returns the log that was written last, which belongs to the current run.
 fn newest_of_pods(root: &Path, pods: &Path) -> io::Result<Option<PathBuf>> {
     let mut newest = None;
     for pod in fs::read_dir(pods)? {
@@ -78,7 +78,7 @@ fn newest_of_pods(root: &Path, pods: &Path) -> io::Result<Option<PathBuf>> {
             continue;
         };
         for log in logs.flatten() {
-            // Docker's are links out of the folder.
+            // Docker's logs are links out of the folder.
             let inside = log.path();
             let inside = inside.strip_prefix(root).unwrap_or(&inside);
             let path = rooted::resolve(root, inside)?;
@@ -106,7 +106,7 @@ fn tail(path: &Path) -> io::Result<String> {
     })
 }
 
-/// Returns the line as kube-proxy wrote it, without what the container's runtime put around it.
+/// Returns the line without the prefix of the container runtime.
 fn unwrapped(line: &str) -> String {
     #[derive(Deserialize)]
     struct Docker {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_runtimes_wrapping_is_taken_off() {
+    fn the_prefix_of_the_container_runtime_is_removed() {
         for (line, text) in [
             ("2026-11-20T12:00:00.1Z stderr F I1120 a b", "I1120 a b"),
             (r#"{"log":"I1120 a\n","stream":"stderr"}"#, "I1120 a"),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn no_log_says_where_it_was_looked_for() {
+    fn a_missing_log_is_reported_with_its_paths() {
         let root = tempfile::tempdir().unwrap();
         assert!(matches!(
             read(root.path(), None),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_an_earlier_one_is_none() {
+    fn the_log_of_an_earlier_process_is_ignored() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("var/log")).unwrap();
         fs::write(root.path().join(FILES[0]), "I1120 a\n").unwrap();

@@ -1,9 +1,9 @@
-//! The running kube-proxy: its configuration, what its two HTTP servers say, and its log.
+//! Reads the running kube-proxy: its configuration, its two HTTP servers and its log.
 
+mod config_files;
 mod http;
 mod log;
 mod process;
-mod store;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,10 +17,10 @@ use super::context::Context;
 use super::{files, processes};
 use crate::cluster::config::ProxyConfig;
 use crate::evidence::{Gap, Item};
-use http::Silence;
+use http::NoResponse;
 use process::Table;
 
-/// Where distributions put kube-proxy's configuration, for a node where it does not run.
+/// Usual paths of kube-proxy's configuration, for a node where it does not run.
 const COMMON_FILES: &[&str] = &[
     "var/lib/kube-proxy/config.conf",
     "var/lib/kube-proxy/kube-proxy-config.yaml",
@@ -32,21 +32,21 @@ const COMMON_FILES: &[&str] = &[
 const METRICS_PORT: u16 = 10249;
 const HEALTHZ_PORT: u16 = 10256;
 
-/// What is known of kube-proxy, found once for all items.
+/// The running kube-proxy, determined once for all items.
 #[derive(Debug, Default)]
 pub(super) struct Proxy {
     running: OnceCell<Result<Running, Gap>>,
 }
 
-/// kube-proxy as this node shows it without being asked.
+/// Local information about kube-proxy.
 #[derive(Clone, Debug)]
 struct Running {
     table: Table,
-    /// The configuration from its file or its command line.
+    /// Configuration from its file or command line.
     config: Result<String, Gap>,
     metrics: Vec<SocketAddr>,
     healthz: Vec<SocketAddr>,
-    /// The name it gives its node, if that is not the host's.
+    /// Node name that it is configured with.
     hostname: Option<String>,
 }
 
@@ -86,12 +86,12 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
             ask(context, item, running, "/configz").await
         }
         Item::ProxyTools => tools(running(context, item).await?),
-        Item::ProxyFiles => store::read(context, running(context, item).await?),
+        Item::ProxyFiles => config_files::read(context, running(context, item).await?),
         other => Err(Gap::NotCollected(other)),
     }
 }
 
-/// Returns which of the tools that kube-proxy may run are in its own file system.
+/// Returns the tools in kube-proxy's own file system that it may run.
 fn tools(running: &Running) -> Result<String, Gap> {
     const TOOLS: [&str; 5] = ["conntrack", "ipset", "iptables", "modprobe", "nft"];
     const FOLDERS: [&str; 6] = [
@@ -104,14 +104,14 @@ fn tools(running: &Running) -> Result<String, Gap> {
     ];
     let item = Item::ProxyTools;
     let Some(process) = &running.table.here else {
-        let why = format!("{} here", running.table.describe());
+        let why = format!("{} on this node", running.table.describe());
         return Err(Gap::Absent(item, why));
     };
     if process.embedded {
-        let why = "kube-proxy is a part of another program, which brings its tools";
+        let why = "kube-proxy is embedded in another program, which provides its tools";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    // A root that cannot be looked into would seem to be empty.
+    // An unreadable root would look empty.
     let root = process.file("/");
     std::fs::read_dir(&root).map_err(|e| super::context::gap(item, root.display(), &e))?;
     let mut found = String::new();
@@ -125,7 +125,7 @@ fn tools(running: &Running) -> Result<String, Gap> {
     Ok(found)
 }
 
-/// Returns the name of the Node: what was asked for, what kube-proxy calls it, or the host's name.
+/// Returns the name of the Node: as given, as configured for kube-proxy, or the host name.
 pub(super) async fn node_name(context: &Arc<Context>) -> String {
     if let Some(name) = &context.options.node {
         return name.clone();
@@ -137,9 +137,9 @@ pub(super) async fn node_name(context: &Arc<Context>) -> String {
     host_name(&context.options.root)
 }
 
-/// Returns the host's name, as kube-proxy would turn it into a Node's.
+/// Returns the host name, converted to a Node name as kube-proxy does.
 pub(in crate::host) fn host_name(root: &Path) -> String {
-    // The kernel tells the name of the namespace that asks; in a container that is not the host's.
+    // The kernel returns the name of the caller's namespace, which in a container is not the host's.
     let file = std::fs::read_to_string(root.join("etc/hostname")).ok();
     let kernel = || nix::unistd::gethostname().ok()?.into_string().ok();
     let name = if root == Path::new("/") {
@@ -160,7 +160,7 @@ async fn running(context: &Arc<Context>, item: Item) -> Result<&Running, Gap> {
     running.as_ref().map_err(|gap| gap.clone().about(item))
 }
 
-/// Returns the kubeconfig of the kube-proxy that runs on the node below `root`, and the root that its paths are below.
+/// Returns the kubeconfig of the kube-proxy on the node below `root`, and the root of its paths.
 pub(super) fn kubeconfig(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let table = process::find(root);
     let process = table.here.as_ref().filter(|process| !process.embedded)?;
@@ -174,13 +174,13 @@ impl Running {
     fn find(root: &Path) -> Self {
         let table = process::find(root);
         let config = local_config(root, &table);
-        // A distribution's program has no file, and yet flags that say where to call.
+        // A distribution's program has no configuration file, but flags with the listen addresses.
         let embedded = table.here.as_ref().filter(|process| process.embedded);
         let text = match embedded {
             Some(process) => Some(process.flags.to_config()),
             None => config.as_ref().ok().cloned(),
         };
-        // What cannot be parsed is told when it is parsed; here it means the defaults.
+        // Parse errors are reported elsewhere; here the defaults apply.
         let parsed = text.and_then(|text| ProxyConfig::parse(&text).ok());
         let flag = |name| {
             let process = table.here.as_ref()?;
@@ -209,7 +209,7 @@ impl Running {
     }
 }
 
-/// Returns where to call a server that was told to listen on `bind`.
+/// Returns the addresses at which to reach a server configured to listen on `bind`.
 fn addresses(bind: Option<&str>, port: u16) -> Vec<SocketAddr> {
     let v4 = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -218,7 +218,7 @@ fn addresses(bind: Option<&str>, port: u16) -> Vec<SocketAddr> {
         .parse::<SocketAddr>()
         .or_else(|_| bind.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)));
     match address {
-        // On all addresses of IPv6 usually means on those of IPv4, too.
+        // A server on all IPv6 addresses usually listens on IPv4 as well.
         Ok(address) if address.ip().is_unspecified() && address.is_ipv6() => {
             vec![
                 SocketAddr::new(v6, address.port()),
@@ -231,7 +231,7 @@ fn addresses(bind: Option<&str>, port: u16) -> Vec<SocketAddr> {
     }
 }
 
-/// Asks kube-proxy for `path`, wherever its server may be.
+/// Requests `path` from kube-proxy, at each possible address.
 async fn ask(
     context: &Arc<Context>,
     item: Item,
@@ -247,36 +247,36 @@ async fn ask(
     let mut refused = Vec::new();
     for &address in places {
         let asked = context.inside(item, async move |context| {
-            // A little less than the whole, so that the reason told is the exact one.
+            // Slightly less than the whole limit, so that the more precise reason is reported.
             Ok(http::get(address, path, context.options.timeout / 10 * 9).await)
         });
         match asked.await? {
             Ok(answer) if answer.status == 200 => return Ok(answer.body),
-            // An unhealthy kube-proxy says why, behind this status.
+            // An unhealthy kube-proxy reports the reason with this status.
             Ok(answer) if health && answer.status == 503 => return Ok(answer.body),
             Ok(answer) if answer.status == 404 => {
-                let why = format!("{address} has no {path}");
+                let why = format!("{address} does not serve {path}");
                 return Err(Gap::Absent(item, why));
             }
             Ok(answer) => {
                 let why = format!("{address} answered {path} with status {}", answer.status);
                 return Err(Gap::Failed(item, why));
             }
-            Err(Silence::Unreachable(e)) => refused.push(format!("{address}: {e}")),
-            Err(Silence::Broken(why)) => {
+            Err(NoResponse::Unreachable(e)) => refused.push(format!("{address}: {e}")),
+            Err(NoResponse::Broken(why)) => {
                 return Err(Gap::Failed(item, format!("{address}{path}: {why}")));
             }
         }
     }
     let why = format!(
-        "nothing answers at {}; {}",
+        "no answer from {}; {}",
         refused.join(", "),
         running.table.describe()
     );
     Err(Gap::Absent(item, why))
 }
 
-/// Returns the configuration that kube-proxy runs with, from the best source there is.
+/// Returns kube-proxy's configuration from the best available source.
 async fn config(context: &Arc<Context>) -> Result<String, Gap> {
     let item = Item::ProxyConfig;
     let running = running(context, item).await?;
@@ -294,7 +294,7 @@ async fn config(context: &Arc<Context>) -> Result<String, Gap> {
     asked.map_err(|gap| together(item, local, &gap))
 }
 
-/// Returns the configuration from what `/configz` says.
+/// Returns the configuration in a response of `/configz`.
 fn of_configz(text: &str) -> Option<String> {
     let parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
     let inner = parts.get("kubeproxy.config.k8s.io")?.get();
@@ -303,7 +303,7 @@ fn of_configz(text: &str) -> Option<String> {
     ))
 }
 
-/// Returns the configuration from the process's file or flags, or from the usual places.
+/// Returns the configuration from the process's file or flags, or from the usual paths.
 fn local_config(root: &Path, table: &Table) -> Result<String, Gap> {
     let item = Item::ProxyConfig;
     if let Some(process) = &table.here {
@@ -312,7 +312,8 @@ fn local_config(root: &Path, table: &Table) -> Result<String, Gap> {
             return files::text(item, &process.file(path));
         }
         if process.embedded {
-            let why = format!("process {pid} has kube-proxy inside and no file for it");
+            let why =
+                format!("process {pid} embeds kube-proxy and has no configuration file for it");
             return Err(Gap::Absent(item, why));
         }
         let text = process.flags.to_config();
@@ -324,11 +325,14 @@ fn local_config(root: &Path, table: &Table) -> Result<String, Gap> {
     if let Some(path) = paths.iter().find(|path| path.exists()) {
         return files::text(item, path);
     }
-    let why = format!("{}, and no file is in the usual places", table.describe());
+    let why = format!(
+        "{}, and there is no file at the usual paths",
+        table.describe()
+    );
     Err(Gap::Absent(item, why))
 }
 
-/// Returns the gap for a second source that gave nothing either.
+/// Returns the combined gap of two sources without data.
 fn together(item: Item, first: Gap, second: &Gap) -> Gap {
     let reason = match second {
         Gap::NotApplicable(why)

@@ -1,4 +1,4 @@
-//! The process that is kube-proxy, and what its command line says.
+//! Finds kube-proxy's process and its flags.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,34 +6,34 @@ use std::path::{Path, PathBuf};
 use crate::cluster::flags::Flags;
 use crate::host::rooted;
 
-/// A process that is kube-proxy, or has it inside.
+/// A process that is kube-proxy or embeds it.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
-    /// The process id.
+    /// Process ID.
     pub(super) pid: u32,
-    /// kube-proxy's own flags.
+    /// kube-proxy's flags.
     pub(super) flags: Flags,
     /// Whether it is a distribution's program that adds flags of its own (k3s, kubelite).
     pub(super) embedded: bool,
-    /// Its folder in the process table.
+    /// Folder of the process in /proc.
     pub(super) folder: PathBuf,
 }
 
-/// What the process table tells of kube-proxy.
+/// Processes of kube-proxy on the node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// The one of this network namespace.
+    /// The process in this network namespace.
     pub(super) here: Option<Process>,
-    /// Those of other network namespaces.
+    /// IDs of processes in other network namespaces.
     pub(super) elsewhere: Vec<u32>,
 }
 
 impl Table {
-    /// Returns what is known of the process, for when nothing better is.
+    /// Returns a description of the process, used as a reason if there is no better one.
     pub(super) fn describe(&self) -> String {
         match (&self.here, self.elsewhere.as_slice()) {
             (Some(process), _) => format!("kube-proxy (process {}) runs", process.pid),
-            (None, []) => "no process of kube-proxy is seen".to_owned(),
+            (None, []) => "no kube-proxy process found".to_owned(),
             (None, [pid, ..]) => {
                 format!("kube-proxy (process {pid}) runs in another network namespace")
             }
@@ -41,13 +41,13 @@ impl Table {
     }
 }
 
-/// Looks for kube-proxy in the process table below `root`. The calling thread must be in the network namespace.
+/// Looks for kube-proxy in /proc below `root`. The calling thread must be in the network namespace.
 pub(super) fn find(root: &Path) -> Table {
     let proc = root.join("proc");
     let ours = fs::read_link("/proc/thread-self/ns/net").ok();
     let mut table = Table::default();
     let mut candidates = Vec::new();
-    // A process table that cannot be read is told by whoever reads `Item::Processes`.
+    // An unreadable process table is reported by the reader of `Item::Processes`.
     for entry in fs::read_dir(&proc).into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
             continue;
@@ -72,7 +72,7 @@ pub(super) fn find(root: &Path) -> Table {
     table
 }
 
-/// Returns kube-proxy's flags, and whether it is inside another program, if the process is one.
+/// Returns kube-proxy's flags, and whether it is embedded in another program; `None` for other processes.
 fn classify(root: &Path, process: &Path) -> Option<(Flags, bool)> {
     let line = fs::read(process.join("cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line);
@@ -97,14 +97,14 @@ fn classify(root: &Path, process: &Path) -> Option<(Flags, bool)> {
 }
 
 impl Process {
-    /// Returns where, for kpx, the process's file `path` is.
+    /// Returns the path, for kpx, of the process's file `path`.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         let path = Path::new(path);
         if path.is_relative() {
             return self.folder.join("cwd").join(path);
         }
         let root = self.folder.join("root");
-        // A circle of links is told by opening the file.
+        // A cycle of links is reported when the file is opened.
         rooted::resolve(&root, path).unwrap_or_else(|_| root.join(path))
     }
 }

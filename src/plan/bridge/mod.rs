@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 
 use crate::action::Action;
 use crate::backend::Mode;
-use crate::backend::nftables::expect::family_name;
 use crate::backend::nftables::model::Table;
 use crate::bridge::{self, LEASE, Lease, TABLE, Unbuildable};
 use crate::evidence::{Gap, IPTABLES, Item, join};
@@ -109,7 +108,7 @@ fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, 
     };
     let tables = families
         .iter()
-        .filter_map(|&of| rules.table(family_name(of), TABLE));
+        .filter_map(|&of| rules.table(of.nft_name(), TABLE));
     Ok(tables
         .cloned()
         .map(|mut table| {

@@ -1,4 +1,4 @@
-//! Sets, virtual servers, and kube-ipvs0 with its addresses.
+//! Clean-up of sets, virtual servers, and kube-ipvs0 with its addresses.
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::{DUMMY, Key};
@@ -10,7 +10,7 @@ use crate::node::objects::{Found, Object};
 use crate::plan::{Plan, Undo};
 
 impl Plan {
-    /// What rules no longer refer to: sets, then virtual servers by exact key, then addresses, then the link.
+    /// Adds steps for unreferenced objects: sets, then virtual servers by exact key, then addresses, then the link.
     pub(super) fn ipvs_of(
         &mut self,
         node: &NodeSnapshot<'_>,
@@ -53,8 +53,8 @@ impl Plan {
         }
         if connections > 0 {
             self.notes.push(format!(
-                "{connections} connections go through these virtual servers, and break when they are deleted; \
-                 `ipvsadm -Lnc` shows them"
+                "{connections} connections use these virtual servers and break when they are deleted; \
+                 list them with `ipvsadm -Lnc`"
             ));
         }
         let mut step = |title: String, (make, undo)| self.push(title, make, Undo::Do(undo));
@@ -75,7 +75,7 @@ impl Plan {
         }
         if !addresses.is_empty() {
             let count = counted(addresses.len(), "address", "addresses");
-            let title = format!("delete {count} of {DUMMY}");
+            let title = format!("delete {count} from {DUMMY}");
             step(title, ipvs::change::delete_addresses(&addresses));
         }
         if link && families.len() == Family::BOTH.len() {

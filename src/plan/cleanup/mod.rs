@@ -1,7 +1,7 @@
-//! The plan that removes what a mode left behind, and nothing else.
+//! The plan that removes another mode's leftovers, and nothing else.
 //!
-//! In the order of what refers to what: rules, then chains, then sets, virtual servers, addresses, the link. What the mode
-//! that serves the node writes as well stays, and so does whatever somebody else refers to.
+//! Steps are in order of reference: rules, then chains, then sets, virtual servers, addresses, the link. Objects that
+//! the mode in force also writes are kept, and so are objects that other software refers to.
 
 mod ipvs;
 
@@ -20,22 +20,22 @@ use crate::backend::software::modes_of;
 use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::objects::Object;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::plan::repair::backend;
 use crate::plan::{Plan, Undo};
 
-/// Chains that tell that the kubelet writes rules of its own.
+/// Chains that show that the kubelet writes its own rules.
 const KUBELET: &[&str] = &[
     "KUBE-KUBELET-CANARY",
     "KUBE-IPTABLES-HINT",
     "KUBE-MARK-DROP",
 ];
-/// The chain that the kubelet and kube-proxy's iptables mode both write.
+/// The chain that both the kubelet and kube-proxy's iptables mode write.
 const FIREWALL: &str = "KUBE-FIREWALL";
-/// The setting that opens what the rule in [`FIREWALL`] closes (CVE-2020-8558).
+/// The setting that is unsafe without the rule in [`FIREWALL`] (CVE-2020-8558).
 const LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
 
-/// What [`cleanup`] looks at: everything that a mode leaves behind, and what tells it from others'.
+/// Items that [`cleanup`] uses: everything that a mode can leave behind, and the data that identifies its owner.
 pub const CLEANUP_NEEDS: &[Item] = &join::<20>(&[
     IPTABLES,
     &[
@@ -56,23 +56,24 @@ pub const CLEANUP_NEEDS: &[Item] = &join::<20>(&[
     ],
 ]);
 
-/// Why a mode is not cleaned up.
+/// Why a mode cannot be cleaned up.
 #[derive(Debug, Error)]
 pub enum Refusal {
-    /// It serves the node.
-    #[error("mode {mode} serves this node ({how}): without it, no Service is reached")]
+    /// The mode serves the node.
+    #[error("mode {mode} serves this node ({how}); without it, no Service is reachable")]
     Serves {
-        /// The mode.
+        /// Mode to be cleaned up.
         mode: Mode,
-        /// How that is known.
+        /// Evidence that it serves the node.
         how: &'static str,
     },
-    /// What is there is not known.
+    /// The state of the node is unknown.
     #[error(transparent)]
     Unknown(#[from] Gap),
 }
 
-/// Returns the steps that remove what `mode` left on `node`, for `families`. With `force` also where it serves the node.
+/// Returns the steps that remove the leftovers of `mode` on `node`, for `families`; with `force` even if it serves the
+/// node.
 pub fn cleanup(
     node: &NodeSnapshot<'_>,
     mode: Mode,
@@ -81,8 +82,10 @@ pub fn cleanup(
 ) -> Result<Plan, Refusal> {
     let modes = node.modes();
     let serves = match (&modes.reported, modes.observed(), &modes.configured) {
-        (Ok(reported), _, _) => (*reported == mode).then_some("kube-proxy says so"),
-        (_, Some(observed), _) => (observed == mode).then_some("its rules lead to the Services"),
+        (Ok(reported), _, _) => (*reported == mode).then_some("kube-proxy reports it"),
+        (_, Some(observed), _) => {
+            (observed == mode).then_some("its rules lead packets to Services")
+        }
         (_, None, Ok(configured)) => {
             (*configured == mode).then_some("kube-proxy is configured for it")
         }
@@ -105,7 +108,7 @@ pub fn cleanup(
 }
 
 impl Plan {
-    /// Chains and jumps, in every back end that holds any.
+    /// Adds steps for chains and jumps, in every back end that contains any.
     fn rules_of(
         &mut self,
         node: &NodeSnapshot<'_>,
@@ -118,16 +121,16 @@ impl Plan {
         }
         let in_use = backend(node, family);
         let stores = [
-            // Without its program there can be no rules of the family.
-            (Store::InUse, in_use, keep),
-            (Store::Legacy, Backend::Legacy, None),
-            (Store::Nft, Backend::Nft, None),
+            // Without the program, the family has no rules.
+            (IptablesBackend::InUse, in_use, keep),
+            (IptablesBackend::Legacy, Backend::Legacy, None),
+            (IptablesBackend::Nft, Backend::Nft, None),
         ];
         for (store, backend, keep) in stores {
             let rules = match node.iptables(store, family) {
                 Ok(rules) => rules,
                 Err(Gap::Absent(..) | Gap::NotApplicable(_) | Gap::NotCollected(_))
-                    if store != Store::InUse || family == Family::V6 =>
+                    if store != IptablesBackend::InUse || family == Family::V6 =>
                 {
                     continue;
                 }
@@ -156,7 +159,8 @@ impl Plan {
                 key: LOCALNET.to_owned(),
                 value: value.to_owned(),
             };
-            let title = format!("set {LOCALNET} to 0, before the rule goes that makes 1 safe");
+            let title =
+                format!("set {LOCALNET} to 0: it is unsafe without the rule that is deleted next");
             self.push(title, set("0"), Undo::Do(set("1")));
         }
         for table in &rules.tables {
@@ -164,7 +168,7 @@ impl Plan {
             let stay = referred(table, &mut chains, &jumps);
             for (chain, by) in stay {
                 self.notes.push(format!(
-                    "{family} table {}: chain {chain} stays: a rule of chain {by} leads to it",
+                    "{family} table {}: chain {chain} is kept: a rule in chain {by} jumps to it",
                     table.name
                 ));
             }
@@ -175,7 +179,7 @@ impl Plan {
         }
     }
 
-    /// Tables of nftables.
+    /// Adds steps for nftables tables.
     fn tables_of(&mut self, node: &NodeSnapshot<'_>, families: &[Family]) -> Result<(), Gap> {
         let found = node.objects_of(Mode::Nftables)?;
         for of in found
@@ -199,18 +203,18 @@ impl Plan {
     }
 }
 
-/// What is cleaned up, and what stays.
+/// A clean-up in progress: what is removed and what is kept.
 struct Clean {
     mode: Mode,
     keep: Option<Mode>,
     family: Family,
 }
 
-/// A rule of a chain that is not kube-proxy's: the chain, its number from 1, the rule.
+/// A jump from another software's chain: the chain, the rule's number from 1, the rule.
 type Jump<'r, 'a> = (&'r str, usize, &'r Rule<'a>);
 
 impl Clean {
-    /// Returns whether [`FIREWALL`] is kube-proxy's alone here, or why it stays; `Ok(false)` where it is not there.
+    /// Returns whether only kube-proxy writes [`FIREWALL`] here, or why it is kept; `Ok(false)` if it does not exist.
     fn firewall(&self, rules: &Ruleset<'_>) -> Result<bool, &'static str> {
         let there = rules.chain("filter", FIREWALL).is_some();
         if self.mode != Mode::Iptables || self.keep == Some(Mode::Iptables) || !there {
@@ -218,12 +222,12 @@ impl Clean {
         }
         let mut chains = rules.tables.iter().flat_map(|table| &table.chains);
         if chains.any(|chain| KUBELET.contains(&chain.name.as_ref())) {
-            return Err("chain KUBE-FIREWALL stays: the kubelet runs here, and writes it as well");
+            return Err("chain KUBE-FIREWALL is kept: the kubelet on this node also writes it");
         }
         Ok(true)
     }
 
-    /// Returns the chains of `table` to delete, and the jumps of others' chains to delete.
+    /// Returns the chains of `table` to delete, and the jumps to them in other chains.
     fn objects<'r, 'a>(
         &self,
         table: &'r Table<'a>,
@@ -242,7 +246,7 @@ impl Clean {
                 jumps.extend(ours);
             }
         }
-        // The last first, so that each number is right when its turn comes.
+        // The last rule first, so that the numbers of the others do not change.
         jumps.reverse();
         (chains, jumps)
     }
@@ -274,7 +278,7 @@ impl Clean {
     }
 }
 
-/// Takes the chains out of `chains` that rules which stay lead to, and returns them with where such a rule is.
+/// Removes from `chains` those that remaining rules jump to, and returns them with the chain of such a rule.
 fn referred<'r>(
     table: &'r Table<'_>,
     chains: &mut Vec<&'r Chain<'_>>,

@@ -10,7 +10,7 @@ use crate::desired::{DesiredState, FamilyState};
 use crate::diff::{self, Change, ChangeKind, Diff, Layer, Object};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::plan::{Plan, Undo};
 
 /// How removed real servers end.
@@ -106,7 +106,7 @@ impl Plan {
         want: &Ruleset<'_>,
         changes: &[&Change],
     ) -> Result<(), Gap> {
-        let have = node.iptables(Store::InUse, family)?;
+        let have = node.iptables(IptablesBackend::InUse, family)?;
         let backend = backend(node, family);
         let chains = changes
             .iter()
@@ -148,7 +148,7 @@ impl Plan {
         let want = nftables::expect::expect(desired, state, &cidrs)?;
         let rules = node.nft()?;
         let table = nftables::expect::TABLE;
-        let have = rules.table(nftables::expect::family_name(state.family), table);
+        let have = rules.table(state.family.nft_name(), table);
         let title = match have {
             None => format!("{}: create table {table}", state.family),
             Some(_) => {

@@ -13,7 +13,7 @@ use super::{CLEAN, UNKNOWN};
 use crate::backend::Mode;
 use crate::net::Proto;
 use crate::owner::software::Maker;
-use crate::owner::{Owners, Port, State};
+use crate::owner::{EndpointState, Owners, Port};
 use crate::render::{Page, Report};
 use crate::trace::{Effect, Hook, Hop, Layer, Outcome, Verdict, why};
 
@@ -137,7 +137,7 @@ pub struct BackendRow {
     pub ready: Option<bool>,
     /// Its conditions, if the API has them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub condition: Option<State>,
+    pub condition: Option<EndpointState>,
 }
 
 /// One hop.
@@ -225,7 +225,7 @@ fn backend(
         port,
         pod: known.and_then(|endpoint| endpoint.pod.as_deref().map(str::to_owned)),
         node: known.and_then(|endpoint| endpoint.node.as_deref().map(str::to_owned)),
-        ready: condition.map(|state| state == State::Ready),
+        ready: condition.map(|state| state == EndpointState::Ready),
         condition,
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::matches::{self, Context};
 use crate::backend::iptables::model::{Chain, Connmark, Nat, Policy, Rule, Target};
 use crate::net::{Family, Mark};
-use crate::node::Store;
+use crate::node::IptablesBackend;
 use crate::trace::hop::{Effect, Hook, Hop, Layer};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::route::{Decision, Lookup};
@@ -507,7 +507,7 @@ fn record(
 ) {
     branch.path.push(Hop {
         hook: at.hook,
-        layer: if at.chains.store == Store::InUse {
+        layer: if at.chains.store == IptablesBackend::InUse {
             Layer::Iptables
         } else {
             Layer::IptablesOther

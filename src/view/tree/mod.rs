@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Gaps, Query, mode::Relevant};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
-use crate::owner::{Endpoint, Owners, State};
+use crate::owner::{Endpoint, EndpointState, Owners};
 
 /// A rule or map element, and the rules of the chain that it leads to.
 #[derive(Debug, Serialize)]
@@ -52,7 +52,7 @@ pub(crate) fn tree(
             }
         }
         if let Some(nft) = relevant.nft(node, gaps) {
-            let of = if family == Family::V4 { "ip" } else { "ip6" };
+            let of = family.nft_name();
             if let Some(table) = nft.table(of, "kube-proxy") {
                 roots.extend(nftables::roots(family, table, owners, name));
             }
@@ -65,7 +65,7 @@ pub(crate) fn tree(
 fn pod(endpoint: &Endpoint) -> Option<String> {
     let pod = endpoint.pod.as_deref().unwrap_or_default();
     let text = match endpoint.state {
-        None | Some(State::Ready) => pod.to_owned(),
+        None | Some(EndpointState::Ready) => pod.to_owned(),
         Some(state) => format!("{pod} ({state})").trim_start().to_owned(),
     };
     (!text.is_empty()).then_some(text)

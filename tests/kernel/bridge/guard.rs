@@ -63,9 +63,7 @@ fn the_guard_removes_the_bridge_at_the_right_time() {
     let config = fs::read_to_string(folder.config()).unwrap();
     fs::write(folder.config(), stand_in::with_mode(&config, "nftables")).unwrap();
     drop(migrating);
-    node.wait("no kube-proxy", || {
-        node.log().contains("nothing answers at")
-    });
+    node.wait("no kube-proxy", || node.log().contains("no answer from"));
     assert!(node.stands());
     let mut proxy = KubeProxy::start(&node.netns, &folder, GAP);
     proxy.wait_for("Using nftables Proxier", 1);

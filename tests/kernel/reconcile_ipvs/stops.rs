@@ -119,7 +119,7 @@ async fn vm_what_the_kernel_refuses_leaves_the_node_as_it_was() {
     fs::remove_file(file).unwrap();
     assert_eq!(ran.code, Some(4), "{}", ran.text);
     assert!(
-        ran.text.contains("there is no scheduler lc"),
+        ran.text.contains("scheduler lc is not available"),
         "{}",
         ran.text
     );

@@ -9,7 +9,7 @@ use crate::backend::nftables::model::{Datum, Expr, Statement, Table, Verdict};
 use crate::backend::nftables::print;
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software::{self, Maker};
 use crate::owner::{Port, Role};
 
@@ -49,7 +49,11 @@ impl ForeignRules {
     /// Returns the rules of other software for `family`.
     pub(super) fn of(node: &NodeSnapshot<'_>, family: Family) -> Result<Self, Gap> {
         let mut found = Self::default();
-        for store in [Store::InUse, Store::Legacy, Store::Nft] {
+        for store in [
+            IptablesBackend::InUse,
+            IptablesBackend::Legacy,
+            IptablesBackend::Nft,
+        ] {
             match node.iptables(store, family) {
                 Ok(rules) => {
                     for table in &rules.tables {
@@ -72,7 +76,7 @@ impl ForeignRules {
                         }
                     }
                 }
-                Err(gap) if store == Store::InUse => return Err(gap),
+                Err(gap) if store == IptablesBackend::InUse => return Err(gap),
                 // It has no rules.
                 Err(Gap::NotCollected(_) | Gap::NotApplicable(_)) => {}
                 Err(gap) => found.gap = Some(gap),

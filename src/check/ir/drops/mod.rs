@@ -12,9 +12,9 @@ use crate::check::core::{by_family, if_recorded};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::net::Family;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software::Maker;
-use crate::owner::{Owners, Port, Role, State};
+use crate::owner::{EndpointState, Owners, Port, Role};
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::{self, Effect, Entry, Flow, Hop, Layer, Outcome, World, target};
 use foreign::{ForeignRules, is_foreign, is_foreign_table};
@@ -137,7 +137,12 @@ fn try_family<'n>(
     effects: &mut BTreeMap<Position, Effects>,
 ) {
     let ready = |port: &&Port| {
-        let serves = |state| matches!(state, Some(State::Ready | State::ServingTerminating));
+        let serves = |state| {
+            matches!(
+                state,
+                Some(EndpointState::Ready | EndpointState::ServingTerminating)
+            )
+        };
         let mut all = port.endpoints.iter();
         port.left_to.is_none()
             && all.any(|of| serves(of.state) && Family::of(of.addr.ip()) == family)
@@ -431,7 +436,11 @@ impl Position {
     fn program(&self, node: &NodeSnapshot<'_>) -> String {
         let holds = |store| node.saved(store, self.family).is_ok();
         // The other backend's items show which one is in use.
-        let back_end = match (self.other, holds(Store::Legacy), holds(Store::Nft)) {
+        let back_end = match (
+            self.other,
+            holds(IptablesBackend::Legacy),
+            holds(IptablesBackend::Nft),
+        ) {
             (true, true, _) | (false, _, true) => "-legacy",
             (true, false, true) | (false, true, false) => "-nft",
             (_, false, false) => "",

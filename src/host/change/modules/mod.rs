@@ -1,7 +1,7 @@
-//! Kernel modules, loaded and unloaded as modprobe does: what they depend on first, and as modprobe.d says.
+//! Loads and unloads kernel modules like modprobe: dependencies first, and according to modprobe.d.
 //!
-//! [`rules`] holds what modprobe.d says, [`tree`] what `/lib/modules` has, [`file`] hands a module to the kernel.
-//! Where that is not enough, modprobe itself is asked.
+//! [`rules`] parses modprobe.d, [`tree`] `/lib/modules`, and [`file`] loads a module file. In cases that need more, kpx
+//! runs modprobe.
 
 mod file;
 mod rules;
@@ -25,20 +25,20 @@ use tree::Tree;
 
 /// Why kpx did not load a module.
 #[derive(Debug)]
-enum Trouble {
-    /// Nobody else could, either.
+enum LoadError {
+    /// The module cannot be loaded at all.
     Final(StepError),
-    /// modprobe may know better.
+    /// modprobe may succeed.
     Unsure(String),
 }
 
-impl From<StepError> for Trouble {
+impl From<StepError> for LoadError {
     fn from(error: StepError) -> Self {
         Self::Final(error)
     }
 }
 
-/// Loads the module `name` with what it depends on. Adds to `loaded` what was not there before, in order.
+/// Loads the module `name` with its dependencies. Appends newly loaded modules to `loaded`, in order.
 pub(super) async fn load(
     context: &Arc<Context>,
     name: &str,
@@ -56,11 +56,11 @@ pub(super) async fn load(
     loaded.extend(new);
     match ended {
         Ok(()) => Ok(()),
-        Err(Trouble::Final(error)) => Err(error),
-        Err(Trouble::Unsure(why)) => {
+        Err(LoadError::Final(error)) => Err(error),
+        Err(LoadError::Unsure(why)) => {
             let by_tool = exec::feed(context, "modprobe", vec![name.clone()], String::new()).await;
             by_tool.map_err(|error| {
-                let what = format!("cannot load {name}: {why}; nor can modprobe: {error}");
+                let what = format!("cannot load {name}: {why}; modprobe failed as well: {error}");
                 StepError::Refused(what)
             })?;
             loaded.push(name);
@@ -69,7 +69,7 @@ pub(super) async fn load(
     }
 }
 
-/// Unloads the module `name`, unless something uses it.
+/// Unloads the module `name`, unless it is in use.
 pub(super) async fn unload(context: &Arc<Context>, name: &str) -> Result<(), StepError> {
     let name = tree::plain(name);
     context
@@ -79,15 +79,15 @@ pub(super) async fn unload(context: &Arc<Context>, name: &str) -> Result<(), Ste
             }
             let failed = |why: &str| format!("cannot unload {name}: {why}");
             let name_of_c = CString::new(name.as_str())
-                .map_err(|_| StepError::Refused(failed("that is no name")))?;
+                .map_err(|_| StepError::Refused(failed("its name is not valid")))?;
             match delete_module(&name_of_c, DeleteModuleFlags::O_NONBLOCK) {
                 Ok(()) | Err(Errno::ENOENT) => Ok(()),
                 Err(Errno::EWOULDBLOCK | Errno::EBUSY) => {
                     let users = users(&context, &name);
-                    Err(StepError::Refused(failed(&format!("it is used{users}"))))
+                    Err(StepError::Refused(failed(&format!("it is in use{users}"))))
                 }
                 Err(Errno::EPERM) => {
-                    let what = "it takes CAP_SYS_MODULE; run kpx as root, outside a container";
+                    let what = "CAP_SYS_MODULE is required; run kpx as root, outside a container";
                     Err(StepError::Denied(failed(what)))
                 }
                 Err(errno) => Err(StepError::Refused(failed(errno.desc()))),
@@ -96,7 +96,7 @@ pub(super) async fn unload(context: &Arc<Context>, name: &str) -> Result<(), Ste
         .await
 }
 
-/// Returns who uses the module `name`, as the end of a sentence.
+/// Returns the users of the module `name`, as the end of a sentence.
 fn users(context: &Context, name: &str) -> String {
     let entries = fs::read_dir(context.path("sys/module").join(name).join("holders"));
     let entries = entries.into_iter().flatten().flatten();
@@ -110,25 +110,25 @@ fn users(context: &Context, name: &str) -> String {
     }
 }
 
-/// Tells whether the module `name` is loaded.
+/// Returns whether the module `name` is loaded.
 fn is_loaded(context: &Context, name: &str) -> Result<bool, StepError> {
     match modules::loaded(Item::Modules, context) {
         Ok(text) => Ok(text
             .lines()
             .filter_map(|line| line.split(' ').next())
             .any(|loaded| tree::plain(loaded) == name)),
-        // Nothing can be loaded into this kernel.
+        // A kernel without loadable modules.
         Err(Gap::NotApplicable(_)) => Ok(false),
         Err(gap) => Err(StepError::Refused(gap.to_string())),
     }
 }
 
-/// One load with all that it draws in.
+/// Loads one module with its dependencies.
 struct Loader<'a> {
     context: &'a Context,
     tree: Result<Tree, String>,
     rules: Rules,
-    /// What was looked at already; soft dependencies may run in circles.
+    /// Modules handled already; soft dependencies may form cycles.
     seen: BTreeSet<String>,
     loaded: Vec<String>,
 }
@@ -146,15 +146,15 @@ impl<'a> Loader<'a> {
         })
     }
 
-    /// Loads what `name` stands for: a module, or those that an alias names.
-    fn ask(&mut self, name: &str) -> Result<(), Trouble> {
+    /// Loads `name`: a module, or the modules that an alias names.
+    fn ask(&mut self, name: &str) -> Result<(), LoadError> {
         if self.is_there(name)? {
             return Ok(());
         }
         let tree = self
             .tree
             .as_ref()
-            .map_err(|why| Trouble::Unsure(why.clone()))?;
+            .map_err(|why| LoadError::Unsure(why.clone()))?;
         let aliased = self.rules.aliased(name);
         let modules = if !aliased.is_empty() {
             aliased
@@ -164,25 +164,22 @@ impl<'a> Loader<'a> {
             tree.aliased(name, &self.rules)
         };
         if modules.is_empty() {
-            let what = format!(
-                "there is no module {name} for this kernel ({})",
-                tree.folder()
-            );
+            let what = format!("this kernel has no module {name} ({})", tree.folder());
             return Err(StepError::Absent(what).into());
         }
         modules.iter().try_for_each(|module| self.module(module))
     }
 
-    /// Loads one module, behind what it depends on.
-    fn module(&mut self, name: &str) -> Result<(), Trouble> {
+    /// Loads one module after its dependencies.
+    fn module(&mut self, name: &str) -> Result<(), LoadError> {
         if self.is_there(name)? {
             return Ok(());
         }
         let tree = self
             .tree
             .as_ref()
-            .map_err(|why| Trouble::Unsure(why.clone()))?;
-        // modules.dep names the nearest first.
+            .map_err(|why| LoadError::Unsure(why.clone()))?;
+        // modules.dep lists the nearest dependency first.
         let needs: Vec<_> = tree.needs(name).into_iter().rev().collect();
         for need in needs {
             self.insert(&need)?;
@@ -190,18 +187,20 @@ impl<'a> Loader<'a> {
         self.insert(name)
     }
 
-    /// Loads one module whose dependencies are there, between its soft dependencies.
-    fn insert(&mut self, name: &str) -> Result<(), Trouble> {
+    /// Loads one module, whose dependencies are loaded, between its soft dependencies.
+    fn insert(&mut self, name: &str) -> Result<(), LoadError> {
         if !self.seen.insert(name.to_owned()) || self.is_there(name)? {
             return Ok(());
         }
         match self.rules.install(name) {
             Some(Install::Blocked(place)) => {
-                let what = format!("{name} must not be loaded: {place} says so");
+                let what = format!("loading {name} is forbidden by {place}");
                 return Err(StepError::Refused(what).into());
             }
             Some(Install::Command(place)) => {
-                return Err(Trouble::Unsure(format!("{place} has a command for {name}")));
+                return Err(LoadError::Unsure(format!(
+                    "{place} has an install command for {name}"
+                )));
             }
             None => {}
         }
@@ -212,12 +211,9 @@ impl<'a> Loader<'a> {
         let tree = self
             .tree
             .as_ref()
-            .map_err(|why| Trouble::Unsure(why.clone()))?;
+            .map_err(|why| LoadError::Unsure(why.clone()))?;
         let Some(path) = tree.path(name) else {
-            let what = format!(
-                "there is no module {name} for this kernel ({})",
-                tree.folder()
-            );
+            let what = format!("this kernel has no module {name} ({})", tree.folder());
             return Err(StepError::Absent(what).into());
         };
         if file::insert(&path, &self.rules.options(name), || self.locked())? {
@@ -229,18 +225,18 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Loads a soft dependency. modprobe goes on without it, too.
+    /// Loads a soft dependency. Like modprobe, it ignores errors.
     fn try_soft(&mut self, name: &str) {
         self.ask(name).ok();
     }
 
-    /// Tells whether the module is loaded or part of the kernel.
+    /// Returns whether the module is loaded or built into the kernel.
     fn is_there(&self, name: &str) -> Result<bool, StepError> {
         let built_in = self.tree.as_ref().is_ok_and(|tree| tree.has_builtin(name));
         Ok(built_in || is_loaded(self.context, name)?)
     }
 
-    /// Tells whether the kernel takes no modules any more.
+    /// Returns whether the kernel accepts no more modules.
     fn locked(&self) -> bool {
         let path = self
             .context

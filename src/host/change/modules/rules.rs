@@ -1,4 +1,4 @@
-//! What modprobe.d and the kernel's command line say about modules.
+//! Module configuration in modprobe.d and on the kernel's command line.
 
 use std::fs;
 
@@ -7,16 +7,16 @@ use super::super::super::modules;
 use super::tree::plain;
 use crate::evidence::Item;
 
-/// What is said about modules, in the order it is said.
+/// Module configuration lines, in order.
 #[derive(Debug, Default)]
 pub(super) struct Rules(Vec<Rule>);
 
 #[derive(Debug)]
 struct Rule {
-    /// The file, to be named in errors.
+    /// File of the line, for errors.
     place: String,
     what: What,
-    /// The module; for an alias its pattern.
+    /// Module name, or the pattern of an alias.
     name: String,
     rest: String,
 }
@@ -30,16 +30,16 @@ enum What {
     Softdep,
 }
 
-/// What stands in for loading a module.
+/// Effect of an `install` line.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Install {
-    /// Nothing: the file forbids it.
+    /// Loading is forbidden by this file.
     Blocked(String),
-    /// A command in this file.
+    /// This file has a command to run instead.
     Command(String),
 }
 
-/// What is loaded around a module where it is there.
+/// Soft dependencies of a module.
 #[derive(Debug, Default)]
 pub(super) struct Soft {
     pub(super) before: Vec<String>,
@@ -56,13 +56,13 @@ impl Rules {
                 rules.add(place, line);
             }
         }
-        // A recording of /proc may lack it; then it says nothing.
+        // A recorded /proc may lack the file.
         let line = fs::read_to_string(context.path("proc/cmdline")).unwrap_or_default();
         rules.add_command_line(&line);
         Ok(rules)
     }
 
-    /// Adds a line of modprobe.d, or of a file of the module tree that is written alike.
+    /// Parses a line of modprobe.d, or of another file with the same syntax.
     pub(super) fn add(&mut self, place: &str, line: &str) {
         let line = line.trim();
         let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -74,7 +74,7 @@ impl Rules {
             "install" => What::Install,
             "options" => What::Options,
             "softdep" => What::Softdep,
-            // `remove` is not for loading, `config` and `include` are of the past.
+            // `remove` does not affect loading; `config` and `include` are obsolete.
             _ => return,
         };
         if !name.is_empty() {
@@ -87,7 +87,7 @@ impl Rules {
         }
     }
 
-    /// Adds `modprobe.blacklist=NAME,…` and `MODULE.OPTION=VALUE`, as modprobe does.
+    /// Parses `modprobe.blacklist=NAME,…` and `MODULE.OPTION=VALUE`, as modprobe does.
     fn add_command_line(&mut self, line: &str) {
         for word in line.split_ascii_whitespace() {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -108,7 +108,7 @@ impl Rules {
             .filter(move |rule| rule.what == what && rule.name == name)
     }
 
-    /// Returns the modules that the alias `name` stands for, but for blacklisted ones.
+    /// Returns the modules of the alias `name`, except blacklisted ones.
     pub(super) fn aliased(&self, name: &str) -> Vec<String> {
         let rules = self.0.iter();
         let rules = rules.filter(|rule| rule.what == What::Alias && matches(&rule.name, name));
@@ -116,24 +116,24 @@ impl Rules {
         names.filter(|name| !self.is_blacklisted(name)).collect()
     }
 
-    /// Tells whether the module is not loaded by its aliases.
+    /// Returns whether the module is not loaded by alias.
     pub(super) fn is_blacklisted(&self, name: &str) -> bool {
         self.about(What::Blacklist, name).next().is_some()
     }
 
-    /// Returns what is done instead of loading the module.
+    /// Returns the `install` line of the module.
     pub(super) fn install(&self, name: &str) -> Option<Install> {
         let rule = self.about(What::Install, name).next()?;
         let command = rule.rest.split_ascii_whitespace().next().unwrap_or("");
         let place = rule.place.clone();
-        // Whether such a command fails or succeeds, it loads nothing.
+        // Whether the command fails or succeeds, it does not load the module.
         Some(match command.rsplit('/').next() {
             Some("false" | "true") => Install::Blocked(place),
             _ => Install::Command(place),
         })
     }
 
-    /// Returns the options of the module, as the kernel takes them.
+    /// Returns the options of the module in the kernel's format.
     pub(super) fn options(&self, name: &str) -> String {
         let options: Vec<_> = self
             .about(What::Options, name)
@@ -163,9 +163,9 @@ impl Rules {
     }
 }
 
-/// Tells whether `name` is what `pattern` describes; `*` stands for anything, `?` for one character.
+/// Returns whether `name` matches `pattern`; `*` matches any text, `?` one character.
 ///
-/// Sets of characters, which only the aliases of devices have, match nothing.
+/// Character classes, which only device aliases use, match nothing.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     fn from(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern, name) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::host::{Environment, Options};
 use crate::net::Family;
 
-/// A host's root that was made up: nothing of it may reach the kernel.
+/// A made-up root of the host; the kernel must not load anything from it.
 struct Root(TempDir);
 
 impl Root {
@@ -69,7 +69,7 @@ async fn what_is_loaded_or_built_in_is_no_error() {
 async fn a_missing_module_names_the_kernel() {
     let root = Root::new();
     let error = root.load("ip_vs_wrr").await.unwrap_err();
-    let what = "there is no module ip_vs_wrr for this kernel (/lib/modules/6.1.0)";
+    let what = "this kernel has no module ip_vs_wrr (/lib/modules/6.1.0)";
     assert_eq!(error, StepError::Absent(what.to_owned()));
 }
 
@@ -80,10 +80,10 @@ async fn a_module_that_modprobe_d_forbids_is_refused() {
         "etc/modprobe.d/hard.conf",
         "install nf-conntrack /bin/false\n",
     );
-    let what = "nf_conntrack must not be loaded: /etc/modprobe.d/hard.conf says so";
+    let what = "loading nf_conntrack is forbidden by /etc/modprobe.d/hard.conf";
     let refused = Err(StepError::Refused(what.to_owned()));
     assert_eq!(root.load("nf_conntrack").await, refused);
-    // And so is what depends on it.
+    // A module that depends on it is refused as well.
     assert_eq!(root.load("ip_vs").await, refused);
 }
 
@@ -117,7 +117,7 @@ fn rules_are_read_as_modprobe_does() {
         "quiet ip_vs.debug=1 modprobe.blacklist=sctp,dccp\n",
     );
     let rules = root.rules();
-    // The file of the same name in /lib is replaced.
+    // The file in /etc replaces the one with the same name in /lib.
     assert_eq!(rules.options("ip_vs"), "conn_tab_bits=15 debug=1");
     assert_eq!(rules.aliased("lvs_module"), ["ip_vs"]);
     assert!(rules.aliased("balance").is_empty());
@@ -151,17 +151,20 @@ async fn without_a_tree_modprobe_is_asked() {
     let root = Root::new();
     fs::remove_dir_all(root.0.path().join("lib/modules")).unwrap();
     let mut context = root.context();
-    // No modprobe of this machine: it might load the module.
+    // Without this machine's modprobe, which might load the module.
     Arc::get_mut(&mut context).unwrap().programs.clear();
     let error = load(&context, "ip_vs", &mut Vec::new()).await.unwrap_err();
     let StepError::Refused(said) = error else {
         panic!("{error:?}");
     };
-    assert!(said.contains("there is no /lib/modules/6.1.0"), "{said}");
-    assert!(said.contains("nor can modprobe"), "{said}");
+    assert!(
+        said.contains("/lib/modules/6.1.0/modules.dep does not exist"),
+        "{said}"
+    );
+    assert!(said.contains("modprobe failed as well"), "{said}");
 }
 
-/// Bytes that no kernel takes for a module, in each wrapping.
+/// Data that no kernel accepts as a module, in each compression format.
 #[test]
 fn compressed_modules_are_unwrapped() {
     let text = b"a module";

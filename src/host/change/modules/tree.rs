@@ -1,4 +1,4 @@
-//! The modules there are for the running kernel: `/lib/modules/RELEASE`.
+//! Modules installed for the running kernel: `/lib/modules/RELEASE`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,11 +9,11 @@ use super::super::super::{modules, rooted};
 use super::rules::{Rules, matches};
 use crate::evidence::Item;
 
-/// The modules of the running kernel.
+/// Module tree of the running kernel.
 #[derive(Debug)]
 pub(super) struct Tree {
     root: PathBuf,
-    /// Relative to the root.
+    /// Path relative to the root.
     folder: PathBuf,
     modules: BTreeMap<String, Module>,
     builtin: BTreeSet<String>,
@@ -25,7 +25,7 @@ struct Module {
     needs: Vec<String>,
 }
 
-/// Returns the name as the kernel writes it.
+/// Returns the name in the kernel's spelling.
 pub(super) fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -37,7 +37,7 @@ fn name_of(file: &str) -> String {
 }
 
 impl Tree {
-    /// Reads modules.dep and modules.builtin, and adds modules.softdep to `rules`; the error says why it cannot.
+    /// Reads modules.dep and modules.builtin, and adds modules.softdep to `rules`; the error is the reason.
     pub(super) fn read(context: &Context, rules: &mut Rules) -> Result<Self, String> {
         let folder = modules::tree(Item::ModulesDep, context).map_err(|gap| gap.to_string())?;
         let text =
@@ -49,7 +49,7 @@ impl Tree {
             (name_of(&file), Module { file, needs })
         });
         let modules = modules.collect();
-        // A kernel without anything built in may have none.
+        // A kernel without built-in modules may have no such file.
         let builtin = modules::builtin(Item::ModulesBuiltin, context).unwrap_or_default();
         let tree = Self {
             root: context.options.root.clone(),
@@ -57,7 +57,7 @@ impl Tree {
             modules,
             builtin: builtin.lines().map(str::trim).map(name_of).collect(),
         };
-        // Extracted by depmod; a tree without it has no soft dependencies.
+        // depmod writes this file; a tree without it has no soft dependencies.
         let soft = tree.text("modules.softdep").unwrap_or_default();
         for line in soft.lines() {
             rules.add("modules.softdep", line);
@@ -69,39 +69,39 @@ impl Tree {
         fs::read_to_string(self.at(name)).ok()
     }
 
-    /// Returns where the file `name` of the tree is for this process.
+    /// Returns the path of the tree's file `name` for this process.
     fn at(&self, name: &str) -> PathBuf {
         let path = self.folder.join(name);
         rooted::resolve(&self.root, &path).unwrap_or_else(|_| self.root.join(path))
     }
 
-    /// Returns the folder of the tree, as the host sees it.
+    /// Returns the path of the tree on the host.
     pub(super) fn folder(&self) -> String {
         Path::new("/").join(&self.folder).display().to_string()
     }
 
-    /// Tells whether there is a file for the module.
+    /// Returns whether the module has a file.
     pub(super) fn has(&self, name: &str) -> bool {
         self.modules.contains_key(name)
     }
 
-    /// Tells whether the module is part of the kernel.
+    /// Returns whether the module is built into the kernel.
     pub(super) fn has_builtin(&self, name: &str) -> bool {
         self.builtin.contains(name)
     }
 
-    /// Returns what the module depends on, nearest first.
+    /// Returns the dependencies of the module, nearest first.
     pub(super) fn needs(&self, name: &str) -> Vec<String> {
         let module = self.modules.get(name);
         module.map_or_else(Vec::new, |module| module.needs.clone())
     }
 
-    /// Returns the module's file.
+    /// Returns the path of the module's file.
     pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
         Some(self.at(&self.modules.get(name)?.file))
     }
 
-    /// Returns the modules that bring the alias `name` themselves, but for blacklisted ones.
+    /// Returns the modules that declare the alias `name`, except blacklisted ones.
     pub(super) fn aliased(&self, name: &str, rules: &Rules) -> Vec<String> {
         let text = self.text("modules.alias").unwrap_or_default();
         let lines = text.lines().filter_map(|line| line.strip_prefix("alias "));

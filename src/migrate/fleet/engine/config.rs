@@ -7,18 +7,18 @@ use crate::evidence::Item;
 use crate::migrate::fleet::staged::{self, Copies};
 use crate::migrate::fleet::state::{Configured, Fleet};
 use crate::node::NodeSnapshot;
-use crate::plan::{Place, Store, Undo};
+use crate::plan::{ConfigSource, Place, Undo};
 
 /// How often the configuration is read again because somebody else changed it.
 const TRIES: u32 = 3;
 
 impl<C: Cluster> Engine<'_, C> {
     /// Returns where kube-proxy's configuration is.
-    pub(super) async fn store(&mut self, fleet: &Fleet) -> Result<Store, Trouble> {
+    pub(super) async fn store(&mut self, fleet: &Fleet) -> Result<ConfigSource, Trouble> {
         let node = fleet.plan.nodes.first().map_or("", String::as_str);
         let items = [Item::ConfigMaps, Item::DaemonSets, Item::Pods];
         let evidence = self.read(&items, node).await;
-        Ok(Store::find(&NodeSnapshot::new(&evidence), node)?)
+        Ok(ConfigSource::find(&NodeSnapshot::new(&evidence), node)?)
     }
 
     pub(super) async fn configure(&mut self, fleet: &mut Fleet) -> Result<(), Trouble> {

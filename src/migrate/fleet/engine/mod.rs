@@ -71,7 +71,7 @@ enum Trouble {
     #[error("{0}")]
     Gap(#[from] Gap),
     #[error("{0}")]
-    Store(#[from] Unwritable),
+    Config(#[from] Unwritable),
     #[error("{0}")]
     Failed(String),
     #[error("{ASKED}")]

@@ -10,7 +10,7 @@ use crate::backend::ipvs::expect::{SETS, set_name};
 use crate::diff::{Change, Delta, Object};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::node::{NodeSnapshot, Store};
+use crate::node::{IptablesBackend, NodeSnapshot};
 
 /// Sets that are filled first and emptied last. The first two let pass what another set holds back. The last has every
 /// address of kube-ipvs0, of which the node refuses what no Service has: until the address is gone.
@@ -166,7 +166,7 @@ impl Writer {
 /// Returns whether a rule of the back end in use matches the set `name`.
 fn is_matched(node: &NodeSnapshot<'_>, name: &str) -> Result<bool, Gap> {
     for family in Family::BOTH {
-        let rules = node.iptables(Store::InUse, family)?;
+        let rules = node.iptables(IptablesBackend::InUse, family)?;
         let mut chains = rules.tables.iter().flat_map(|table| &table.chains);
         let matches = |m: &Match<'_>| matches!(m, Match::Set { name: of, .. } if of.value == name);
         if chains.any(|chain| {

@@ -1,11 +1,11 @@
-//! The difference of two texts, line by line, as `diff -u` shows it.
+//! Difference of two texts line by line, in the format of `diff -u`.
 
 use std::fmt::Write as _;
 
-/// How many lines that stay are shown around those that change.
+/// Number of unchanged lines shown around a change.
 const AROUND: usize = 2;
 
-/// What becomes of a line.
+/// Whether a line is kept, removed or added.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fate {
     Stays,
@@ -13,7 +13,7 @@ enum Fate {
     Comes,
 }
 
-/// Returns the difference between `old` and `new`, both called `name`; nothing where there is none.
+/// Returns the difference between `old` and `new`, both named `name`; empty if they are equal.
 pub(super) fn diff(name: &str, old: &str, new: &str) -> String {
     let script = script(
         &old.split_inclusive('\n').collect::<Vec<_>>(),
@@ -53,7 +53,7 @@ pub(super) fn diff(name: &str, old: &str, new: &str) -> String {
     text
 }
 
-/// Returns all lines of both texts, each with what becomes of it, by their longest common sequence.
+/// Returns all lines of both texts with their fate, based on the longest common subsequence.
 fn script<'t>(old: &[&'t str], new: &[&'t str]) -> Vec<(Fate, &'t str)> {
     let width = new.len() + 1;
     let mut common = vec![0_u32; (old.len() + 1) * width];
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_change_are_shown_with_those_around() {
+    fn changed_lines_are_shown_with_context() {
         let old = "a\nb\nc\nmode: \"\"\nd\ne\nf\ng\nh\nz";
         let new = "a\nb\nc\nmode: ipvs\nd\ne\nf\ng\nh\nz\nipvs:\n  strictARP: true\n";
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Where a node's kube-proxy has its configuration from, and how that is changed.
+//! The source of kube-proxy's configuration on a node, and how to change it.
 //!
-//! The configuration is changed in one place and read by kube-proxy when it starts: so there are two plans, one to
-//! write it and one to restart what reads it. Of a store that somebody else keeps, the command is told instead.
+//! The configuration is written in one place and read by kube-proxy when it starts, so there are two plans: one writes
+//! it, the other restarts kube-proxy. If another tool manages the configuration, kpx prints the command to use instead.
 
 mod find;
 mod lines;
@@ -24,8 +24,8 @@ use crate::cluster::edit::{self, EditError, Fields};
 use crate::cluster::{ConfigMap, Labels, Pod};
 use crate::evidence::Item;
 
-/// What [`Store::find`] looks at.
-pub const STORE_NEEDS: &[Item] = &[
+/// Items that [`ConfigSource::find`] uses.
+pub const CONFIG_NEEDS: &[Item] = &[
     Item::Processes,
     Item::ProxyFiles,
     Item::ConfigMaps,
@@ -34,96 +34,96 @@ pub const STORE_NEEDS: &[Item] = &[
     Item::Nodes,
 ];
 
-/// What the annotations of an object may have in all, in bytes of their names and texts: `TotalAnnotationSizeLimitB`
-/// in `k8s.io/apimachinery/pkg/api/validation`.
+/// Maximum total size of an object's annotations, in bytes of names and values: `TotalAnnotationSizeLimitB` in
+/// `k8s.io/apimachinery/pkg/api/validation`.
 const ANNOTATIONS: usize = 256 << 10;
 
-/// How long the name of an annotation may be behind its prefix.
+/// Maximum length of an annotation's name after its prefix.
 const NAME: usize = 63;
 
-/// How long a new pod may take to be ready, unless something else is asked for.
+/// Default time limit for a new pod to become ready.
 const READY: Duration = Duration::from_secs(180);
 
-/// Where kube-proxy's configuration is kept, and all that is known of it.
+/// The source of kube-proxy's configuration.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct ConfigSource {
     place: Place,
-    /// What is there now.
+    /// Current text.
     text: String,
     restart: Restart,
-    /// kube-proxy's pods, on all nodes that were seen.
+    /// kube-proxy's pods, on all known nodes.
     pods: Vec<Pod>,
     notes: Vec<String>,
     ready: Duration,
 }
 
-/// Where kube-proxy's configuration is kept.
+/// The place where kube-proxy's configuration is kept.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Place {
-    /// A ConfigMap of kube-system, for all nodes at once.
+    /// A ConfigMap in kube-system, shared by all nodes.
     ConfigMap {
-        /// Its name.
+        /// Name of the ConfigMap.
         name: String,
-        /// The key whose text is the configuration.
+        /// Key that contains the configuration.
         key: String,
-        /// Its annotations.
+        /// Annotations of the ConfigMap.
         annotations: Labels,
     },
     /// A configuration file of this node.
     File(PathBuf),
-    /// Flags in a file of this node: a manifest, or a file of arguments.
+    /// Flags in a file of this node: a manifest or an arguments file.
     Arguments(PathBuf),
-    /// A file of this node that adds to what a distribution's configuration passes on to kube-proxy.
+    /// A file of this node that adds flags to a distribution's configuration.
     Addition {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Whether it is there.
+        /// Whether the file exists.
         there: bool,
     },
-    /// Where kpx does not write.
+    /// A place that kpx does not write to.
     Elsewhere {
-        /// What it is.
+        /// Name of the place.
         what: String,
-        /// Why kpx leaves it alone.
+        /// Reason why kpx does not write to it.
         why: String,
-        /// What does it instead, with `MODE` for the mode.
+        /// Command to use instead, with `MODE` for the mode.
         command: String,
     },
 }
 
-/// How kube-proxy comes to read its configuration again.
+/// How to make kube-proxy read its configuration again.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Restart {
-    /// Its pod is deleted, and its DaemonSet makes another.
+    /// Delete its pod; its DaemonSet creates another.
     Pod,
-    /// Its service is restarted.
+    /// Restart its systemd unit.
     Unit(String),
-    /// The kubelet does it as soon as the manifest is written.
+    /// The kubelet restarts it when the manifest changes.
     Kubelet,
 }
 
 /// Why kpx does not write the configuration.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum Unwritable {
-    /// It is somebody else's to write.
-    #[error("read-only here: {what} {why}")]
+    /// Another tool manages it.
+    #[error("kpx does not change this configuration: {what} {why}")]
     ReadOnly {
-        /// Where the configuration is.
+        /// Name of the place.
         what: String,
-        /// Why kpx leaves it alone.
+        /// Reason why kpx does not write to it.
         why: String,
-        /// The command for it.
+        /// Command to use instead.
         command: String,
     },
-    /// Its text cannot be changed.
+    /// The text cannot be edited.
     #[error("{place}: {error}")]
     Text {
-        /// Where it is.
+        /// Name of the place.
         place: String,
-        /// Why not.
+        /// Reason.
         error: EditError,
     },
-    /// Nothing is there to be restarted.
+    /// There is no kube-proxy to restart.
     #[error("{0}")]
     NoProxy(String),
 }
@@ -142,30 +142,30 @@ impl Display for Place {
     }
 }
 
-impl Store {
-    /// Returns where it is.
+impl ConfigSource {
+    /// Returns the place of the configuration.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Returns what is there now: a configuration, or a text with flags in it.
+    /// Returns the current text: a configuration, or a text that contains flags.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns whether writing it arms every node: those that are not restarted yet follow it whenever they restart.
+    /// Returns whether all nodes share it: nodes that are not restarted yet switch to it whenever kube-proxy restarts.
     pub fn is_shared(&self) -> bool {
         matches!(self.place, Place::ConfigMap { .. })
     }
 
-    /// Sets how long a new pod may take to be ready.
+    /// Sets the time limit for a new pod to become ready.
     #[must_use]
     pub fn ready_within(mut self, ready: Duration) -> Self {
         self.ready = ready;
         self
     }
 
-    /// Returns the plan that sets `fields`; without steps where they are.
+    /// Returns the plan that sets `fields`; without steps if they are set already.
     pub fn configure(&self, fields: &Fields) -> Result<Plan, Unwritable> {
         let new = self.text_with(fields)?;
         let mut plan = Plan {
@@ -173,7 +173,8 @@ impl Store {
             ..Plan::default()
         };
         if new == self.text {
-            plan.notes.push(format!("{} says so already", self.place));
+            plan.notes
+                .push(format!("{} already has the requested values", self.place));
             return Ok(plan);
         }
         let title = format!("set mode {} in {}", fields.mode, self.place);
@@ -219,7 +220,7 @@ impl Store {
         Ok(plan)
     }
 
-    /// Returns the annotation that keeps the text as it is now, or why it is not kept.
+    /// Returns the annotation that stores the current text, or why it is not stored.
     fn kept(&self, key: &str, annotations: &Labels) -> Result<Field, String> {
         let short = format!("previous-{key}");
         let name = format!("kpx.dev/{short}");
@@ -229,7 +230,7 @@ impl Store {
         let size = others + name.len() + self.text.len();
         if short.len() > NAME || size > ANNOTATIONS {
             return Err(format!(
-                "{} does not fit into an annotation beside it, so the text as it is now is kept by kpx alone",
+                "{} is too large for a backup annotation: only kpx's journal keeps the current text",
                 self.place
             ));
         }
@@ -249,11 +250,11 @@ impl Store {
         match &self.restart {
             Restart::Unit(unit) => {
                 let action = Action::RestartUnit { unit: unit.clone() };
-                let undo = Undo::Never("it reads what is written then when it is restarted again");
+                let undo = Undo::Never("a later restart reads the configuration in force then");
                 plan.push(format!("restart {unit}"), action, undo);
             }
             Restart::Kubelet => plan.notes.push(
-                "the kubelet restarts kube-proxy by itself as soon as it sees the manifest changed"
+                "the kubelet restarts kube-proxy automatically when the manifest changes"
                     .to_owned(),
             ),
             Restart::Pod => self.replace_pods(node, &mut plan)?,
@@ -261,7 +262,7 @@ impl Store {
         Ok(plan)
     }
 
-    /// Adds the steps that put a new pod in the place of `node`'s.
+    /// Adds the steps that replace the pods of `node`.
     fn replace_pods(&self, node: &str, plan: &mut Plan) -> Result<(), Unwritable> {
         let of_node = self
             .pods
@@ -270,7 +271,7 @@ impl Store {
         let old: Vec<&Pod> = of_node.collect();
         if old.is_empty() {
             return Err(Unwritable::NoProxy(format!(
-                "no pod of kube-proxy is on node {node}: there is nothing to restart"
+                "node {node} has no kube-proxy pod to restart"
             )));
         }
         for pod in &old {
@@ -281,7 +282,7 @@ impl Store {
             plan.push(
                 format!("delete pod {} of node {node}", pod.metadata.name),
                 Action::Kube { command },
-                Undo::Never("its DaemonSet makes another one"),
+                Undo::Never("its DaemonSet recreates it"),
             );
         }
         let command = KubeCommand::AwaitProxy {
@@ -297,7 +298,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns what `fields` change, as `diff -u` shows it; nothing where they change nothing or cannot be set.
+    /// Returns the change by `fields` in the format of `diff -u`; empty if nothing changes or the fields cannot be set.
     pub fn diff(&self, fields: &Fields) -> String {
         match self.text_with(fields) {
             Ok(new) => lines::diff(&self.place.to_string(), &self.text, &new),
@@ -305,7 +306,7 @@ impl Store {
         }
     }
 
-    /// Returns the text as it is with `fields` set.
+    /// Returns the current text with `fields` set.
     pub fn text_with(&self, fields: &Fields) -> Result<String, Unwritable> {
         let done = match &self.place {
             Place::ConfigMap { .. } | Place::File(_) => edit::set(&self.text, fields),
@@ -331,7 +332,7 @@ impl Store {
     }
 }
 
-/// Returns the ConfigMap called `name`.
+/// Returns the ConfigMap `name`.
 fn named<'a>(maps: &'a [ConfigMap], name: &str) -> Option<&'a ConfigMap> {
     maps.iter().find(|map| map.metadata.name == name)
 }

@@ -1,6 +1,6 @@
-//! The files of the node that say how kube-proxy is to run.
+//! Reads the files of the node that configure kube-proxy.
 //!
-//! Those of distributions that hold credentials beside are not read: see `plan::store` for how these are changed.
+//! Files of distributions that also contain credentials are not read; `plan::config` describes how these are changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::{Running, process};
 use crate::evidence::processes::{ProxyFile, ProxyFiles};
 use crate::evidence::{Gap, Item};
 
-/// Where static pods, argument files, and kpx's own additions to a distribution's configuration may be.
+/// Possible paths of static pods, arguments files, and kpx's additions to a distribution's configuration.
 const FILES: &[&str] = &[
     "/etc/kubernetes/manifests/kube-proxy.json",
     "/etc/kubernetes/manifests/kube-proxy.manifest",
@@ -22,7 +22,7 @@ const FILES: &[&str] = &[
     "/var/snap/microk8s/current/args/kube-proxy",
 ];
 
-/// Reads them all; what is not there is left out.
+/// Reads all of them; missing files are skipped.
 pub(super) fn read(context: &Context, running: &Running) -> Result<String, Gap> {
     let item = Item::ProxyFiles;
     let root = &context.options.root;
@@ -44,7 +44,7 @@ pub(super) fn read(context: &Context, running: &Running) -> Result<String, Gap> 
         .map_err(|e| Gap::Failed(item, e.to_string()))
 }
 
-/// Returns the `--config` file of a kube-proxy that has the host's own root for its own.
+/// Returns the `--config` file of a kube-proxy whose root is the host's.
 fn own_file(process: &process::Process) -> Option<PathBuf> {
     let path = Path::new(process.flags.value("config")?);
     let same = fs::read_link(process.folder.join("ns/mnt")).ok()?

@@ -1,4 +1,4 @@
-//! Stores that somebody else keeps, and what distributions add to their own.
+//! Configurations managed by other software, and files that distributions read in addition.
 
 use std::fmt::Write as _;
 
@@ -6,41 +6,42 @@ use super::Place;
 use crate::cluster::edit::Fields;
 use crate::cluster::{Labels, Metadata, Node};
 
-/// Labels and annotations of what a distribution or a service keeps itself, with why it is left alone and the command.
+/// Labels and annotations of objects managed by a distribution or service, with the reason and the command to use
+/// instead.
 const KEEPERS: &[(&str, &str, &str)] = &[
     (
         "k0s.k0sproject.io/stack",
-        "is written by k0s, which puts its own text back",
-        "set spec.network.kubeProxy.mode: MODE in the k0s configuration of the controllers, restart them, then \
+        "is managed by k0s, which reverts other changes",
+        "set spec.network.kubeProxy.mode: MODE in the k0s configuration of the controllers, restart them, then run \
          `kubectl -n kube-system rollout restart daemonset kube-proxy`",
     ),
     ("kubernetes.azure.com/managedby", AKS_WHY, AKS_COMMAND),
     (
         "resources.gardener.cloud/managed-by",
-        "is written by Gardener, which puts its own text back",
+        "is managed by Gardener, which reverts other changes",
         "set spec.kubernetes.kubeProxy.mode of the Shoot to MODE",
     ),
     (
         "addonmanager.kubernetes.io/mode",
-        "is written by the add-on manager, which puts its own text back",
-        "change the add-on's manifest on the control plane to mode MODE",
+        "is managed by the add-on manager, which reverts other changes",
+        "set mode: MODE in the add-on's manifest on the control plane",
     ),
 ];
 
-const AKS_WHY: &str = "is written by AKS, which puts its own text back";
+const AKS_WHY: &str = "is managed by AKS, which reverts other changes";
 const AKS_COMMAND: &str = "az aks update --name CLUSTER --resource-group GROUP --kube-proxy-config FILE # with \"mode\": \"MODE\"";
 
-/// Labels of Nodes whose kube-proxy is the provider's.
+/// Labels of Nodes whose kube-proxy is managed by the provider.
 const PROVIDERS: &[(&str, &str, &str)] = &[
     (
         "cloud.google.com/gke-nodepool",
-        "is GKE's own; the mode cannot be chosen there",
-        "gcloud container node-pools describe POOL # shows which; there is none that sets it",
+        "is managed by GKE, which does not let users choose the mode",
+        "gcloud container node-pools describe POOL # shows the mode; no command sets it",
     ),
     ("kubernetes.azure.com/cluster", AKS_WHY, AKS_COMMAND),
 ];
 
-/// Labels and annotations of what a tool keeps as its sources have it.
+/// Labels and annotations of objects that a tool keeps in sync with its sources.
 const SOURCES: &[(&str, &str)] = &[
     ("argocd.argoproj.io/instance", "Argo CD"),
     ("argocd.argoproj.io/tracking-id", "Argo CD"),
@@ -53,7 +54,7 @@ const SOURCES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns who else keeps the object with `metadata`, as the place of `what`.
+/// Returns the manager of the object with `metadata`, as the place of `what`.
 pub(super) fn keeper(metadata: &Metadata, what: &str) -> Option<Place> {
     let row = KEEPERS
         .iter()
@@ -61,7 +62,7 @@ pub(super) fn keeper(metadata: &Metadata, what: &str) -> Option<Place> {
     Some(elsewhere(what, row.1, row.2))
 }
 
-/// Returns the provider that keeps kube-proxy on `node`, as a place.
+/// Returns the provider that manages kube-proxy on `node`, as a place.
 pub(super) fn provider(node: &Node) -> Option<Place> {
     let labels = &node.metadata.labels;
     let row = PROVIDERS
@@ -70,7 +71,7 @@ pub(super) fn provider(node: &Node) -> Option<Place> {
     Some(elsewhere("kube-proxy's configuration", row.1, row.2))
 }
 
-/// Returns what to know of the tools that keep the object with `metadata`.
+/// Returns notes on the tools that keep the object with `metadata` in sync.
 pub(super) fn sources(metadata: &Metadata, what: &str) -> Vec<String> {
     let rows = SOURCES
         .iter()
@@ -79,7 +80,7 @@ pub(super) fn sources(metadata: &Metadata, what: &str) -> Vec<String> {
     tools.dedup();
     tools
         .iter()
-        .map(|tool| format!("{what} is also kept by {tool}: unless it is changed there, too, it will be put back"))
+        .map(|tool| format!("{what} is managed by {tool}: change the mode there as well, or the change is reverted"))
         .collect()
 }
 
@@ -97,10 +98,12 @@ fn value<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
     of(&metadata.labels).or_else(|| of(&metadata.annotations))
 }
 
-/// Returns the file that adds kube-proxy's flags to the configuration of k3s or RKE2: of a flag that is given twice,
-/// the last one counts, and `+` appends to what other files say.
+/// Returns the file that adds kube-proxy's flags to the configuration of k3s or RKE2. The last of two equal flags
+/// counts, and `+` appends to the values of other files.
 pub(super) fn addition(fields: &Fields) -> String {
-    let mut text = "# Written by kpx. It adds to what the other files pass on to kube-proxy.\nkube-proxy-arg+:\n".to_owned();
+    let mut text =
+        "# Written by kpx. Adds to the kube-proxy flags of the other files.\nkube-proxy-arg+:\n"
+            .to_owned();
     for argument in fields.arguments() {
         // Writing to a String cannot fail.
         writeln!(text, "  - \"{argument}\"").ok();

@@ -1,4 +1,4 @@
-//! Where kube-proxy is configured: found in recorded clusters, and changed through a fake API server.
+//! kube-proxy's configuration source: found in recorded clusters, and changed through a fake API server.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use kpx::evidence::{Evidence, Gap, Item};
 use kpx::host::{Environment, Live, Options, collect};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
-use kpx::plan::{Place, Plan, STORE_NEEDS, Store, Undo, Unwritable};
+use kpx::plan::{CONFIG_NEEDS, ConfigSource, Place, Plan, Undo, Unwritable};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -30,7 +30,7 @@ fn to(mode: Mode) -> Fields {
     }
 }
 
-/// kpx on a machine of its own, with credentials for a cluster.
+/// kpx on a machine with credentials for a fake cluster.
 struct Here {
     api: Api,
     dir: TempDir,
@@ -65,10 +65,10 @@ impl Here {
         Live::new(&self.options()).unwrap()
     }
 
-    async fn store(&self) -> Store {
-        let evidence = collect(STORE_NEEDS, &self.options()).await;
+    async fn store(&self) -> ConfigSource {
+        let evidence = collect(CONFIG_NEEDS, &self.options()).await;
         let node = NodeSnapshot::new(&evidence);
-        let store = Store::find(&node, "node1").unwrap();
+        let store = ConfigSource::find(&node, "node1").unwrap();
         store.ready_within(Duration::from_secs(5))
     }
 
@@ -84,7 +84,7 @@ impl Here {
         })
     }
 
-    /// The requests of kube's own client that change something, as `VERB PATH`.
+    /// Returns the requests of kube's client that change objects, as `VERB PATH`.
     fn writes(&self) -> Vec<String> {
         let asked = self.api.asked().into_iter();
         asked
@@ -125,7 +125,7 @@ async fn the_config_map_changes_in_one_line_and_back() {
     );
     let kept = &here.map()["metadata"]["annotations"]["kpx.dev/previous-config.conf"];
     assert_eq!(kept, text.as_str());
-    // Once more changes nothing; taken back, everything is as it was.
+    // Running it again changes nothing; its undo restores everything.
     here.run(&plan).await.unwrap();
     assert_eq!(here.writes().len(), 1, "{:?}", here.writes());
     assert!(
@@ -142,7 +142,7 @@ async fn the_config_map_changes_in_one_line_and_back() {
             .remove("annotations");
     }
     assert_eq!(after, before);
-    // Nothing to do is no step.
+    // Without changes there are no steps.
     assert!(
         here.store()
             .await
@@ -186,18 +186,18 @@ async fn a_configuration_that_moved_is_not_overwritten() {
     here.api
         .fault(Fault::of("patch", "configmaps", meanwhile).times(1));
     let moved = here.run(&plan).await.unwrap_err();
-    let expected = "data.config.conf of ConfigMap kube-system/kube-proxy was changed by somebody else since it was read";
+    let expected = "data.config.conf of ConfigMap kube-system/kube-proxy was changed by another writer since it was read";
     assert_eq!(moved, StepError::Moved(expected.to_owned()));
     assert_eq!(here.api.config(), theirs);
     // From the new content it works.
     let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
     here.run(&plan).await.unwrap();
-    // One that somebody removed is told, too.
+    // A deleted ConfigMap is reported as well.
     here.api.with(|cluster| cluster.remove(&config_map()));
     let gone = here.run(&plan).await.unwrap_err();
     assert_eq!(
         gone,
-        StepError::Moved("there is no ConfigMap kube-system/kube-proxy any more".to_owned())
+        StepError::Moved("ConfigMap kube-system/kube-proxy no longer exists".to_owned())
     );
 }
 
@@ -212,7 +212,7 @@ async fn a_conflict_without_end_stops() {
     ));
     let error = here.run(&plan).await.unwrap_err();
     assert!(
-        matches!(&error, StepError::Moved(why) if why.contains("all the time")),
+        matches!(&error, StepError::Moved(why) if why.contains("keeps changing")),
         "{error:?}"
     );
     assert!(here.api.config().contains("mode: \"ipvs\""));
@@ -242,7 +242,10 @@ async fn a_right_that_is_missing_is_named_with_the_roles_that_give_it() {
         };
         assert!(why.starts_with(&format!("{verb} {resource} ")), "{why}");
         assert!(why.contains("not for you (credentials: "), "{why}");
-        assert!(why.ends_with("deploy/rbac-migrate.yaml allows it"), "{why}");
+        assert!(
+            why.ends_with("apply deploy/rbac-migrate.yaml to allow it"),
+            "{why}"
+        );
     }
 }
 
@@ -272,7 +275,7 @@ async fn a_server_that_restarts_is_waited_for_and_an_answer_that_is_lost_is_aske
         assert_ne!(before[0], after[0]);
         assert_eq!(before[1], after[1]);
     }
-    // What does not come back is told.
+    // A server that stays away is reported.
     let here = Here::new("dual-ipvs");
     let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
     here.api.fault(Fault::of(
@@ -319,7 +322,7 @@ async fn a_node_gets_a_new_pod_with_the_new_configuration() {
     assert!(matches!(none, Unwritable::NoProxy(why) if why.contains("node9")));
 }
 
-/// Nodes whose kube-proxy never gets ready.
+/// Nodes whose kube-proxy never becomes ready.
 struct Never;
 
 impl Kubelet for Never {
@@ -353,7 +356,7 @@ async fn a_pod_that_does_not_get_ready_is_waited_for_only_so_long_and_quoted() {
         "{why}"
     );
 
-    // One that crashes is not waited for to the end, and its last words are told.
+    // A crash loop ends the wait early and is reported with the last line of the log.
     let here = Here::new("dual-ipvs");
     let store = here.store().await.ready_within(Duration::from_secs(60));
     here.api.kubelet(Never);
@@ -400,7 +403,7 @@ async fn a_node_that_vanishes_is_named() {
     here.api
         .with(|cluster| cluster.remove(&Key::new("nodes", "", "node1")));
     let error = here.run(&plan).await.unwrap_err();
-    let expected = "there is no node node1 any more, so no kube-proxy comes up on it";
+    let expected = "node node1 no longer exists, so kube-proxy cannot start on it";
     assert_eq!(error, StepError::Refused(expected.to_owned()));
 }
 
@@ -473,7 +476,7 @@ fn every_recorded_cluster_has_its_store() {
             let text = recorded(&name, item.file());
             evidence.insert(item, text.ok_or(Gap::NotCollected(item)));
         }
-        let Ok(store) = Store::find(&NodeSnapshot::new(&evidence), "node1") else {
+        let Ok(store) = ConfigSource::find(&NodeSnapshot::new(&evidence), "node1") else {
             continue;
         };
         let Place::ConfigMap { name: map, key, .. } = store.place() else {
@@ -488,7 +491,7 @@ fn every_recorded_cluster_has_its_store() {
     assert!(count > 15, "{count} clusters");
 }
 
-/// A node by the processes and files that were found there, and the objects of its cluster.
+/// Evidence of a node with these processes and files, and an empty cluster.
 fn node(processes: &Value, files: &Value) -> Evidence {
     let mut evidence = Evidence::default();
     let list = json!({"kind": "List", "items": []}).to_string();
@@ -503,8 +506,8 @@ fn node(processes: &Value, files: &Value) -> Evidence {
     evidence
 }
 
-fn find(evidence: &Evidence) -> Store {
-    Store::find(&NodeSnapshot::new(evidence), "node1").unwrap()
+fn find(evidence: &Evidence) -> ConfigSource {
+    ConfigSource::find(&NodeSnapshot::new(evidence), "node1").unwrap()
 }
 
 fn typed(plan: &Plan) -> Vec<String> {
@@ -548,7 +551,7 @@ fn distributions_pass_flags_on() {
         let processes =
             json!([{"name": name, "args": [args], "cgroup": format!("/system.slice/{unit}")}]);
         let store = find(&node(&processes, &json!([])));
-        let text = "# Written by kpx. It adds to what the other files pass on to kube-proxy.\nkube-proxy-arg+:\n  \
+        let text = "# Written by kpx. Adds to the kube-proxy flags of the other files.\nkube-proxy-arg+:\n  \
                     - \"proxy-mode=ipvs\"\n";
         assert_eq!(
             typed(&store.configure(&to(Mode::Ipvs)).unwrap()),
@@ -558,7 +561,7 @@ fn distributions_pass_flags_on() {
             typed(&store.restart("node1").unwrap()),
             [format!("systemctl restart {unit}")]
         );
-        // What it wrote before is put back, not removed.
+        // A file that kpx wrote earlier is restored, not removed.
         let store = find(&node(&processes, &json!([{"path": path, "text": text}])));
         assert!(store.configure(&to(Mode::Ipvs)).unwrap().steps.is_empty());
         let plan = store.configure(&to(Mode::Iptables)).unwrap();
@@ -587,7 +590,7 @@ fn a_static_pod_is_changed_in_its_manifest() {
     let plan = store.configure(&to(Mode::Ipvs)).unwrap();
     assert!(typed(&plan)[0].contains("    - --proxy-mode=ipvs\nEOF || "));
     let restart = store.restart("node1").unwrap();
-    assert!(restart.steps.is_empty() && restart.notes[0].contains("by itself"));
+    assert!(restart.steps.is_empty() && restart.notes[0].contains("automatically"));
 }
 
 #[test]
@@ -646,7 +649,9 @@ fn what_somebody_else_keeps_is_read_only_with_the_command_for_it() {
         };
         assert!(command.contains(tells), "{command}");
         assert!(
-            refused.to_string().starts_with("read-only here: "),
+            refused
+                .to_string()
+                .starts_with("kpx does not change this configuration: "),
             "{refused}"
         );
         assert_eq!(store.diff(&to(Mode::Ipvs)), "");
@@ -681,13 +686,13 @@ fn a_text_too_long_for_an_annotation_is_kept_elsewhere() {
     assert!(
         plan.notes
             .iter()
-            .any(|note| note.contains("does not fit into an annotation")),
+            .any(|note| note.contains("too large for a backup annotation")),
         "{:?}",
         plan.notes
     );
 }
 
-/// Carries out what a plan sets in the ConfigMap of `evidence`.
+/// Applies the fields that `action` sets to the ConfigMap in `evidence`.
 fn carry_out(evidence: &mut Evidence, action: &Action) {
     let Action::Kube {
         command: KubeCommand::Set { fields, .. },
@@ -704,7 +709,7 @@ fn carry_out(evidence: &mut Evidence, action: &Action) {
         }
         *place = field.to.clone().unwrap_or_default();
     }
-    // As the API server does: what is null is not there.
+    // Like the API server: a null removes the field.
     let annotations = maps["items"][0]["metadata"]["annotations"].as_object_mut();
     annotations.unwrap().retain(|_, value| !value.is_null());
     evidence.insert(Item::ConfigMaps, Ok(maps.to_string()));
@@ -722,7 +727,7 @@ fn what_was_written_to_the_config_map_is_put_back_to_the_letter() {
             .join(file);
         evidence.insert(item, Ok(fs::read_to_string(path).unwrap()));
     }
-    // As kubeadm has it.
+    // As kubeadm writes it.
     let mut maps: Value = serde_json::from_str(evidence.text(Item::ConfigMaps).unwrap()).unwrap();
     let text = maps["items"][0]["data"]["config.conf"].as_str().unwrap();
     let text = text.replace("mode: \"iptables\"", "mode: \"\"");
@@ -752,13 +757,13 @@ fn what_was_written_to_the_config_map_is_put_back_to_the_letter() {
     assert!(back.notes.is_empty(), "{:?}", back.notes);
     carry_out(&mut evidence, &back.steps[0].action);
     assert_eq!(read(&evidence), before);
-    // It is done.
+    // Nothing is left to do.
     let again = find(&evidence)
         .put_back(&to(Mode::Iptables), &ours)
         .unwrap();
     assert!(again.steps.is_empty());
 
-    // Somebody else changed another line meanwhile: that stays, and the mode is what it was.
+    // Another line changed meanwhile: that change is kept, and the mode is restored.
     let mut evidence = there;
     let mut edited = read(&evidence);
     let text = edited["items"][0]["data"]["config.conf"].as_str().unwrap();
@@ -770,7 +775,7 @@ fn what_was_written_to_the_config_map_is_put_back_to_the_letter() {
         .put_back(&to(Mode::Iptables), &ours)
         .unwrap();
     assert!(
-        back.notes[0].contains("changed by somebody else"),
+        back.notes[0].contains("changed after kpx wrote it"),
         "{:?}",
         back.notes
     );

@@ -1,10 +1,10 @@
-//! Finding the store: from the process that runs, else from what the API server has of the node.
+//! Finds kube-proxy's configuration: from its process, or else from the cluster's objects.
 
 use std::path::{Path, PathBuf};
 
 use super::managed::{elsewhere, keeper, provider, sources};
 use super::pod::{Source, source};
-use super::{Place, READY, Restart, Store, named};
+use super::{ConfigSource, Place, READY, Restart, named};
 use crate::action::PROXY_LABEL;
 use crate::cluster::flags::Flags;
 use crate::cluster::{DaemonSet, Pod};
@@ -12,21 +12,21 @@ use crate::evidence::{Gap, Item};
 use crate::node::NodeSnapshot;
 use crate::node::processes::Process;
 
-/// What the kubelet marks the pod of a manifest with.
+/// Annotation of a mirror pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Distributions whose own process passes flags on to kube-proxy, with the file that adds to them.
+/// Distributions whose own process passes flags to kube-proxy, with the file where kpx adds flags.
 const PASSING: &[(&str, &str)] = &[
     ("k3s", "/etc/rancher/k3s/config.yaml.d/99-kpx.yaml"),
     ("rke2", "/etc/rancher/rke2/config.yaml.d/99-kpx.yaml"),
 ];
 
-/// Where microk8s has the arguments of its kube-proxy.
+/// kube-proxy's arguments file on microk8s.
 const MICROK8S: &str = "/var/snap/microk8s/current/args/kube-proxy";
 
-impl Store {
-    /// Returns the store of the kube-proxy on the node called `name`. What runs there is looked at where `node` is that
-    /// node; without its processes, the API server alone is asked.
+impl ConfigSource {
+    /// Returns the configuration source of kube-proxy on node `name`. Processes are used if `node` is that node;
+    /// without them, only the cluster's objects are used.
     pub fn find(node: &NodeSnapshot<'_>, name: &str) -> Result<Self, Gap> {
         if let Ok(nodes) = node.nodes()
             && let Some(place) = nodes
@@ -71,8 +71,8 @@ impl Store {
     }
 }
 
-/// Returns the store of what runs on this node; `None` where it runs in a pod, or not at all.
-fn of_processes(node: &NodeSnapshot<'_>, here: &[&Process]) -> Result<Option<Store>, Gap> {
+/// Returns the source according to the node's processes; `None` if kube-proxy runs in a pod or not at all.
+fn of_processes(node: &NodeSnapshot<'_>, here: &[&Process]) -> Result<Option<ConfigSource>, Gap> {
     let program = |names: &[&str]| {
         let is = |p: &&&Process| names.contains(&p.name.as_str()) || names.contains(&base(p));
         here.iter().find(is).copied()
@@ -92,7 +92,7 @@ fn of_processes(node: &NodeSnapshot<'_>, here: &[&Process]) -> Result<Option<Sto
         let text = file(node, &path)?;
         let restart = Restart::Unit(unit(process)?);
         return Ok(Some(
-            Store::at(Place::Arguments(path), restart).with_text(&text),
+            ConfigSource::at(Place::Arguments(path), restart).with_text(&text),
         ));
     }
     match program(&["kube-proxy", "hyperkube"]) {
@@ -107,23 +107,23 @@ fn base(process: &Process) -> &str {
     first.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns the store of a distribution that passes flags on.
+/// Returns the source of a distribution that passes flags on.
 fn passing(
     node: &NodeSnapshot<'_>,
     process: &Process,
     distribution: &str,
     path: &str,
-) -> Result<Store, Gap> {
+) -> Result<ConfigSource, Gap> {
     if !Flags::passed_on(&process.args).is_empty() {
         let place = elsewhere(
             &format!("the command line of {distribution}"),
-            "passes flags on to kube-proxy, and those win over every file",
+            "passes flags to kube-proxy, which override every file",
             &format!(
-                "put --kube-proxy-arg=proxy-mode=MODE in the place of the one that the unit of {distribution} has, \
-                 then `systemctl daemon-reload` and restart it"
+                "set --kube-proxy-arg=proxy-mode=MODE in the systemd unit of {distribution}, \
+                 then run `systemctl daemon-reload` and restart it"
             ),
         );
-        return Ok(Store::at(place, Restart::Pod));
+        return Ok(ConfigSource::at(place, Restart::Pod));
     }
     let files = node.proxy_files()?;
     let path = PathBuf::from(path);
@@ -133,15 +133,15 @@ fn passing(
         there: there.is_some(),
     };
     let text = there.map_or("", |file| file.text.as_str());
-    Ok(Store::at(place, Restart::Unit(unit(process)?))
+    Ok(ConfigSource::at(place, Restart::Unit(unit(process)?))
         .with_text(text)
         .noting(format!(
-            "{distribution} is restarted as a whole: its kubelet goes with it, and the pods stay"
+            "{distribution} restarts as a whole, including its kubelet; pods keep running"
         )))
 }
 
-/// Returns the store of a kube-proxy that runs as a service of the host; `None` for one in a pod.
-fn of_service(node: &NodeSnapshot<'_>, process: &Process) -> Result<Option<Store>, Gap> {
+/// Returns the source of a kube-proxy that runs as a systemd service; `None` for one in a pod.
+fn of_service(node: &NodeSnapshot<'_>, process: &Process) -> Result<Option<ConfigSource>, Gap> {
     let Some(cgroup) = &process.cgroup else {
         return Ok(None);
     };
@@ -151,59 +151,60 @@ fn of_service(node: &NodeSnapshot<'_>, process: &Process) -> Result<Option<Store
     let Ok(unit) = unit(process) else {
         let place = elsewhere(
             "kube-proxy's command line",
-            "is that of a container which no kubelet and no service started",
-            "start that container again with --proxy-mode=MODE; with RKE1: services.kubeproxy.extra_args in cluster.yml, \
-             then `rke up`",
+            "belongs to a container that neither a kubelet nor systemd started",
+            "recreate the container with --proxy-mode=MODE; with RKE1, set services.kubeproxy.extra_args in cluster.yml \
+             and run `rke up`",
         );
-        return Ok(Some(Store::at(place, Restart::Pod)));
+        return Ok(Some(ConfigSource::at(place, Restart::Pod)));
     };
     let flags = Flags::parse(process.args.get(1..).unwrap_or_default());
     let Some(path) = flags.value("config") else {
         let place = elsewhere(
             &format!("the command line of {unit}"),
-            "sets the mode, and a unit is edited by hand",
+            "sets the mode, and kpx does not edit systemd units",
             &format!("systemctl edit --full {unit} # --proxy-mode=MODE, then restart it"),
         );
-        return Ok(Some(Store::at(place, Restart::Unit(unit))));
+        return Ok(Some(ConfigSource::at(place, Restart::Unit(unit))));
     };
     let path = PathBuf::from(path);
     let text = file(node, &path)?;
-    let hint = "kube-proxy watches this file, and ends as soon as it is written: its service must start it again";
+    let hint =
+        "kube-proxy watches this file and exits when it changes: its service must restart it";
     Ok(Some(
-        Store::at(Place::File(path), Restart::Unit(unit))
+        ConfigSource::at(Place::File(path), Restart::Unit(unit))
             .with_text(&text)
             .noting(hint),
     ))
 }
 
-/// Returns the service of the host that `process` belongs to.
+/// Returns the systemd unit that `process` belongs to.
 fn unit(process: &Process) -> Result<String, Gap> {
     let cgroup = process.cgroup.as_deref().unwrap_or_default();
     let mut parts = cgroup.rsplit('/');
     let unit = parts.find(|part| part.ends_with(".service"));
-    // Of what a container runtime runs, its own service is the nearest.
+    // In a container, the nearest unit is the container runtime's own.
     let unit = unit.filter(|_| !cgroup.contains("docker") && !cgroup.contains("libpod"));
     unit.map(str::to_owned).ok_or_else(|| {
         let why = format!(
-            "{} (pid {}) belongs to no service",
+            "{} (pid {}) does not belong to a systemd service",
             process.name, process.pid
         );
         Gap::Failed(Item::Processes, why)
     })
 }
 
-/// Returns the text of the node's file at `path`.
+/// Returns the text of the node's file `path`.
 fn file(node: &NodeSnapshot<'_>, path: &Path) -> Result<String, Gap> {
     let files = &node.proxy_files()?.files;
     let file = files.iter().find(|file| file.path == path);
     file.map(|file| file.text.clone()).ok_or_else(|| {
-        let why = format!("kube-proxy's file {} was not found", path.display());
+        let why = format!("kube-proxy's file {} not found", path.display());
         Gap::Absent(Item::ProxyFiles, why)
     })
 }
 
-/// Returns the store by what the API server has of the node.
-fn of_cluster(node: &NodeSnapshot<'_>, name: &str) -> Result<Store, Gap> {
+/// Returns the source according to the cluster's objects.
+fn of_cluster(node: &NodeSnapshot<'_>, name: &str) -> Result<ConfigSource, Gap> {
     let pods: Vec<Pod> = node
         .pods()?
         .iter()
@@ -219,7 +220,7 @@ fn of_cluster(node: &NodeSnapshot<'_>, name: &str) -> Result<Store, Gap> {
     let sets = node.daemon_sets()?;
     let Some(set) = sets.iter().find(|set| set.metadata.name == "kube-proxy") else {
         let why = format!(
-            "no kube-proxy was found for node {name}: no process, no manifest, and no DaemonSet kube-system/kube-proxy"
+            "kube-proxy not found on node {name}: no process, no manifest, and no DaemonSet kube-system/kube-proxy"
         );
         return Err(Gap::Absent(Item::DaemonSets, why));
     };
@@ -239,38 +240,35 @@ fn is_proxy(pod: &Pod) -> bool {
         && (has(PROXY_LABEL.0, PROXY_LABEL.1) || has("component", "kube-proxy"))
 }
 
-/// Returns the store of a static pod.
-fn of_manifest(node: &NodeSnapshot<'_>) -> Result<Store, Gap> {
+/// Returns the source of a static pod.
+fn of_manifest(node: &NodeSnapshot<'_>) -> Result<ConfigSource, Gap> {
     let files = node.proxy_files()?;
     let manifest = files
         .files
         .iter()
         .find(|file| file.path.starts_with("/etc/kubernetes/manifests"));
     let Some(manifest) = manifest else {
-        let why = "kube-proxy is a static pod, and its manifest is none that kpx knows";
+        let why = "kube-proxy is a static pod, but its manifest was not found in /etc/kubernetes/manifests";
         return Err(Gap::Absent(Item::ProxyFiles, why.to_owned()));
     };
     if manifest.text.contains("--config") {
         let place = elsewhere(
-            &format!(
-                "the file that {} names with --config",
-                manifest.path.display()
-            ),
-            "is not followed from a manifest",
-            "set mode: MODE in that file, then move the manifest out of its folder and back",
+            &format!("the --config file in {}", manifest.path.display()),
+            "is not supported for static pods",
+            "set mode: MODE in that file, then move the manifest out of its folder and back again",
         );
-        return Ok(Store::at(place, Restart::Kubelet));
+        return Ok(ConfigSource::at(place, Restart::Kubelet));
     }
-    Ok(Store::at(Place::Arguments(manifest.path.clone()), Restart::Kubelet)
+    Ok(ConfigSource::at(Place::Arguments(manifest.path.clone()), Restart::Kubelet)
         .with_text(&manifest.text)
-        .noting("what made this node writes the manifest again when it makes the node again (with kops: spec.kubeProxy.proxyMode)"))
+        .noting("the node's provisioning tool may overwrite the manifest (with kops, also set spec.kubeProxy.proxyMode)"))
 }
 
-/// Returns the store of a DaemonSet.
-fn of_daemon_set(node: &NodeSnapshot<'_>, set: &DaemonSet) -> Result<Store, Gap> {
+/// Returns the source of a DaemonSet.
+fn of_daemon_set(node: &NodeSnapshot<'_>, set: &DaemonSet) -> Result<ConfigSource, Gap> {
     let what = "DaemonSet kube-system/kube-proxy";
     if let Some(place) = keeper(&set.metadata, what) {
-        return Ok(Store::at(place, Restart::Pod));
+        return Ok(ConfigSource::at(place, Restart::Pod));
     }
     let found = source(&set.spec.template.spec);
     let (name, key) = match found {
@@ -278,21 +276,27 @@ fn of_daemon_set(node: &NodeSnapshot<'_>, set: &DaemonSet) -> Result<Store, Gap>
         Some(Source::Flags) => {
             let place = elsewhere(
                 what,
-                "sets the mode by a flag, so a change would restart kube-proxy on all nodes at once",
+                "sets the mode with a flag, so a change would restart kube-proxy on all nodes at once",
                 "kubectl -n kube-system edit daemonset kube-proxy # updateStrategy OnDelete first, then --proxy-mode=MODE",
             );
-            return Ok(Store::at(place, Restart::Pod));
+            return Ok(ConfigSource::at(place, Restart::Pod));
         }
         Some(Source::HostFile(path)) => {
-            let why = "is a file of each node, read by a DaemonSet";
+            let why = "is a file on each node, read by a DaemonSet";
             let command =
                 "set mode: MODE in it on each node, then delete the node's kube-proxy pod";
-            return Ok(Store::at(elsewhere(&path, why, command), Restart::Pod));
+            return Ok(ConfigSource::at(
+                elsewhere(&path, why, command),
+                Restart::Pod,
+            ));
         }
         Some(Source::Other(what)) => {
-            let why = "is no ConfigMap";
-            let command = "set mode: MODE where it comes from";
-            return Ok(Store::at(elsewhere(&what, why, command), Restart::Pod));
+            let why = "is not a ConfigMap";
+            let command = "set mode: MODE in its source";
+            return Ok(ConfigSource::at(
+                elsewhere(&what, why, command),
+                Restart::Pod,
+            ));
         }
         None => {
             let why = format!("{what} has no container that runs kube-proxy");
@@ -300,25 +304,26 @@ fn of_daemon_set(node: &NodeSnapshot<'_>, set: &DaemonSet) -> Result<Store, Gap>
         }
     };
     let Some(map) = named(node.config_maps()?, &name) else {
-        let why = format!(
-            "{what} reads ConfigMap {name}, which was not found, or is none that kpx reads"
-        );
+        let why = format!("{what} reads ConfigMap {name}, which was not found");
         return Err(Gap::Absent(Item::ConfigMaps, why));
     };
     let called = format!("ConfigMap kube-system/{name}");
     if let Some(place) = keeper(&map.metadata, &called) {
-        return Ok(Store::at(place, Restart::Pod));
+        return Ok(ConfigSource::at(place, Restart::Pod));
     }
     if map.immutable {
         let why = "is immutable";
-        let command = "make another ConfigMap with mode: MODE, and let the DaemonSet read that one";
-        return Ok(Store::at(elsewhere(&called, why, command), Restart::Pod));
+        let command = "create another ConfigMap with mode: MODE and use it in the DaemonSet";
+        return Ok(ConfigSource::at(
+            elsewhere(&called, why, command),
+            Restart::Pod,
+        ));
     }
     let Some(text) = map.data.get(&key) else {
         let why = format!("{called} has no key {key}, which {what} reads");
         return Err(Gap::Absent(Item::ConfigMaps, why));
     };
-    let mut store = Store::at(
+    let mut store = ConfigSource::at(
         Place::ConfigMap {
             name,
             key,

@@ -1,24 +1,24 @@
-//! From the pods of a DaemonSet to the ConfigMap that they read.
+//! Finds the ConfigMap that a DaemonSet's pods read.
 
 use serde_json::Value;
 
 use crate::cluster::flags::Flags;
 use crate::cluster::{Container, PodSpec};
 
-/// Where kube-proxy in a pod has its configuration from.
+/// Source of kube-proxy's configuration in a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Source {
     /// A key of a ConfigMap.
     Key { map: String, key: String },
     /// A file of the node.
     HostFile(String),
-    /// Flags of its command line.
+    /// Flags on its command line.
     Flags,
-    /// Somewhere else: the file, and what it lies on.
+    /// Another place: the file, and the volume or image that contains it.
     Other(String),
 }
 
-/// Returns the source of the configuration of the kube-proxy in `spec`; `None` where there is no kube-proxy.
+/// Returns the source of kube-proxy's configuration in `spec`; `None` if it has no kube-proxy.
 pub(super) fn source(spec: &PodSpec) -> Option<Source> {
     let (container, flags) = spec.containers.iter().find_map(|container| {
         let words = words(container);
@@ -31,7 +31,7 @@ pub(super) fn source(spec: &PodSpec) -> Option<Source> {
     Some(behind(spec, container, path))
 }
 
-/// Returns the words of a container's command line, also those within the argument of a shell.
+/// Returns the words of a container's command line, including those in a shell's argument.
 fn words(container: &Container) -> Vec<&str> {
     let all = container.command.iter().chain(&container.args);
     all.flat_map(|part| part.split_whitespace()).collect()
@@ -41,7 +41,7 @@ fn is_proxy(word: &str) -> bool {
     word.rsplit('/').next() == Some("kube-proxy")
 }
 
-/// Returns what the file `path` of `container` is.
+/// Returns the source of the file `path` in `container`.
 fn behind(spec: &PodSpec, container: &Container, path: &str) -> Source {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let mounts = container.volume_mounts.iter();
@@ -62,7 +62,9 @@ fn behind(spec: &PodSpec, container: &Container, path: &str) -> Source {
         .iter()
         .find(|volume| volume["name"] == name.as_str());
     let Some(volume) = volume else {
-        return Source::Other(format!("{path}, on a volume {name:?} that is not there"));
+        return Source::Other(format!(
+            "{path}, on the volume {name:?}, which does not exist"
+        ));
     };
     let map = &volume["configMap"];
     if let Some(map_name) = map["name"].as_str() {
@@ -80,7 +82,7 @@ fn behind(spec: &PodSpec, container: &Container, path: &str) -> Source {
         Some(folder) if inside.is_empty() => Source::HostFile(folder.to_owned()),
         Some(folder) => Source::HostFile(format!("{}/{inside}", folder.trim_end_matches('/'))),
         None => Source::Other(format!(
-            "{path}, on the volume {name:?}, which is no ConfigMap"
+            "{path}, on the volume {name:?}, which is not a ConfigMap"
         )),
     }
 }
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_leads_to_its_config_map() {
+    fn the_configuration_file_leads_to_its_config_map() {
         let key = |map: &str, key: &str| {
             Some(Source::Key {
                 map: map.to_owned(),
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_config_map_is_told() {
+    fn other_sources_are_named() {
         let args = json!(["kube-proxy", "--config=/c/f"]);
         let mount = json!({"name": "config", "mountPath": "/c"});
         let host = json!({"name": "config", "hostPath": {"path": "/etc/kp/"}});

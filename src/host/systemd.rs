@@ -1,4 +1,4 @@
-//! Services of the host that write rules or take care of links: what matters of their files.
+//! Reads relevant settings of systemd services that write rules or manage links.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,23 +9,23 @@ use super::context::{Context, gap};
 use super::files;
 use crate::evidence::{Gap, Item};
 
-/// Files of firewall services, below the host's root, with the beginning of the lines that matter.
+/// Configuration files of firewall services, relative to the host's root, with the beginning of relevant lines.
 const FIREWALLS: &[(&str, &str)] = &[
     ("etc/firewalld/firewalld.conf", "FlushAllOnReload="),
     ("etc/nftables.conf", "flush ruleset"),
     ("etc/sysconfig/nftables.conf", "flush ruleset"),
 ];
 
-/// The services themselves.
+/// Units of the firewall services.
 const UNITS: &[&str] = &["firewalld.service", "nftables.service"];
 
-/// Where network managers tell of each link, by its number, with the lines that matter.
+/// Folders where network managers keep the state of each link by index, with the beginning of relevant lines.
 const MANAGERS: &[(&str, &str)] = &[
     ("run/NetworkManager/devices", "managed="),
     ("run/systemd/netif/links", "ADMIN_STATE="),
 ];
 
-/// Reads what firewall services are set to do, and which of them are enabled.
+/// Reads the settings of firewall services, and which of them are enabled.
 pub(super) fn firewalls(item: Item, context: &Context) -> Result<String, Gap> {
     let mut all = String::new();
     for (file, start) in FIREWALLS {
@@ -41,7 +41,7 @@ pub(super) fn firewalls(item: Item, context: &Context) -> Result<String, Gap> {
         }
         for unit in UNITS {
             let link = wants.join(&folder).join(unit);
-            // A link of the host's: where it leads is of no interest.
+            // The target of the link does not matter.
             if fs::symlink_metadata(context.path(&link)).is_ok() {
                 writeln!(all, "/{}: enabled", link.display()).ok();
             }
@@ -50,10 +50,10 @@ pub(super) fn firewalls(item: Item, context: &Context) -> Result<String, Gap> {
     Ok(all)
 }
 
-/// Reads which links network managers take care of.
+/// Reads which links are managed by network managers.
 pub(super) fn link_managers(item: Item, context: &Context) -> Result<String, Gap> {
     if context.options.netns.is_some() {
-        let why = "network managers take care of the host's own network namespace alone";
+        let why = "network managers manage only the host's own network namespace";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     let mut all = String::new();
@@ -66,7 +66,7 @@ pub(super) fn link_managers(item: Item, context: &Context) -> Result<String, Gap
     Ok(all)
 }
 
-/// Returns the names in `folder`, sorted; none where it does not exist.
+/// Returns the sorted names in `folder`; empty if it does not exist.
 fn names(item: Item, context: &Context, folder: &Path) -> Result<Vec<String>, Gap> {
     let entries = match fs::read_dir(context.path(folder)) {
         Ok(entries) => entries,
@@ -82,7 +82,7 @@ fn names(item: Item, context: &Context, folder: &Path) -> Result<Vec<String>, Ga
     Ok(names)
 }
 
-/// Adds the lines of `file` that begin with `start`, each behind the file's name.
+/// Adds the lines of `file` that begin with `start`, each prefixed with the file name.
 fn lines(
     item: Item,
     context: &Context,

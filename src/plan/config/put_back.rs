@@ -1,27 +1,27 @@
-//! Putting the configuration back as it was before kpx wrote it.
+//! Restores the configuration as it was before kpx wrote it.
 
 use serde_json::Value;
 
-use super::{Place, Store, Unwritable};
+use super::{ConfigSource, Place, Unwritable};
 use crate::action::{Action, Field, KubeCommand, Object, Resource};
 use crate::cluster::edit::{self, Fields};
 use crate::plan::{Plan, Undo};
 
-/// What kpx wrote, and what takes it back, as the journal has both.
+/// An action of kpx and its undo, both from the journal.
 pub type Written<'w> = (&'w Action, &'w Action);
 
-/// A text before kpx changed it, and after.
+/// A text before and after kpx changed it.
 struct Change<'w> {
-    /// `None` where there was no file.
+    /// Text before the change; `None` if the file did not exist.
     before: Option<&'w str>,
     after: &'w str,
 }
 
-impl Store {
-    /// Returns the plan that puts back what was there before kpx wrote `ours`, the newest first.
+impl ConfigSource {
+    /// Returns the plan that restores the configuration as it was before the actions `ours`, newest first.
     ///
-    /// Where the text is still what kpx wrote, it becomes what it was, to the letter. Where somebody else changed it since,
-    /// the mode becomes what it was, and `fields` are set. kpx's annotation goes, or becomes what it was.
+    /// A text that is still as kpx wrote it is restored exactly. In a text changed by others since, only the mode is
+    /// restored and `fields` are set. kpx's annotation is removed or restored as well.
     pub fn put_back(&self, fields: &Fields, ours: &[Written<'_>]) -> Result<Plan, Unwritable> {
         let mut plan = Plan::default();
         let changes: Vec<_> = ours.iter().filter_map(|one| self.change(*one)).collect();
@@ -32,7 +32,7 @@ impl Store {
             Some(self.text.clone())
         } else if let Some(newest) = changes.first() {
             plan.notes.push(format!(
-                "{} was changed by somebody else since kpx wrote it: the mode is put back, and the rest stays",
+                "{} was changed after kpx wrote it: only the mode is restored, other changes are kept",
                 self.place
             ));
             Some(self.former(newest.before.unwrap_or_default(), fields)?)
@@ -43,9 +43,9 @@ impl Store {
         Ok(plan)
     }
 
-    /// Adds the step that writes `new`, or removes the file where it is `None`.
+    /// Adds the step that writes `new`, or removes the file if it is `None`.
     fn write_back(&self, new: Option<String>, ours: &[Written<'_>], plan: &mut Plan) {
-        let title = format!("put back {}", self.place);
+        let title = format!("restore {}", self.place);
         match &self.place {
             Place::ConfigMap { name, key, .. } => {
                 let object = Object::of_system(Resource::ConfigMap, name);
@@ -87,7 +87,7 @@ impl Store {
         }
     }
 
-    /// Returns the text as others left it, with the mode of `before`.
+    /// Returns the current text, including changes by others, with the mode of `before`.
     fn former(&self, before: &str, fields: &Fields) -> Result<String, Unwritable> {
         match &self.place {
             Place::ConfigMap { .. } | Place::File(_) => {
@@ -101,7 +101,7 @@ impl Store {
         }
     }
 
-    /// Returns what `ours` did to the text of this place.
+    /// Returns the change that `ours` made to the text of this place.
     fn change<'w>(&self, ours: Written<'w>) -> Option<Change<'w>> {
         match (&self.place, ours) {
             (Place::ConfigMap { name, key, .. }, (action, _)) => {
@@ -125,7 +125,7 @@ impl Store {
         }
     }
 
-    /// Returns what puts kpx's annotation back, where it is still what one of `ours` made it.
+    /// Returns the field that restores kpx's annotation, if it is still as one of `ours` wrote it.
     fn annotation_back(&self, ours: &[Written<'_>]) -> Option<Field> {
         let Place::ConfigMap {
             name,
