@@ -1,7 +1,7 @@
-//! One change to a node or its cluster, as data. [`fmt::Display`] is what one would type.
+//! One change to a node or its cluster, as data. [`fmt::Display`] prints the equivalent command.
 //!
-//! An action is the largest piece that its tool does at once: all rules of a table, all members of all sets, all virtual
-//! servers. It is idempotent where its tool lets it be, so that a change that was cut short can be made again.
+//! An action is the largest unit that its tool handles at once: all rules of a table, all members of all sets, all virtual
+//! servers. It is idempotent if its tool is, so an interrupted change can be repeated.
 
 mod objects;
 mod routes;
@@ -21,7 +21,7 @@ pub use objects::{
 };
 pub use routes::{Bound, LocalRoute, ROUTE_PROTOCOL, RouteCommand};
 
-/// One change to a node or its cluster. Serialised, it is what a journal keeps; people and programs get its text.
+/// One change to a node or its cluster. Journals keep it serialised; reports print its text.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -31,17 +31,17 @@ pub enum Action {
         backend: Backend,
         /// The family.
         family: Family,
-        /// What it reads: one table, whole chains and single rules of others.
+        /// Its input: one table, with whole chains and single rules of other chains.
         input: String,
     },
     /// One transaction of `nft -f`.
     Nft {
-        /// What it reads.
+        /// Its input.
         input: String,
     },
     /// `ipset restore`.
     Ipset {
-        /// What it reads.
+        /// Its input.
         input: String,
     },
     /// Virtual and real servers, by generic netlink.
@@ -54,12 +54,12 @@ pub enum Action {
         /// The commands, in order.
         commands: Vec<LinkCommand>,
     },
-    /// Routes of addresses of Services that this node holds, by route netlink.
+    /// Routes of Service addresses on this node, by route netlink.
     Routes {
         /// The commands, in order.
         commands: Vec<RouteCommand>,
     },
-    /// A kernel setting of the network namespace.
+    /// A sysctl of the network namespace.
     Sysctl {
         /// The dotted name.
         key: String,
@@ -68,39 +68,39 @@ pub enum Action {
     },
     /// Deletes tracked connections.
     Conntrack {
-        /// Which, exactly.
+        /// The connections.
         flows: Vec<Flow>,
     },
-    /// Loads kernel modules, each with what it depends on.
+    /// Loads kernel modules with their dependencies.
     LoadModules {
         /// The names, in order.
         names: Vec<String>,
     },
     /// Unloads kernel modules that nothing uses.
     UnloadModules {
-        /// The names, in order: users first.
+        /// The names, in order: dependent modules first.
         names: Vec<String>,
     },
-    /// Writes a file in one piece, and its folder where that is missing.
+    /// Writes a file atomically, and creates its folder.
     WriteFile {
-        /// Where, below the host's root.
+        /// The path below the host's root.
         path: PathBuf,
-        /// What.
+        /// The text.
         text: String,
     },
     /// Removes a file.
     RemoveFile {
-        /// Which, below the host's root.
+        /// The path below the host's root.
         path: PathBuf,
     },
-    /// Restarts a service of the host.
+    /// Restarts a systemd unit of the host.
     RestartUnit {
-        /// Its unit.
+        /// The unit.
         unit: String,
     },
     /// Changes the cluster.
     Kube {
-        /// What to do.
+        /// The command.
         command: KubeCommand,
     },
 }
@@ -109,7 +109,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
-    /// The one that the plain names of the programs stand for.
+    /// The one behind the plain names of the programs.
     Plain,
     /// `iptables-legacy`.
     Legacy,
@@ -134,17 +134,17 @@ impl Backend {
 /// One command to IPVS.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct IpvsCommand {
-    /// What to do.
+    /// The verb.
     pub verb: IpvsVerb,
-    /// The virtual server: its key, and what `verb` needs of the rest. Its destinations are not looked at.
+    /// The virtual server: its key, and the fields that `verb` needs. Its destinations are ignored.
     pub server: Service,
-    /// The real server, where `verb` is about one.
+    /// The real server, if `verb` is about one.
     pub real: Option<Destination>,
-    /// The same as arguments of `ipvsadm`.
+    /// The equivalent arguments of `ipvsadm`.
     pub line: String,
 }
 
-/// What is done to a virtual or real server.
+/// A verb on a virtual or real server.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpvsVerb {
@@ -160,7 +160,7 @@ pub enum IpvsVerb {
     EditReal,
     /// `ipvsadm -d`
     DeleteReal,
-    /// `ipvsadm -d`, once those before it are done, and only if it has no connections then.
+    /// `ipvsadm -d` after the commands before it, and only if the real server has no connections then.
     RetireReal,
 }
 
@@ -168,7 +168,7 @@ pub enum IpvsVerb {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkCommand {
-    /// Adds a dummy link without ARP, which stays down.
+    /// Adds a dummy link, down and without ARP.
     AddDummy {
         /// The name.
         name: String,
@@ -194,19 +194,19 @@ pub enum LinkCommand {
     },
 }
 
-/// A tracked connection, by the way its first packet went.
+/// A tracked connection, by its first packet.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Flow {
     /// The protocol.
     pub proto: Proto,
-    /// Where it came from.
+    /// The source.
     pub source: SocketAddr,
-    /// Where it went to, before any translation.
+    /// The destination before any translation.
     pub destination: SocketAddr,
 }
 
 impl Action {
-    /// Returns whether it is done wholly or not at all.
+    /// Returns whether it is a transaction: done completely or not at all.
     pub const fn is_atomic(&self) -> bool {
         match self {
             Self::Iptables { .. }
@@ -227,7 +227,7 @@ impl Action {
     }
 }
 
-/// Quotes the text of a here-document under a command.
+/// Prints a command with its input as a here-document.
 fn fed(f: &mut Formatter<'_>, command: &str, input: &str) -> fmt::Result {
     writeln!(f, "{command} <<'EOF'")?;
     f.write_str(input)?;
@@ -237,7 +237,7 @@ fn fed(f: &mut Formatter<'_>, command: &str, input: &str) -> fmt::Result {
     f.write_str("EOF")
 }
 
-/// Writes `parts` with a line break between them.
+/// Prints `parts`, a line each.
 fn lines<T: Display>(f: &mut Formatter<'_>, parts: &[T]) -> fmt::Result {
     for (at, part) in parts.iter().enumerate() {
         let end = if at == 0 { "" } else { "\n" };

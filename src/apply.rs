@@ -1,42 +1,42 @@
-//! Carries a plan out, and takes back what was done when a step fails.
+//! Carries out a plan, and undoes its steps when one fails.
 
 use thiserror::Error;
 
 use crate::action::Action;
 use crate::plan::{Plan, Undo};
 
-/// The one way to change a node or its cluster.
+/// The only interface through which a node or its cluster is changed.
 pub trait Apply {
-    /// Makes one change. Making it twice is making it once: what is there already, or gone already, is no error.
+    /// Makes one change. It is idempotent: an object that exists already, or is gone already, is no error.
     fn apply(&mut self, action: &Action) -> impl Future<Output = Result<(), StepError>>;
 }
 
-/// Why a change was not made.
+/// Why a change failed.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum StepError {
     /// The kernel or a tool refused it.
     #[error("{0}")]
     Refused(String),
-    /// It takes a privilege that kpx does not have.
+    /// kpx lacks the privilege.
     #[error("{0}")]
     Denied(String),
     /// The tool is missing.
     #[error("{0}")]
     Absent(String),
-    /// What it changes is not what it was when the plan was made: read it again, and plan again.
+    /// The object changed after the plan was made: read it again, and plan again.
     #[error("{0}")]
     Moved(String),
-    /// It may not be done just now: the same may be asked again in a while.
+    /// Refused for now: retry later.
     #[error("{0}")]
     Held(String),
 }
 
-/// What happens while a plan runs.
+/// An event while a plan runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'p> {
     /// A step begins: its number from 0, and its title.
     Begins(usize, &'p str),
-    /// A step is being taken back.
+    /// A step is undone.
     Undoes(usize, &'p str),
 }
 
@@ -46,13 +46,13 @@ pub enum Event<'p> {
 pub struct Stopped {
     /// The step that failed, from 0.
     pub step: usize,
-    /// Why.
+    /// The error.
     pub error: StepError,
-    /// Steps that were done and could not be taken back, with the reason, newest first.
+    /// Steps that were done and could not be undone, with the reason, newest first.
     pub left: Vec<(usize, String)>,
 }
 
-/// Carries out `plan` on `node`; when a step fails, takes back those before it, newest first.
+/// Carries out `plan` on `node`; when a step fails, undoes the ones before it, newest first.
 pub async fn run(
     plan: &Plan,
     node: &mut impl Apply,
@@ -61,7 +61,7 @@ pub async fn run(
     run_while(plan, node, watch, |_| true).await.map(|_| ())
 }
 
-/// Carries out `plan` like [`run`], as long as `go_on` says so before each step; returns how many steps were done.
+/// Carries out `plan` like [`run`], as long as `go_on` returns true before each step; returns the number of steps done.
 pub async fn run_while<N: Apply>(
     plan: &Plan,
     node: &mut N,
@@ -74,7 +74,7 @@ pub async fn run_while<N: Apply>(
         }
         watch(Event::Begins(number, &step.title));
         if let Err(error) = node.apply(&step.action).await {
-            // Of what is no transaction, a part may have been done.
+            // A step that is not a transaction may be partly done.
             let done = number + usize::from(!step.action.is_atomic());
             let left = undo(plan, done, node, &mut watch).await;
             return Err(Stopped {
@@ -87,7 +87,7 @@ pub async fn run_while<N: Apply>(
     Ok(plan.steps.len())
 }
 
-/// Takes back the first `done` steps of `plan`, newest first; returns those that could not be, with the reason.
+/// Undoes the first `done` steps of `plan`, newest first; returns those that could not be undone, with the reason.
 pub async fn undo(
     plan: &Plan,
     done: usize,

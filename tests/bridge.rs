@@ -1,4 +1,4 @@
-//! `kpx bridge` on recorded nodes: what would be loaded, and when that cannot be told.
+//! `kpx bridge` on recorded nodes: its rules, and its errors when data is missing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -99,7 +99,7 @@ fn nothing_is_changed_where_nothing_differs() {
 }
 
 #[test]
-fn one_that_stands_is_taken_down_and_can_be_put_back() {
+fn a_loaded_bridge_is_removed_and_the_undo_loads_it() {
     let mut evidence = recorded("full-iptables");
     let built = |evidence: &Evidence| {
         let node = NodeSnapshot::new(evidence);
@@ -237,7 +237,7 @@ fn the_node_sends_from_its_own_address_where_kube_ipvs0_holds_another() {
 }
 
 #[test]
-fn what_cannot_be_helped_is_said() {
+fn data_that_is_missing_is_reported() {
     let evidence = recorded("dual-ipvs");
     let mut evidence = with_routes(&evidence, &[]);
     let links = evidence.text(Item::Addresses).unwrap();

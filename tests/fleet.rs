@@ -1,4 +1,4 @@
-//! The move of a cluster's nodes, through a fake API server: the kubelets play what kpx does on the nodes.
+//! The migration of a cluster's nodes, through a fake API server whose kubelets stand in for kpx on the nodes.
 
 mod faults;
 mod killed;
@@ -15,6 +15,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use kpx::backend::Mode;
+use kpx::migrate::migration::{Leg, Stage};
+use kpx::migrate::preview::Preview;
+use kpx::migrate::wire::{Event, EventLine, Line, NodeReport, Outcome};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -23,10 +27,10 @@ use crate::support::{Ran, kpx, root};
 
 const NODES: &[&str] = &["control1", "worker1", "worker2"];
 
-/// What happened on the nodes, in order: `worker1 prepare`, `worker1 kube-proxy iptables`.
+/// The events on the nodes, in order: `worker1 prepare`, `worker1 kube-proxy iptables`.
 type Story = Arc<Mutex<Vec<String>>>;
 
-/// Nodes on which kpx does what it is told, and kube-proxy runs in the mode of its configuration.
+/// Nodes that stand in for kpx, and on which kube-proxy runs in the mode of its configuration.
 #[derive(Clone, Default)]
 struct Nodes {
     story: Story,
@@ -34,15 +38,15 @@ struct Nodes {
     modes: Arc<Mutex<BTreeMap<String, String>>>,
     /// Nodes and jobs that fail, with why.
     failing: Arc<Mutex<BTreeMap<String, String>>>,
-    /// What becomes of the pods for a job, one after the other, before one of them does its work.
+    /// How the pods for a job end, one after the other, before one of them does its work.
     fates: Arc<Mutex<BTreeMap<String, Vec<Fate>>>>,
     /// How long a pod that has ended is there still.
     lingers: Arc<Mutex<Duration>>,
     /// How long the pod for a job takes.
     slow: Arc<Mutex<BTreeMap<String, Duration>>>,
-    /// Nodes with somebody who keeps a bridge whatever becomes of the others.
+    /// Nodes with a guard.
     guarded: Arc<Mutex<BTreeSet<String>>>,
-    /// What pods printed.
+    /// The logs of pods.
     logs: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
@@ -60,7 +64,7 @@ impl Nodes {
         failing.insert(what.to_owned(), why.to_owned());
     }
 
-    /// Has the next pods for `what` end like `fates`.
+    /// Sets the fates of the next pods for `what`.
     fn fates(&self, what: &str, fates: &[Fate]) {
         let mut all = self.fates.lock().unwrap();
         all.insert(what.to_owned(), fates.iter().rev().copied().collect());
@@ -76,20 +80,45 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// Says what a look at the node finds: that it fails is what stands in the way, unless it is skipped.
-    fn look(&self, pod: &Pod, words: &[&str]) -> Fate {
-        let doing = format!("{} look", pod.node);
+    /// Returns what a preview of the node finds: a job that is to fail blocks it, unless that is skipped.
+    fn preview(&self, pod: &Pod, words: &[&str]) -> Fate {
+        let doing = format!("{} preview", pod.node);
         if let Some(fate) = self.next_fate(&doing) {
             return fate;
         }
         let found = self.failing.lock().unwrap().get(&doing).cloned();
         let found = found.filter(|_| !words.contains(&"--skip"));
-        let outlook = json!({"blockers": found.iter().collect::<Vec<_>>(), "loss": format!("no connections of {}", pod.node)});
-        let report = json!({"kind": "MigrateReport", "outcome": "planned", "outlook": outlook});
+        let preview = Preview {
+            blockers: found.iter().cloned().collect(),
+            loss: format!("no connections of {}", pod.node),
+            ..Preview::default()
+        };
+        let report = report(Outcome::Planned, |report| report.preview = Some(preview));
         let mut logs = self.logs.lock().unwrap();
-        logs.insert(pod.key.name.clone(), format!("{report}\n"));
+        logs.insert(pod.key.name.clone(), report);
         Fate::Ended(u8::from(found.is_some()))
     }
+}
+
+/// Returns the line of a report with this outcome, as kpx on a node prints it.
+fn report(outcome: Outcome, change: impl FnOnce(&mut NodeReport)) -> String {
+    let mut report = NodeReport::already(Mode::Iptables);
+    report.outcome = outcome;
+    change(&mut report);
+    Line::MigrateReport(Box::new(report)).to_text() + "\n"
+}
+
+/// Returns the line of the event that a rollback waits for kube-proxy.
+fn verifies() -> String {
+    let event = Event::Begins {
+        leg: Leg::Back,
+        stage: Stage::Verify,
+        title: "wait for it".to_owned(),
+        steps: 0,
+        number: 1,
+        of: 1,
+    };
+    Line::MigrateEvent(EventLine::from(event)).to_text() + "\n"
 }
 
 fn flat(text: &str) -> String {
@@ -127,7 +156,7 @@ impl Kubelet for Nodes {
         }
         assert_eq!(words[..2], ["kpx", "migrate"]);
         if words.contains(&"--dry-run") {
-            return self.look(pod, &words);
+            return self.preview(pod, &words);
         }
         let doing = format!("{} {}", pod.node, words[2]);
         self.tell(doing.clone());
@@ -136,7 +165,7 @@ impl Kubelet for Nodes {
         }
         let slow = self.slow.lock().unwrap().get(&doing).copied();
         thread::sleep(slow.unwrap_or_default());
-        // A bridge that is set up with nobody to keep it outlives a pod that is killed.
+        // Without a guard, nothing keeps the bridge of a pod that is killed.
         let bridges = !words.contains(&"--strategy") || words.contains(&"bridge");
         if words[2] == "prepare" && bridges && !self.guarded.lock().unwrap().contains(&pod.node) {
             self.tell(format!("{} has no guard", pod.node));
@@ -148,23 +177,19 @@ impl Kubelet for Nodes {
             at.and_then(|at| words.get(at + 1).map(|mode| (*mode).to_owned()))
         };
         let outcome = match (words[2], &why) {
-            (_, Some(_)) => "stopped",
-            // As kpx does: there is nothing to do but to clean up behind what was left.
+            (_, Some(_)) => Outcome::Stopped,
+            // As kpx does: only leftovers of the old mode would be left to remove.
             ("prepare", _)
                 if there("--to") == mode
                     && there("--left").is_none_or(|left| Some(left) == mode) =>
             {
-                "already"
+                Outcome::Already
             }
-            ("prepare", _) => "prepared",
-            ("finish", _) => "migrated",
-            _ => "rolled-back",
+            ("prepare", _) => Outcome::Prepared,
+            ("finish", _) => Outcome::Migrated,
+            _ => Outcome::RolledBack,
         };
-        let log = format!(
-            "{}\n{}\n",
-            json!({"kind": "MigrateEvent", "event": "begins", "leg": "back", "stage": "verify", "title": "wait for it"}),
-            json!({"kind": "MigrateReport", "outcome": outcome, "why": why}),
-        );
+        let log = verifies() + &report(outcome, |report| report.why.clone_from(&why));
         self.logs.lock().unwrap().insert(pod.key.name.clone(), log);
         Fate::Ended(if why.is_some() { 4 } else { 0 })
     }
@@ -181,7 +206,7 @@ impl Kubelet for Nodes {
 
     fn log(&self, pod: &Pod) -> String {
         match &pod.config {
-            // A kube-proxy says what it was started with, whatever its ConfigMap says by now.
+            // kube-proxy logs the mode that it started in, not that of its ConfigMap now.
             Some(config) => {
                 let modes = self.modes.lock().unwrap();
                 let mode = modes
@@ -224,7 +249,7 @@ impl World {
         api.kubelet(nodes.clone());
         api.seed(&root().join("testdata/nodes/dual-ipvs"), names);
         api.with(|cluster| {
-            // Nobody looks at them here, and they would be written again and again.
+            // They are not read here, and slow to write.
             for resource in ["services", "endpointslices"] {
                 let keys: Vec<Key> = cluster.list(resource).map(Key::of).collect();
                 for key in keys {

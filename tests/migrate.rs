@@ -1,5 +1,7 @@
-//! `kpx migrate`: the journey, on a node that remembers, cut short at every point.
+//! `kpx migrate` on a node that remembers, interrupted at every point.
 
+mod bridged;
+mod controllers;
 mod drain_node;
 mod machine;
 mod one_node;
@@ -15,9 +17,10 @@ use kpx::backend::Mode;
 use kpx::cluster::Pod;
 use kpx::cluster::edit::Fields;
 use kpx::evidence::{Evidence, Gap, Item, Time};
-use kpx::migrate::engine::{Ended, Engine, Event, Limits, Site};
+use kpx::migrate::engine::{Ended, Engine, Event, Limits, MigrationNode};
 use kpx::migrate::journal::{self, Entry};
-use kpx::migrate::journey::{Journey, Strategy};
+use kpx::migrate::migration::{Migration, Strategy};
+use kpx::migrate::node::{Clock, Node};
 use kpx::migrate::probes::Target;
 use kpx::net::Proto;
 use kpx::plan::Consent;
@@ -47,10 +50,10 @@ struct Place {
 }
 
 impl Place {
-    fn new(machine: Machine, journey: &Journey) -> Self {
+    fn new(machine: Machine, migration: &Migration) -> Self {
         let began = Entry::Began {
             kpx: "test".to_owned(),
-            journey: Box::new(journey.clone()),
+            migration: Box::new(migration.clone()),
         };
         Self {
             machine,
@@ -87,16 +90,17 @@ impl Place {
     fn go_on(&mut self, rollback: bool) -> Option<Ended> {
         let mut state = journal::read(&self.journal).unwrap();
         let mut again = 0;
-        let mut tell = |event: Event<'_>| again += usize::from(matches!(event, Event::Again(_)));
+        let mut on_event =
+            |event: Event<'_>| again += usize::from(matches!(event, Event::Retries(_)));
         let limits = self.limits;
         let mut engine = Engine {
-            site: &mut *self,
+            node: &mut *self,
             limits,
-            tell: &mut tell,
+            on_event: &mut on_event,
         };
         let ended = async {
             if rollback {
-                engine.turn(&mut state, "asked for").await.unwrap();
+                engine.roll_back(&mut state, false).await.unwrap();
             }
             engine.run(&mut state).await
         }
@@ -119,19 +123,34 @@ impl Apply for Place {
         }
         let before = self.machine.has_bridge();
         self.machine.change(action).map_err(StepError::Refused)?;
-        // Whoever is killed right after it has loaded the bridge leaves nobody else behind to keep it.
+        // If kpx is killed right after it loaded the bridge, only the guard keeps it.
         let loaded = !before && self.machine.has_bridge();
         assert!(!loaded || self.guarded, "nobody guards: {text}");
         Ok(())
     }
 }
 
-impl Site for Place {
+impl Clock for Place {
+    fn now(&self) -> Time {
+        Time {
+            seconds: self.clock,
+        }
+    }
+
+    async fn pause(&mut self, duration: Duration) {
+        self.acts += 1;
+        self.clock += i64::try_from(duration.as_secs()).unwrap();
+    }
+}
+
+impl Node for Place {
     async fn read(&mut self, items: &[Item]) -> Evidence {
         self.machine.pass();
         self.machine.tell().only(items)
     }
+}
 
+impl MigrationNode for Place {
     fn own_pods(&self) -> Result<Vec<String>, String> {
         Ok(Vec::new())
     }
@@ -156,7 +175,7 @@ impl Site for Place {
     async fn record(&mut self, entry: &Entry) -> Result<(), String> {
         self.live().await;
         self.journal.push_str(&line(entry));
-        // What was written must be read again as it was.
+        // Every entry must be readable.
         journal::read(&self.journal).unwrap();
         Ok(())
     }
@@ -171,7 +190,7 @@ impl Site for Place {
     }
 
     async fn follow(&mut self, _: Mode) -> Result<(), String> {
-        // Whoever follows loads the bridge first.
+        // A follower loads the bridge first.
         if !self.machine.has_bridge() {
             let input = "table ip kpx-bridge {\n}\n".to_owned();
             self.machine.apply(&Action::Nft { input })?;
@@ -181,23 +200,12 @@ impl Site for Place {
 
     async fn unfollow(&mut self) {}
 
-    fn heard(&mut self) -> Vec<String> {
+    fn bridge_notices(&mut self) -> Vec<String> {
         Vec::new()
     }
 
     fn is_to_stop(&self) -> bool {
         self.stop_at.is_some_and(|at| self.acts >= at)
-    }
-
-    fn now(&self) -> Time {
-        Time {
-            seconds: self.clock,
-        }
-    }
-
-    async fn pause(&mut self, duration: Duration) {
-        self.acts += 1;
-        self.clock += i64::try_from(duration.as_secs()).unwrap();
     }
 }
 
@@ -209,8 +217,8 @@ fn fields(mode: Mode) -> Fields {
     }
 }
 
-fn journey(from: Mode, to: Mode, strategy: Strategy) -> Journey {
-    Journey {
+fn migration(from: Mode, to: Mode, strategy: Strategy) -> Migration {
+    Migration {
         id: "test".to_owned(),
         began: Time { seconds: 0 },
         node: None,
@@ -220,7 +228,7 @@ fn journey(from: Mode, to: Mode, strategy: Strategy) -> Journey {
         strategy,
         evict: Consent::default(),
         modules: Vec::new(),
-        elsewhere: false,
+        external: false,
         probes: vec![Target {
             name: "default/kubernetes:https".to_owned(),
             at: "10.96.0.1:443".parse().unwrap(),
@@ -240,12 +248,12 @@ const RECORDED: &str = "dual-iptables";
 const SMALL: &str = "seed-iptables";
 
 #[test]
-fn every_direction_ends_whole_in_the_new_mode() {
+fn every_migration_ends_complete_in_the_new_mode() {
     for (from, to) in directions() {
         for strategy in [Strategy::InPlace, Strategy::Bridge] {
             let machine = Machine::new(RECORDED, from);
             assert_eq!(machine.faults(from), Vec::<String>::new(), "{from}");
-            let mut place = Place::new(machine, &journey(from, to, strategy));
+            let mut place = Place::new(machine, &migration(from, to, strategy));
             place.machine.proxy.slow = 3;
             let ended = place.go_on(false);
             assert_eq!(ended, Some(Ended::Migrated), "{from} to {to} {strategy}");
@@ -257,7 +265,7 @@ fn every_direction_ends_whole_in_the_new_mode() {
     }
 }
 
-/// Goes on after a kill: `kpx migrate resume` or `rollback`, until nobody kills it any more.
+/// Continues after a kill, with `kpx migrate resume` or `rollback`, to the end.
 fn recover(mut place: Place, rollback: bool) -> (Place, Ended) {
     place.life = None;
     let ended = place.go_on(rollback);
@@ -266,7 +274,7 @@ fn recover(mut place: Place, rollback: bool) -> (Place, Ended) {
 
 #[ignore = "takes minutes: make test-loops"]
 #[test]
-fn killed_anywhere_it_ends_whole_in_the_new_mode_or_the_old() {
+fn killed_anywhere_it_ends_complete_in_the_new_mode_or_the_old() {
     for (from, to) in directions() {
         let machine = Machine::new(SMALL, from);
         let before = machine.kernel.clone();
@@ -275,7 +283,7 @@ fn killed_anywhere_it_ends_whole_in_the_new_mode_or_the_old() {
         for life in 0.. {
             let mut place = Place::new(
                 machine.clone(),
-                &journey(from, to, Strategy::usual(from, to)),
+                &migration(from, to, Strategy::usual(from, to)),
             );
             place.life = Some(life);
             let killed = place.go_on(false).is_none();
@@ -324,7 +332,7 @@ fn killed_anywhere_it_ends_whole_in_the_new_mode_or_the_old() {
 /// A node in mode `from` that is to go to mode `to`.
 fn bound(from: Mode, to: Mode) -> Place {
     let strategy = Strategy::usual(from, to);
-    Place::new(Machine::new(SMALL, from), &journey(from, to, strategy))
+    Place::new(Machine::new(SMALL, from), &migration(from, to, strategy))
 }
 
 #[track_caller]
@@ -336,7 +344,7 @@ fn is_back(place: &Place, before: &Machine, mode: Mode) {
     assert_eq!(differences, Vec::<String>::new());
 }
 
-/// Goes on from the beginning until somebody asks to stop after `at` acts.
+/// Runs from the beginning until a stop is requested after `at` acts.
 fn stopped(place: &Place, at: usize) -> (Place, Ended) {
     let mut place = place.clone();
     place.stop_at = Some(at);
@@ -346,11 +354,11 @@ fn stopped(place: &Place, at: usize) -> (Place, Ended) {
 }
 
 fn asked() -> Ended {
-    Ended::Stopped("it was asked to stop".to_owned())
+    Ended::Stopped("stopped on request".to_owned())
 }
 
 #[test]
-fn asked_to_stop_it_ends_what_is_under_way_and_can_go_on_or_back() {
+fn a_request_to_stop_ends_the_step_and_the_rest_can_be_resumed_or_rolled_back() {
     for (from, to) in [(Mode::Iptables, Mode::Ipvs), (Mode::Ipvs, Mode::Nftables)] {
         let mut place = bound(from, to);
         place.machine.proxy.slow = 2;
@@ -358,7 +366,7 @@ fn asked_to_stop_it_ends_what_is_under_way_and_can_go_on_or_back() {
         for at in 0.. {
             let (mut forth, ended) = stopped(&place, at);
             if ended == Ended::Migrated {
-                // The last acts are the entries that the last stage, and all, is over.
+                // The last acts are the entries for the end of the last stage and of the migration.
                 assert!(at > 15 && forth.acts <= at + 2, "{at} of {}", forth.acts);
                 break;
             }
@@ -366,7 +374,7 @@ fn asked_to_stop_it_ends_what_is_under_way_and_can_go_on_or_back() {
             // That what is under way is done, and that it was asked, is all that is written yet.
             assert!(forth.acts <= at + 2, "{from} to {to}, asked after {at}");
             let last = forth.journal.lines().last().unwrap();
-            assert!(last.contains("it was asked to stop"), "{last}");
+            assert!(last.contains("stopped on request"), "{last}");
             if at % 3 > 0 {
                 continue;
             }
@@ -384,23 +392,23 @@ fn asked_to_stop_it_ends_what_is_under_way_and_can_go_on_or_back() {
 }
 
 #[test]
-fn what_kube_proxy_logs_is_waited_for_and_a_log_that_is_not_there_is_told() {
+fn the_log_of_kube_proxy_is_a_gate_and_a_missing_log_is_reported() {
     let notes = |place: &Place| journal::read(&place.journal).unwrap().notes.join("\n");
     let at_start = "I1 server_linux.go:1] \"Using ipvs Proxier\"\n";
     for (log, why) in [
         (at_start.to_owned(), ""),
         (
             at_start.replace("ipvs", "iptables"),
-            "log: kube-proxy says that it uses mode iptables, not ipvs",
+            "log: kube-proxy logged mode iptables, not ipvs",
         ),
         (
             format!("{at_start}I1 \"IPVS scheduler not specified, use rr by default\"\n"),
-            "log: kube-proxy says that it uses scheduler rr, not lc",
+            "log: kube-proxy logged scheduler rr, not lc",
         ),
     ] {
-        let mut journey = journey(Mode::Iptables, Mode::Ipvs, Strategy::InPlace);
-        journey.there.scheduler = Some("lc".to_owned());
-        let mut place = Place::new(Machine::new(SMALL, Mode::Iptables), &journey);
+        let mut migration = migration(Mode::Iptables, Mode::Ipvs, Strategy::InPlace);
+        migration.there.scheduler = Some("lc".to_owned());
+        let mut place = Place::new(Machine::new(SMALL, Mode::Iptables), &migration);
         place.machine.log = Some(log);
         let ended = place.go_on(false);
         if why.is_empty() {
@@ -410,7 +418,7 @@ fn what_kube_proxy_logs_is_waited_for_and_a_log_that_is_not_there_is_told() {
             );
             continue;
         }
-        // It says so on the way back, too.
+        // The rollback finds the same log.
         let Some(Ended::Stopped(_) | Ended::RolledBack(_)) = ended else {
             panic!("{ended:?}");
         };
@@ -418,17 +426,14 @@ fn what_kube_proxy_logs_is_waited_for_and_a_log_that_is_not_there_is_told() {
     }
     for (log, why) in [
         (None, "was not collected"),
-        (
-            Some("I1 nothing of it\n"),
-            "does not say which mode it uses",
-        ),
+        (Some("I1 nothing of it\n"), "does not name its mode"),
     ] {
         let mut place = bound(Mode::Iptables, Mode::Ipvs);
         place.machine.log = log.map(str::to_owned);
         assert_eq!(place.go_on(false), Some(Ended::Migrated));
         let notes = notes(&place);
         assert!(
-            notes.contains("gone on without: log: ") && notes.contains(why),
+            notes.contains("gate log was skipped: ") && notes.contains(why),
             "{notes}"
         );
     }
@@ -438,7 +443,7 @@ fn what_kube_proxy_logs_is_waited_for_and_a_log_that_is_not_there_is_told() {
 const OPEN: &str = "TCP 0A600001 1000 0A600001 01BB 0AF40101 01BB ESTABLISHED 900\n";
 
 #[test]
-fn asked_to_stop_it_does_not_wait_for_connections_to_end() {
+fn a_request_to_stop_ends_a_drain() {
     let mut place = bound(Mode::Ipvs, Mode::Nftables);
     place.machine.connections = OPEN.to_owned();
     let (place, ended) = (0..99)
@@ -450,7 +455,7 @@ fn asked_to_stop_it_does_not_wait_for_connections_to_end() {
 }
 
 #[test]
-fn what_began_while_nobody_went_on_is_waited_for_again() {
+fn connections_that_began_while_kpx_was_down_are_drained() {
     let place = bound(Mode::Ipvs, Mode::Nftables);
     let drained = |(place, _): &(Place, Ended)| {
         let state = journal::read(&place.journal).unwrap();
@@ -471,7 +476,7 @@ fn what_began_while_nobody_went_on_is_waited_for_again() {
 }
 
 #[test]
-fn what_is_not_well_in_time_is_taken_back() {
+fn gates_that_time_out_roll_back() {
     for (from, to) in directions() {
         let mut place = bound(from, to);
         let before = place.machine.clone();
@@ -497,14 +502,14 @@ fn what_is_not_well_in_time_is_taken_back() {
 }
 
 #[test]
-fn a_step_that_is_refused_is_the_end_of_the_way_there() {
+fn a_step_that_is_refused_rolls_back() {
     for refused in ["ipset restore", "ipvsadm", "ip addr add", "cat > /etc"] {
         let mut place = bound(Mode::Iptables, Mode::Ipvs);
         let before = place.machine.clone();
         place.refused = Some(refused);
         let ended = place.go_on(false);
         if refused == "ipvsadm" {
-            // What may have been done in part cannot be taken back by the tool that refuses.
+            // The tool refuses the undo of a partial step as well.
             assert!(matches!(ended, Some(Ended::Stopped(_))), "{ended:?}");
             place.refused = None;
             assert!(matches!(place.go_on(false), Some(Ended::RolledBack(_))));
@@ -520,7 +525,7 @@ fn a_step_that_is_refused_is_the_end_of_the_way_there() {
 }
 
 #[test]
-fn connections_of_virtual_servers_are_waited_for() {
+fn connections_of_virtual_servers_are_drained() {
     for to in [Mode::Iptables, Mode::Nftables] {
         // Before the change they stop it.
         let mut place = bound(Mode::Ipvs, to);
@@ -529,7 +534,7 @@ fn connections_of_virtual_servers_are_waited_for() {
         let Some(Ended::RolledBack(why)) = place.go_on(false) else {
             panic!("{to}");
         };
-        assert!(why.contains("after 60 s 1 connection through"), "{why}");
+        assert!(why.contains("after 60 s: 1 connection through"), "{why}");
         is_back(&place, &before, Mode::Ipvs);
         // Accepted, they are lost.
         let mut place = bound(Mode::Ipvs, to);
@@ -538,8 +543,8 @@ fn connections_of_virtual_servers_are_waited_for() {
         assert_eq!(place.go_on(false), Some(Ended::Migrated));
     }
     // After it, what they need stays until they end.
-    let journey = journey(Mode::Ipvs, Mode::Iptables, Strategy::InPlace);
-    let mut place = Place::new(Machine::new(SMALL, Mode::Ipvs), &journey);
+    let migration = migration(Mode::Ipvs, Mode::Iptables, Strategy::InPlace);
+    let mut place = Place::new(Machine::new(SMALL, Mode::Ipvs), &migration);
     place.machine.connections = OPEN.to_owned();
     let Some(Ended::Stopped(why)) = place.go_on(false) else {
         panic!();
@@ -554,7 +559,7 @@ fn connections_of_virtual_servers_are_waited_for() {
     place.machine.connections.clear();
     assert_eq!(place.go_on(false), Some(Ended::Migrated));
     assert_eq!(place.machine.faults(Mode::Iptables), Vec::<String>::new());
-    // What is over is taken back as gently: connections have come to mode ipvs since.
+    // A rollback after the end drains as well: mode ipvs has new connections.
     for from in [Mode::Iptables, Mode::Nftables] {
         let mut place = bound(from, Mode::Ipvs);
         let before = place.machine.clone();
@@ -564,7 +569,7 @@ fn connections_of_virtual_servers_are_waited_for() {
         let Some(Ended::Stopped(why)) = place.go_on(true) else {
             panic!("{from}");
         };
-        assert!(why.contains("after 60 s 1 connection through"), "{why}");
+        assert!(why.contains("after 60 s: 1 connection through"), "{why}");
         assert!(place.machine.has_bridge());
         assert_eq!(place.machine.proxy.mode, Mode::Ipvs);
         assert_eq!(place.machine.files, there.files);
@@ -575,16 +580,16 @@ fn connections_of_virtual_servers_are_waited_for() {
 }
 
 #[test]
-fn somebody_else_may_change_the_configuration() {
+fn the_configuration_may_be_changed_externally() {
     for (from, to) in directions() {
-        let mut journey = journey(from, to, Strategy::usual(from, to));
-        journey.elsewhere = true;
+        let mut migration = migration(from, to, Strategy::usual(from, to));
+        migration.external = true;
         let machine = Machine::new(SMALL, from);
         let before = machine.clone();
-        let mut place = Place::new(machine, &journey);
+        let mut place = Place::new(machine, &migration);
         assert_eq!(place.go_on(false), Some(Ended::Prepared));
         assert_eq!(place.machine.files, before.files);
-        // Nobody did it yet.
+        // It has not been changed externally yet.
         place.limits.configured = true;
         let mut early = place.clone();
         assert!(
@@ -606,14 +611,14 @@ fn somebody_else_may_change_the_configuration() {
 }
 
 #[test]
-fn a_kube_proxy_that_went_there_by_itself_leaves_nothing_behind_either() {
+fn a_kube_proxy_already_in_the_new_mode_leaves_no_leftovers() {
     for (from, to) in directions() {
-        let mut journey = journey(from, to, Strategy::InPlace);
-        journey.elsewhere = true;
+        let mut migration = migration(from, to, Strategy::InPlace);
+        migration.external = true;
         let mut machine = Machine::new(SMALL, from);
         machine.restart_as(to);
         machine.pass();
-        let mut place = Place::new(machine, &journey);
+        let mut place = Place::new(machine, &migration);
         assert_eq!(place.go_on(false), Some(Ended::Prepared), "{from} to {to}");
         place.machine.restart_as(to);
         place.limits.configured = true;
@@ -627,7 +632,7 @@ fn a_kube_proxy_that_went_there_by_itself_leaves_nothing_behind_either() {
 }
 
 #[test]
-fn what_is_done_can_be_taken_back_and_that_too_may_be_cut_short() {
+fn an_ended_migration_can_be_rolled_back_and_that_may_be_interrupted() {
     for (from, to) in [(Mode::Iptables, Mode::Ipvs), (Mode::Ipvs, Mode::Nftables)] {
         let mut place = bound(from, to);
         let before = place.machine.clone();
@@ -638,7 +643,7 @@ fn what_is_done_can_be_taken_back_and_that_too_may_be_cut_short() {
             let killed = back.go_on(true).is_none();
             let begun = back.journal.contains("\"turned\"");
             back.life = None;
-            // Once it has turned back, resume goes on in that way.
+            // After it has turned to its rollback, resume continues the rollback.
             let ended = back.go_on(!begun);
             assert!(
                 matches!(ended, Some(Ended::RolledBack(_))),
@@ -653,7 +658,7 @@ fn what_is_done_can_be_taken_back_and_that_too_may_be_cut_short() {
 }
 
 #[test]
-fn a_torn_line_was_not_begun_and_a_broken_one_is_told() {
+fn an_incomplete_line_is_ignored_and_a_broken_one_is_an_error() {
     let mut place = bound(Mode::Iptables, Mode::Nftables);
     place.life = Some(9);
     assert_eq!(place.go_on(false), None);

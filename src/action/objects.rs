@@ -8,68 +8,68 @@ use serde_json::{Map, Value, json};
 
 use super::yaml::yaml;
 
-/// What marks an object that kpx made, and may delete: the label, and its value.
+/// The label, with its value, of objects that kpx created and may delete.
 pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "kpx");
 
-/// The label that kube-proxy's pods have.
+/// The label, with its value, of kube-proxy's pods.
 pub const PROXY_LABEL: (&str, &str) = ("k8s-app", "kube-proxy");
 
 /// One change to the cluster.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KubeCommand {
-    /// Sets fields of an object, as long as they have the values that were read.
+    /// Sets fields of an object; fails if they changed since they were read.
     Set {
         /// The object.
         object: Object,
-        /// The fields: written at once, at the version of the object that they were compared in.
+        /// The fields, written at once, at the resource version at which they were compared.
         fields: Vec<Field>,
     },
-    /// Makes an object.
+    /// Creates an object.
     Create {
         /// The object.
         object: Object,
-        /// All of it.
+        /// The whole object.
         body: Value,
     },
     /// Deletes an object.
     Delete {
         /// The object.
         object: Object,
-        /// Which object of that name.
+        /// A condition on the object.
         only: Only,
     },
-    /// Has a pod leave its node, as far as the budgets for disruptions let it go.
+    /// Evicts a pod, unless a disruption budget refuses it.
     Evict {
         /// The pod.
         pod: Object,
         /// Its unique id.
         uid: String,
     },
-    /// Waits for the pod of kube-proxy that comes after others on a node, until it is ready.
+    /// Waits until a new kube-proxy pod on a node is ready.
     AwaitProxy {
         /// The node.
         node: String,
-        /// The unique ids of the pods before it.
+        /// The unique ids of the old pods.
         after: Vec<String>,
-        /// How long.
+        /// How long to wait.
         limit: Duration,
     },
 }
 
-/// A kind of objects.
+/// A kind of object.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
-    /// Configuration.
+    /// A `ConfigMap`.
     ConfigMap,
-    /// A pod on each node.
+    /// A `DaemonSet`.
     DaemonSet,
-    /// A machine.
+    /// A `Node`.
     Node,
-    /// Containers on a node.
+    /// A `Pod`.
     Pod,
-    /// Who is at work.
+    /// A `Lease`.
     Lease,
 }
 
@@ -78,30 +78,30 @@ pub enum Resource {
 pub struct Object {
     /// The kind.
     pub resource: Resource,
-    /// The namespace; `None` for what has none.
+    /// The namespace; `None` for a cluster-scoped object.
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
 }
 
-/// One field of an object: what it was when it was read, and what it is to be.
+/// One field of an object: its old value and its new one.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Field {
-    /// The keys that lead to it.
+    /// The path of keys to it.
     pub path: Vec<String>,
-    /// What was read; `None` where there was none.
+    /// The value that was read; `None` if there was none.
     pub from: Option<Value>,
-    /// What to write; `None` to remove it.
+    /// The value to write; `None` removes the field.
     pub to: Option<Value>,
 }
 
-/// Which object of a name is meant.
+/// A condition on an object, beside its name.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Only {
-    /// The one with this unique id.
+    /// It has this unique id.
     Uid(String),
-    /// One that kpx made: it has the label [`OURS`].
+    /// kpx created it: it has the label [`OURS`].
     Ours,
 }
 
@@ -126,7 +126,7 @@ impl Resource {
         }
     }
 
-    /// Returns the word for a collection of them, as in a path or a role.
+    /// Returns the plural, as in a path or a role.
     pub const fn plural(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmaps",
@@ -137,7 +137,7 @@ impl Resource {
         }
     }
 
-    /// Returns the words with the group, as errors of the API server have them.
+    /// Returns the plural with the API group, as errors of the API server have it.
     pub fn grouped(self) -> String {
         match self.api_version().rsplit_once('/') {
             Some((group, _)) => format!("{}.{group}", self.plural()),
@@ -186,7 +186,7 @@ impl Display for Object {
 }
 
 impl Field {
-    /// Returns the field at `path` that is `from`, and is to be `to`.
+    /// Returns the field at `path` with its old value `from` and its new value `to`.
     pub fn new(path: &[&str], from: Option<Value>, to: Option<Value>) -> Self {
         Self {
             path: path.iter().map(|&key| key.to_owned()).collect(),
@@ -195,7 +195,7 @@ impl Field {
         }
     }
 
-    /// Returns what takes it back.
+    /// Returns its undo.
     #[must_use]
     pub fn back(&self) -> Self {
         Self {
@@ -216,7 +216,7 @@ impl Field {
 }
 
 impl KubeCommand {
-    /// Returns the command that sets `fields` back to what they were.
+    /// Returns the command that restores `fields`.
     pub fn set_back(object: &Object, fields: &[Field]) -> Self {
         Self::Set {
             object: object.clone(),
@@ -231,7 +231,7 @@ pub fn merge_patch(fields: &[Field]) -> Value {
     for field in fields {
         let mut place = &mut patch;
         for key in &field.path {
-            // Indexing an object by a key makes the entry; null becomes an object.
+            // Indexing creates the entry; null becomes an object.
             place = &mut place[key.as_str()];
         }
         *place = field.to.clone().unwrap_or_default();
@@ -283,7 +283,7 @@ impl Display for KubeCommand {
     }
 }
 
-/// Returns the beginning of a command that does `verb` to `object`.
+/// Returns the start of the `kubectl` command `verb` on `object`.
 fn kubectl(object: &Object, verb: &str) -> String {
     let namespace = object.namespace.as_ref();
     let namespace = namespace.map_or(String::new(), |name| format!(" -n {name}"));
@@ -291,7 +291,7 @@ fn kubectl(object: &Object, verb: &str) -> String {
     format!("kubectl{namespace} {verb} {kind} {}", object.name)
 }
 
-/// Returns what is asked of the API server to evict the `pod` with the unique id `uid`.
+/// Returns the body of the request that evicts the `pod` with the unique id `uid`.
 pub fn eviction(pod: &Object, uid: &str) -> Value {
     json!({
         "apiVersion": "policy/v1",
@@ -301,11 +301,10 @@ pub fn eviction(pod: &Object, uid: &str) -> Value {
     })
 }
 
-/// The field of a Node that keeps new pods away.
+/// The field of a cordoned Node.
 pub const UNSCHEDULABLE: [&str; 2] = ["spec", "unschedulable"];
 
-/// Returns the command that `kubectl` has for what `fields` are about, where that is one label of a node, or whether pods
-/// are sent there.
+/// Returns the short `kubectl` command for `fields`, if they are one label of a Node, or cordon or uncordon it.
 fn node_command(object: &Object, fields: &[Field]) -> Option<String> {
     let [field] = fields else { return None };
     if object.resource != Resource::Node {
@@ -335,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_shown_as_it_is_written() {
+    fn a_patch_is_printed_as_it_is_written() {
         let set = KubeCommand::Set {
             object: Object::of_system(Resource::ConfigMap, "kube-proxy"),
             fields: vec![

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::Family;
 
-/// Who made a route, as the kernel keeps it (`rtm_protocol`): kpx, by this number.
+/// The protocol of kpx's routes (`rtm_protocol`).
 ///
-/// The kernel gives numbers above `RTPROT_STATIC` no meaning. Nobody is known to use this one: it is the letter k, in
+/// The kernel gives numbers above `RTPROT_STATIC` no meaning. This one is not known to be in use: it is the letter k, in
 /// none of iproute2's `rt_protos`, and apart from the numbers of FRR (186 to 198) and Calico (80). It must not be
 /// `kernel`: kube-proxy before 1.27 takes local routes of that protocol for addresses of the node.
 pub const ROUTE_PROTOCOL: u8 = 107;
@@ -18,17 +18,17 @@ pub const ROUTE_PROTOCOL: u8 = 107;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteCommand {
-    /// Adds a route of kpx's own: of IPv4 before those that are there.
+    /// Adds a route of kpx's own; in IPv4, in front of the existing ones.
     Add(LocalRoute),
     /// Deletes a route of kpx's own.
     Delete(LocalRoute),
-    /// Deletes the route that the kernel made for an address of a link.
+    /// Deletes the kernel's route to an address of a link.
     Hide(Bound),
-    /// Has the kernel make that route again, where the link has the address: removes the address and adds it, at once.
+    /// Restores the kernel's route to an address of a link: removes the address and adds it again, at once.
     Renew(Bound),
 }
 
-/// A route that makes an address one of this node, whoever holds it, and says what its processes send from to there.
+/// A local route: makes an address one of this node, and sets the source address of processes that connect to it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct LocalRoute {
     /// The address.
@@ -49,7 +49,7 @@ pub struct Bound {
 }
 
 impl RouteCommand {
-    /// Returns what takes it back.
+    /// Returns its undo.
     #[must_use]
     pub fn back(&self) -> Self {
         match self.clone() {
@@ -60,7 +60,7 @@ impl RouteCommand {
         }
     }
 
-    /// Returns the address that it is about.
+    /// Returns its address.
     pub const fn addr(&self) -> IpAddr {
         match self {
             Self::Add(route) | Self::Delete(route) => route.addr,

@@ -1,10 +1,10 @@
-//! Values as YAML, as people write them.
+//! Values as YAML, in the style of a hand-written file.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Returns `value` as YAML, with texts of several lines as people write them.
+/// Returns `value` as YAML, with multi-line texts as literal blocks.
 pub(super) fn yaml(value: &Value) -> String {
     let mut text = String::new();
     block(&mut text, value, 0);
@@ -32,7 +32,7 @@ fn block(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// Writes what follows a key or a dash.
+/// Writes a value after a key or a dash.
 fn entry(text: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -56,7 +56,7 @@ fn entry(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// Returns whether a literal block says `text`: whole lines, of which the first is not indented and none is odd.
+/// Returns whether `text` fits a literal block: whole lines without odd characters, the first one not indented.
 fn is_literal(text: &str) -> bool {
     let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
     text.ends_with('\n')

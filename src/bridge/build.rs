@@ -1,4 +1,4 @@
-//! What each service port adds: elements, and the chains they lead to.
+//! The elements of each service port, and the chains they lead to.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ use crate::desired::{DesiredState, Detector, FamilyState, ServicePort};
 use crate::evidence::Gap;
 use crate::net::Proto;
 
-/// Returns the bridge of `family`: for all that `state` serves, masquerading by `marks`, for as long as `lease` says.
+/// Returns the table of `family` that serves `state`, with `marks` for masquerading, for the duration of `lease`.
 pub(super) fn table(
     state: &DesiredState,
     family: &FamilyState,
@@ -55,7 +55,7 @@ pub(super) fn table(
     Ok(writer.draft.finish())
 }
 
-/// What tells the ports of Services apart.
+/// The kinds of key by which ports of Services are looked up.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Scope {
     /// An address and a port.
@@ -65,7 +65,7 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// The map of what is served.
+    /// The map of ports that are served.
     pub(super) const fn served(self) -> &'static str {
         match self {
             Self::Service => "service-ips",
@@ -73,7 +73,7 @@ impl Scope {
         }
     }
 
-    /// The map of what is rejected or dropped.
+    /// The map of ports that are rejected or dropped.
     pub(super) const fn refused(self) -> &'static str {
         match self {
             Self::Service => "refused-ips",
@@ -99,7 +99,7 @@ impl Scope {
     }
 }
 
-/// Where a port of a Service can be reached.
+/// A key: an address and port, or a node port, of a Service.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Key {
     addr: Option<IpAddr>,
@@ -133,7 +133,7 @@ pub(super) struct Writer<'a> {
     pub(super) family: &'a FamilyState,
     pub(super) marks: Marks,
     pub(super) draft: Draft,
-    /// The first of two service ports that claim a key has it.
+    /// Claims a key; the first of two service ports gets it.
     owners: HashMap<Key, usize>,
 }
 
@@ -200,7 +200,7 @@ impl Writer<'_> {
         self.draft.add(map, key.parts(), to, None);
     }
 
-    /// Returns the chain that sends what came by `key` to the endpoints of `pool`, one of which there is.
+    /// Returns the chain that sends packets to `key` to the endpoints of `pool`, which is not empty.
     fn pool(&mut self, port: &ServicePort, key: Key, pool: &Pool<'_>) -> String {
         let endpoints = pool.at.iter().map(|&at| port.endpoints[at as usize].addr);
         if port.affinity.is_some() {
@@ -235,7 +235,7 @@ impl Writer<'_> {
         chain
     }
 
-    /// Adds the map of the endpoints at one place in their lists, and the rule of `chain` that translates to it.
+    /// Adds the map of the endpoints at one position of their lists, and the rule of `chain` that translates to them.
     fn pick(&mut self, scope: Scope, chain: &str, map: &str) {
         let family = self.family.family;
         let addr = address_type(family);
@@ -255,7 +255,7 @@ impl Writer<'_> {
         self.draft.rule(chain, vec![translate], None);
     }
 
-    /// Returns the chain that sends each client to one endpoint: of the port's own, as who went where is kept by port.
+    /// Returns the chain for session affinity: each port has its own, because affinity is kept by port.
     fn sticky(
         &mut self,
         port: &ServicePort,
@@ -279,7 +279,7 @@ impl Writer<'_> {
         chain
     }
 
-    /// Returns the chain for what came by `key` from outside the cluster, or as if it did.
+    /// Returns the chain for packets to `key` from outside the cluster, and for those that are handled alike.
     fn external(
         &mut self,
         port: &ServicePort,
@@ -306,7 +306,7 @@ impl Writer<'_> {
         name
     }
 
-    /// Returns the name of a chain that leads on to `pools`: shared where they are.
+    /// Returns the name of a chain that leads to `pools`; it is shared if they are.
     fn own(port: &ServicePort, key: Key, what: &str, pools: &[&Pool<'_>]) -> String {
         if port.affinity.is_some() {
             return format!("{what}-{}", base(port));
@@ -323,7 +323,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What pods and the node itself send is not bound to the endpoints of this node.
+    /// Sends packets of pods and of the node itself to all endpoints, not only to those on this node.
     fn short_circuits(&mut self, chain: &str, to: Option<&str>) {
         let Some(to) = to else {
             return;
@@ -336,7 +336,7 @@ impl Writer<'_> {
         self.draft.rule(chain, rule, None);
     }
 
-    /// An endpoint that reaches itself must not see its own address as the source.
+    /// Masquerades packets of an endpoint to itself: it must not see its own address as the source.
     fn hairpins(&mut self, port: &ServicePort) {
         for &at in port.reachable_at() {
             let endpoint = &port.endpoints[at as usize];

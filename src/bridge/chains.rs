@@ -1,4 +1,4 @@
-//! What is there whatever the Services are: base chains, sets and maps, and the rules that use these.
+//! The parts of the bridge that do not depend on Services: base chains, sets, maps, and the rules that use them.
 
 use super::build::{Scope, Writer};
 use super::lease::{self, Lease};
@@ -13,7 +13,8 @@ use crate::backend::nftables::model::{Base, Expr, Set, Statement, Verdict};
 const BEFORE_DNAT: i32 = -110;
 const BEFORE_SNAT: i32 = 90;
 
-/// Base chains: name, type, hook, priority. What is refused must be before any rule translates it, stale ones too.
+/// The base chains: name, type, hook and priority. Packets are rejected or dropped before any rule, a stale one included,
+/// translates them.
 const BASES: &[(&str, &str, &str, i32)] = &[
     ("refusing-prerouting", "filter", "prerouting", BEFORE_DNAT),
     ("refusing-output", "filter", "output", BEFORE_DNAT),
@@ -22,8 +23,8 @@ const BASES: &[(&str, &str, &str, i32)] = &[
     ("nat-postrouting", "nat", "postrouting", BEFORE_SNAT),
 ];
 
-/// The base chains that begin something, and so end with the lease. What masquerades is none of them: a packet that was
-/// translated a moment before goes on as it began.
+/// The base chains that handle new connections: they end with the lease. Masquerading does not: it completes the translation
+/// of a packet that the nat chains have just begun.
 const BEGIN: &[&str] = &[
     "refusing-prerouting",
     "refusing-output",
@@ -123,7 +124,7 @@ impl Writer<'_> {
 
     fn serving(&mut self) {
         let family = self.family.family;
-        // A process that talked to a cluster IP while kube-ipvs0 held it may have it as its source.
+        // The source may be a cluster IP, if a host process connected while kube-ipvs0 had that address.
         for set in ["cluster-ips", "external-ips"] {
             let own = vec![equals(self.saddr(), named(set)), self.mark()];
             self.draft.rule("nat-output", own, None);

@@ -1,13 +1,13 @@
-//! From one bridge to the next, as one transaction.
+//! The change from one bridge to the next, as one transaction.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::backend::nftables::model::{Chain, Element, Rule, Set, Table};
 use crate::backend::nftables::print;
 
-/// Returns what `nft -f` reads to bring `have` to `want`, two tables of one name; nothing where they are the same.
+/// Returns the input of `nft -f` that changes table `have` to `want`, which have the same name; empty if they are equal.
 ///
-/// Chains and sets that are in both stay, and of sets all elements that are in both, so that who went where is kept.
+/// Chains, sets and elements that are in both stay, so session affinity is kept.
 pub fn change(have: &Table, want: &Table) -> String {
     let mut text = Text {
         name: format!("{} {}", want.family, want.name),
@@ -20,7 +20,7 @@ pub fn change(have: &Table, want: &Table) -> String {
             .is_none_or(|old| same_kind(old, set))
     };
     if !want.sets.iter().all(alike) {
-        // A set keeps its types and its timeout for life.
+        // The types and the timeout of a set cannot change.
         return print::table(want);
     }
     let new = Table {
@@ -43,7 +43,7 @@ pub fn change(have: &Table, want: &Table) -> String {
             .cloned()
             .collect(),
     };
-    // What refers to something comes after it when it is added, and before it when it is deleted.
+    // A reference is added after its target and deleted before it.
     if !new.chains.is_empty() || !new.sets.is_empty() {
         text.text.push_str(&print::block(&new));
     }

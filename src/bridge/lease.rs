@@ -1,9 +1,9 @@
-//! The lease of the bridge: a dead man's switch that the kernel holds.
+//! The lease of the bridge: a dead man's switch in the kernel.
 //!
-//! A set of the bridge's table has the protocols that the bridge translates, each with a timeout. The first rule of every
-//! chain that begins something lets packets pass whose protocol is not in the set. Whoever keeps the bridge up to date
-//! renews the elements long before they expire; when nobody does any more, new connections take kube-proxy's own rules.
-//! Connections that began by the bridge are known to conntrack, and go on.
+//! A set of the bridge's table holds the protocols that the bridge translates, each with a timeout. The first rule of every
+//! base chain skips packets whose protocol is not in the set. The process that keeps the bridge up to date renews the
+//! elements long before they expire; without it, new connections take kube-proxy's rules. conntrack keeps the connections
+//! that the bridge has translated.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub const SET: &str = "alive";
 /// Every protocol that the bridge translates.
 const PROTOCOLS: [Proto; 3] = [Proto::Tcp, Proto::Udp, Proto::Sctp];
 
-/// How long the bridge serves after it was renewed last, and who renews it.
+/// The duration of the lease, and the process that renews it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lease {
     seconds: u64,
@@ -36,7 +36,7 @@ impl Lease {
         }
     }
 
-    /// Returns the same lease, kept by `keeper`, which the elements name.
+    /// Returns the same lease, kept by `keeper`; the comments of the elements name it.
     #[must_use]
     pub fn kept_by(mut self, keeper: &str) -> Self {
         let allowed = |c: &char| c.is_ascii_alphanumeric() || " -_.,()".contains(*c);
@@ -44,17 +44,17 @@ impl Lease {
         self
     }
 
-    /// Returns how long it is.
+    /// Returns its duration.
     pub const fn time(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }
 
-    /// Returns how often to renew it: three times may fail.
+    /// Returns the interval of renewals: three may fail in a row.
     pub const fn beat(&self) -> Duration {
         Duration::from_millis(self.seconds.saturating_mul(250))
     }
 
-    /// Returns the set, with all of the lease left.
+    /// Returns the set with a fresh lease.
     pub(super) fn set(&self) -> Set {
         Set {
             name: SET.to_owned(),
@@ -76,13 +76,13 @@ impl Lease {
         PROTOCOLS.into_iter().map(element).collect()
     }
 
-    /// Returns what `nft -f` reads to renew the lease of the bridge's tables of `families`, as one transaction.
+    /// Returns the input of `nft -f` that renews the lease in the bridge's tables of `families`, as one transaction.
     pub fn renewal(&self, families: &[&str]) -> String {
         let elements: Vec<_> = self.elements().iter().map(print::element).collect();
         let elements = elements.join(", ");
         let mut text = String::new();
         for family in families {
-            // To delete an element that has expired fails, and an element that is there keeps its time.
+            // Deleting an expired element fails, and adding an existing one keeps its old time.
             writeln!(
                 text,
                 "flush set {family} {TABLE} {SET}\nadd element {family} {TABLE} {SET} {{ {elements} }}"
@@ -93,35 +93,35 @@ impl Lease {
     }
 }
 
-/// Returns the rule that lets packets pass when the lease is over.
+/// Returns the rule that skips packets when the lease has expired.
 ///
-/// It asks twice. In kernels before 6.17, a look-up while a transaction renews the elements may come too late for the old
-/// element and too early for the new one; one that begins after that finds the new one.
+/// It looks up twice: in kernels before 6.17, a look-up during a renewal may miss both the old element and the new one; the
+/// second finds the new one.
 pub(super) fn rule() -> Vec<Statement> {
     let expired = || differs(meta("l4proto"), named(SET));
     vec![expired(), expired(), Statement::Verdict(Verdict::Return)]
 }
 
-/// How long a bridge serves, if nobody renews its lease.
+/// The remaining lease of a bridge.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Held {
-    /// Not any more: new connections take kube-proxy's rules.
+    /// It has expired: new connections take kube-proxy's rules.
     Expired,
-    /// For a while.
+    /// It expires later.
     Left {
-        /// For how many seconds.
+        /// The remaining time, in seconds.
         seconds: u64,
-        /// Of how many.
+        /// The duration of the lease, in seconds.
         of: u64,
-        /// Who renewed it last, where that is told.
+        /// The process that renewed it last, if the elements name one.
         keeper: Option<String>,
     },
-    /// Until it is removed: it has no lease.
+    /// The bridge has no lease: it serves until it is removed.
     Endless,
 }
 
 impl Held {
-    /// Returns how long `table`, which is the bridge's, serves.
+    /// Returns the remaining lease of `table`, one of the bridge's.
     pub fn of(table: &Table) -> Self {
         let Some(set) = table.set(SET) else {
             return Self::Endless;
@@ -136,11 +136,11 @@ impl Held {
                 keeper: element.comment.clone(),
             }
         };
-        // What has expired is not listed; without one of its protocols, the bridge serves the others.
+        // Expired elements are not listed; the bridge then serves the other protocols.
         set.elements.iter().map(left).min().unwrap_or(Self::Expired)
     }
 
-    /// Returns whether somebody has renewed the lease lately, as a keeper does.
+    /// Returns whether a keeper renews the lease: at least half of it remains.
     pub const fn is_kept(&self) -> bool {
         match self {
             Self::Left { seconds, of, .. } => seconds.saturating_mul(2) >= *of,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_it_serves_is_read_from_what_nft_lists() {
+    fn the_remaining_lease_is_read_from_nft() {
         let of = |elements: &str| Held::of(&table(elements));
         assert_eq!(of(""), Held::Expired);
         let left = of(
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_renewed_by_one_small_transaction_long_before_its_end() {
+    fn a_renewal_is_one_small_transaction_long_before_the_end() {
         let lease = Lease::of(Duration::from_secs(60)).kept_by("kpx \"x\" (pid 7)");
         assert_eq!(lease.beat(), Duration::from_secs(15));
         let element = |proto| format!("{proto} timeout 60s comment \"kpx x (pid 7)\"");

@@ -1,4 +1,4 @@
-//! The bit of the packet mark that says: masquerade.
+//! The bit of the packet mark that requests masquerading.
 
 use thiserror::Error;
 
@@ -11,30 +11,30 @@ use crate::evidence::Gap;
 use crate::net::{Family, Mark};
 use crate::node::{IptablesBackend, NodeSnapshot};
 
-/// Bits to try, in this order: those first that no CNI plugin or VPN is known to use. Bit 13 is that of the portmap
+/// The bits to try, in this order: the first ones are used by no known CNI plugin or VPN. Bit 13 is that of the portmap
 /// plugin, bits 8 to 11 and from 16 on are used by Cilium, Calico, Weave and Tailscale; 14 and 15 are kube-proxy's and
 /// the kubelet's.
 const BITS: &[u32] = &[12, 6, 5, 4, 3, 2, 1, 0, 7, 13, 8, 9, 10, 11];
 
-/// What kube-proxy and the kubelet mark with unless configured otherwise; they may begin to.
+/// The default marks of kube-proxy and the kubelet, which may start to use them.
 const RESERVED: u32 = 0x4000 | 0x8000;
 
 /// The bits that the bridge marks packets with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Marks {
-    /// The bit that has the bridge masquerade.
+    /// The bit that requests masquerading.
     pub masquerade: u32,
-    /// All bits that are set: kube-proxy's among them, where its rules let only marked packets be forwarded.
+    /// All bits that are set: kube-proxy's among them, if its rules forward marked packets only.
     pub set: u32,
 }
 
-/// Every bit that could be taken is used by others.
+/// Other rules use every bit.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("no bit of the packet mark is free for the bridge: rules on this node use {0:#x}")]
 pub struct NoBit(u32);
 
 impl Marks {
-    /// Returns bits of which rules on `node` that are not the bridge's use none but kube-proxy's own.
+    /// Returns bits that no rule on `node` uses, except the bridge's and kube-proxy's own.
     pub fn free(node: &NodeSnapshot<'_>, state: &DesiredState) -> Result<Result<Self, NoBit>, Gap> {
         let used = used(node)? | RESERVED | state.mark;
         let bit = BITS.iter().map(|bit| 1 << bit).find(|bit| used & bit == 0);
@@ -53,7 +53,7 @@ impl Marks {
     }
 }
 
-/// Returns the bits of packet and connection marks that rules on `node` look at or set.
+/// Returns the bits of packet and connection marks that rules on `node` match or set.
 fn used(node: &NodeSnapshot<'_>) -> Result<u32, Gap> {
     let mut bits = 0;
     for family in Family::BOTH {
@@ -76,8 +76,8 @@ fn used(node: &NodeSnapshot<'_>) -> Result<u32, Gap> {
     Ok(bits)
 }
 
-/// What is not there uses nothing; what could not be looked at might. A live node is always asked for all of it; what a
-/// bundle left out is no more than it shows.
+/// An absent ruleset uses none; one that could not be read might use any. A live node is always read completely; a ruleset
+/// that is not in a bundle counts as empty.
 fn known<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     match read {
         Ok(of) => Ok(Some(of)),
@@ -86,7 +86,7 @@ fn known<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     }
 }
 
-/// Where all bits count, only those that are 1 say something: the others are everybody's.
+/// In a match on all bits, only the bits that are 1 count as used.
 const fn of_mark(mark: Mark) -> u32 {
     if mark.mask == u32::MAX {
         mark.value

@@ -1,15 +1,15 @@
-//! The bridge: an nftables table of kpx's own that serves new connections while kube-proxy changes its mode.
+//! The bridge: kpx's own nftables table, which serves new connections while kube-proxy changes its mode.
 //!
-//! kube-proxy removes the mode it leaves before it programs the one it enters. The bridge stands from before the first
-//! to after the second. Its nat chains run just before those of kube-proxy and the CNI plugin, so that a connection
-//! that begins takes the bridge; one that has begun is known to conntrack and passes it by.
+//! kube-proxy removes the old mode's rules before it writes the new mode's. The bridge is loaded before the first and removed
+//! after the second. Its nat chains run just before those of kube-proxy and the CNI plugin, so new connections take the
+//! bridge; conntrack knows the established ones, which bypass it.
 //!
-//! The table is drawn up for few objects. Every address and port of a Service leads to a chain that all ports with as
-//! many endpoints share. A random number leads on to a chain that all endpoints at that place of their lists share, which
-//! looks the endpoint up by the address and port: no Service has a chain of its own unless it needs one, and most changes
-//! of the cluster are changes of elements alone.
+//! The table has few objects. Every address and port of a Service leads to a chain that all ports with the same number of
+//! endpoints share. A random number selects a chain that all endpoints at that position of their lists share, which looks
+//! the endpoint up by address and port. A Service has a chain of its own only if it needs one, and most changes of the
+//! cluster change elements only.
 //!
-//! It serves as long as its [`Lease`] is renewed, so that one that nobody keeps up to date does not stay.
+//! The bridge serves while its [`Lease`] is renewed, so an abandoned bridge ends on its own.
 
 mod build;
 mod chains;
@@ -29,30 +29,30 @@ pub use change::change;
 pub use lease::{Held, Lease, SET as LEASE};
 pub use mark::{Marks, NoBit};
 
-/// The name of the bridge's tables, one for each family.
+/// The name of the bridge's tables; there is one for each family.
 pub const TABLE: &str = "kpx-bridge";
 
-/// Why there can be no bridge.
+/// Why a bridge cannot be built.
 #[derive(Debug, Error)]
 pub enum Unbuildable {
-    /// What it would have to serve, or what it must not disturb, is not known.
-    #[error("cannot tell what the bridge has to serve, or what it must not disturb")]
+    /// The Services, or other rules on the node, are unknown.
+    #[error("cannot build the bridge without the Services and the other rules on this node")]
     Unknown(#[from] Gap),
-    /// It cannot mark packets.
+    /// No bit of the packet mark is free.
     #[error(transparent)]
     NoBit(#[from] NoBit),
 }
 
-/// Returns the bits to mark packets with on `node`, beside the rules that are there.
+/// Returns the bits of the packet mark that the bridge can use beside the other rules of `node`.
 pub fn marks(node: &NodeSnapshot<'_>, state: &DesiredState) -> Result<Marks, Unbuildable> {
     Ok(Marks::free(node, state)??)
 }
 
-/// Returns the bridge for all of `families` that `state` serves, with `lease` from when it is loaded: a table each.
+/// Returns the tables of the bridge: one for each of `families` that `state` serves. `lease` begins when they are loaded.
 ///
 /// # Errors
 ///
-/// [`Gap`] where NodePorts are served on some addresses and the node's are not known.
+/// [`Gap`] if NodePorts are restricted to some addresses, and the node's addresses are unknown.
 pub fn tables(
     state: &DesiredState,
     families: &[Family],
@@ -66,7 +66,7 @@ pub fn tables(
         .collect()
 }
 
-/// Returns what `nft -f` reads to have `tables`, in the place of those that stand under the same names.
+/// Returns the input of `nft -f` that loads `tables`, replacing those of the same names.
 pub fn text(tables: &[Table]) -> String {
     tables.iter().map(print::table).collect()
 }

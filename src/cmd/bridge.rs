@@ -2,7 +2,6 @@
 
 pub(super) mod follow;
 pub(super) mod guard;
-pub(super) mod keep;
 
 use super::change::carry_out;
 use super::failure::{Failure, Hint as _};
@@ -10,17 +9,12 @@ use super::{Io, families, gather};
 use crate::backend::Mode;
 use crate::bridge::{self, Held, Lease, TABLE, Unbuildable};
 use crate::cli::{BridgeArgs, Global};
-use crate::evidence::Item;
+use crate::migrate::controller::{ControllerError, needs};
 use crate::net::Family;
-use crate::node::{self, NodeSnapshot};
+use crate::node::NodeSnapshot;
 use crate::plan::{self, Plan};
 use crate::report::plan::PlanReport;
 use crate::report::program::{ProgramReport, Text};
-
-/// Returns everything that a bridge is built from.
-fn needs() -> Vec<Item> {
-    [node::desired::NEEDS, plan::BRIDGE_RULES].concat()
-}
 
 /// Prints the tables.
 pub(super) async fn show(
@@ -46,7 +40,18 @@ pub(super) async fn show(
     })
 }
 
-const UNKNOWN: &str = "`kpx snapshot -v` says what of the node and its cluster can be read";
+const UNKNOWN: &str = "`kpx snapshot -v` lists what can be read of the node and its cluster";
+
+/// Adds a hint to what a controller failed with.
+fn hinted(error: ControllerError) -> Failure {
+    match error {
+        ControllerError::Unbuildable(_) => Failure::from(error).with_hint(UNKNOWN),
+        ControllerError::Watch(_) => {
+            Failure::from(error).with_hint("deploy/rbac.yaml lists the permissions that it needs")
+        }
+        _ => error.into(),
+    }
+}
 
 fn build(
     node: &NodeSnapshot<'_>,
@@ -60,33 +65,45 @@ fn build(
     Ok((bridge::text(&tables), state.notes.clone()))
 }
 
-/// Says how long the bridge that stands, if one does, serves; nothing where no table was read.
+/// Returns how long the loaded bridge serves; `None` if there is none, or no table was read.
 fn lease(node: &NodeSnapshot<'_>, families: &[Family]) -> Option<String> {
     let rules = node.nft().ok()?;
     let tables = families.iter();
     let tables = tables.filter_map(|&of| rules.table(of.nft_name(), TABLE));
     Some(match tables.map(Held::of).min()? {
-        Held::Expired => "lease: expired: the loaded bridge serves nothing; new connections take kube-proxy's rules".to_owned(),
-        Held::Endless => {
-            "lease: none: the loaded bridge serves until it is removed, whoever keeps it up to date".to_owned()
+        Held::Expired => {
+            "lease: expired: the loaded bridge serves no new connections; kube-proxy's rules do"
+                .to_owned()
         }
-        Held::Left { seconds, of, keeper: Some(keeper) } => {
+        Held::Endless => {
+            "lease: none: the loaded bridge serves until it is removed, even when it is out of date"
+                .to_owned()
+        }
+        Held::Left {
+            seconds,
+            of,
+            keeper: Some(keeper),
+        } => {
             format!("lease: {seconds} s left of {of} s, kept by {keeper}")
         }
-        Held::Left { seconds, of, keeper: None } => {
+        Held::Left {
+            seconds,
+            of,
+            keeper: None,
+        } => {
             format!("lease: {seconds} s left of {of} s, not renewed since the bridge was loaded")
         }
     })
 }
 
-/// Sets the bridge up, or replaces the one that stands.
+/// Loads the bridge, or replaces the loaded one.
 pub(super) async fn up(
     global: &Global,
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<PlanReport, Failure> {
     let mode = super::diff::mode_of(global, io, args.mode).await?;
-    let goal = "serve new connections by the bridge";
+    let goal = "serve new connections through the bridge";
     let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
         let evidence = gather(global, io, &needs()).await?;
         let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
@@ -94,7 +111,7 @@ pub(super) async fn up(
         let lease = Lease::of(args.lease);
         let mut plan = plan::bridge_up(&node, mode, &families(global), &lease).hint(UNKNOWN)?;
         plan.notes.push(format!(
-            "the bridge serves new connections for {} s, and longer only while `kpx bridge follow` or `kpx bridge guard` runs",
+            "the bridge serves new connections for {} s; while `kpx bridge follow` or `kpx bridge guard` runs, its lease is renewed",
             args.lease.as_secs()
         ));
         Ok(plan)
@@ -102,13 +119,13 @@ pub(super) async fn up(
     carry_out(global, io, &args.change, goal, make).await
 }
 
-/// Takes the bridge down.
+/// Removes the bridge.
 pub(super) async fn down(
     global: &Global,
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<PlanReport, Failure> {
-    let goal = "leave new connections to kube-proxy's rules";
+    let goal = "serve new connections through kube-proxy's rules";
     let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
         let evidence = gather(global, io, plan::BRIDGE_DOWN).await?;
         plan::bridge_down(&NodeSnapshot::new(&evidence), &families(global)).hint(UNKNOWN)

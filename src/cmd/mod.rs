@@ -9,6 +9,8 @@ mod examine;
 mod explain;
 mod failure;
 mod identity;
+mod journals;
+mod local_bridge;
 mod man;
 mod migrate;
 mod output;
@@ -216,7 +218,7 @@ async fn bridge_command(
         BridgeAct::Follow => bridge::follow::run(global, io, args).await,
         BridgeAct::Guard if args.detach => {
             let mode = diff::mode_of(global, io, args.mode).await?;
-            bridge::guard::start(global, mode, args.lease).await?;
+            local_bridge::start_guard(global, mode, args.lease).await?;
             Ok(CLEAN)
         }
         BridgeAct::Guard => bridge::guard::run(global, io, args).await,

@@ -1,23 +1,23 @@
-//! Connections that IPVS forwards, and sockets from addresses of kube-ipvs0: what is lost when these go.
+//! Connections that IPVS forwards, and sockets with addresses of kube-ipvs0: they break when mode ipvs is removed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::journey::Strategy;
+use super::migration::Strategy;
 use crate::desired::DesiredState;
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
 use crate::node::ipvs_connections::IpvsConnection;
 
-/// What [`Gauge::read`] looks at, beside what tells the Services.
+/// The items of [`Gauge::read`], beside those of the Services.
 pub const NEEDS: &[Item] = &[Item::IpvsConnections, Item::HeldSockets];
 
-/// Returns what of that the drain of a journey by `strategy` waits for. Without the bridge's routes every connection that a
-/// process of the node opens begins from an address of kube-ipvs0, so that their number need never fall: they are told
-/// beforehand, and not waited for.
+/// Returns those items that a drain waits for. Without the bridge's routes, every connection of a host process to a Service
+/// has an address of kube-ipvs0 as its source, so their number may never fall: the plan reports them, and the drain does
+/// not wait.
 pub const fn awaited(strategy: Strategy) -> &'static [Item] {
     match strategy {
         Strategy::Bridge => NEEDS,
@@ -25,38 +25,38 @@ pub const fn awaited(strategy: Strategy) -> &'static [Item] {
     }
 }
 
-/// Connections that are open, by Service.
-#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+/// Open connections by Service.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Gauge {
-    /// How many there are.
+    /// Their number.
     pub count: usize,
-    /// How many each Service has, or process of the node, the most first; an address stands for a Service that is not known.
+    /// The Services and host processes with the most connections, in falling order.
     pub top: Vec<Holder>,
 }
 
-/// A Service with open connections, or a process of the node with sockets.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+/// A Service with open connections, or a host process with sockets.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Holder {
-    /// `NAMESPACE/NAME:PORT`, or the address; of a process `process NAME, pid PID`.
+    /// `NAMESPACE/NAME:PORT`, the address of an unknown Service, or `process NAME, pid PID`.
     pub service: String,
-    /// How many.
+    /// The number of connections.
     pub count: usize,
 }
 
-/// How many Services are named.
+/// The number of Services that are named.
 const NAMED: usize = 5;
 
 impl Gauge {
-    /// Counts the connections of `node` that TCP and SCTP have open, and other connected sockets of its own processes from
-    /// an address that kube-ipvs0 holds, TCP and UDP: while the bridge stands they go on, and nobody can send from such an
-    /// address when it is gone. From elsewhere the next datagram of UDP takes the new way.
+    /// Counts open TCP and SCTP connections through virtual servers, and connected TCP and UDP sockets of host processes
+    /// whose source is an address of kube-ipvs0: nothing can send from such an address after it is removed. UDP from other
+    /// addresses takes the new rules with its next datagram.
     ///
-    /// What a bundle from before sockets were recorded does not tell is not counted.
+    /// In a bundle without sockets, none are counted.
     pub fn read(node: &NodeSnapshot<'_>, desired: Option<&DesiredState>) -> Result<Self, Gap> {
         Self::read_without(node, desired, &[])
     }
 
-    /// Counts like [`Gauge::read`], without what these clients opened.
+    /// Counts like [`Gauge::read`], without the connections of these clients.
     pub fn read_without(
         node: &NodeSnapshot<'_>,
         desired: Option<&DesiredState>,
@@ -109,7 +109,7 @@ impl Gauge {
         Ok(Self { count, top })
     }
 
-    /// Returns how many there are, in words.
+    /// Returns their number in words.
     pub fn connections(&self) -> String {
         match self.count {
             1 => "1 connection".to_owned(),
@@ -117,7 +117,7 @@ impl Gauge {
         }
     }
 
-    /// Returns the Services that have most, in words.
+    /// Returns the Services with the most connections, in words.
     pub fn holders(&self) -> String {
         let words = self
             .top
@@ -132,7 +132,7 @@ impl Gauge {
     }
 }
 
-/// Whether both sides may still send: `ip_vs_proto_tcp.c` and `ip_vs_proto_sctp.c` name the states.
+/// Returns whether both sides may still send; `ip_vs_proto_tcp.c` and `ip_vs_proto_sctp.c` name the states.
 fn is_open(connection: &IpvsConnection) -> bool {
     let template = connection.client.port() == 0;
     let closing = [
@@ -179,7 +179,7 @@ mod tests {
     use crate::evidence::Evidence;
 
     #[test]
-    fn what_closes_and_what_only_remembers_does_not_count() {
+    fn closing_connections_and_templates_do_not_count() {
         let text = "\
 Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
 TCP 0A600001 1000 0A600001 0050 0AF40101 1F90 ESTABLISHED     900
@@ -197,7 +197,7 @@ TCP 0A600001 1004 0A600001 0050 0AF40101 1F90 ESTABLISHED     900
         let client = "10.96.0.1".parse().unwrap();
         let rest = Gauge::read_without(&NodeSnapshot::new(&evidence), None, &[client]).unwrap();
         assert_eq!(rest.count, 0);
-        // A process of the node: one connection is there already, two sockets are not.
+        // Of the sockets of host processes, one belongs to a connection that is counted already.
         let sockets = "\
 tcp ESTAB 0 0 10.96.0.1:4096 10.96.0.1:80 users:((\"curl\",pid=7,fd=3))
 udp ESTAB 0 0 10.96.0.10:4242 10.96.0.10:53 users:((\"agent\",pid=12,fd=5))

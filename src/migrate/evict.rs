@@ -1,43 +1,46 @@
-//! Pods that have to leave a node: who is there still, and why.
+//! Pods that have to leave a node.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, KubeCommand, Object};
 use crate::plan::Step;
 
-/// Pods that are to leave, and have not left.
-#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+/// Pods that have to leave and have not left.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Leaving {
-    /// How many.
+    /// Their number.
     pub count: usize,
-    /// Those that may not leave yet.
+    /// Those whose eviction is refused.
     pub kept: Vec<Kept>,
 }
 
-/// A pod that may not leave yet.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+/// A pod whose eviction is refused.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Kept {
     /// `NAMESPACE/NAME`.
     pub pod: String,
-    /// Why: what the API server says, which names the budget for disruptions.
+    /// The API server's reason, which names the disruption budget.
     pub why: String,
 }
 
 impl Leaving {
-    /// Returns them in words.
+    /// Returns the pods in words.
     pub fn in_words(&self) -> String {
         let kept = self.kept.iter();
         let kept: Vec<String> = kept.map(|of| format!("{}: {}", of.pod, of.why)).collect();
         match (self.count, kept.as_slice()) {
-            (0, _) => "all pods that can leave have left".to_owned(),
-            (1, []) => "1 pod is on its way out".to_owned(),
-            (count, []) => format!("{count} pods are on their way out"),
-            (count, kept) => format!("{count} still there, and kept: {}", kept.join("; ")),
+            (0, _) => "all evicted pods have left".to_owned(),
+            (1, []) => "1 pod is terminating".to_owned(),
+            (count, []) => format!("{count} pods are terminating"),
+            (count, kept) => format!(
+                "{count} pods have not left; evictions refused: {}",
+                kept.join("; ")
+            ),
         }
     }
 }
 
-/// Returns the pod that `step` evicts, and its unique id.
+/// Returns the pod that `step` evicts, with its unique id.
 pub(super) fn evicted(step: &Step) -> Option<(&Object, &String)> {
     match &step.action {
         Action::Kube {
@@ -53,13 +56,13 @@ pub(super) fn name(pod: &Object) -> String {
     format!("{namespace}/{}", pod.name)
 }
 
-/// Returns those that are `there` still, each with whether it is about to go, in words.
+/// Returns the pods that have not left in words; each is `there` with whether it is terminating.
 pub(super) fn still(there: &[(&Object, bool)], kept: &[Kept]) -> String {
     let words = there.iter().map(|(pod, going)| {
         let name = name(pod);
         match kept.iter().find(|kept| kept.pod == name) {
             Some(kept) => format!("{name} ({})", kept.why),
-            None if *going => format!("{name} (it is ending)"),
+            None if *going => format!("{name} (terminating)"),
             None => name,
         }
     });

@@ -1,8 +1,8 @@
-//! What must be true before a stage counts as done.
+//! Gates: conditions that must hold before a migration counts as done.
 
 use std::fmt::{self, Display, Formatter};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::journal::Proxy;
 use super::log;
@@ -16,61 +16,63 @@ use crate::node::NodeSnapshot;
 use crate::node::runtime::Metrics;
 use crate::plan;
 
-/// A condition, and how it stands.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+/// A condition with its status.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Gate {
-    /// Which.
+    /// The condition.
     pub name: Name,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
-    /// Why, where it is not passed.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    /// Why it is not passed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
 /// A condition.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
-    /// kube-proxy is another process than before.
+    /// kube-proxy was restarted.
     Restarted,
-    /// It runs with what was set.
+    /// It runs with the configuration that was set.
     Configuration,
-    /// It says that it runs in the mode.
+    /// It reports the mode.
     Mode,
     /// It has written the rules of every family since it started.
     Synced,
-    /// It fails no more to write rules.
+    /// Its syncs no longer fail.
     Failures,
-    /// What is there is what should be.
+    /// The live rules match the desired ones.
     Desired,
-    /// Nothing of the mode that was left is there.
+    /// No leftovers of the previous mode are there.
     Leftovers,
-    /// Its log says the same.
+    /// Its log has the mode and the scheduler that were set.
     Log,
     /// Services answer.
     Probes,
-    /// kube-proxy's container does not end again and again.
+    /// kube-proxy's container is not in a crash loop.
     Running,
 }
 
-/// How a condition stands.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+/// The status of a condition.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// It holds.
     Passed,
-    /// It does not hold, and may yet.
+    /// It does not hold yet.
     Waiting,
-    /// Whether it holds cannot be told.
+    /// It does not hold, and an operator has to act.
+    Failing,
+    /// It cannot be checked, because data is missing.
     Unknown,
-    /// The same, and others tell as much: it is said, and not waited for.
+    /// It cannot be checked, and other gates are enough: it is not waited for.
     Skipped,
 }
 
 impl Gate {
-    /// Returns whether it has to be waited for.
-    pub fn is_open(&self) -> bool {
+    /// Returns whether it keeps the migration waiting.
+    pub fn is_blocking(&self) -> bool {
         !matches!(self.status, Status::Passed | Status::Skipped)
     }
 }
@@ -92,25 +94,25 @@ impl Display for Name {
     }
 }
 
-/// What is expected of the node.
+/// The state that is expected of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'e> {
-    /// What was set.
+    /// The fields that were set.
     pub fields: &'e Fields,
-    /// The kube-proxy that ran before, where it was restarted.
+    /// The kube-proxy before the restart, if there was one.
     pub before: Option<Proxy>,
-    /// The mode of which nothing may be left.
+    /// The mode that must have no leftovers.
     pub cleaned: Option<Mode>,
 }
 
-/// What an earlier look saw, to tell what passes from what stays.
+/// The result of the previous check: a difference that persists is an error, one that changes is not.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Previous {
     failures: Option<f64>,
     changes: Vec<Change>,
 }
 
-/// What the conditions on kube-proxy itself are read from.
+/// The items of the gates on kube-proxy itself.
 pub const PROXY_NEEDS: &[Item] = &[
     Item::Processes,
     Item::ProxyMode,
@@ -120,12 +122,12 @@ pub const PROXY_NEEDS: &[Item] = &[
     Item::Healthz,
 ];
 
-/// Returns what the conditions on the kernel's state are read from.
+/// Returns the items of the gates on the kernel's state.
 pub fn state_needs(expected: Expected<'_>) -> Vec<Item> {
     let mut items = diff::needs(expected.fields.mode);
     items.extend(PROXY_NEEDS);
     items.push(Item::ProxyLog);
-    // To list the rules of a large iptables mode takes nft ten times as long as iptables-save.
+    // With many iptables rules, nft takes ten times as long as iptables-save.
     if expected.cleaned == Some(Mode::Nftables) {
         items.extend([Item::Nft, Item::NftText]);
     }
@@ -134,7 +136,7 @@ pub fn state_needs(expected: Expected<'_>) -> Vec<Item> {
     items
 }
 
-/// Returns what tells the kube-proxy of `node` from another one.
+/// Returns what identifies the running kube-proxy of `node`.
 pub fn proxy(node: &NodeSnapshot<'_>) -> Proxy {
     let process = plan::kube_proxy(node).ok().flatten();
     let told = || node.metrics().ok().and_then(Metrics::process_start);
@@ -146,8 +148,12 @@ pub fn proxy(node: &NodeSnapshot<'_>) -> Proxy {
     }
 }
 
-/// Judges what kube-proxy says of itself.
-pub fn of_proxy(node: &NodeSnapshot<'_>, expected: Expected<'_>, seen: &mut Seen) -> Vec<Gate> {
+/// Checks the gates on what kube-proxy reports.
+pub fn of_proxy(
+    node: &NodeSnapshot<'_>,
+    expected: Expected<'_>,
+    previous: &mut Previous,
+) -> Vec<Gate> {
     let mut gates = Vec::new();
     if let Some(before) = expected.before {
         gates.push(restarted(node, before));
@@ -160,18 +166,22 @@ pub fn of_proxy(node: &NodeSnapshot<'_>, expected: Expected<'_>, seen: &mut Seen
     match node.metrics() {
         Ok(metrics) => {
             gates.push(gate(Name::Synced, synced(metrics)));
-            gates.push(gate(Name::Failures, failures(metrics, seen)));
+            gates.push(gate(Name::Failures, failures(metrics, previous)));
         }
-        Err(gap) => gates.push(gate(Name::Synced, Err(Hold::Gap(gap)))),
+        Err(gap) => gates.push(gate(Name::Synced, Err(Unmet::Gap(gap)))),
     }
     gates
 }
 
-/// Judges what the kernel holds, and what kube-proxy's log says.
-pub fn of_state(node: &NodeSnapshot<'_>, expected: Expected<'_>, seen: &mut Seen) -> Vec<Gate> {
+/// Checks the gates on the kernel's state and on kube-proxy's log.
+pub fn of_state(
+    node: &NodeSnapshot<'_>,
+    expected: Expected<'_>,
+    previous: &mut Previous,
+) -> Vec<Gate> {
     let mut gates = vec![
         logged(node, expected.fields),
-        gate(Name::Desired, live(node, expected.fields.mode, seen)),
+        gate(Name::Desired, live(node, expected.fields.mode, previous)),
     ];
     if let Some(cleaned) = expected.cleaned {
         gates.push(gate(Name::Leftovers, leftovers(node, cleaned)));
@@ -179,8 +189,7 @@ pub fn of_state(node: &NodeSnapshot<'_>, expected: Expected<'_>, seen: &mut Seen
     gates
 }
 
-/// Holds kube-proxy's log against what was set. Where there is none, or it does not tell, what kube-proxy answers at
-/// `/proxyMode` and its configuration have to do.
+/// Compares kube-proxy's log with the fields that were set. Without a log, `/proxyMode` and the configuration decide.
 fn logged(node: &NodeSnapshot<'_>, set: &Fields) -> Gate {
     let (status, reason) = match node.evidence().text(Item::ProxyLog) {
         Err(gap) => (Status::Skipped, gap.to_string()),
@@ -190,7 +199,7 @@ fn logged(node: &NodeSnapshot<'_>, set: &Fields) -> Gate {
                 (Some(why), _) => (Status::Waiting, why),
                 (None, Some(_)) => (Status::Passed, String::new()),
                 (None, None) => {
-                    let why = "kube-proxy's log does not say which mode it uses";
+                    let why = "kube-proxy's log does not name its mode";
                     (Status::Skipped, why.to_owned())
                 }
             }
@@ -203,37 +212,41 @@ fn logged(node: &NodeSnapshot<'_>, set: &Fields) -> Gate {
     }
 }
 
-/// Judges what became of probes: `silent` are those that had no answer, each with what they met.
+/// Checks the gate on probes; `silent` has those without an answer, each with the reason.
 pub fn of_probes(silent: &[String]) -> Gate {
     let met = match silent {
         [] => Ok(()),
-        some => Err(Hold::Not(some.join("; "))),
+        some => Err(Unmet::Not(some.join("; "))),
     };
     gate(Name::Probes, met)
 }
 
-/// Says that kube-proxy's container ends again and again.
+/// Returns the gate on a crash loop of kube-proxy's container.
 pub fn of_crash(found: &CrashLoop) -> Gate {
-    gate(Name::Running, Err(Hold::Not(found.to_string())))
+    Gate {
+        name: Name::Running,
+        status: Status::Failing,
+        reason: found.to_string(),
+    }
 }
 
 /// Why a condition does not hold.
-enum Hold {
+enum Unmet {
     Not(String),
     Gap(Gap),
 }
 
-impl From<Gap> for Hold {
+impl From<Gap> for Unmet {
     fn from(gap: Gap) -> Self {
         Self::Gap(gap)
     }
 }
 
-fn gate(name: Name, met: Result<(), Hold>) -> Gate {
+fn gate(name: Name, met: Result<(), Unmet>) -> Gate {
     let (status, reason) = match met {
         Ok(()) => (Status::Passed, String::new()),
-        Err(Hold::Not(why)) => (Status::Waiting, why),
-        Err(Hold::Gap(gap)) => (Status::Unknown, gap.to_string()),
+        Err(Unmet::Not(why)) => (Status::Waiting, why),
+        Err(Unmet::Gap(gap)) => (Status::Unknown, gap.to_string()),
     };
     Gate {
         name,
@@ -244,28 +257,28 @@ fn gate(name: Name, met: Result<(), Hold>) -> Gate {
 
 fn restarted(node: &NodeSnapshot<'_>, before: Proxy) -> Gate {
     let now = proxy(node);
-    let not = |why: &str| Err(Hold::Not(why.to_owned()));
+    let not = |why: &str| Err(Unmet::Not(why.to_owned()));
     let met = match now.differs(before) {
         Some(true) => Ok(()),
-        Some(false) => not("kube-proxy is the process that ran before"),
-        None if now == Proxy::default() => not("no kube-proxy is seen"),
-        None => Err(Hold::Gap(Gap::Absent(
+        Some(false) => not("kube-proxy was not restarted"),
+        None if now == Proxy::default() => not("kube-proxy is not running"),
+        None => Err(Unmet::Gap(Gap::Absent(
             Item::Processes,
-            "neither its process nor its metrics tell whether kube-proxy was restarted".to_owned(),
+            "neither its process nor its metrics show whether kube-proxy was restarted".to_owned(),
         ))),
     };
     gate(Name::Restarted, met)
 }
 
-fn mode(node: &NodeSnapshot<'_>, wanted: Mode) -> Result<(), Hold> {
+fn mode(node: &NodeSnapshot<'_>, wanted: Mode) -> Result<(), Unmet> {
     let told = node.reported_mode()?;
     if told == wanted {
         return Ok(());
     }
-    Err(Hold::Not(format!("kube-proxy says {told}")))
+    Err(Unmet::Not(format!("kube-proxy reports mode {told}")))
 }
 
-fn configuration(node: &NodeSnapshot<'_>, wanted: &Fields) -> Result<(), Hold> {
+fn configuration(node: &NodeSnapshot<'_>, wanted: &Fields) -> Result<(), Unmet> {
     let config = node.proxy_config()?;
     let scheduler = wanted.scheduler.as_deref();
     let checks = [
@@ -289,8 +302,8 @@ fn configuration(node: &NodeSnapshot<'_>, wanted: &Fields) -> Result<(), Hold> {
     if wrong.is_empty() {
         return Ok(());
     }
-    Err(Hold::Not(format!(
-        "it does not have the {} that was set",
+    Err(Unmet::Not(format!(
+        "kube-proxy does not have the {} that was set",
         wrong.join(", ")
     )))
 }
@@ -300,8 +313,8 @@ fn effective(name: &str) -> &str {
     if name.is_empty() { "rr" } else { name }
 }
 
-/// A family counts from when kube-proxy asks for its first sync: it does so for each family that it serves, at its start.
-fn synced(metrics: &Metrics<'_>) -> Result<(), Hold> {
+/// A family counts from the moment kube-proxy queues its first sync, which it does for each family when it starts.
+fn synced(metrics: &Metrics<'_>) -> Result<(), Unmet> {
     let done = |family: Option<Family>| {
         let mut all = metrics.last_sync();
         all.any(|(of, at)| of == family && at > 0.0)
@@ -310,40 +323,42 @@ fn synced(metrics: &Metrics<'_>) -> Result<(), Hold> {
     asked.extend(metrics.last_sync().map(|(family, _)| family));
     asked.dedup();
     if asked.is_empty() {
-        return Err(Hold::Not("no sync was begun".to_owned()));
+        return Err(Unmet::Not("no sync has begun".to_owned()));
     }
     match asked.into_iter().find(|&family| !done(family)) {
         None => Ok(()),
-        Some(Some(family)) => Err(Hold::Not(format!("no sync of {family} is done yet"))),
-        Some(None) => Err(Hold::Not("no sync is done yet".to_owned())),
+        Some(Some(family)) => Err(Unmet::Not(format!("no sync of {family} is done yet"))),
+        Some(None) => Err(Unmet::Not("no sync is done yet".to_owned())),
     }
 }
 
-/// What counts syncs that failed.
+/// Counters of failed syncs.
 const FAILURES: &[&str] = &[
     "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
     "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
 ];
 
-fn failures(metrics: &Metrics<'_>, seen: &mut Seen) -> Result<(), Hold> {
+fn failures(metrics: &Metrics<'_>, previous: &mut Previous) -> Result<(), Unmet> {
     let samples = FAILURES.iter().flat_map(|name| metrics.of(name));
     let count: f64 = samples.map(|sample| sample.value).sum();
-    let before = seen.failures.replace(count);
-    // Counted from the process's start, so what an earlier look saw is no new one.
+    let before = previous.failures.replace(count);
+    // The counter runs from the start of the process: only an increase is a new failure.
     if count == 0.0 || before == Some(count) {
         return Ok(());
     }
-    Err(Hold::Not(format!("{count} syncs failed since it started")))
+    Err(Unmet::Not(format!(
+        "{count} syncs have failed since kube-proxy started"
+    )))
 }
 
-fn live(node: &NodeSnapshot<'_>, mode: Mode, seen: &mut Seen) -> Result<(), Hold> {
+fn live(node: &NodeSnapshot<'_>, mode: Mode, previous: &mut Previous) -> Result<(), Unmet> {
     let found = diff::compare(node, mode, &Family::BOTH)?;
     if let Some((_, gap)) = found.unknown.into_iter().next() {
-        return Err(Hold::Gap(gap));
+        return Err(Unmet::Gap(gap));
     }
-    // In a cluster that changes, what differs at one moment is on its way: what stays is wrong.
-    let before = std::mem::replace(&mut seen.changes, found.changes);
-    let stays = seen
+    // In a busy cluster, every check finds some differences: only those that persist are errors.
+    let before = std::mem::replace(&mut previous.changes, found.changes);
+    let stays = previous
         .changes
         .iter()
         .filter(|change| before.is_empty() || before.contains(change));
@@ -360,18 +375,18 @@ fn live(node: &NodeSnapshot<'_>, mode: Mode, seen: &mut Seen) -> Result<(), Hold
                 diff::ChangeKind::Extra => "is left",
                 diff::ChangeKind::Differs => "differs",
             };
-            Err(Hold::Not(format!("{} {kind}{others}", first.object)))
+            Err(Unmet::Not(format!("{} {kind}{others}", first.object)))
         }
     }
 }
 
-fn leftovers(node: &NodeSnapshot<'_>, cleaned: Mode) -> Result<(), Hold> {
+fn leftovers(node: &NodeSnapshot<'_>, cleaned: Mode) -> Result<(), Unmet> {
     let modes = node.modes();
     let mut left = modes.leftovers.iter().filter(|of| of.mode == cleaned);
     if let Some(first) = left.next() {
         let (count, kind) = (first.names.len(), first.kind.words(first.names.len()));
-        return Err(Hold::Not(format!(
-            "{count} {kind} of mode {cleaned} are left"
+        return Err(Unmet::Not(format!(
+            "{count} {kind} of mode {cleaned} are leftovers"
         )));
     }
     let asked = |gap: &Gap| !matches!(gap, Gap::NotCollected(_));
@@ -386,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_family_that_asked_for_a_sync_must_have_had_one() {
+    fn every_family_that_queued_a_sync_must_have_had_one() {
         let of = |text: &str| synced(&Metrics::parse(text)).is_ok();
         let queued = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"} 5\n\
             kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv6\"} 5\n";
@@ -407,8 +422,8 @@ mod tests {
                 "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{{ip_family=\"IPv4\"}} {count}\n"
             )
         };
-        let mut seen = Seen::default();
-        let mut look = |count| failures(&Metrics::parse(&text(count)), &mut seen).is_ok();
+        let mut previous = Previous::default();
+        let mut look = |count| failures(&Metrics::parse(&text(count)), &mut previous).is_ok();
         assert!(look(0));
         assert!(!look(1));
         assert!(!look(2));

@@ -1,12 +1,12 @@
-//! The journal of a journey: what was about to be done, and what was done, a line of JSON each.
+//! The journal of a migration: a line of JSON for each stage that begins and for each that is done.
 //!
-//! A line is on the disk before what it announces begins. So whatever moment kpx is killed at, the journal tells what may
-//! have been done, and how to go on from there or back.
+//! A line is on disk before the act that it announces. So at whatever moment kpx is killed, the journal shows what may have
+//! been done, and how to resume or roll back.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::journey::{self, Gone, Journey, Leg, Stage};
+use super::migration::{self, Gone, Leg, Migration, Stage};
 use crate::action::Action;
 use crate::backend::Mode;
 use crate::evidence::Time;
@@ -16,79 +16,83 @@ use crate::plan::{Plan, Step, Undo};
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "entry", rename_all = "kebab-case")]
 pub enum Entry {
-    /// The first one: what was agreed to.
+    /// The first entry: the confirmed migration.
     Began {
-        /// kpx's version.
+        /// The version of kpx.
         kpx: String,
-        /// What was agreed to.
-        journey: Box<Journey>,
+        /// The migration.
+        #[serde(rename = "journey")]
+        migration: Box<Migration>,
     },
     /// A stage begins.
     Stage {
-        /// When.
+        /// The time.
         at: Time,
-        /// On which way.
+        /// The direction.
         leg: Leg,
-        /// Which.
+        /// The stage.
         stage: Stage,
-        /// What it does.
+        /// Its steps.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         steps: Vec<Recorded>,
-        /// The kube-proxy that runs, where it is to be restarted.
+        /// The running kube-proxy, before a restart.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         proxy: Option<Proxy>,
     },
     /// A stage is done.
     Done {
-        /// When.
+        /// The time.
         at: Time,
-        /// On which way.
+        /// The direction.
         leg: Leg,
-        /// Which.
+        /// The stage.
         stage: Stage,
-        /// What is not as it should be, and no reason to stop.
+        /// Notes: deviations that were no reason to stop.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
     },
-    /// From here on the way leads back.
+    /// The migration turns to its rollback.
     Turned {
-        /// When.
+        /// The time.
         at: Time,
-        /// Why.
+        /// The reason.
         why: String,
-        /// Whether somebody else puts the configuration back, and restarts kube-proxy.
+        /// Whether an operator requested it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        elsewhere: bool,
+        requested: bool,
+        /// Whether the configuration is restored, and kube-proxy restarted, externally.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        external: bool,
     },
-    /// kpx gave up, and left the node where it was.
+    /// kpx stopped part-way.
     Stopped {
-        /// When.
+        /// The time.
         at: Time,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The last one.
+    /// The last entry.
     Ended {
-        /// When.
+        /// The time.
         at: Time,
-        /// On which way.
+        /// The direction.
         leg: Leg,
     },
 }
 
-/// A step as the journal keeps it.
+/// A step in the journal.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Recorded {
-    /// What it does, in words.
+    /// The step, in words.
     pub title: String,
     /// The change.
     pub action: Action,
-    /// What takes it back, where that can be.
+    /// Its undo, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<Action>,
 }
 
-/// A running kube-proxy, told from others by what is known of it.
+/// What identifies a running kube-proxy.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Proxy {
     /// Its process id.
@@ -100,9 +104,9 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Returns whether `self` is another process than `before`; `None` where that cannot be told.
+    /// Returns whether `self` is another process than `before`; `None` if that is unknown.
     pub fn differs(self, before: Self) -> Option<bool> {
-        // The start is reckoned from the time of the boot, which moves with the clock.
+        // The start is computed from the boot time, which moves with the clock.
         let started = match (self.started, before.started) {
             (Some(one), Some(other)) => Some(one.abs_diff(other) > 1),
             _ => None,
@@ -114,76 +118,78 @@ impl Proxy {
     }
 }
 
-/// Why a journal cannot be gone on with.
+/// Why a journal cannot be continued.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum JournalError {
-    /// It holds nothing.
-    #[error("the journal is empty: nothing was begun")]
+    /// It is empty.
+    #[error("the journal is empty: the migration did not begin")]
     Empty,
-    /// A line is none of a journal.
+    /// A line cannot be parsed.
     #[error("line {0} of the journal is broken: {1}")]
     Broken(usize, String),
-    /// Its lines do not follow from each other.
+    /// A line cannot follow the ones before it.
     #[error("line {0} of the journal cannot follow the ones before it")]
     Order(usize),
 }
 
-/// Where a journey stands.
+/// The state of a migration, by its journal.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub struct State {
-    /// What was agreed to.
-    pub journey: Journey,
-    /// Which way it goes.
+pub struct MigrationState {
+    /// The migration.
+    pub migration: Migration,
+    /// The direction.
     pub leg: Leg,
-    /// How many stages of that way are done.
+    /// The number of stages of that direction that are done.
     pub done: usize,
-    /// Whether the stage after them was begun.
+    /// Whether the stage after them began.
     pub begun: bool,
-    /// What was begun on the way there, in order.
+    /// The stages that began towards the new mode, with their steps, in order.
     begun_there: Vec<(Stage, Vec<Recorded>)>,
-    /// The kube-proxy that ran before the restart.
+    /// The kube-proxy before the restart.
     pub proxy: Option<Proxy>,
-    /// Why it turned back, or stopped last.
+    /// Why it was rolled back, or stopped last.
     pub why: Option<String>,
-    /// Whether it is over.
+    /// Whether an operator requested the rollback.
+    pub requested: bool,
+    /// Whether it has ended.
     pub ended: bool,
-    /// How far it was gone when it turned back.
+    /// How far it was when it turned to its rollback.
     gone: Gone,
-    /// What is not as it should be, and no reason to stop.
+    /// Notes: deviations that were no reason to stop.
     pub notes: Vec<String>,
-    /// Whether the last line was torn, and left out.
+    /// Whether the last line is incomplete and ignored.
     pub torn: bool,
-    /// Whether kube-proxy was seen to serve in the new mode.
+    /// Whether kube-proxy has served in the new mode.
     pub reached: bool,
-    /// How long the stages took that are done, in order.
+    /// The duration of each stage that is done, in order.
     pub took: Vec<Took>,
-    /// When the stage that was begun last was begun.
+    /// When the last stage began.
     since: Option<Time>,
 }
 
-/// How long a stage took.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+/// The duration of a stage.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Took {
-    /// On which way.
+    /// The direction.
     pub leg: Leg,
     /// The stage.
     pub stage: Stage,
-    /// The time, in seconds.
+    /// The duration, in seconds.
     pub seconds: u64,
 }
 
 /// Reads a journal.
 ///
-/// Its last line may be torn: a kpx that was killed while it wrote it had not begun what it announces.
-pub fn read(text: &str) -> Result<State, JournalError> {
+/// An incomplete last line is ignored: kpx was killed while it wrote it, before the act that it announces.
+pub fn read(text: &str) -> Result<MigrationState, JournalError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-    let mut state: Option<State> = None;
+    let mut state: Option<MigrationState> = None;
     for (number, line) in (1..).zip(whole.lines()) {
         let entry: Entry =
             serde_json::from_str(line).map_err(|e| JournalError::Broken(number, e.to_string()))?;
         match (&mut state, entry) {
-            (None, Entry::Began { journey, .. }) => state = Some(State::new(*journey)),
+            (None, Entry::Began { migration, .. }) => state = Some(MigrationState::new(*migration)),
             (Some(_), Entry::Began { .. }) | (None, _) => return Err(JournalError::Order(number)),
             (Some(state), entry) => {
                 if !state.follow(entry) {
@@ -197,17 +203,18 @@ pub fn read(text: &str) -> Result<State, JournalError> {
     Ok(state)
 }
 
-impl State {
-    /// Returns where `journey` stands when it begins.
-    pub fn new(journey: Journey) -> Self {
+impl MigrationState {
+    /// Returns the state in which `migration` begins.
+    pub fn new(migration: Migration) -> Self {
         Self {
-            journey,
+            migration,
             leg: Leg::There,
             done: 0,
             begun: false,
             begun_there: Vec::new(),
             proxy: None,
             why: None,
+            requested: false,
             ended: false,
             gone: Gone::default(),
             notes: Vec::new(),
@@ -218,17 +225,17 @@ impl State {
         }
     }
 
-    /// Returns all stages of the way it goes.
+    /// Returns all stages of its direction.
     pub fn stages(&self) -> Vec<Stage> {
-        let Journey { from, strategy, .. } = self.journey;
-        let to = self.journey.to();
+        let Migration { from, strategy, .. } = self.migration;
+        let to = self.migration.to();
         match self.leg {
-            Leg::There => journey::there(from, to, strategy),
-            Leg::Back => journey::back(from, to, self.gone),
+            Leg::There => migration::there(from, to, strategy),
+            Leg::Back => migration::back(from, to, self.gone),
         }
     }
 
-    /// Returns the stage to go through next; `None` at the end of the way.
+    /// Returns the next stage; `None` at the end.
     pub fn next(&self) -> Option<Stage> {
         self.stages().get(self.done).copied()
     }
@@ -236,25 +243,25 @@ impl State {
     /// Returns whether the configuration may have been changed.
     pub fn was_configured(&self) -> bool {
         let last = Stage::Build;
-        // Whoever else changes it may do so as soon as everything is built.
-        self.began(Stage::Configure) || self.journey.elsewhere && self.began(last)
+        // An external change may come as soon as everything is built.
+        self.began(Stage::Configure) || self.migration.external && self.began(last)
     }
 
-    /// Returns whether `stage` was begun on the way there.
+    /// Returns whether `stage` began on the way to the new mode.
     pub fn began(&self, stage: Stage) -> bool {
         self.begun_there.iter().any(|(of, _)| *of == stage)
     }
 
-    /// Returns the mode that the bridge serves as: the one that clients have come by before it.
+    /// Returns the mode that the bridge serves as: the one that clients used before it.
     pub const fn served(&self) -> Mode {
         if self.gone.settled {
-            self.journey.to()
+            self.migration.to()
         } else {
-            self.journey.from
+            self.migration.from
         }
     }
 
-    /// Returns whether the bridge has to stand: it is up, and kube-proxy is yet to be restarted, or to be seen to serve.
+    /// Returns whether the bridge has to serve: it is loaded, and kube-proxy is not verified yet.
     pub fn is_bridged(&self) -> bool {
         let stages = self.stages();
         let rest = stages.get(self.done..).unwrap_or_default();
@@ -262,26 +269,32 @@ impl State {
         up && !self.ended && rest.contains(&Stage::BridgeDown) && rest.contains(&Stage::Verify)
     }
 
-    /// Returns whether connections of virtual servers were waited for, and kube-proxy, which removes these at its start, is
-    /// yet to be restarted.
+    /// Returns whether connections through virtual servers were drained, and kube-proxy, which removes virtual servers when
+    /// it starts, is not restarted yet.
     pub fn is_drained(&self) -> bool {
         let stages = self.stages();
         let (done, rest) = stages.split_at(self.done.min(stages.len()));
         !self.ended && done.contains(&Stage::Drain) && rest.contains(&Stage::Restart)
     }
 
-    /// Iterates over what `stage` recorded on the way there, the newest first.
+    /// Returns whether it waits for an external change of the configuration and a restart of kube-proxy.
+    pub fn is_prepared(&self) -> bool {
+        let next = self.next();
+        !self.ended && self.migration.external && next.is_some_and(Stage::is_configuration)
+    }
+
+    /// Returns the steps that `stage` recorded on the way to the new mode, the newest first.
     pub fn recorded(&self, stage: Stage) -> impl Iterator<Item = &Recorded> {
         let of = self.begun_there.iter().filter(move |(of, _)| *of == stage);
         let steps = of.flat_map(|(_, steps)| steps);
         steps.collect::<Vec<_>>().into_iter().rev()
     }
 
-    /// Takes `entry` in; returns whether it can follow the ones before it.
+    /// Applies `entry`; returns whether it can follow the ones before it.
     pub fn follow(&mut self, entry: Entry) -> bool {
-        // What is over can be taken back, and nothing else.
-        let taken_back = matches!(entry, Entry::Turned { .. }) && self.leg == Leg::There;
-        if self.ended && !taken_back {
+        // A migration that has ended can only be rolled back.
+        let rolls_back = matches!(entry, Entry::Turned { .. }) && self.leg == Leg::There;
+        if self.ended && !rolls_back {
             return false;
         }
         let ended = std::mem::replace(&mut self.ended, false);
@@ -299,7 +312,7 @@ impl State {
                 }
                 self.since = Some(at);
                 self.begun = true;
-                // The first is the one that ran before anything was changed.
+                // The first one ran before any change.
                 self.proxy = self.proxy.or(proxy);
                 if leg == Leg::There {
                     self.begun_there.push((stage, steps));
@@ -324,7 +337,12 @@ impl State {
                 self.done += 1;
                 self.notes.extend(notes);
             }
-            Entry::Turned { why, elsewhere, .. } => {
+            Entry::Turned {
+                why,
+                requested,
+                external,
+                ..
+            } => {
                 if self.leg == Leg::Back {
                     return false;
                 }
@@ -332,14 +350,15 @@ impl State {
                 self.gone = Gone {
                     bridged: self.began(Stage::BridgeUp),
                     configured: self.was_configured(),
-                    // Whoever keeps pods away since the end is somebody else.
+                    // After the end, a cordon is not kpx's.
                     cordoned: self.began(Stage::Cordon) && !ended,
                     settled: ended,
-                    waits: elsewhere,
+                    waits: external,
                 };
-                self.journey.elsewhere |= elsewhere;
+                self.migration.external |= external;
                 self.done = 0;
                 self.begun = false;
+                self.requested = requested;
                 self.why = Some(why);
             }
             Entry::Stopped { why, .. } => {
@@ -358,7 +377,7 @@ impl State {
     }
 }
 
-/// Returns the steps of `plan` as the journal keeps them.
+/// Returns the steps of `plan` for the journal.
 pub fn recorded(plan: &Plan) -> Vec<Recorded> {
     let steps = plan.steps.iter();
     steps

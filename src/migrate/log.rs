@@ -1,18 +1,18 @@
-//! What a new kube-proxy says of itself in its log.
+//! The start of kube-proxy in its log.
 
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
 
-/// What a log tells.
+/// What kube-proxy logged when it started.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Said {
-    /// The mode that it started in.
+    /// Its mode.
     pub mode: Option<Mode>,
-    /// The scheduler of its virtual servers, where it tells of one.
+    /// The scheduler of its virtual servers: logged only if the configuration sets none.
     pub scheduler: Option<String>,
 }
 
-/// Reads the log of a kube-proxy; what it said last counts.
+/// Reads kube-proxy's log; the last start counts.
 pub fn said(log: &str) -> Said {
     let mut said = Said::default();
     for line in log.lines() {
@@ -35,19 +35,17 @@ pub fn said(log: &str) -> Said {
     said
 }
 
-/// Returns why `said` is not what a kube-proxy says that has what was set; `None` if it is, or does not tell.
+/// Returns how the log contradicts the fields that were set; `None` if it does not.
 pub fn objection(said: &Said, set: &Fields) -> Option<String> {
     let mode = set.mode;
     if let Some(other) = said.mode.filter(|of| *of != mode) {
-        return Some(format!(
-            "kube-proxy says that it uses mode {other}, not {mode}"
-        ));
+        return Some(format!("kube-proxy logged mode {other}, not {mode}"));
     }
     let wanted = set.scheduler.as_deref().filter(|_| mode == Mode::Ipvs)?;
-    // It tells of the one it takes where none is set.
+    // It logs its default only.
     let taken = said.scheduler.as_deref()?;
     let same = wanted.is_empty() || taken == wanted;
-    (!same).then(|| format!("kube-proxy says that it uses scheduler {taken}, not {wanted}"))
+    (!same).then(|| format!("kube-proxy logged scheduler {taken}, not {wanted}"))
 }
 
 #[cfg(test)]
@@ -75,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_log_says_is_held_against_what_was_set() {
+    fn a_log_is_compared_with_the_fields_that_were_set() {
         let set = |mode, scheduler: Option<&str>| Fields {
             mode,
             scheduler: scheduler.map(str::to_owned),

@@ -1,9 +1,9 @@
-//! What a journey is expected to cost, before it begins.
+//! The expected loss of a migration.
 
 use serde::Serialize;
 
 use super::drain::Gauge;
-use super::journey::{Journey, Leg, Strategy};
+use super::migration::{Leg, Migration, Strategy};
 use super::stage;
 use crate::backend::Mode;
 use crate::desired::DesiredState;
@@ -12,39 +12,39 @@ use crate::node::NodeSnapshot;
 use crate::node::runtime::Metrics;
 use crate::plan;
 
-/// What is lost on the way there.
+/// The expected loss of a migration to the new mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Loss {
-    /// What becomes of new connections.
+    /// New connections.
     pub new: New,
     /// Established connections that break.
     pub established: Established,
-    /// How many pods leave the node first: what they have open ends with them, whatever the mode.
+    /// Pods that are evicted: their connections end with them, whatever the mode.
     pub evicted: Evicted,
-    /// For how long endpoints that change are not followed, in seconds, about.
+    /// For about how long endpoint changes are not followed, in seconds.
     pub unfollowed_seconds: u64,
 }
 
-/// What becomes of new connections.
+/// The expected loss of new connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum New {
-    /// None is lost.
+    /// None.
     Kept,
-    /// None is lost, but those that host processes make may be, where traffic of pods cannot be told from theirs.
+    /// None, except those of host processes, where their traffic cannot be told from that of pods.
     HostsAtRisk,
 }
 
-/// Pods that leave the node.
+/// Pods that are evicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
 pub enum Evicted {
-    /// None: all stay.
+    /// None.
     None,
-    /// So many.
+    /// This number.
     Pods(usize),
-    /// How many is not known.
+    /// An unknown number.
     Unknown(Gap),
 }
 
@@ -54,23 +54,24 @@ pub enum Evicted {
 pub enum Established {
     /// None.
     None,
-    /// Those that are left when the wait for their end is over.
+    /// Those that are still open after the drain.
     AfterDrain(Gauge),
     /// All that IPVS forwards.
     All(Gauge),
-    /// How many is not known.
+    /// An unknown number.
     Unknown(Gap),
 }
 
-/// Returns the expected loss of `journey`, on `node` as it is.
-pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, journey: &Journey) -> Loss {
-    let established = match journey.from {
+/// Returns the expected loss of `migration` on `node`.
+pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, migration: &Migration) -> Loss {
+    let established = match migration.from {
         Mode::Iptables | Mode::Nftables => Established::None,
-        Mode::Ipvs => match gauge(node, desired, journey.strategy) {
+        Mode::Ipvs => match gauge(node, desired, migration.strategy) {
             Err(gap) => Established::Unknown(gap),
             Ok(gauge) if gauge.count == 0 => Established::None,
             Ok(gauge) => {
-                let drains = journey.strategy == Strategy::Bridge || journey.to() == Mode::Iptables;
+                let drains =
+                    migration.strategy == Strategy::Bridge || migration.to() == Mode::Iptables;
                 if drains {
                     Established::AfterDrain(gauge)
                 } else {
@@ -79,16 +80,16 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, journey: &Journey
             }
         },
     };
-    // By the bridge they send from an address of the node that stays.
-    let bridged = journey.strategy == Strategy::Bridge;
-    let hosts = !bridged && journey.to() == Mode::Ipvs && !stage::masquerades(desired);
+    // With the bridge, their source is an address of the node that stays.
+    let bridged = migration.strategy == Strategy::Bridge;
+    let hosts = !bridged && migration.to() == Mode::Ipvs && !stage::masquerades(desired);
     let new = if hosts { New::HostsAtRisk } else { New::Kept };
-    let sync = first_sync(node, desired, journey.target(Leg::There));
-    let unfollowed = match journey.strategy {
+    let sync = first_sync(node, desired, migration.target(Leg::There));
+    let unfollowed = match migration.strategy {
         Strategy::Bridge => 0.0,
         Strategy::InPlace | Strategy::DrainNode => START + sync,
     };
-    let evicted = match (journey.strategy, plan::evicted_count(node)) {
+    let evicted = match (migration.strategy, plan::evicted_count(node)) {
         (Strategy::InPlace | Strategy::Bridge, _) => Evicted::None,
         (Strategy::DrainNode, Ok(count)) => Evicted::Pods(count),
         (Strategy::DrainNode, Err(gap)) => Evicted::Unknown(gap),
@@ -101,7 +102,7 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, journey: &Journey
     }
 }
 
-/// Counts the connections through virtual servers that outlive what `strategy` does beforehand.
+/// Counts the connections through virtual servers that are still open after the evictions of `strategy`.
 fn gauge(
     node: &NodeSnapshot<'_>,
     desired: &DesiredState,
@@ -114,20 +115,20 @@ fn gauge(
     Gauge::read_without(node, Some(desired), &gone)
 }
 
-/// What is lost where kube-proxy is just started again in the new mode.
+/// The expected loss of a plain restart of kube-proxy in the new mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plain {
-    /// For how long new connections to Services find nothing, in seconds, about.
+    /// For about how long new connections to Services fail, in seconds.
     pub unserved_seconds: u64,
     /// Established connections that break.
     pub established: Established,
 }
 
-/// Returns what a restart of `node`'s kube-proxy in another mode costs that nothing was done for beforehand.
+/// Returns the expected loss of an unprepared restart of `node`'s kube-proxy in another mode.
 ///
-/// A kube-proxy that starts in mode nftables deletes what the other modes wrote before anything else, and one that starts in
-/// another mode deletes the table of mode nftables; modes iptables and ipvs leave each other's rules
+/// A kube-proxy that starts in mode nftables first deletes the rules of the other modes, and one that starts in another
+/// mode deletes the table of mode nftables; modes iptables and ipvs do not delete each other's rules
 /// (`platformCleanup`, cmd/kube-proxy/app/server_linux.go).
 pub fn plain(node: &NodeSnapshot<'_>, desired: &DesiredState, from: Mode, to: Mode) -> Plain {
     let deletes = from == Mode::Nftables || to == Mode::Nftables;
@@ -159,30 +160,31 @@ fn seconds(estimate: f64) -> u64 {
     estimate.ceil() as u64
 }
 
-/// From the end of the old kube-proxy to the first sync of the new one: its start, and the lists of Services and endpoints.
+/// The time from the end of the old kube-proxy to the first sync of the new one, in seconds: its start, and the lists of
+/// Services and endpoints.
 const START: f64 = 3.0;
 
-/// Returns how many seconds the first sync of mode `to` takes, about.
+/// Returns about how many seconds the first sync of mode `to` takes on `node`.
 fn first_sync(node: &NodeSnapshot<'_>, desired: &DesiredState, to: Mode) -> f64 {
     let ports = desired.families.iter().flat_map(|state| &state.ports);
     let count: usize = ports.map(|port| port.endpoints.len()).sum();
     let count = u32::try_from(count).unwrap_or(u32::MAX);
-    // A slow machine shows by how long it takes now.
+    // On a slow machine, the last full sync took longer.
     let now = node.metrics().ok().and_then(Metrics::full_sync);
     reckoned(count, to).max(now.unwrap_or(0.0))
 }
 
-/// Returns how many seconds the first sync of mode `to` takes for so many endpoints, on a machine that is not slow.
+/// Returns about how many seconds the first sync of mode `to` takes for so many endpoints, on a machine that is not slow.
 ///
-/// Fitted to what was measured: in iptables mode 32 s for 20,000 endpoints; in nftables mode 2 s for those, and 795 s for
+/// Fitted to measurements: in iptables mode 32 s for 20,000 endpoints; in nftables mode 2 s for those, and 795 s for
 /// 250,011 (kubernetes/kubernetes#135639); in ipvs mode an entry of a set takes a process of its own
-/// (kubernetes/kubernetes#133773), but for those that are there already.
+/// (kubernetes/kubernetes#133773), except for entries that exist already.
 fn reckoned(endpoints: u32, to: Mode) -> f64 {
     let count = f64::from(endpoints);
     match to {
         Mode::Iptables => count * 1.6e-3,
         Mode::Ipvs => count * 1e-3,
-        // The power that goes through both points; few endpoints take their time one by one.
+        // A power law through both points; linear for few endpoints.
         Mode::Nftables => (count * 1e-4).max(795.0 * (count / 250_011.0).powf(2.37)),
     }
 }
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_goes_through_what_was_measured() {
+    fn the_estimate_fits_the_measurements() {
         assert!(near(reckoned(20_000, Mode::Iptables), 32.0));
         assert!(near(reckoned(20_000, Mode::Nftables), 2.0));
         assert!(near(reckoned(250_011, Mode::Nftables), 795.0));
@@ -221,7 +223,7 @@ mod tests {
             let node = NodeSnapshot::new(&evidence);
             let measured = node.metrics().unwrap().full_sync().unwrap();
             let ratio = reckoned(20_000, mode) / measured;
-            // Rather too long than too short: it is told to who has to choose a time of day.
+            // Rather too long than too short: operators choose the time of day by it.
             assert!((0.9..5.0).contains(&ratio), "{name}: {measured} {ratio}");
         }
     }
@@ -264,7 +266,7 @@ mod tests {
             assert!(now > last);
             last = now;
         }
-        // Modes iptables and ipvs leave each other's rules where they are.
+        // Modes iptables and ipvs do not delete each other's rules.
         assert_eq!(unfollowed(&evidence, Mode::Iptables, Mode::Ipvs), 0);
         assert_eq!(unfollowed(&evidence, Mode::Nftables, Mode::Ipvs), 303);
     }
@@ -315,7 +317,7 @@ mod tests {
             gauge.top,
             [most, holder("kube-system/kube-dns:dns-tcp", 12)]
         );
-        // Into mode iptables, virtual servers stay until somebody removes them.
+        // In mode iptables, virtual servers stay until they are removed.
         let stays = plain(&node, desired, Mode::Ipvs, Mode::Iptables).established;
         assert_eq!(stays, Established::None);
     }

@@ -1,4 +1,4 @@
-//! Which Services to try, before and after: those that answer before have to answer afterwards.
+//! Probes: Services that answer before a migration have to answer afterwards.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::desired::{DesiredState, FamilyState, ServicePort};
 use crate::net::Proto;
 
-/// Somewhere to connect to.
+/// A Service to connect to.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Target {
-    /// What it is, for people.
+    /// Its name, for people.
     pub name: String,
-    /// Where.
+    /// The address and port.
     pub at: SocketAddr,
     /// TCP or UDP.
     pub proto: Proto,
@@ -25,18 +25,18 @@ impl Display for Target {
     }
 }
 
-/// How many Services beside the API server's and DNS are tried in each family, and how many NodePorts.
+/// The number of Services beside the API server's and DNS, in each family, and the number of NodePorts.
 const OTHERS: usize = 3;
 
-/// The port of DNS, which is asked a question: what else speaks UDP need not answer.
+/// The port of DNS, the only UDP Service that is probed: it has to answer a question.
 const DNS: u16 = 53;
 
-/// What DNS is asked: the address of `kubernetes.default.svc.cluster.local`, which may well not exist; any answer will do.
+/// A DNS query for the address of `kubernetes.default.svc.cluster.local`; any answer is enough.
 const QUESTION: &[u8] = b"\x6b\x70\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\
     \x0akubernetes\x07default\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01";
 
 impl Target {
-    /// Returns what to send, where it is a datagram.
+    /// Returns the datagram to send; empty for TCP.
     pub fn question(&self) -> &'static [u8] {
         if self.proto == Proto::Udp {
             QUESTION
@@ -46,7 +46,7 @@ impl Target {
     }
 }
 
-/// Returns what to try: the API server's Service, cluster DNS, and some cluster IPs and NodePorts that have endpoints.
+/// Returns the probes: the API server's Service, cluster DNS, and some cluster IPs and NodePorts with endpoints.
 pub fn targets(desired: &DesiredState) -> Vec<Target> {
     desired.families.iter().flat_map(of_family).collect()
 }

@@ -1,4 +1,4 @@
-//! What the clean-up of the mode that is left will remove, counted before anything is done.
+//! The leftovers that a migration will remove, counted beforehand.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -11,29 +11,29 @@ use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Plan, Refusal};
 
-/// What is removed, counted.
+/// Counts of what is removed.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Removal {
     /// Chains of iptables, with the rules in them.
     pub chains: usize,
-    /// Rules of other chains that lead there.
+    /// Rules of other chains that jump there.
     pub rules: usize,
     /// IP sets.
     pub sets: usize,
     /// Virtual servers, with their real servers.
     pub servers: usize,
-    /// Addresses.
+    /// Addresses of links.
     pub addresses: usize,
     /// Links.
     pub links: usize,
     /// Tables of nftables.
     pub tables: usize,
-    /// Kernel settings that are set back, as `key = value`.
+    /// Sysctls that are restored, as `key = value`.
     pub sysctls: Vec<String>,
 }
 
 impl Removal {
-    /// Returns what is left of `from` to be removed once the node of `evidence` serves in mode `to`.
+    /// Counts the leftovers of mode `from` once the node of `evidence` runs in mode `to`.
     pub fn expected(evidence: &Evidence, from: Mode, to: Mode) -> Result<Self, Refusal> {
         let mut evidence = evidence.clone();
         evidence.insert(Item::ProxyMode, Ok(to.name().to_owned()));
@@ -88,8 +88,8 @@ impl Display for Removal {
             (self.chains, "chain", "chains"),
             (
                 self.rules,
-                "rule of other chains that leads there",
-                "rules of other chains that lead there",
+                "rule of other chains that jumps there",
+                "rules of other chains that jump there",
             ),
             (self.sets, "IP set", "IP sets"),
             (self.servers, "virtual server", "virtual servers"),
@@ -107,7 +107,7 @@ impl Display for Removal {
         }
         text.extend(self.sysctls.iter().map(|set| format!("sets {set}")));
         if text.is_empty() {
-            return f.write_str("nothing is left to remove");
+            return f.write_str("no leftovers to remove");
         }
         f.write_str(&text.join("; "))
     }

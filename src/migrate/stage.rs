@@ -1,9 +1,9 @@
-//! What each stage does, planned from what is there.
+//! The plan of each stage, from the live state.
 
 use thiserror::Error;
 
-use super::journal::{Recorded, State};
-use super::journey::{Leg, Stage};
+use super::journal::{MigrationState, Recorded};
+use super::migration::{Leg, Stage};
 use crate::action::{Action, IpvsVerb};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
@@ -19,10 +19,10 @@ use crate::plan::{self, ConfigSource, Drain, EVICT_NEEDS, Plan, Step, Undo};
 /// Why a stage has no plan.
 #[derive(Debug, Error)]
 pub enum Unplanned {
-    /// What is there is not known.
+    /// Data is missing.
     #[error(transparent)]
     Gap(#[from] Gap),
-    /// What is left cannot be removed.
+    /// Leftovers cannot be removed.
     #[error(transparent)]
     Refused(#[from] plan::Refusal),
     /// The configuration cannot be changed.
@@ -34,14 +34,14 @@ pub enum Unplanned {
     /// Pods cannot be evicted.
     #[error(transparent)]
     Evict(#[from] plan::Unevictable),
-    /// Where the configuration is kept is not known, or cannot be written.
+    /// The store of the configuration is unknown, or cannot be written.
     #[error(transparent)]
     Unwritable(#[from] plan::Unwritable),
 }
 
-/// Returns what `stage` of `leg` is planned from.
-pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
-    let to = so_far.journey.target(so_far.leg);
+/// Returns the items that `stage` is planned from.
+pub fn needs(so_far: &MigrationState, stage: Stage) -> Vec<Item> {
+    let to = so_far.migration.target(so_far.leg);
     match stage {
         Stage::Prepare => [
             diff::needs(to),
@@ -65,26 +65,27 @@ pub fn needs(so_far: &State, stage: Stage) -> Vec<Item> {
     }
 }
 
-/// Returns the plan of `stage`, from `evidence` of all that it [`needs`]. `name` is the Node's, which is found once, before
-/// the first stage: what one stage needs may not tell it. `own` has the unique ids of the pods that kpx runs in; a bridge is
-/// loaded with `lease`.
+/// Returns the plan of `stage`, from `evidence` of all that it [`needs`].
+///
+/// `name` is the name of the Node, found once before the first stage: the items of one stage may not show it. `own` has
+/// the unique ids of the pods that this process runs in. A bridge is loaded with `lease`.
 pub fn plan(
-    so_far: &State,
+    so_far: &MigrationState,
     stage: Stage,
     evidence: &Evidence,
     name: &str,
     own: &[String],
     lease: &Lease,
 ) -> Result<Plan, Unplanned> {
-    let journey = &so_far.journey;
-    let (to, from) = (journey.target(so_far.leg), journey.source(so_far.leg));
+    let migration = &so_far.migration;
+    let (to, from) = (migration.target(so_far.leg), migration.source(so_far.leg));
     let node = NodeSnapshot::new(evidence).called(Some(name));
     match stage {
         Stage::Prepare => {
             let evidence = configured(evidence, so_far)?;
             prepare(&NodeSnapshot::new(&evidence).called(Some(name)), so_far)
         }
-        // What kube-proxy writes in the mode that it runs in is its own.
+        // The rules of the mode that kube-proxy runs in are its own.
         Stage::Build if node.reported_mode() == Ok(to) => Ok(Plan::default()),
         Stage::Build => {
             let evidence = configured(evidence, so_far)?;
@@ -106,40 +107,40 @@ pub fn plan(
             }
             Ok(plan)
         }
-        Stage::Unprepare => Ok(taken_back_of(so_far, Stage::Prepare)),
+        Stage::Unprepare => Ok(undo_of(so_far, Stage::Prepare)),
         Stage::BridgeUp => {
             let served = so_far.served();
             Ok(plan::bridge_up(&node, served, &Family::BOTH, lease)?)
         }
         Stage::BridgeDown => Ok(plan::bridge_down(&node, &Family::BOTH)?),
         Stage::Cordon => {
-            // A node whose pods cannot leave is left alone.
-            plan::evict(&node, journey.evict, own)?;
+            // A node whose pods cannot be evicted is not cordoned.
+            plan::evict(&node, migration.evict, own)?;
             Ok(plan::cordon(&node)?)
         }
-        Stage::Evict => Ok(plan::evict(&node, journey.evict, own)?),
-        Stage::Uncordon => Ok(taken_back_of(so_far, Stage::Cordon)),
+        Stage::Evict => Ok(plan::evict(&node, migration.evict, own)?),
+        Stage::Uncordon => Ok(undo_of(so_far, Stage::Cordon)),
         Stage::Backup | Stage::Drain | Stage::Verify | Stage::Recheck => Ok(Plan::default()),
     }
 }
 
-/// Returns `evidence` with the configuration that `so_far` leads to in the place of what is there.
-pub fn configured(evidence: &Evidence, so_far: &State) -> Result<Evidence, Unplanned> {
+/// Returns `evidence` with the configuration that `so_far` leads to.
+pub fn configured(evidence: &Evidence, so_far: &MigrationState) -> Result<Evidence, Unplanned> {
     let mut evidence = evidence.clone();
     let text = edit::set(
         evidence.text(Item::ProxyConfig)?,
-        so_far.journey.fields(so_far.leg),
+        so_far.migration.fields(so_far.leg),
     )?;
     evidence.insert(Item::ProxyConfig, Ok(text));
     Ok(evidence)
 }
 
-/// Modules, then settings: some of these are there only once their module is, and others must be set before addresses are.
-fn prepare(node: &NodeSnapshot<'_>, so_far: &State) -> Result<Plan, Unplanned> {
-    let to = so_far.journey.to();
+/// Modules first, then sysctls: some exist only with their module, and others must be set before addresses are added.
+fn prepare(node: &NodeSnapshot<'_>, so_far: &MigrationState) -> Result<Plan, Unplanned> {
+    let to = so_far.migration.to();
     let mut plan = match node.modules() {
-        _ if so_far.journey.modules.is_empty() => Plan::default(),
-        Ok(modules) => plan::load_modules(modules, to, &so_far.journey.modules),
+        _ if so_far.migration.modules.is_empty() => Plan::default(),
+        Ok(modules) => plan::load_modules(modules, to, &so_far.migration.modules),
         Err(gap) => return Err(gap.into()),
     };
     let found = diff::compare(node, to, &Family::BOTH)?;
@@ -158,15 +159,15 @@ fn prepare(node: &NodeSnapshot<'_>, so_far: &State) -> Result<Plan, Unplanned> {
     Ok(plan)
 }
 
-/// What `to` needs, as far as a kube-proxy in mode `from` neither writes nor removes it.
+/// Returns the plan of the rules of mode `to` that a kube-proxy in mode `from` neither writes nor removes.
 ///
-/// A running kube-proxy owns the chains that its mode shares with another. Where it runs in mode nftables it owns no chain of
-/// iptables, and in another mode no table of nftables, so all of the new mode can be there before it starts: what it deletes
-/// at its start, which is everything of the old mode, nobody needs any more.
+/// A running kube-proxy owns the chains that its mode shares with another. In mode nftables it owns no iptables chain, and
+/// in the other modes no nftables table, so the whole new mode can be built before kube-proxy starts in it: it then deletes
+/// only the old mode.
 fn build(node: &NodeSnapshot<'_>, from: Mode, to: Mode) -> Result<Plan, Unplanned> {
     let desired = node.desired(to)?;
     let mut layers = match (from, to) {
-        // Its first sync replaces every chain at once; what serves until then is left alone.
+        // The first sync replaces all chains at once; until then the old rules serve.
         (Mode::Ipvs, Mode::Iptables) => return Ok(Plan::default()),
         (_, Mode::Iptables) => vec![Layer::Iptables],
         (_, Mode::Nftables) => vec![Layer::Nftables],
@@ -177,8 +178,8 @@ fn build(node: &NodeSnapshot<'_>, from: Mode, to: Mode) -> Result<Plan, Unplanne
     if to == Mode::Ipvs && from == Mode::Iptables && !masquerades(desired) {
         layers.retain(|layer| *layer != Layer::Link);
         notes.push(format!(
-            "the addresses of {DUMMY} are left to kube-proxy: host processes may take them for their own source, and the \
-             rules of mode {from} do not masquerade that here"
+            "kube-proxy adds the addresses of {DUMMY} itself: host processes may use them as source addresses, which the \
+             rules of mode {from} do not masquerade on this node"
         ));
     }
     let found = diff::compare(node, to, &Family::BOTH)?;
@@ -188,7 +189,7 @@ fn build(node: &NodeSnapshot<'_>, from: Mode, to: Mode) -> Result<Plan, Unplanne
     Ok(plan)
 }
 
-/// Whether the rules of mode iptables masquerade what a host process sends from an address of a Service.
+/// Returns whether the rules of mode iptables masquerade packets of host processes from an address of a Service.
 pub fn masquerades(desired: &DesiredState) -> bool {
     let mut families = desired.families.iter();
     desired.masquerade_all
@@ -202,9 +203,13 @@ fn certain(found: &Diff) -> Result<(), Gap> {
     }
 }
 
-fn configure(node: &NodeSnapshot<'_>, so_far: &State, name: &str) -> Result<Plan, Unplanned> {
+fn configure(
+    node: &NodeSnapshot<'_>,
+    so_far: &MigrationState,
+    name: &str,
+) -> Result<Plan, Unplanned> {
     let store = ConfigSource::find(node, name)?;
-    let fields = so_far.journey.fields(so_far.leg);
+    let fields = so_far.migration.fields(so_far.leg);
     if so_far.leg == Leg::There {
         return Ok(store.configure(fields)?);
     }
@@ -215,29 +220,30 @@ fn configure(node: &NodeSnapshot<'_>, so_far: &State, name: &str) -> Result<Plan
     Ok(store.put_back(fields, &ours)?)
 }
 
-/// Restarts kube-proxy, unless it runs in the mode already: then it was restarted since its configuration was changed.
-fn restart(node: &NodeSnapshot<'_>, so_far: &State, name: &str) -> Result<Plan, Unplanned> {
-    if node.reported_mode() == Ok(so_far.journey.target(so_far.leg)) {
+/// Restarts kube-proxy, unless it already runs in the mode: then it was restarted after its configuration changed.
+fn restart(
+    node: &NodeSnapshot<'_>,
+    so_far: &MigrationState,
+    name: &str,
+) -> Result<Plan, Unplanned> {
+    if node.reported_mode() == Ok(so_far.migration.target(so_far.leg)) {
         return Ok(Plan::default());
     }
     Ok(ConfigSource::find(node, name)?.restart(name)?)
 }
 
-/// Removes what `mode` wrote, which must not serve the node.
+/// Removes all leftovers of `mode`, which must not be the mode in use.
 fn clean(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Plan, Unplanned> {
     Ok(plan::cleanup(node, mode, &Family::BOTH, false)?)
 }
 
-/// Virtual servers that were built, the newest first: without their addresses, which come after them, nothing but the
-/// journal tells that they are kube-proxy's.
-fn unbuild(so_far: &State) -> Vec<Step> {
-    let mut steps: Vec<Step> = so_far
-        .recorded(Stage::Build)
-        .filter_map(taken_back)
-        .collect();
+/// Removes the virtual servers that were built, the newest first: without their addresses, only the journal shows that they
+/// are kube-proxy's.
+fn unbuild(so_far: &MigrationState) -> Vec<Step> {
+    let mut steps: Vec<Step> = so_far.recorded(Stage::Build).filter_map(undone).collect();
     steps.retain_mut(|step| match &mut step.action {
         Action::Ipvs { commands } => {
-            // What was there before belongs to the same mode, and goes as well.
+            // Older virtual servers belong to the same mode and are removed as well.
             commands.retain(|command| command.verb == IpvsVerb::DeleteServer);
             !commands.is_empty()
         }
@@ -246,19 +252,19 @@ fn unbuild(so_far: &State) -> Vec<Step> {
     steps
 }
 
-/// What takes back what `stage` did on the way there, the newest first.
-fn taken_back_of(so_far: &State, stage: Stage) -> Plan {
+/// Undoes the steps that `stage` recorded on the way to the new mode, the newest first.
+fn undo_of(so_far: &MigrationState, stage: Stage) -> Plan {
     Plan {
-        steps: so_far.recorded(stage).filter_map(taken_back).collect(),
+        steps: so_far.recorded(stage).filter_map(undone).collect(),
         notes: Vec::new(),
     }
 }
 
-/// Returns the step that takes `step` back, where that can be.
-fn taken_back(step: &Recorded) -> Option<Step> {
+/// Returns the undo of `step` as a step, if there is one.
+fn undone(step: &Recorded) -> Option<Step> {
     Some(Step {
-        title: format!("take back: {}", step.title),
+        title: format!("undo: {}", step.title),
         action: step.undo.clone()?,
-        undo: Undo::Never("it is itself what takes something back"),
+        undo: Undo::Never("it is an undo itself"),
     })
 }

@@ -1,4 +1,4 @@
-//! Carries out what is asked for.
+//! Carries out requests.
 
 use std::collections::HashMap;
 
@@ -242,7 +242,7 @@ impl Cluster {
 }
 
 impl Call {
-    /// The key of the object that is asked for by name.
+    /// The key of the requested object.
     fn key(&self) -> Key {
         let part = |part: &Option<String>| part.clone().unwrap_or_default();
         Key {

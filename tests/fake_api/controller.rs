@@ -1,4 +1,4 @@
-//! What a cluster does by itself: `DaemonSets` get their pods, nodes run them.
+//! The controllers of the cluster: `DaemonSets` get their pods, and nodes run them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct Pod {
     pub(crate) config: Option<String>,
 }
 
-/// What becomes of a pod.
+/// The fate of a pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Fate {
     Ready,
@@ -35,11 +35,11 @@ pub(crate) enum Fate {
     Evicted,
     /// The kernel ended its container, which took too much memory.
     OutOfMemory,
-    /// It ran, and somebody deleted it at once.
+    /// It ran, and was deleted at once.
     Deleted,
 }
 
-/// What runs the pods of all nodes. Each call is on a thread of its own, and may take its time.
+/// Runs the pods of all nodes. Each call has its own thread and may block.
 pub(crate) trait Kubelet: Send + Sync {
     /// Starts a pod; returns what has become of it once that is known.
     fn start(&self, pod: &Pod) -> Fate;

@@ -1,4 +1,4 @@
-//! What goes wrong, when a test wants it to.
+//! Injected faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Cluster;
 use super::rest::Call;
 
-/// What happens to a request instead of an answer, or before it.
+/// The effect of a fault on a request, instead of an answer or before it.
 #[derive(Clone)]
 pub(crate) enum What {
     /// A status, and nothing is done.
@@ -47,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// What a missing right is: 403, which a review of one's own rights tells too.
+    /// A missing permission: 403, also in a self-review.
     pub(crate) fn forbidden(verb: &'static str, resource: &'static str) -> Self {
         Self::of(verb, resource, What::Status(403, "not for you"))
     }
@@ -70,7 +70,7 @@ impl Fault {
         self
     }
 
-    /// Whether this is what is said of `call`; counts it.
+    /// Returns whether it applies to `call`; counts it.
     pub(super) fn strikes(&mut self, call: &Call) -> bool {
         let named = self.name.is_none() || self.name == call.name;
         if !named || !self.covers(call.verb, &call.full_resource()) || self.times == 0 {

@@ -50,7 +50,7 @@ pub(crate) struct Cluster {
     faults: Vec<Fault>,
     /// Nodes that do nothing any more.
     vanished: BTreeSet<String>,
-    /// Pods whose node was told to end them, by their uid.
+    /// Pods that their node has to end, by uid.
     ending: BTreeSet<String>,
     jobs: Vec<Job>,
     kubelet: Arc<dyn Kubelet>,
@@ -86,7 +86,7 @@ impl Cluster {
         self.objects.remove(key);
     }
 
-    /// From now on the node does nothing it is told to, and is not ready.
+    /// From now on the node runs nothing and is not ready.
     pub(crate) fn vanish(&mut self, node: &str) {
         self.vanished.insert(node.to_owned());
         self.edit(&Key::new("nodes", "", node), |node| {
@@ -135,7 +135,7 @@ struct World {
 }
 
 impl World {
-    /// Does `work`, and what the cluster does by itself because of it.
+    /// Does `work`, and lets the controllers react.
     fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut Cluster) -> T) -> T {
         let mut cluster = self.cluster.lock().unwrap();
         let result = work(&mut cluster);

@@ -1,8 +1,8 @@
-//! What a request to the API server means.
+//! The meaning of a request to the API server.
 
 use super::server::Request;
 
-/// What is asked for, in the words of RBAC.
+/// The request in the terms of RBAC.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Call {
     pub(crate) verb: &'static str,

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-/// What was asked for.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -128,7 +128,7 @@ async fn answer(
         body: serde_json::from_slice(&body).unwrap_or_default(),
     };
     shared.asked.lock().unwrap().push(request.clone());
-    // As a real one, it does what it was asked to, whether or not somebody waits for the answer still.
+    // Like a real server, it carries the request out even if the client no longer waits.
     let answer = tokio::spawn((shared.handler)(request));
     answer.await.unwrap()
 }

@@ -74,7 +74,7 @@ impl Watch {
             if self.over {
                 return None;
             }
-            // What changes from here on wakes the watch up.
+            // Later changes wake the watch.
             self.changes.borrow_and_update();
             self.look();
             if self.lines.is_empty() && !self.over && self.changes.changed().await.is_err() {

@@ -1,4 +1,4 @@
-//! What goes wrong on a node, or with the server, while nodes are moved.
+//! Faults of nodes and of the API server during a migration.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use super::World;
 use crate::fake_api::{Fault, Key, What};
 
 #[tokio::test]
-async fn a_canary_that_fails_takes_all_back() {
+async fn a_canary_that_fails_rolls_all_back() {
     for (what, tells) in [
         ("worker1 prepare", "no ip_vs"),
         ("worker1 finish", "no ip_vs"),
@@ -22,10 +22,10 @@ async fn a_canary_that_fails_takes_all_back() {
         assert_eq!(ran.code, 4, "{what}: {ran}");
         assert!(ran.out.contains(tells), "{what}: {ran}");
         assert!(
-            ran.out.contains("rolled back: 3 nodes to mode ipvs in ")
+            ran.out.contains("rolled back 3 nodes to mode ipvs in ")
                 && ran
                     .out
-                    .ends_with(" s, for the first did not get to mode iptables"),
+                    .ends_with(" s: the migration of the first node failed"),
             "{ran}"
         );
         assert_eq!(world.api.config(), text);
@@ -43,7 +43,7 @@ async fn a_canary_that_fails_takes_all_back() {
 }
 
 #[tokio::test]
-async fn a_later_node_that_fails_stops_it_and_it_goes_on() {
+async fn a_later_node_that_fails_stops_the_migration_which_can_be_resumed() {
     let world = World::new();
     world
         .nodes
@@ -55,16 +55,17 @@ async fn a_later_node_that_fails_stops_it_and_it_goes_on() {
             .contains("on node worker2: a Service does not answer"),
         "{ran}"
     );
-    assert!(
-        ran.out.contains(": 1 of 3 nodes run in mode iptables"),
-        "{ran}"
-    );
+    assert!(ran.out.contains(": 1 of 3 nodes in mode iptables"), "{ran}");
     assert!(
         ran.out
             .ends_with("next: kpx migrate resume --all-nodes, or kpx migrate rollback --all-nodes"),
         "{ran}"
     );
-    assert!(ran.out.contains("armed: "), "{ran}");
+    assert!(
+        ran.out
+            .contains("warning: the configuration has mode iptables"),
+        "{ran}"
+    );
     assert!(
         !world
             .nodes
@@ -75,8 +76,8 @@ async fn a_later_node_that_fails_stops_it_and_it_goes_on() {
     // Another one cannot be begun meanwhile.
     let other = world.all(&[]).await;
     assert!(
-        other.out.contains("configured for mode iptables already")
-            || other.err.contains("is not over"),
+        other.out.contains("already configured for mode iptables")
+            || other.err.contains("is unfinished"),
         "{other}"
     );
     world.nodes.failing.lock().unwrap().clear();
@@ -89,7 +90,7 @@ async fn a_later_node_that_fails_stops_it_and_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_changes_under_way_is_planned_anew() {
+async fn a_configuration_that_changes_meanwhile_is_planned_again() {
     let world = World::new();
     let edit = What::Meanwhile(Arc::new(|cluster| {
         cluster.edit(
@@ -112,7 +113,7 @@ async fn a_configuration_that_changes_under_way_is_planned_anew() {
         text.contains("mode: \"iptables\"") && text.ends_with("# theirs\n"),
         "{text}"
     );
-    // What they write later is kept on the way back, too.
+    // A rollback keeps later changes, too.
     world.api.reconfigure("# theirs\n", "# theirs again\n");
     let back = world
         .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
@@ -126,7 +127,7 @@ async fn a_configuration_that_changes_under_way_is_planned_anew() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_stops_before_harm_or_is_taken_back() {
+async fn a_missing_permission_stops_first_or_is_rolled_back() {
     for (verb, resource) in [
         ("create", "leases"),
         ("create", "configmaps"),
@@ -161,7 +162,7 @@ async fn a_right_that_is_missing_stops_before_harm_or_is_taken_back() {
 }
 
 #[tokio::test]
-async fn restarts_of_the_server_are_lived_through() {
+async fn restarts_of_the_server_are_survived() {
     let world = World::new();
     for (verb, resource) in [
         ("patch", "configmaps"),
@@ -176,7 +177,7 @@ async fn restarts_of_the_server_are_lived_through() {
             What::Broken,
             What::AnswerLost,
         ] {
-            // What is looked at before anything begins is not tried again.
+            // Reads before the beginning are not retried.
             let fault = Fault::of(verb, resource, what).after(2).times(1);
             world.api.fault(fault);
         }
@@ -188,7 +189,7 @@ async fn restarts_of_the_server_are_lived_through() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_renewed_is_somebody_elses() {
+async fn a_lease_that_is_renewed_is_not_taken() {
     let world = World::new();
     let lease = |renewed: &str| {
         json!({
@@ -221,7 +222,7 @@ async fn a_lease_that_is_renewed_is_somebody_elses() {
 }
 
 #[tokio::test]
-async fn a_node_that_vanishes_stops_it() {
+async fn a_node_that_vanishes_stops_the_migration() {
     let world = World::new();
     let gone = What::Meanwhile(Arc::new(|cluster| cluster.vanish("worker2")));
     let name = world
@@ -238,20 +239,20 @@ async fn a_node_that_vanishes_stops_it() {
     assert_eq!(ran.code, 4, "{ran}");
     assert!(
         ran.out
-            .contains("cannot start kube-proxy with the new configuration on node worker2"),
+            .contains("cannot restart kube-proxy with the new configuration on node worker2"),
         "{ran}"
     );
     assert!(ran.out.contains("the node is not ready"), "{ran}");
-    assert!(ran.out.contains(": 1 of 3 nodes run in mode"), "{ran}");
+    assert!(ran.out.contains(": 1 of 3 nodes in mode"), "{ran}");
 }
 
 #[tokio::test]
-async fn a_node_that_went_there_by_itself_is_cleaned_up_as_the_others() {
+async fn a_node_already_in_the_new_mode_is_cleaned_up_like_the_others() {
     let world = World::new();
     world.nodes.fail("worker2 prepare", "no room for modules");
     let ran = world.all(&[]).await;
-    assert!(ran.out.contains(": 1 of 3 nodes run in mode"), "{ran}");
-    // The configuration says the new mode by now: whichever kube-proxy restarts goes there.
+    assert!(ran.out.contains(": 1 of 3 nodes in mode"), "{ran}");
+    // The configuration has the new mode: a kube-proxy that restarts changes to it.
     let proxies = world.api.proxies().into_iter();
     for (_, name) in proxies.filter(|(node, _)| node == "control1") {
         let pod = Key::new("pods", "kube-system", &name);
@@ -268,11 +269,11 @@ async fn a_node_that_went_there_by_itself_is_cleaned_up_as_the_others() {
     let story = world.nodes.story();
     let of = |what: &str| story.contains(&format!("control1 {what}"));
     assert!(of("prepare") && of("finish"), "{story:?}");
-    assert!(!ran.out.contains("was in the new mode before"), "{ran}");
+    assert!(!ran.out.contains("already in mode"), "{ran}");
 }
 
 #[tokio::test]
-async fn a_guard_that_is_gone_or_over_is_made_again() {
+async fn a_guard_that_is_gone_or_has_ended_is_created_again() {
     for over in [false, true] {
         let world = World::new();
         world

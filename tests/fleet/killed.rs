@@ -1,4 +1,4 @@
-//! kpx is killed before each of its writes, and another one goes on, or back.
+//! kpx is killed before each of its writes; another kpx resumes or rolls back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,14 +37,14 @@ async fn killed(world: &World, more: &[&str], last: usize) -> bool {
             true
         }
     };
-    // What the server does already is done.
+    // Requests that the server has received are carried out.
     tokio::time::sleep(Duration::from_millis(30)).await;
     world.api.heal();
     world.expire();
     ended
 }
 
-/// Kills kpx before each of its writes; `back` tells whether all is taken back then, or gone on with.
+/// Kills kpx before each of its writes; then rolls back if `back` is true, and resumes otherwise.
 async fn killed_everywhere(more: &[&str], back: bool) {
     let mut last = 0;
     loop {
@@ -68,8 +68,8 @@ async fn killed_everywhere(more: &[&str], back: bool) {
         assert_eq!(world.api.config(), text, "killed before write {last}");
         assert_eq!(world.set(), set, "killed before write {last}");
         let mut left = world.leftovers();
-        // What only looks is swept by the next one that begins, and ends by itself.
-        left.retain(|name| begun || !name.starts_with("kpx-look-"));
+        // Pods of previews end on their own; the next migration deletes them.
+        left.retain(|name| begun || !name.starts_with("kpx-preview-"));
         assert_eq!(left, [""; 0], "killed before write {last}");
         last += 1;
     }

@@ -1,11 +1,12 @@
-//! Which nodes are moved, in which order, and what is told of it.
+//! Which nodes migrate, in which order, and what kpx prints.
 
 use serde_json::{Value, json};
 
 use super::World;
+use crate::fake_api::Key;
 
 #[tokio::test]
-async fn workers_go_first_one_after_the_other() {
+async fn workers_migrate_first_one_after_the_other() {
     let world = World::new();
     let ran = world.all(&[]).await;
     assert_eq!(ran.code, 0, "{ran}");
@@ -21,18 +22,33 @@ async fn workers_go_first_one_after_the_other() {
     assert_eq!(world.leftovers(), [""; 0]);
     assert!(
         ran.out
-            .contains("migrated: 3 nodes from mode ipvs to mode iptables in ")
+            .contains("migrated 3 nodes from mode ipvs to mode iptables in ")
             && ran.out.ends_with(" s"),
         "{ran}"
     );
+    // --yes prints a line for each node before, and one after.
+    for tells in [
+        "1. worker1: expected loss: no connections of worker1",
+        "--dry-run or -v shows the whole plan",
+    ] {
+        assert!(ran.err.contains(tells), "{tells}: {ran}");
+    }
+    assert!(!ran.err.contains("undo: "), "{ran}");
+    for node in ["1. worker1", "2. worker2", "3. control1"] {
+        let tells = format!("{node} migrated to mode iptables in ");
+        assert!(ran.out.contains(&tells), "{tells}: {ran}");
+    }
     let lease = world.object("leases", "kpx-migrate").unwrap();
     assert!(lease["spec"]["holderIdentity"].is_null(), "{lease}");
     let status = world.kpx(&["migrate", "status", "--all-nodes"]).await;
+    assert!(status.out.contains("lease: free"), "{status}");
     assert!(
-        status.out.contains("3. control1 in the new mode"),
+        status
+            .out
+            .contains("3. control1 migrated to mode iptables in "),
         "{status}"
     );
-    // Done is done; and it can be taken back, the last node first.
+    // It has ended, and can be rolled back, the last node first.
     let again = world
         .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
         .await;
@@ -53,18 +69,18 @@ async fn workers_go_first_one_after_the_other() {
             .concat(),
     );
     assert!(
-        back.out.contains("rolled back: 3 nodes to mode ipvs in ") && back.out.ends_with(" s"),
+        back.out.contains("rolled back 3 nodes to mode ipvs in ") && back.out.ends_with(" s"),
         "{back}"
     );
     assert_eq!(world.modes(), ["ipvs"; 3]);
     let again = world
         .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
         .await;
-    assert!(again.err.contains("rolled back already"), "{again}");
+    assert!(again.err.contains("already rolled back"), "{again}");
 }
 
 #[tokio::test]
-async fn chosen_nodes_alone_are_moved() {
+async fn only_selected_nodes_migrate() {
     let world = World::new();
     let ran = world
         .migrate(&["--node", "control1,worker2", "--image", "kpx:1"])
@@ -73,7 +89,7 @@ async fn chosen_nodes_alone_are_moved() {
     assert_eq!(world.modes(), ["iptables", "ipvs", "iptables"]);
     assert!(
         ran.err
-            .contains("the 1 node that is not moved goes to the new mode whenever"),
+            .contains("the 1 node that does not migrate changes to the new mode if"),
         "{ran}"
     );
     let world = World::new();
@@ -103,28 +119,28 @@ async fn chosen_nodes_alone_are_moved() {
     assert!(
         unknown
             .err
-            .contains("there is no node worker9; there are: control1, worker1, worker2"),
+            .contains("node worker9 not found; nodes of the cluster: control1, worker1, worker2"),
         "{unknown}"
     );
 }
 
 #[tokio::test]
-async fn without_an_image_and_a_terminal_nothing_is_moved() {
+async fn without_an_image_and_a_terminal_nothing_migrates() {
     let world = World::new();
     let before = world.api.asked().len();
     let ran = world.migrate(&["--all-nodes"]).await;
     assert_eq!(ran.code, 4, "{ran}");
     for tells in [
-        "without --image an operator prepares each node by hand",
+        "without --image, an operator must prepare each node",
         "nothing was changed",
         "`--image IMAGE` runs kpx in a pod on each node",
-        "by hand, on one node after the other: `kpx migrate prepare --to MODE`",
+        "migrate each node by hand: run `kpx migrate prepare --to MODE`",
     ] {
         assert!(ran.err.contains(tells), "{tells}: {ran}");
     }
-    assert_eq!(world.api.asked().len(), before, "nobody is asked");
+    assert_eq!(world.api.asked().len(), before, "no request");
     assert_eq!(world.nodes.story(), [""; 0]);
-    // Nor is one that was begun in a terminal.
+    // Nor does one that began in a terminal.
     world.api.with(|cluster| {
         let mut state = serde_json::to_value(kept()).unwrap();
         state["plan"].as_object_mut().unwrap().remove("image");
@@ -152,32 +168,32 @@ fn kept() -> Value {
         "plan": {
             "id": "x", "began": "2026-01-01T00:00:00Z", "from": "ipvs", "there": fields("iptables"),
             "back": fields("ipvs"), "nodes": ["worker1"], "whole": false, "staged": false,
-            "serviceAccount": "kpx", "soak": 1, "ready": 1, "arguments": [], "limit": 60,
+            "serviceAccount": "kpx", "soak": 1, "ready": 1, "timeouts": {"confirm": 1, "drain": 1}, "limit": 60,
         },
         "leg": "there", "done": 0, "reached": 0, "ended": false,
     })
 }
 
 #[tokio::test]
-async fn a_dry_run_changes_nothing_and_tells_all() {
+async fn a_dry_run_prints_the_plan_and_changes_nothing() {
     let world = World::new();
     let before = world.api.asked().len();
     let ran = world.all(&["--dry-run"]).await;
     assert_eq!(ran.code, 0, "{ran}");
     for tells in [
-        "3 nodes from mode ipvs to mode iptables",
+        "migrate 3 nodes from mode ipvs to mode iptables",
         "1. worker1",
         "3. control1",
         "-mode: \"ipvs\"",
         "+mode: \"iptables\"",
         "undo: kubectl -n kube-system patch configmap kube-proxy",
-        "worker1: start kube-proxy with the new configuration",
+        "worker1: restart kube-proxy with the new configuration",
         "expected loss: worker1: no connections of worker1 worker2: no connections of worker2 control1: no connections",
-        "--staged closes that window",
+        "--staged avoids that",
     ] {
         assert!(ran.out.contains(tells), "{tells}: {ran}");
     }
-    // Nothing but pods that look at the nodes, which are gone with it.
+    // Only pods for previews, which are deleted.
     let asked = world.api.asked();
     let writes = asked[before..].iter().filter(|of| of.method != "GET");
     let writes: Vec<String> = writes
@@ -185,7 +201,7 @@ async fn a_dry_run_changes_nothing_and_tells_all() {
         .collect();
     assert_eq!(writes.len(), 6, "{writes:?}");
     assert!(
-        writes.iter().all(|of| of.contains("kpx-look-")),
+        writes.iter().all(|of| of.contains("kpx-preview-")),
         "{writes:?}"
     );
     assert_eq!(world.leftovers(), [""; 0]);
@@ -193,7 +209,7 @@ async fn a_dry_run_changes_nothing_and_tells_all() {
     assert_eq!(json.out.lines().count(), 1, "{json}");
     let report: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(report["kind"], "FleetReport");
-    assert_eq!(report["plan"]["looks"][2]["node"], "control1");
+    assert_eq!(report["plan"]["previews"][2]["node"], "control1");
     assert_eq!(
         report["plan"]["tasks"][0],
         json!({"task": "prepare", "node": "worker1"})
@@ -216,18 +232,18 @@ async fn events_are_lines_and_the_report_is_the_last() {
         "{ran}"
     );
     assert!(events.iter().all(|event| event["kind"] == "FleetEvent"));
-    assert!(events.iter().any(|event| event["event"] == "says"
+    assert!(events.iter().any(|event| event["event"] == "reports"
         && event["node"] == "worker1"
         && event["text"] == "wait for it"));
 }
 
 #[tokio::test]
-async fn what_goes_with_another_mode_or_strategy_is_refused() {
+async fn options_of_another_mode_or_strategy_are_refused() {
     let world = World::new();
     for (more, tells) in [
-        (&["--scheduler", "rr"][..], "settings of mode ipvs"),
-        (&["--strict-arp"], "settings of mode ipvs"),
-        (&["--delete-bare-pods"], "go with --strategy drain-node"),
+        (&["--scheduler", "rr"][..], "require --to ipvs"),
+        (&["--strict-arp"], "require --to ipvs"),
+        (&["--delete-bare-pods"], "require --strategy drain-node"),
     ] {
         for dry_run in [&[][..], &["--dry-run"]] {
             let ran = world.all(&[more, dry_run].concat()).await;
@@ -241,7 +257,7 @@ async fn what_goes_with_another_mode_or_strategy_is_refused() {
 #[tokio::test]
 async fn the_strategy_is_that_of_each_node() {
     let args = ["--strategy", "drain-node", "--delete-bare-pods"];
-    // No bridge stands, so none is followed.
+    // There is no bridge, so there is no guard.
     let world = World::new();
     let ran = world.all(&args).await;
     assert_eq!(ran.code, 0, "{ran}");
@@ -253,7 +269,7 @@ async fn the_strategy_is_that_of_each_node() {
 }
 
 #[tokio::test]
-async fn the_api_is_reached_once_for_all_that_is_read() {
+async fn the_api_server_is_contacted_once_for_all_reads() {
     let world = World::new();
     let before = world.api.asked().len();
     world.all(&[]).await;
@@ -263,46 +279,84 @@ async fn the_api_is_reached_once_for_all_that_is_read() {
 }
 
 #[tokio::test]
-async fn a_node_in_whose_way_something_stands_keeps_all_from_being_moved() {
+async fn a_node_that_is_blocked_keeps_all_from_migrating() {
     let world = World::new();
     let text = world.api.config();
-    world.nodes.fail("control1 look", "KM01: there is no ip_vs");
+    world
+        .nodes
+        .fail("control1 preview", "KM01: there is no ip_vs");
     let ran = world.all(&[]).await;
     assert_eq!(ran.code, 4, "{ran}");
     for tells in [
-        "control1: in the way: KM01: there is no ip_vs",
-        "1 of 3 nodes cannot be moved: control1: KM01: there is no ip_vs; nothing was changed",
-        "--skip ID goes on all the same",
+        "control1: blocked: KM01: there is no ip_vs",
+        "1 of 3 nodes cannot be migrated: control1: KM01: there is no ip_vs; nothing was changed",
+        "`--skip ID` migrates anyway",
     ] {
         assert!(ran.err.contains(tells), "{tells}: {ran}");
     }
     let look = world.all(&["--dry-run"]).await;
     assert_eq!(look.code, 1, "{look}");
-    assert!(look.out.contains("control1: in the way: KM01"), "{look}");
+    assert!(look.out.contains("control1: blocked: KM01"), "{look}");
     assert_eq!(world.nodes.story(), [""; 0]);
     assert_eq!(world.api.config(), text);
     assert!(world.object("configmaps", "kpx-migrate").is_none());
-    // It is only that node, or it is not that bad.
+    // Other nodes migrate, and so does this one with --skip.
     let ran = world
         .migrate(&["--node", "worker1", "--staged", "--image", "kpx:1"])
         .await;
     assert_eq!(ran.code, 0, "{ran}");
     let world = World::new();
-    world.nodes.fail("control1 look", "KM01: there is no ip_vs");
+    world
+        .nodes
+        .fail("control1 preview", "KM01: there is no ip_vs");
     let ran = world.all(&["--skip", "KM01"]).await;
     assert_eq!(ran.code, 0, "{ran}");
 }
 
 #[tokio::test]
-async fn without_an_image_it_is_said_what_was_not_looked_at() {
+async fn without_an_image_a_note_says_that_there_is_no_preview() {
     let world = World::new();
     let ran = world.migrate(&["--all-nodes", "--dry-run"]).await;
-    // Nothing is known of the nodes.
+    // The nodes are unknown.
     assert_eq!(ran.code, 3, "{ran}");
     for tells in [
-        "without --image nobody looks at the nodes themselves",
-        "expected loss: told by each node before anything is done there",
+        "without --image, kpx runs nothing on the nodes",
+        "expected loss: each node reports it before anything is changed there",
     ] {
         assert!(ran.out.contains(tells), "{tells}: {ran}");
     }
+}
+
+#[tokio::test]
+async fn with_verbose_the_whole_plan_is_printed() {
+    let world = World::new();
+    let ran = world.all(&["-v"]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(ran.err.contains("undo: "), "{ran}");
+    assert!(!ran.err.contains("shows the whole plan"), "{ran}");
+}
+
+#[tokio::test]
+async fn status_shows_who_holds_the_lease() {
+    let world = World::new();
+    assert_eq!(world.all(&[]).await.code, 0);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let now = kpx::evidence::Time {
+        seconds: i64::try_from(now.as_secs()).unwrap(),
+    };
+    let renewed = now.to_string().replace('Z', ".000000Z");
+    let lease = Key::new("leases", "kube-system", "kpx-migrate");
+    world.api.with(|cluster| {
+        cluster.edit(&lease, |lease| {
+            lease["spec"]["holderIdentity"] = json!("laptop-7");
+            lease["spec"]["renewTime"] = json!(renewed);
+        });
+    });
+    let status = ["migrate", "status", "--all-nodes"];
+    let ran = world.kpx(&status).await;
+    let tells = format!("lease: held by laptop-7, renewed at {renewed}");
+    assert!(ran.out.contains(&tells), "{ran}");
+    let ran = world.kpx(&[&status[..], &["-o", "json"]].concat()).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["lease"]["held"]["holder"], "laptop-7", "{ran}");
 }

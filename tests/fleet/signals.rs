@@ -1,4 +1,4 @@
-//! kpx is asked to stop while nodes are moved.
+//! Signals during a migration.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Child;
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use super::{World, flat};
 use crate::fake_api::Fate;
 
-/// kpx, and what it said so far.
+/// kpx, with its output.
 struct Running {
     kpx: Child,
     err: BufReader<std::process::ChildStderr>,
@@ -23,7 +23,7 @@ impl Running {
         Self { kpx, err }
     }
 
-    /// Reads what it says up to a line with `what`.
+    /// Reads its log up to a line with `what`.
     fn until(&mut self, what: &str) {
         let mut line = String::new();
         while !line.contains(what) {
@@ -58,7 +58,7 @@ fn ignores_hangup() -> bool {
 }
 
 #[tokio::test]
-async fn it_stops_after_the_step_and_leaves_the_guard() {
+async fn a_signal_stops_after_the_step_and_keeps_the_guard() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         if signal == Signal::SIGHUP && ignores_hangup() {
             continue;
@@ -74,14 +74,14 @@ async fn it_stops_after_the_step_and_leaves_the_guard() {
         let (code, said) = kpx.end();
         assert_eq!(code, Some(4), "{signal}: {said}");
         for tells in [
-            "because stopped on request; next step: change the configuration of all nodes",
-            "a bridge serves worker1; its guard, a pod of kpx, stays there",
+            "reason: stopped on request; next step: change the configuration of all nodes",
+            "a bridge serves worker1; its guard, a pod of kpx, keeps it up to date",
             "next: kpx migrate resume --all-nodes, or kpx migrate rollback --all-nodes",
         ] {
             assert!(said.contains(tells), "{signal}: {tells}: {said}");
         }
         assert!(holder(&world).is_null(), "{signal}");
-        // The bridge has somebody who keeps it up to date, and nothing else is left.
+        // Only the guard of the bridge is left.
         let left = world.leftovers();
         assert_eq!(left.len(), 1, "{left:?}");
         assert!(left[0].starts_with("kpx-guard-"), "{left:?}");
@@ -95,9 +95,9 @@ async fn it_stops_after_the_step_and_leaves_the_guard() {
 }
 
 #[tokio::test]
-async fn asked_twice_it_leaves_the_step_as_it_is() {
+async fn a_second_signal_stops_at_once() {
     let world = World::new();
-    // It goes on for ever.
+    // It never ends.
     world.nodes.fates("worker1 prepare", &[Fate::Ready]);
     let mut kpx = Running::start(&world, &["--soak", "0s"]);
     kpx.until("Z worker1: build the new mode");
@@ -115,7 +115,7 @@ async fn asked_twice_it_leaves_the_step_as_it_is() {
     let (code, said) = kpx.end();
     assert!(began.elapsed() < Duration::from_secs(3));
     assert_eq!(code, Some(4), "{said}");
-    let tells = "stopped at once on a second signal; not finished: build the new mode beside the one that serves on node worker1";
+    let tells = "stopped at once on a second signal; not finished: build the new mode beside the old one on node worker1";
     assert!(said.contains(tells), "{said}");
     assert!(holder(&world).is_null());
     let left = world.leftovers();
@@ -132,11 +132,14 @@ async fn asked_twice_it_leaves_the_step_as_it_is() {
 }
 
 #[tokio::test]
-async fn while_it_looks_nothing_is_left_behind() {
+async fn interrupted_previews_leave_nothing_behind() {
     let world = World::new();
-    world.nodes.fates("worker2 look", &[Fate::Ready]);
+    for node in world.names {
+        let job = format!("{node} preview");
+        world.nodes.fates(&job, &[Fate::Ready]);
+    }
     let mut kpx = Running::start(&world, &["--soak", "0s"]);
-    kpx.until("looking at 3 nodes");
+    kpx.until("previewing 3 nodes");
     // Until the pods are there.
     while world.leftovers().len() < 3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -155,17 +158,17 @@ async fn while_it_looks_nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_watched_is_not_watched_to_the_end() {
+async fn a_signal_ends_the_watch_of_a_node() {
     let world = World::new();
     let mut kpx = Running::start(&world, &["--soak", "60s"]);
-    kpx.until("Z worker1: watch it for a while");
+    kpx.until("Z worker1: watch the node");
     let began = Instant::now();
     kpx.signal(Signal::SIGTERM);
     let (code, said) = kpx.end();
     assert!(began.elapsed() < Duration::from_secs(5), "{said}");
     assert_eq!(code, Some(4), "{said}");
     assert!(
-        said.contains("stopped on request; not finished: watch it for a while on node worker1"),
+        said.contains("stopped on request; not finished: watch the node on node worker1"),
         "{said}"
     );
     assert_eq!(world.modes(), ["ipvs", "iptables", "ipvs"]);

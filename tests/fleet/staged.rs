@@ -1,11 +1,11 @@
-//! Nodes that are moved by a label, to copies of the ConfigMap and the DaemonSet.
+//! Nodes that migrate to copies of ConfigMap and DaemonSet, by a label.
 
 use serde_json::Value;
 
 use super::World;
 
 #[tokio::test]
-async fn copies_serve_the_nodes_that_are_moved_and_go_at_the_end() {
+async fn copies_serve_the_nodes_that_migrate_and_are_deleted_at_the_end() {
     let world = World::new();
     let (set, text) = (world.set(), world.api.config());
     let ran = world.all(&["--staged"]).await;
@@ -18,7 +18,7 @@ async fn copies_serve_the_nodes_that_are_moved_and_go_at_the_end() {
         text.replace("mode: \"ipvs\"", "mode: \"iptables\"")
     );
     let story = world.nodes.story();
-    // No node was in the new mode before it was prepared, and the original came last.
+    // No node already in mode it was prepared, and the original came last.
     for node in ["worker1", "worker2", "control1"] {
         let at = |what: String| story.iter().position(|told| *told == what).unwrap();
         assert!(
@@ -41,7 +41,7 @@ async fn copies_serve_the_nodes_that_are_moved_and_go_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_staged_move_of_some_nodes_leaves_the_others_alone() {
+async fn a_staged_migration_of_some_nodes_does_not_change_the_others() {
     let world = World::new();
     let text = world.api.config();
     let ran = world
@@ -60,7 +60,7 @@ async fn a_staged_move_of_some_nodes_leaves_the_others_alone() {
 }
 
 #[tokio::test]
-async fn a_later_node_that_fails_is_moved_back_alone() {
+async fn a_later_node_that_fails_is_rolled_back_alone() {
     for what in ["prepare", "kube-proxy iptables", "finish"] {
         let world = World::new();
         let text = world.api.config();
@@ -69,8 +69,10 @@ async fn a_later_node_that_fails_is_moved_back_alone() {
         assert_eq!(ran.code, 4, "{what}: {ran}");
         assert!(ran.out.contains("on node worker2: "), "{what}: {ran}");
         for tells in [
-            "1. worker1 in the new mode 2. worker2 back in the old mode 3. control1",
-            ": 1 of 3 nodes run in mode iptables",
+            "1. worker1 migrated to mode iptables in ",
+            "2. worker2 rolled back to mode ipvs in ",
+            "3. control1 not migrated",
+            ": 1 of 3 nodes in mode iptables",
         ] {
             assert!(ran.out.contains(tells), "{what}: {tells}: {ran}");
         }
@@ -80,7 +82,7 @@ async fn a_later_node_that_fails_is_moved_back_alone() {
         assert!(story.contains(&"worker2 rollback".to_owned()), "{story:?}");
         assert_eq!(world.label("worker2"), Value::Null, "{what}");
         assert!(world.label("worker1").is_string(), "{what}");
-        // Once it can, it is moved as the others.
+        // After the fault is gone, it migrates like the others.
         world.nodes.failing.lock().unwrap().clear();
         let ran = world
             .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
@@ -92,7 +94,7 @@ async fn a_later_node_that_fails_is_moved_back_alone() {
 }
 
 #[tokio::test]
-async fn a_node_that_cannot_be_moved_back_is_so_by_the_next_run() {
+async fn a_node_that_cannot_be_rolled_back_is_rolled_back_by_the_next_run() {
     for back in [false, true] {
         let world = World::new();
         world.nodes.fail("worker2 finish", "no room");
@@ -101,7 +103,7 @@ async fn a_node_that_cannot_be_moved_back_is_so_by_the_next_run() {
         assert_eq!(ran.code, 4, "{ran}");
         assert!(
             ran.out
-                .contains("node worker2 cannot be moved back alone: no room there either"),
+                .contains("cannot roll back node worker2 alone: no room there either"),
             "{ran}"
         );
         world.nodes.failing.lock().unwrap().clear();

@@ -1,13 +1,13 @@
-//! What clusters do while nodes are moved: API servers restart, pods are evicted, killed and slow to end.
+//! Disturbances during a migration: API servers restart; pods are evicted, killed, and slow to end.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::World;
-use crate::fake_api::{Fate, Fault, What};
+use crate::fake_api::{Fate, Fault, Key, What};
 
-/// Has `change` done before the third pod is made, and `back` a moment later.
+/// Runs `change` before the third pod is created, and `back` a moment later.
 fn for_a_while(world: &Arc<World>, change: fn(&World), back: fn(&World)) {
     let weak = Arc::downgrade(world);
     let act = What::Meanwhile(Arc::new(move |_| {
@@ -26,7 +26,7 @@ fn for_a_while(world: &Arc<World>, change: fn(&World), back: fn(&World)) {
 #[tokio::test]
 async fn an_api_server_that_restarts_is_waited_for() {
     for (change, back) in [
-        // Nobody is there.
+        // The API server does not answer.
         (
             (|world| world.api.with(|cluster| cluster.set_away(true))) as fn(&World),
             (|world| world.api.with(|cluster| cluster.set_away(false))) as fn(&World),
@@ -61,7 +61,7 @@ async fn an_api_server_that_is_away_at_first_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_too_much_to_do_is_asked_again_when_it_says() {
+async fn a_busy_server_is_retried_when_it_says() {
     let world = World::new();
     let busy = Fault::of("patch", "configmaps", What::Busy(1)).named("kube-proxy");
     world.api.fault(busy.times(1));
@@ -76,14 +76,14 @@ async fn a_server_that_has_too_much_to_do_is_asked_again_when_it_says() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_lost_is_made_again() {
+async fn a_lost_pod_is_created_again() {
     for (job, fates) in [
         (
             "prepare",
             &[Fate::Evicted, Fate::OutOfMemory, Fate::Deleted][..],
         ),
         ("finish", &[Fate::Deleted]),
-        ("look", &[Fate::Evicted]),
+        ("preview", &[Fate::Evicted]),
     ] {
         let world = World::new();
         world.nodes.fates(&format!("worker1 {job}"), fates);
@@ -112,7 +112,7 @@ async fn a_pod_that_is_lost_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_lost_again_and_again_is_given_up() {
+async fn a_pod_that_is_lost_repeatedly_fails() {
     let world = World::new();
     world.nodes.fates("worker1 prepare", &[Fate::Evicted; 4]);
     let ran = world.all(&[]).await;
@@ -130,7 +130,7 @@ async fn a_pod_that_is_lost_again_and_again_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_kube_proxy_that_ends_slowly_is_not_taken_for_the_new_one() {
+async fn a_kube_proxy_that_ends_slowly_does_not_count_as_the_new_one() {
     let world = World::new();
     *world.nodes.lingers.lock().unwrap() = Duration::from_millis(600);
     let ran = world
@@ -154,7 +154,7 @@ async fn a_kube_proxy_that_ends_slowly_is_not_taken_for_the_new_one() {
 }
 
 #[tokio::test]
-async fn a_kube_proxy_that_crash_loops_is_named_and_taken_back() {
+async fn a_crash_loop_is_named_and_rolled_back() {
     let mut world = World::new();
     world.ready = "60s";
     world
@@ -175,25 +175,25 @@ async fn a_kube_proxy_that_crash_loops_is_named_and_taken_back() {
 }
 
 #[tokio::test]
-async fn an_image_that_cannot_be_had_is_said_once() {
+async fn a_missing_image_is_reported_once() {
     for reason in ["ErrImagePull", "InvalidImageName"] {
         let mut world = World::new();
         world.ready = "1s";
         let fate = Fate::Waits(reason, "kpx:1: not found");
         for node in world.names {
-            world.nodes.fates(&format!("{node} look"), &[fate]);
+            world.nodes.fates(&format!("{node} preview"), &[fate]);
         }
         let began = Instant::now();
         let ran = world.all(&[]).await;
         let took = began.elapsed();
         assert_eq!(ran.code, 4, "{ran}");
-        // The nodes are waited for side by side.
+        // The nodes are waited for in parallel.
         assert!(took < Duration::from_secs(3), "{took:?}");
         let said = ran.err.matches("kpx:1: not found").count();
         assert_eq!(said, 1, "{ran}");
         assert!(
             ran.err.contains(&format!(
-                "3 of 3 nodes cannot be moved: worker1, worker2, control1: the pod of kpx does not start: {reason}: "
+                "3 of 3 nodes cannot be migrated: worker1, worker2, control1: kpx's pod does not start: {reason}: "
             )),
             "{ran}"
         );
@@ -203,7 +203,7 @@ async fn an_image_that_cannot_be_had_is_said_once() {
 }
 
 #[tokio::test]
-async fn pods_that_looked_are_gone_though_their_log_cannot_be_read() {
+async fn pods_of_previews_are_deleted_even_without_their_logs() {
     let world = World::new();
     let fault = Fault::of("get", "pods/log", What::Status(400, "no log here"));
     world.api.fault(fault);
@@ -214,7 +214,7 @@ async fn pods_that_looked_are_gone_though_their_log_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn a_rollback_that_was_asked_for_and_stopped_ends_as_one() {
+async fn a_requested_rollback_that_stopped_ends_as_one() {
     let world = World::new();
     assert_eq!(world.all(&[]).await.code, 0);
     world.nodes.fail("worker2 rollback", "no room");
@@ -225,8 +225,50 @@ async fn a_rollback_that_was_asked_for_and_stopped_ends_as_one() {
     let ran = world.kpx(&way("resume")).await;
     assert_eq!(ran.code, 0, "{ran}");
     assert!(
-        ran.out.contains("rolled back: 3 nodes to mode ipvs in "),
+        ran.out.contains("rolled back 3 nodes to mode ipvs in "),
         "{ran}"
     );
-    assert!(!ran.out.contains("did not get to"), "{ran}");
+    assert!(!ran.out.contains("of the first node failed"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_guard_that_is_evicted_or_deleted_is_created_again() {
+    for evicted in [true, false] {
+        let world = Arc::new(World::new());
+        let job = "worker1 prepare".to_owned();
+        let slow = Duration::from_secs(3);
+        world.nodes.slow.lock().unwrap().insert(job, slow);
+        let there = Arc::clone(&world);
+        let eviction = thread::spawn(move || {
+            let named = |part: &str| {
+                let left = there.leftovers().into_iter();
+                let mut left = left.filter(|name| name.starts_with(part));
+                left.next()
+            };
+            while named("kpx-prepare-").is_none() {
+                thread::sleep(Duration::from_millis(10));
+            }
+            let key = Key::new("pods", "kube-system", &named("kpx-guard-").unwrap());
+            there.api.with(|cluster| {
+                if evicted {
+                    cluster.edit(&key, |pod| {
+                        pod["status"]["phase"] = "Failed".into();
+                        pod["status"]["reason"] = "Evicted".into();
+                    });
+                } else {
+                    cluster.remove(&key);
+                }
+            });
+        });
+        let ran = world.all(&[]).await;
+        eviction.join().unwrap();
+        assert_eq!(ran.code, 0, "{ran}");
+        let why = if evicted { "Evicted" } else { "it was deleted" };
+        let tells = format!("was lost ({why}); creating it again");
+        assert!(ran.err.contains(&tells), "{tells}: {ran}");
+        let story = world.nodes.story().into_iter();
+        let guards = story.filter(|what| what == "worker1 guard").count();
+        assert_eq!(guards, 2, "{ran}");
+        assert_eq!(world.leftovers(), [""; 0]);
+    }
 }

@@ -1,4 +1,4 @@
-//! What is to be seen of a move of nodes on a terminal.
+//! The display of a migration on a terminal.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,17 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// A terminal, and kpx on it.
 struct Session {
     kpx: Child,
-    /// The side where somebody sits.
+    /// The operator's side.
     keys: File,
     /// The side of the programs, kept open.
     line: OwnedFd,
     before: Termios,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Previous>>,
     reader: JoinHandle<()>,
 }
 
-/// What was to be seen.
-struct Seen {
+/// The screens.
+struct Previous {
     glass: vt100::Parser,
     /// Every byte.
     bytes: Vec<u8>,
@@ -61,10 +61,10 @@ impl Session {
     fn agree(&mut self, count: usize) {
         for _ in 0..count {
             self.wait("question", |line| {
-                line.starts_with("Is that done? [y/N]") && !line.ends_with('y')
+                line.starts_with("Done? [y/N]") && !line.ends_with('y')
             });
             self.type_in("y\n");
-            self.wait("answer", |line| line == "Is that done? [y/N] y");
+            self.wait("answer", |line| line == "Done? [y/N] y");
             thread::sleep(Duration::from_millis(100));
         }
     }
@@ -82,7 +82,7 @@ impl Session {
             ws_ypixel: 0,
         };
         let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
-        // Not for the kpx of other tests: the end is seen when nobody has it open any more.
+        // Not inherited by the kpx of other tests: the end is reached when all copies are closed.
         for end in [&master, &slave] {
             fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         }
@@ -108,7 +108,7 @@ impl Session {
             .stderr(end());
         let kpx = command.spawn().unwrap();
         let size = |size| NonZeroU16::new(size).unwrap();
-        let seen = Arc::new(Mutex::new(Seen {
+        let seen = Arc::new(Mutex::new(Previous {
             glass: vt100::Parser::new(size(rows), size(columns), 10_000),
             bytes: Vec::new(),
             all: Vec::new(),
@@ -118,7 +118,7 @@ impl Session {
         let shared = Arc::clone(&seen);
         let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // Once nobody has the other side open, reading fails.
+            // After the other side is closed, reading fails.
             while let Ok(length @ 1..) = screen.read(&mut buffer) {
                 let mut seen = shared.lock().unwrap();
                 seen.glass.process(&buffer[..length]);
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Waits for the end of kpx; returns its status, and what was to be seen.
-    fn end(mut self) -> (ExitStatus, Seen) {
+    fn end(mut self) -> (ExitStatus, Previous) {
         let status = self.kpx.wait().unwrap();
         let after = tcgetattr(self.line.as_fd()).unwrap();
         assert_eq!(
@@ -174,7 +174,7 @@ impl Session {
     }
 }
 
-impl Seen {
+impl Previous {
     /// Returns all that was written, as lines: what scrolled away, and what is left.
     fn kept(&mut self) -> Vec<String> {
         let size = self.glass.screen().size();
@@ -204,7 +204,7 @@ fn shows(glass: &[String], node: &str, what: &str) -> bool {
 }
 
 #[tokio::test]
-async fn each_node_has_a_line_below_what_was_said() {
+async fn each_node_has_a_line_below_the_log() {
     let world = World::new();
     let args = ["--all-nodes", "--image", "kpx:1", "--soak", "2s"];
     let mut session = Session::start(&world, (30, 100), &[], &args);
@@ -218,7 +218,7 @@ async fn each_node_has_a_line_below_what_was_said() {
     // One that is watched, one that waits, and how many are through.
     let at = |glass: &[String]| {
         shows(glass, "worker1", " 5/5 ")
-            && shows(glass, "worker1", "watch it for a while")
+            && shows(glass, "worker1", "watch the node")
             && shows(glass, "worker2", "──────────   0/5")
             && shows(glass, "cluster", " 0/3 ")
     };
@@ -237,15 +237,15 @@ async fn each_node_has_a_line_below_what_was_said() {
     let times = watched.filter_map(|line| line.split(' ').find(|word| word.contains(':')));
     let times: BTreeSet<&str> = times.collect();
     assert!(times.len() >= 2, "{times:?} {:#?}", seen.all);
-    // What was said is all there, once; and of the bars nothing.
+    // The whole log is there, once, and no bars.
     for node in ["worker1", "worker2", "control1"] {
         for said in [
-            "build the new mode beside the one that serves",
+            "build the new mode beside the old one",
             "  wait for it",
-            "start kube-proxy with the new configuration",
-            "look at what kube-proxy says",
-            "wait until it serves in the new mode, and remove the old one",
-            "watch it for a while",
+            "restart kube-proxy with the new configuration",
+            "check the log of kube-proxy",
+            "verify the new mode and remove the old one",
+            "watch the node",
             "done",
         ] {
             let said = format!("kpx: {node}: {said}");
@@ -262,12 +262,12 @@ async fn each_node_has_a_line_below_what_was_said() {
     }
     assert!(!kept.iter().any(|line| line.contains('━')), "{kept:#?}");
     let last = kept.last().unwrap();
-    let head = "migrated: 3 nodes from mode ipvs to mode iptables in ";
+    let head = "migrated 3 nodes from mode ipvs to mode iptables in ";
     assert!(last.starts_with(head), "{last}");
 }
 
 #[tokio::test]
-async fn questions_are_asked_above_the_lines_and_answered() {
+async fn questions_are_printed_above_the_lines_and_answered() {
     let world = World::new();
     let args = ["--node", "worker1", "--soak", "0s", "--yes"];
     let args = [
@@ -278,14 +278,14 @@ async fn questions_are_asked_above_the_lines_and_answered() {
     let mut session = Session::start(&world, (60, 200), &[], &args);
     for _ in 0..2 {
         session.wait("question", |line| {
-            line.starts_with("Is that done? [y/N]") && !line.ends_with('y')
+            line.starts_with("Done? [y/N]") && !line.ends_with('y')
         });
         // Nothing is drawn over it while it is open.
         thread::sleep(Duration::from_millis(1500));
         let now = lines(&session.seen.lock().unwrap().glass);
-        assert!(now.last().unwrap().starts_with("Is that done?"), "{now:#?}");
+        assert!(now.last().unwrap().starts_with("Done?"), "{now:#?}");
         session.type_in("y\n");
-        session.wait("answer", |line| line == "Is that done? [y/N] y");
+        session.wait("answer", |line| line == "Done? [y/N] y");
         thread::sleep(Duration::from_millis(100));
     }
     let (status, mut seen) = session.end();
@@ -306,7 +306,7 @@ async fn questions_are_asked_above_the_lines_and_answered() {
 }
 
 #[tokio::test]
-async fn by_hand_the_old_mode_is_built_before_kube_proxy_is_restarted_on_the_way_back() {
+async fn a_rollback_by_hand_builds_the_old_mode_before_kube_proxy_restarts() {
     let world = World::new();
     let args = ["--node", "worker1", "--soak", "0s", "--yes"];
     let mut there = Session::start(&world, (60, 200), &[], &args);
@@ -325,7 +325,7 @@ async fn by_hand_the_old_mode_is_built_before_kube_proxy_is_restarted_on_the_way
 }
 
 #[tokio::test]
-async fn interrupted_it_leaves_the_terminal_as_it_was() {
+async fn a_signal_restores_the_terminal() {
     let world = World::new();
     let args = ["--all-nodes", "--image", "kpx:1", "--soak", "60s", "--yes"];
     let session = Session::start(&world, (24, 80), &[], &args);
@@ -342,7 +342,7 @@ async fn interrupted_it_leaves_the_terminal_as_it_was() {
 }
 
 #[tokio::test]
-async fn interrupted_at_a_question_it_stops() {
+async fn a_signal_at_a_question_stops() {
     for (args, question, tells) in [
         (
             &["--node", "worker1", "--soak", "0s"][..],
@@ -351,7 +351,7 @@ async fn interrupted_at_a_question_it_stops() {
         ),
         (
             &["--node", "worker1", "--soak", "0s", "--yes"],
-            "Is that done? [y/N]",
+            "Done? [y/N]",
             "next: kpx migrate resume --all-nodes",
         ),
     ] {
@@ -394,7 +394,7 @@ async fn few_columns_and_lines_are_enough() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_drawn_lines_follow_each_other() {
+async fn without_a_terminal_lines_follow_each_other() {
     for (env, args) in [
         ([("TERM", "dumb")], &["--yes"][..]),
         ([("TERM", "xterm")], &["--yes", "--quiet"]),
@@ -412,9 +412,9 @@ async fn where_nothing_can_be_drawn_lines_follow_each_other() {
             assert!(!bytes.contains(drawn), "{args:?}: {bytes}");
         }
         // With the time, which nothing else tells there.
-        let said = kept.iter().any(|line| {
-            line.starts_with("kpx: 20") && line.ends_with("Z worker1: watch it for a while")
-        });
+        let said = kept
+            .iter()
+            .any(|line| line.starts_with("kpx: 20") && line.ends_with("Z worker1: watch the node"));
         assert_eq!(said, args.len() == 1, "{args:?}: {kept:#?}");
     }
 }

@@ -194,7 +194,7 @@ impl Machine {
         assert_eq!(output.status.code(), Some(4), "{text}");
         assert!(took < Duration::from_secs(10), "{took:?}: {text}");
         for words in [
-            "because it was asked to stop",
+            "reason: stopped on request",
             "next: kpx migrate resume --kubeconfig ",
             ", or kpx migrate rollback --kubeconfig ",
             " --node node1 --this-node",

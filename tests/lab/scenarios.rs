@@ -364,7 +364,11 @@ fn one_node(lab: &Lab) -> String {
         on(lab, "w1", &["doctor"]).exits(0);
         on(lab, "w1", &["diff"]).exits(0);
         let back = on(lab, "w1", &["migrate", "rollback", "--yes"]).exits(0);
-        (there.took, back.never_says("did not get to").took)
+        (
+            there.took,
+            back.never_says("the migration of the first node failed")
+                .took,
+        )
     });
     assert_eq!(configuration(lab), before);
     let by_name = on(
@@ -441,7 +445,9 @@ fn there_and_back(lab: &Lab, more: &[&str]) -> (Duration, Duration) {
 impl Ran {
     /// The end of a way back, after which the configuration is as `before`.
     fn never_says_of(self, before: &str, lab: &Lab, there: Duration) -> (Duration, Duration) {
-        let took = self.never_says("did not get to").took;
+        let took = self
+            .never_says("the migration of the first node failed")
+            .took;
         assert_eq!(configuration(lab), before);
         (there, took)
     }
@@ -691,7 +697,7 @@ fn coordinator(lab: &Lab) -> String {
         let (code, _) = stopped_at(lab, &words(&start), "w1:   build", Signal::SIGKILL);
         assert_eq!(code, None);
         roll(lab);
-        let (code, _) = stopped_at(lab, &resume, "w2: start", Signal::SIGKILL);
+        let (code, _) = stopped_at(lab, &resume, "w2: restart", Signal::SIGKILL);
         assert_eq!(code, None);
         roll(lab);
         laptop(lab, &resume).exits(0);
@@ -735,7 +741,7 @@ fn node_pods(lab: &Lab) -> String {
             while !moved.is_finished() && killed < 3 {
                 let pods = lab.kubectl("-n kube-system get pods -o name");
                 let ours = pods.lines().find(|pod| {
-                    pod.contains("kpx") && !pod.contains("guard") && !pod.contains("look")
+                    pod.contains("kpx") && !pod.contains("guard") && !pod.contains("preview")
                 });
                 if let Some(pod) = ours {
                     thread::sleep(Duration::from_millis(700));

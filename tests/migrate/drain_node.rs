@@ -9,9 +9,10 @@ use kpx::apply::{Apply, StepError};
 use kpx::backend::Mode;
 use kpx::evidence::{Evidence, Gap, Item, Time};
 use kpx::host::{self, Environment, LiveCluster, Options};
-use kpx::migrate::engine::{Ended, Engine, Event, Site};
+use kpx::migrate::engine::{Ended, Engine, Event, MigrationNode};
 use kpx::migrate::journal::{self, Entry};
-use kpx::migrate::journey::{Journey, Strategy};
+use kpx::migrate::migration::{Migration, Strategy};
+use kpx::migrate::node::{Clock, Node};
 use kpx::migrate::probes::Target;
 use kpx::net::Family;
 use kpx::plan::Consent;
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use super::machine::Machine;
-use super::{Place, SMALL, directions, is_back, journey};
+use super::{Place, SMALL, directions, is_back, migration};
 use crate::fake_api::{Api, Fate, Fault, Key, Kubelet, Pod, What};
 use crate::support::root;
 
@@ -163,7 +164,7 @@ impl World {
         });
     }
 
-    /// Returns what was asked for that changes something, as `METHOD WHAT`.
+    /// Returns the requests that change an object, as `METHOD NAME`.
     fn writes(&self) -> Vec<String> {
         let asked = self.api.asked().into_iter();
         let writes = asked.filter(|request| request.method != "GET");
@@ -181,10 +182,10 @@ impl World {
         })
     }
 
-    fn here(&self, from: Mode, journey: &Journey) -> Here<'_> {
-        Here {
+    fn here(&self, from: Mode, migration: &Migration) -> LocalNode<'_> {
+        LocalNode {
             world: self,
-            place: Place::new(Machine::new(SMALL, from), journey),
+            place: Place::new(Machine::new(SMALL, from), migration),
             live: LiveCluster::new(&self.options),
             own: Vec::new(),
             life: None,
@@ -197,9 +198,9 @@ impl World {
 
 type Then = Arc<dyn Fn(&World) + Send + Sync>;
 
-/// A node of that cluster, and how long kpx lives there.
+/// A node of that cluster; kpx may be killed there.
 #[derive(Clone)]
-struct Here<'w> {
+struct LocalNode<'w> {
     world: &'w World,
     place: Place,
     live: LiveCluster,
@@ -212,7 +213,7 @@ struct Here<'w> {
     told: Arc<Mutex<Vec<String>>>,
 }
 
-impl Here<'_> {
+impl LocalNode<'_> {
     async fn live(&mut self) {
         match &mut self.life {
             None => {}
@@ -228,20 +229,20 @@ impl Here<'_> {
     async fn go_on(&mut self, rollback: bool) -> Option<Ended> {
         let mut state = journal::read(&self.place.journal).unwrap();
         let (dead, told) = (Arc::clone(&self.dead), Arc::clone(&self.told));
-        let mut tell = |event: Event<'_>| {
+        let mut on_event = |event: Event<'_>| {
             if let Event::Evict(leaving) = event {
                 told.lock().unwrap().push(leaving.in_words());
             }
         };
         let limits = self.place.limits;
         let mut engine = Engine {
-            site: self,
+            node: self,
             limits,
-            tell: &mut tell,
+            on_event: &mut on_event,
         };
         let run = Box::pin(async {
             if rollback {
-                engine.turn(&mut state, "asked for").await.unwrap();
+                engine.roll_back(&mut state, false).await.unwrap();
             }
             engine.run(&mut state).await
         });
@@ -258,7 +259,7 @@ impl Here<'_> {
     }
 }
 
-impl Apply for Here<'_> {
+impl Apply for LocalNode<'_> {
     async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
         self.live().await;
         match action {
@@ -268,7 +269,24 @@ impl Apply for Here<'_> {
     }
 }
 
-impl Site for Here<'_> {
+impl Clock for LocalNode<'_> {
+    fn now(&self) -> Time {
+        self.place.now()
+    }
+
+    async fn pause(&mut self, duration: Duration) {
+        self.place.pause(duration).await;
+        // Pods end meanwhile.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        if let Some((at, then)) = &self.then
+            && self.place.clock >= *at
+        {
+            then(self.world);
+        }
+    }
+}
+
+impl Node for LocalNode<'_> {
     async fn read(&mut self, items: &[Item]) -> Evidence {
         let mut evidence = self.place.read(items).await;
         let far = [Item::Nodes, Item::Pods].into_iter();
@@ -279,7 +297,9 @@ impl Site for Here<'_> {
         }
         evidence
     }
+}
 
+impl MigrationNode for LocalNode<'_> {
     fn own_pods(&self) -> Result<Vec<String>, String> {
         Ok(self.own.clone())
     }
@@ -315,38 +335,23 @@ impl Site for Here<'_> {
 
     async fn unfollow(&mut self) {}
 
-    fn heard(&mut self) -> Vec<String> {
+    fn bridge_notices(&mut self) -> Vec<String> {
         Vec::new()
     }
 
     fn is_to_stop(&self) -> bool {
         self.place.is_to_stop()
     }
-
-    fn now(&self) -> Time {
-        self.place.now()
-    }
-
-    async fn pause(&mut self, duration: Duration) {
-        self.place.pause(duration).await;
-        // Nodes end pods while nobody looks.
-        tokio::time::sleep(Duration::from_millis(2)).await;
-        if let Some((at, then)) = &self.then
-            && self.place.clock >= *at
-        {
-            then(self.world);
-        }
-    }
 }
 
-fn drained(from: Mode, to: Mode) -> Journey {
-    journey(from, to, Strategy::DrainNode)
+fn drained(from: Mode, to: Mode) -> Migration {
+    migration(from, to, Strategy::DrainNode)
 }
 
 const THERE: (Mode, Mode) = (Mode::Iptables, Mode::Nftables);
 
 #[tokio::test]
-async fn pods_leave_first_and_may_come_again_at_the_end() {
+async fn pods_are_evicted_first_and_the_node_is_uncordoned_at_the_end() {
     for (from, to) in directions() {
         let world = World::new();
         let mut here = world.here(from, &drained(from, to));
@@ -361,13 +366,13 @@ async fn pods_leave_first_and_may_come_again_at_the_end() {
         let told = here.told.lock().unwrap().clone();
         assert_eq!(
             told.last().map(String::as_str),
-            Some("all pods that can leave have left")
+            Some("all evicted pods have left")
         );
     }
 }
 
 #[tokio::test]
-async fn a_budget_that_keeps_a_pod_is_waited_for_and_named() {
+async fn an_eviction_that_a_budget_refuses_is_retried_and_named() {
     let world = World::new();
     world.budget(1);
     let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
@@ -377,7 +382,7 @@ async fn a_budget_that_keeps_a_pod_is_waited_for_and_named() {
     assert!(here.place.clock >= 20, "{}", here.place.clock);
     let told = here.told.lock().unwrap().join("\n");
     for tells in [
-        "still there, and kept: default/web-",
+        "have not left; evictions refused: default/web-",
         "Cannot evict pod as it would violate the pod's disruption budget. The disruption budget web needs 1 healthy",
     ] {
         assert!(told.contains(tells), "{told}");
@@ -385,7 +390,7 @@ async fn a_budget_that_keeps_a_pod_is_waited_for_and_named() {
 }
 
 /// Goes there in vain, and returns why; all is as before then.
-async fn in_vain(world: &World, prepare: impl FnOnce(&mut Here<'_>)) -> String {
+async fn in_vain(world: &World, prepare: impl FnOnce(&mut LocalNode<'_>)) -> String {
     let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
     prepare(&mut here);
     let before = here.place.machine.clone();
@@ -399,12 +404,14 @@ async fn in_vain(world: &World, prepare: impl FnOnce(&mut Here<'_>)) -> String {
 }
 
 #[tokio::test]
-async fn pods_that_do_not_leave_in_time_stay_and_nothing_is_changed() {
+async fn pods_that_do_not_leave_in_time_stay_and_nothing_changes() {
     let world = World::new();
     world.budget(0);
     let why = in_vain(&world, |_| ()).await;
     assert!(
-        why.starts_with("after 60 s pods have not left the node: default/db-0 (Cannot evict pod"),
+        why.starts_with(
+            "timed out after 60 s: pods have not left the node: default/db-0 (Cannot evict pod"
+        ),
         "{why}"
     );
     assert!(why.contains("The disruption budget web needs 1"), "{why}");
@@ -412,7 +419,7 @@ async fn pods_that_do_not_leave_in_time_stay_and_nothing_is_changed() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_is_named_and_the_node_is_as_before() {
+async fn a_missing_permission_is_named_and_the_node_is_rolled_back() {
     for (verb, resource, cordons) in [
         ("patch", "nodes", false),
         ("create", "pods/eviction", true),
@@ -424,14 +431,14 @@ async fn a_right_that_is_missing_is_named_and_the_node_is_as_before() {
         assert!(why.contains(&format!("{verb} {resource}")), "{why}");
         assert!(why.contains("deploy/rbac"), "{why}");
         let writes = world.writes().into_iter();
-        // What is forbidden is asked for more than once, and never done.
+        // Forbidden requests are retried, and never carried out.
         let cordoned = resource != "nodes" && writes.filter(|did| did == "PATCH node1").count() > 1;
         assert_eq!(cordoned, cordons, "{verb} {resource}: {:?}", world.writes());
     }
 }
 
 #[tokio::test]
-async fn what_nobody_makes_again_is_left_alone_unless_it_is_asked_for() {
+async fn bare_pods_are_evicted_only_on_request() {
     let world = World::new();
     world.api.with(|cluster| {
         let mut bare = owned("bare", "x");
@@ -486,7 +493,7 @@ async fn a_node_that_was_cordoned_before_stays_so() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_is_a_place_for_pods_again() {
+async fn a_node_that_is_rolled_back_is_uncordoned() {
     let world = World::new();
     let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
     let before = here.place.machine.clone();
@@ -503,7 +510,7 @@ async fn what_is_taken_back_is_a_place_for_pods_again() {
 }
 
 #[tokio::test]
-async fn who_cordons_a_node_that_was_moved_is_not_undone_by_its_rollback() {
+async fn a_rollback_keeps_the_cordon_of_an_operator() {
     let world = World::new();
     let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
     assert_eq!(here.go_on(false).await, Some(Ended::Migrated));
@@ -514,7 +521,7 @@ async fn who_cordons_a_node_that_was_moved_is_not_undone_by_its_rollback() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_is_asked_for_again() {
+async fn a_lost_answer_is_retried() {
     let world = World::new();
     for what in [
         What::Broken,
@@ -532,7 +539,7 @@ async fn an_answer_that_is_lost_is_asked_for_again() {
     assert!(!world.is_cordoned());
 }
 
-/// Kills kpx at every point of the way from `from` to `to`, and goes on from there, or back.
+/// Kills kpx at every point of the migration from `from` to `to`, and resumes or rolls back.
 async fn killed_everywhere(from: Mode, to: Mode, rollback: bool) {
     for life in 0.. {
         let world = World::new();
@@ -560,7 +567,7 @@ async fn killed_everywhere(from: Mode, to: Mode, rollback: bool) {
 
 #[ignore = "takes minutes: make test-loops"]
 #[tokio::test]
-async fn killed_anywhere_the_node_is_whole_and_a_place_for_pods() {
+async fn killed_anywhere_the_node_is_complete_and_uncordoned() {
     for (from, to) in directions() {
         for rollback in [false, true] {
             killed_everywhere(from, to, rollback).await;

@@ -18,7 +18,7 @@ use super::rules::{Rules, Tables};
 use crate::fake::Node;
 use crate::support::root;
 
-/// Where the fake kube-proxy has its configuration.
+/// The path of the fake kube-proxy's configuration.
 pub(super) const CONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
 
 /// The service it is.
@@ -31,7 +31,7 @@ pub(super) struct Machine {
     pub(super) kernel: Kernel,
     pub(super) files: BTreeMap<PathBuf, String>,
     pub(super) proxy: Proxy,
-    /// What IPVS forwards, as its table says.
+    /// The table of connections of IPVS.
     pub(super) connections: String,
     /// kube-proxy's log, where it can be read.
     pub(super) log: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct Machine {
     pub(super) in_pod: bool,
 }
 
-/// What the kernel holds.
+/// The kernel's state.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Kernel {
     rules: [Rules; 2],
@@ -117,7 +117,7 @@ impl Machine {
     pub(super) fn new(name: &str, mode: Mode) -> Self {
         let bundle = root().join("testdata/nodes").join(name);
         let mut evidence = load(&bundle, ITEMS).unwrap();
-        // Told hundreds of times, and read by nobody.
+        // Not read by migrations, and slow to copy.
         for item in [Item::ProxyLog, Item::Conntrack, Item::Sockets, Item::Routes] {
             evidence.insert(item, Err(Gap::NotCollected(item)));
         }
@@ -212,13 +212,13 @@ impl Machine {
         config.mode_asked().unwrap()
     }
 
-    /// Does what somebody else would: changes the configuration, and restarts kube-proxy.
+    /// Changes the configuration and restarts kube-proxy, externally.
     pub(super) fn restart_as(&mut self, mode: Mode) {
         self.configure(mode);
         self.start();
     }
 
-    /// Restarts kube-proxy, as somebody else would.
+    /// Restarts kube-proxy, externally.
     pub(super) fn restart(&mut self) {
         self.start();
     }
@@ -354,7 +354,7 @@ impl Machine {
         }
     }
 
-    /// Makes one change of somebody else's: kube-proxy may have been at work since that one looked.
+    /// Makes one change of kpx's; kube-proxy may have rewritten its rules since kpx read them.
     pub(super) fn change(&mut self, action: &Action) -> Result<(), String> {
         if self.restless > 0 && matches!(action, Action::Iptables { .. }) {
             self.restless -= 1;

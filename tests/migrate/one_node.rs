@@ -5,8 +5,8 @@ use std::fs;
 
 use kpx::bridge::Lease;
 use kpx::evidence::{ITEMS, load};
-use kpx::migrate::journal::State;
-use kpx::migrate::journey::{Stage, there};
+use kpx::migrate::journal::MigrationState;
+use kpx::migrate::migration::{Stage, there};
 use kpx::migrate::stage;
 use kpx::node::NodeSnapshot;
 use kpx::node::identity::{Clue, Identity};
@@ -49,7 +49,7 @@ fn three(name: &str) -> Evidence {
 }
 
 #[test]
-fn each_stage_is_planned_from_what_it_needs_and_nothing_else() {
+fn each_stage_is_planned_from_its_needs_only() {
     for (from, name) in [
         (Mode::Iptables, "full-iptables"),
         (Mode::Ipvs, "full-ipvs"),
@@ -68,16 +68,16 @@ fn each_stage_is_planned_from_what_it_needs_and_nothing_else() {
             .filter(|to| *to != from)
             .flat_map(|to| STRATEGIES.map(|strategy| (to, strategy)))
         {
-            let mut journey = journey(from, to, strategy);
-            journey.evict = Consent {
+            let mut migration = migration(from, to, strategy);
+            migration.evict = Consent {
                 bare: true,
                 empty_dir: true,
             };
-            let state = State::new(journey);
+            let state = MigrationState::new(migration);
             for stage in there(from, to, strategy) {
                 let known = evidence.only(&stage::needs(&state, stage));
                 let planned = stage::plan(&state, stage, &known, name, &[], &lease);
-                // What serves is not cleaned up before kube-proxy serves otherwise.
+                // The mode in use is not removed before kube-proxy runs in another.
                 let serves = matches!(planned, Err(stage::Unplanned::Refused(_)));
                 assert!(
                     planned.is_ok() || serves,
@@ -95,10 +95,10 @@ fn each_stage_is_planned_from_what_it_needs_and_nothing_else() {
 }
 
 #[test]
-fn among_three_nodes_it_goes_there_and_back_without_being_told_which_it_is() {
+fn among_three_nodes_the_node_is_found_without_its_name() {
     for (from, to) in directions() {
         let mut place = bound(from, to);
-        assert_eq!(journal::read(&place.journal).unwrap().journey.node, None);
+        assert_eq!(journal::read(&place.journal).unwrap().migration.node, None);
         let before = place.machine.clone();
         assert_eq!(place.go_on(false), Some(Ended::Migrated), "{from} to {to}");
         let ended = place.go_on(true);
@@ -108,7 +108,7 @@ fn among_three_nodes_it_goes_there_and_back_without_being_told_which_it_is() {
 }
 
 #[test]
-fn where_nothing_tells_which_node_it_is_nothing_is_begun() {
+fn without_the_name_of_the_node_nothing_begins() {
     let mut place = bound(Mode::Iptables, Mode::Nftables);
     place.machine.lose_identity();
     let before = place.machine.kernel.clone();
@@ -118,8 +118,8 @@ fn where_nothing_tells_which_node_it_is_nothing_is_begun() {
     assert!(why.contains("no Node has its address"), "{why}");
     assert_eq!(place.machine.kernel, before);
     assert_eq!(place.journal.lines().count(), 1);
-    // With its name in the journal, no evidence is asked for.
-    let mut named = journey(Mode::Iptables, Mode::Nftables, Strategy::Bridge);
+    // With its name in the journal, no evidence is needed.
+    let mut named = migration(Mode::Iptables, Mode::Nftables, Strategy::Bridge);
     named.node = Some("node1".to_owned());
     let mut machine = Machine::new(SMALL, Mode::Iptables);
     machine.lose_identity();
@@ -128,7 +128,7 @@ fn where_nothing_tells_which_node_it_is_nothing_is_begun() {
 }
 
 #[test]
-fn what_kube_proxy_rewrites_meanwhile_is_planned_again() {
+fn rules_that_kube_proxy_rewrites_meanwhile_are_planned_again() {
     for (from, to) in directions() {
         let machine = bound(from, to);
         let mut retried = 0;
@@ -156,14 +156,14 @@ fn what_kube_proxy_rewrites_meanwhile_is_planned_again() {
         assert_eq!(place.go_on(false), Some(Ended::Migrated), "{from} to {to}");
         assert_eq!(place.machine.faults(to), Vec::<String>::new());
         retried += place.again;
-        // What nftables has is changed in whole tables, which nobody moves.
+        // nftables tables are replaced as a whole, so they cannot change meanwhile.
         let writes = from != Mode::Nftables && to != Mode::Nftables;
         assert!(retried > 0 || !writes, "{from} to {to}");
     }
 }
 
 #[test]
-fn what_fails_each_time_is_tried_a_few_times_and_no_more() {
+fn a_step_that_always_fails_is_retried_five_times() {
     let mut place = bound(Mode::Iptables, Mode::Ipvs);
     let before = place.machine.clone();
     place.refused = Some("ip addr add");
@@ -177,7 +177,7 @@ fn what_fails_each_time_is_tried_a_few_times_and_no_more() {
 }
 
 #[test]
-fn a_kube_proxy_that_ends_again_and_again_turns_back_at_once_and_its_last_words_are_told() {
+fn a_crash_loop_rolls_back_at_once_and_its_last_log_line_is_reported() {
     for (from, to) in directions() {
         let mut place = bound(from, to);
         let before = place.machine.clone();
@@ -213,7 +213,7 @@ fn with_empty_mode(place: &mut Place) -> String {
 }
 
 #[test]
-fn the_configuration_is_put_back_to_the_letter_and_what_others_wrote_stays() {
+fn the_exact_configuration_is_restored_and_other_changes_stay() {
     let path = std::path::Path::new(CONFIG);
     for to in [Mode::Ipvs, Mode::Nftables] {
         let mut place = bound(Mode::Iptables, to);
@@ -222,7 +222,7 @@ fn the_configuration_is_put_back_to_the_letter_and_what_others_wrote_stays() {
         let mut edited = place.clone();
         assert!(matches!(place.go_on(true), Some(Ended::RolledBack(_))));
         assert_eq!(place.machine.files[path], text);
-        // Somebody else changed it meanwhile.
+        // Another change was made meanwhile.
         edited
             .machine
             .files
@@ -240,7 +240,7 @@ fn the_configuration_is_put_back_to_the_letter_and_what_others_wrote_stays() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_kube_proxy_refuses_is_refused_before_anything_is_done() {
+async fn a_configuration_that_kube_proxy_rejects_is_refused_first() {
     let dir = tempfile::tempdir().unwrap();
     let bundle = dir.path().join("bundle");
     copy(&root().join("testdata/nodes/full-iptables"), &bundle);
@@ -309,11 +309,8 @@ async fn the_dry_run_counts_what_is_removed_of_the_old_mode() {
         ("full-nftables", "iptables", &["removes 2 nftables tables"]),
     ] {
         let ran = kpx_on(name, &["migrate", "--to", to, "--dry-run"]).await;
-        let part = ran
-            .out
-            .split("remove what the mode that is left leaves behind")
-            .nth(1);
-        let part = part.unwrap().split("make sure").next().unwrap();
+        let part = ran.out.split("remove the previous mode's leftovers").nth(1);
+        let part = part.unwrap().split("check the result").next().unwrap();
         let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
         for word in words {
             let word = word.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -323,12 +320,12 @@ async fn the_dry_run_counts_what_is_removed_of_the_old_mode() {
 }
 
 /// A machine of its own whose Node would be `w2`, in a cluster of three.
-struct Far {
+struct RemoteCluster {
     _api: Api,
     dir: tempfile::TempDir,
 }
 
-impl Far {
+impl RemoteCluster {
     fn new() -> Self {
         let api = Api::new();
         let dir = tempfile::tempdir().unwrap();
@@ -368,7 +365,7 @@ impl Far {
 
 #[tokio::test]
 async fn a_command_in_the_name_of_another_node_is_refused() {
-    let far = Far::new();
+    let far = RemoteCluster::new();
     for command in [
         &["doctor"][..],
         &["show", "services"],
@@ -398,8 +395,8 @@ async fn a_command_in_the_name_of_another_node_is_refused() {
 }
 
 #[tokio::test]
-async fn a_name_is_found_or_asked_for_before_anything_else() {
-    let far = Far::new();
+async fn the_name_of_the_node_is_found_or_required_first() {
+    let far = RemoteCluster::new();
     // Its kube-proxy does not run, which is all that is wrong: which Node it is was found.
     let ran = far.kpx(&["migrate", "--to", "ipvs", "--dry-run"]).await;
     assert_eq!(ran.code, 4, "{ran}");
@@ -417,7 +414,7 @@ async fn a_name_is_found_or_asked_for_before_anything_else() {
 }
 
 #[test]
-fn on_the_way_back_somebody_else_may_put_the_configuration_back() {
+fn in_a_rollback_the_configuration_may_be_restored_externally() {
     for (from, to) in directions() {
         let mut place = bound(from, to);
         let before = place.machine.clone();
@@ -425,14 +422,14 @@ fn on_the_way_back_somebody_else_may_put_the_configuration_back() {
         let there = place.machine.files.clone();
         let mut state = journal::read(&place.journal).unwrap();
         let limits = place.limits;
-        let mut tell = |_: Event<'_>| {};
+        let mut on_event = |_: Event<'_>| {};
         let mut engine = Engine {
-            site: &mut place,
+            node: &mut place,
             limits,
-            tell: &mut tell,
+            on_event: &mut on_event,
         };
         let ended = async {
-            engine.turn_to(&mut state, "asked for", true).await.unwrap();
+            engine.roll_back(&mut state, true).await.unwrap();
             engine.run(&mut state).await
         };
         assert_eq!(
@@ -447,7 +444,7 @@ fn on_the_way_back_somebody_else_may_put_the_configuration_back() {
             journal::read(&place.journal).unwrap().next(),
             Some(Stage::Configure)
         );
-        // Somebody else does the rest, and `kpx migrate finish` goes on.
+        // After the external restart, `kpx migrate finish` continues.
         place.machine.files.clone_from(&before.files);
         place.machine.restart();
         place.limits.configured = true;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 /// The rules of one family.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Rules {
-    /// The chains of each table: the policy, `-` for a chain of somebody's own, and the rules.
+    /// The chains of each table: the policy, `-` for a user-defined chain, and the rules.
     tables: BTreeMap<String, BTreeMap<String, (String, Vec<String>)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What people and programs are shown of a migration: before it, on the way, and at its end.
+//! What `kpx migrate` prints for people and programs: the plan and the status.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ async fn dry_run(from: Mode, to: Mode, more: &[&str]) -> Ran {
 }
 
 #[tokio::test]
-async fn a_dry_run_shows_all_that_is_to_be_done() {
+async fn a_dry_run_prints_the_plan() {
     for (from, to) in directions() {
         let ran = dry_run(from, to, &[]).await;
         insta::assert_snapshot!(format!("dry_run_{from}_to_{to}"), ran);
@@ -31,7 +31,7 @@ async fn a_dry_run_shows_all_that_is_to_be_done() {
 }
 
 #[tokio::test]
-async fn every_strategy_is_named_with_its_loss_and_one_with_its_reason() {
+async fn every_strategy_has_its_loss_and_the_chosen_one_its_reason() {
     for (from, to) in directions() {
         let usual = Strategy::usual(from, to);
         for asked in [None, Some("bridge"), Some("in-place")] {
@@ -54,9 +54,9 @@ async fn every_strategy_is_named_with_its_loss_and_one_with_its_reason() {
             let mut all = Strategy::ALL.map(|of| of.to_string());
             all.sort();
             assert_eq!(named, all, "{table}");
-            let why = format!("\n{name}: it was asked for\n");
+            let why = format!("\n{name}: requested\n");
             assert_eq!(table.contains(&why), asked.is_some(), "{table}");
-            // What the bridge follows, nobody does without.
+            // Only the bridge follows endpoints.
             let row = |of: &str| rows.iter().find(|row| row.contains(&of)).unwrap();
             assert_eq!(row("bridge").last(), Some(&"-"), "{table}");
             assert_eq!(row("in-place").last(), Some(&"s"), "{table}");
@@ -65,7 +65,7 @@ async fn every_strategy_is_named_with_its_loss_and_one_with_its_reason() {
 }
 
 #[tokio::test]
-async fn programs_are_told_the_same() {
+async fn json_has_the_same_plan() {
     for (from, to) in directions() {
         let ran = dry_run(from, to, &["-o", "json"]).await;
         let mut report: Value = serde_json::from_str(&ran.out).unwrap();
@@ -74,7 +74,7 @@ async fn programs_are_told_the_same() {
         let deletes = [from, to].contains(&Mode::Nftables);
         let seconds = without["unservedSeconds"].as_u64().unwrap();
         assert_eq!(seconds > 0, deletes, "{without}");
-        // What each step writes is in the text for people as well; here it counts which steps there are.
+        // The text for people has the input of each step; here only the titles count.
         for stage in plan["stages"].as_array_mut().unwrap() {
             let steps = stage["steps"].as_array().cloned().unwrap_or_default();
             for step in &steps {
@@ -109,12 +109,12 @@ async fn status(journal: &str) -> Ran {
 }
 
 fn place() -> Place {
-    let journey = journey(Mode::Ipvs, Mode::Iptables, Strategy::Bridge);
-    Place::new(Machine::new(SMALL, Mode::Ipvs), &journey)
+    let migration = migration(Mode::Ipvs, Mode::Iptables, Strategy::Bridge);
+    Place::new(Machine::new(SMALL, Mode::Ipvs), &migration)
 }
 
 #[tokio::test]
-async fn status_says_where_it_stands_and_what_goes_on() {
+async fn status_shows_the_state_and_the_next_command() {
     insta::assert_snapshot!("status_none", status("").await);
     let mut killed = place();
     killed.life = Some(12);
@@ -136,14 +136,14 @@ async fn status_says_where_it_stands_and_what_goes_on() {
         "status_stopped_on_the_way_back",
         status(&stuck.journal).await
     );
-    let mut elsewhere = place();
-    elsewhere.journal = line(&Entry::Began {
+    let mut external = place();
+    external.journal = line(&Entry::Began {
         kpx: "test".to_owned(),
-        journey: Box::new(Journey {
-            elsewhere: true,
-            ..journey(Mode::Ipvs, Mode::Iptables, Strategy::Bridge)
+        migration: Box::new(Migration {
+            external: true,
+            ..migration(Mode::Ipvs, Mode::Iptables, Strategy::Bridge)
         }),
     });
-    assert_eq!(elsewhere.go_on(false), Some(Ended::Prepared));
-    insta::assert_snapshot!("status_prepared", status(&elsewhere.journal).await);
+    assert_eq!(external.go_on(false), Some(Ended::Prepared));
+    insta::assert_snapshot!("status_prepared", status(&external.journal).await);
 }

@@ -1,38 +1,39 @@
-//! The beginning of a migration: look, show, ask, go.
+//! The beginning of a migration: plan, show, ask, run.
 
 use color_eyre::eyre::{WrapErr as _, eyre};
 
-use super::prospect::{self, Outlook};
-use super::site::Here;
-use super::{Way, go_on, here, journals, limits, newest, prune, travel};
+use super::draft::{self, Draft};
+use super::local_node::LocalNode;
+use super::{Continue, go_on, limits, refuse_bundle, run_engine};
 use crate::backend::Mode;
 use crate::cli::{Global, JourneyArgs};
 use crate::cmd::change::{confirm, open_after_guard};
 use crate::cmd::failure::Failure;
-use crate::cmd::{Io, identity, mode, output};
+use crate::cmd::{Io, identity, journals, mode, output};
 use crate::host::Journals;
-use crate::migrate::engine::Site as _;
-use crate::migrate::journal::{Entry, State};
-use crate::migrate::journey::Leg;
+use crate::migrate::engine::MigrationNode as _;
+use crate::migrate::journal::{Entry, MigrationState};
 use crate::migrate::loss::Established;
+use crate::migrate::migration::{Leg, Migration};
+use crate::migrate::wire::Outcome;
 use crate::render::{self, Format};
-use crate::report::migrate::{MigrateReport, Outcome, Summary};
+use crate::report::migrate::{MigrateReport, Summary};
 
 pub(super) async fn run(
     global: &Global,
     io: &mut Io<'_>,
     args: &JourneyArgs,
-    elsewhere: bool,
+    external: bool,
 ) -> Result<MigrateReport, Failure> {
-    let to = prospect::to(args)?;
-    if elsewhere && args.go_on.again && !args.dry_run && is_begun(&journals(global), to)? {
-        return go_on(global, io, &args.go_on, Way::Resume).await;
+    let to = draft::to(args)?;
+    if external && args.go_on.again && !args.dry_run && is_begun(&journals::of(global), to)? {
+        return go_on(global, io, &args.go_on, Continue::Resume).await;
     }
-    // Found once: every stage, and every later command, goes by this name.
+    // Found once: every stage and every later command uses this name.
     let named = identity::named(global, io).await?;
     let given = global;
     let global = &named.global;
-    let present = prospect::present(global, io).await?;
+    let present = draft::present(global, io).await?;
     let from = match args.left.map(mode) {
         Some(left) if present == to => left,
         _ => present,
@@ -41,20 +42,20 @@ pub(super) async fn run(
         return Ok(MigrateReport::already(to));
     }
     if args.dry_run {
-        let outlook = prospect::look(global, &named, io, args, from, elsewhere).await?;
-        let mut report = planned(outlook).0;
+        let draft = draft::plan(global, &named, io, args, from, external).await?;
+        let mut report = planned(draft).0;
         if args.brief {
             report.shorten();
         }
         return Ok(report);
     }
-    here(global)?;
-    // Held from here on, so that what is found stays as it is as far as kpx is concerned.
+    refuse_bundle(global)?;
+    // Locked from here on: no other kpx changes the node after it was read.
     let live = open_after_guard(global).await?;
-    let journals = journals(global);
+    let journals = journals::of(global);
     refuse_unfinished(given, &journals)?;
-    let outlook = prospect::look(global, &named, io, args, from, elsewhere).await?;
-    let (report, journey) = planned(outlook);
+    let draft = draft::plan(global, &named, io, args, from, external).await?;
+    let (report, migration) = planned(draft);
     let quiet = global.quiet && args.go_on.yes;
     if !quiet {
         let style = output::style(global, io);
@@ -69,57 +70,58 @@ pub(super) async fn run(
     if !args.go_on.yes {
         confirm(io, &format!("the migration to mode {to}"))?;
     }
-    let folder = journals.folder(&journey.id);
-    let journal = journals.create(&journey.id);
-    let journal = journal.wrap_err_with(|| format!("cannot make {}", folder.display()))?;
-    let mut site = Here::new(
+    let folder = journals.folder(&migration.id);
+    let journal = journals.create(&migration.id);
+    let journal = journal.wrap_err_with(|| format!("cannot create {}", folder.display()))?;
+    let mut node = LocalNode::new(
         global,
         live,
         journal,
         folder,
-        journey.clone(),
+        migration.clone(),
         args.go_on.lease,
     );
     let began = Entry::Began {
         kpx: env!("CARGO_PKG_VERSION").to_owned(),
-        journey: Box::new(journey.clone()),
+        migration: Box::new(migration.clone()),
     };
-    let recorded = site.record(&began).await;
-    recorded.map_err(|why| eyre!(why).wrap_err("cannot begin the journal"))?;
-    let mut state = State::new(journey);
+    let recorded = node.record(&began).await;
+    recorded.map_err(|why| eyre!(why).wrap_err("cannot write the journal"))?;
+    let mut state = MigrationState::new(migration);
     let limits = limits(&args.go_on);
-    prune(&journals)?;
-    let mut done = Box::pin(travel(given, io, site, limits, &mut state, Way::Resume)).await?;
-    done.notes.extend(report.notes);
+    journals::prune(&journals)?;
+    let run = run_engine(given, io, node, limits, &mut state, Continue::Resume);
+    let mut done = Box::pin(run).await?;
+    done.result.notes.extend(report.result.notes);
     Ok(done)
 }
 
-fn planned(outlook: Outlook) -> (MigrateReport, crate::migrate::journey::Journey) {
-    let mut report = MigrateReport::new(&outlook.journey, Outcome::Planned);
-    report.id = None;
-    report.plan = Some(outlook.prospect);
-    report.notes = outlook.notes;
-    (report, outlook.journey)
+fn planned(draft: Draft) -> (MigrateReport, Migration) {
+    let mut report = MigrateReport::new(&draft.migration, Outcome::Planned);
+    report.result.id = None;
+    report.result.notes = draft.notes;
+    report.plan = Some(draft.plan);
+    (report, draft.migration)
 }
 
-/// Returns whether the same was begun, and is not over.
+/// Returns whether the same migration began and has not ended.
 fn is_begun(journals: &Journals, to: Mode) -> Result<bool, Failure> {
-    Ok(newest(journals)?.is_some_and(|state| {
-        let same = state.journey.elsewhere && state.journey.to() == to;
+    Ok(journals::newest(journals)?.is_some_and(|state| {
+        let same = state.migration.external && state.migration.to() == to;
         same && state.leg == Leg::There && !state.ended
     }))
 }
 
 fn refuse_unfinished(global: &Global, journals: &Journals) -> Result<(), Failure> {
-    match newest(journals)? {
+    match journals::newest(journals)? {
         Some(state) if !state.ended => Err(Failure::from(eyre!(
-            "the migration from mode {} to mode {} that began {} is not over",
-            state.journey.from,
-            state.journey.to(),
-            state.journey.began
+            "the migration from mode {} to mode {} that began {} is unfinished",
+            state.migration.from,
+            state.migration.to(),
+            state.migration.began
         ))
         .with_hint(format!(
-            "`kpx migrate status` says where it stands; `{}` or `{}` ends it",
+            "`kpx migrate status` shows its state; `{}` or `{}` ends it",
             identity::migrate_command(global, "resume"),
             identity::migrate_command(global, "rollback")
         ))),
@@ -135,12 +137,10 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
     if !blockers.is_empty() {
         let all = blockers.join(", ");
         return Err(
-            Failure::from(eyre!("something is in the way: {all}; nothing was changed")).with_hint(
-                format!(
-                    "`kpx explain ID` says what to do about it; --skip {} goes on all the same",
-                    blockers.join(",")
-                ),
-            ),
+            Failure::from(eyre!("blocked by {all}; nothing was changed")).with_hint(format!(
+                "`kpx explain ID` describes each fix; `--skip {}` migrates anyway",
+                blockers.join(",")
+            )),
         );
     }
     if let Established::All(gauge) = &plan.loss.established
@@ -151,7 +151,7 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
             gauge.count,
             gauge.holders()
         ))
-        .with_hint("--accept-loss goes on all the same"));
+        .with_hint("--accept-loss drops them"));
     }
     Ok(())
 }

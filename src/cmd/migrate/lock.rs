@@ -1,4 +1,4 @@
-//! The Lease: taken, renewed all the time, and given back.
+//! The cluster's Lease: taken, renewed, and released.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::cmd::failure::Failure;
 use crate::host::{LiveCluster, clock};
 use crate::migrate::fleet::lease::{self, BEAT, Claim, HOLDS};
 
-/// The Lease, held.
+/// The held Lease.
 pub(super) struct Lock {
     live: LiveCluster,
     me: String,
 }
 
-/// Returns a name that no other run of kpx has.
+/// Returns an identity that no other run of kpx has.
 fn me() -> String {
     let host = nix::unistd::gethostname().ok();
     let host = host.and_then(|name| name.into_string().ok());
@@ -29,7 +29,7 @@ fn me() -> String {
 }
 
 impl Lock {
-    /// Takes the Lease. One that somebody else renews is theirs; one that nobody renews is waited for.
+    /// Takes the Lease. Fails if another holder renews it; waits for it to expire if it is not renewed.
     pub(super) async fn take(
         live: &LiveCluster,
         mut wait: impl FnMut(&str),
@@ -44,7 +44,7 @@ impl Lock {
             let now = clock::now();
             let command = match lease::claim(found.as_ref(), &lock.me, now) {
                 Claim::Ours => return Ok(lock),
-                Claim::Unmade => lease::create(&lock.me, now),
+                Claim::Missing => lease::create(&lock.me, now),
                 Claim::Free => lease::take(&found.unwrap_or_default(), &lock.me, now),
                 Claim::Theirs { holder, renewed } => match &mut first {
                     None => {
@@ -54,7 +54,7 @@ impl Lock {
                         continue;
                     }
                     Some((before, _)) if *before != renewed => return Err(held(&holder)),
-                    // Seen by our own clock alone.
+                    // Previous by our own clock alone.
                     Some((_, waited)) if *waited < HOLDS => {
                         *waited += 1;
                         clock::pause(Duration::from_secs(1)).await;
@@ -65,7 +65,7 @@ impl Lock {
             };
             match lock.act(command).await {
                 Ok(()) => return Ok(lock),
-                // Somebody was faster, or is about to be.
+                // Another process was faster.
                 Err(StepError::Moved(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -76,7 +76,7 @@ impl Lock {
         self.live.apply(&Action::Kube { command }).await
     }
 
-    /// Renews the Lease for ever; returns why that came to an end.
+    /// Renews the Lease until that fails; returns why.
     pub(super) async fn keep(&mut self) -> String {
         let mut silent = 0;
         loop {
@@ -84,11 +84,11 @@ impl Lock {
             let renewed = self.renew().await;
             match renewed {
                 Ok(true) => silent = 0,
-                Ok(false) => return "another kpx has taken the Lease".to_owned(),
+                Ok(false) => return "another kpx took the Lease".to_owned(),
                 Err(error) => {
                     silent += BEAT;
                     if silent + BEAT >= HOLDS {
-                        return format!("the Lease cannot be renewed: {error}");
+                        return format!("cannot renew the Lease: {error}");
                     }
                 }
             }
@@ -110,7 +110,7 @@ impl Lock {
         }
     }
 
-    /// Gives the Lease back. Where that fails, its time runs out.
+    /// Releases the Lease. If that fails, it expires.
     pub(super) async fn release(mut self) {
         if let Ok(Some(found)) = self.live.object(&lease::object()).await
             && lease::claim(Some(&found), &self.me, clock::now()) == Claim::Ours
@@ -122,7 +122,7 @@ impl Lock {
 
 fn held(holder: &str) -> Failure {
     Failure::from(eyre!(
-        "another kpx moves this cluster's nodes: {holder} holds the Lease kube-system/kpx-migrate"
+        "another kpx is migrating this cluster: {holder} holds the Lease kube-system/kpx-migrate"
     ))
-    .with_hint("`kpx migrate status --all-nodes` says where it stands")
+    .with_hint("`kpx migrate status --all-nodes` shows its state")
 }

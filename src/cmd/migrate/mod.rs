@@ -1,19 +1,21 @@
 //! `kpx migrate`
 
-mod attend;
 mod begin;
-mod cluster;
+#[cfg(test)]
+mod command_lines;
+mod draft;
 mod fleet;
+mod fleet_draft;
+mod local_node;
 mod lock;
-mod prospect;
-mod sight;
-mod site;
-mod tell;
+mod preview;
+mod progress;
+mod prompt;
+mod remote_cluster;
 #[cfg(test)]
 mod tests;
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::pin::pin;
 
 use color_eyre::eyre::{WrapErr as _, eyre};
@@ -21,17 +23,16 @@ use futures_util::future::{Either, select};
 
 use super::change::open_after_guard;
 use super::failure::Failure;
-use super::{Io, finish, identity};
-use crate::backend::Mode;
+use super::{Io, finish, identity, journals};
 use crate::cli::{Global, GoOnArgs, MigrateArgs, MigratePart};
-use crate::host::Journals;
 use crate::host::clock::Interrupts;
 use crate::migrate::engine::{Ended, Engine, Event, Limits};
-use crate::migrate::journal::{self, JournalError, State};
-use crate::migrate::journey::{Leg, Stage};
-use crate::report::migrate::{JourneyStatus, MigrateReport, Outcome, StatusReport};
-use site::Here;
-use tell::Teller;
+use crate::migrate::journal::MigrationState;
+use crate::migrate::migration::Leg;
+use crate::migrate::wire::Outcome;
+use crate::report::migrate::{MigrateReport, MigrationStatus, StatusReport};
+use local_node::LocalNode;
+use progress::NodeProgress;
 
 pub(super) async fn run(
     global: &Global,
@@ -54,125 +55,80 @@ pub(super) async fn run(
         None => Box::pin(begin::run(global, io, &args.journey, false)).await?,
         Some(MigratePart::Prepare(args)) => Box::pin(begin::run(global, io, args, true)).await?,
         Some(MigratePart::Status(_)) => return finish(global, io, &status(global)?),
-        Some(MigratePart::Finish(args)) => Box::pin(go_on(global, io, args, Way::Finish)).await?,
+        Some(MigratePart::Finish(args)) => {
+            Box::pin(go_on(global, io, args, Continue::Finish)).await?
+        }
         Some(MigratePart::Resume(args)) => {
-            Box::pin(go_on(global, io, &args.go_on, Way::Resume)).await?
+            Box::pin(go_on(global, io, &args.go_on, Continue::Resume)).await?
         }
         Some(MigratePart::Rollback(args)) => {
-            let way = Way::Rollback {
-                elsewhere: args.until_restart,
+            let how = Continue::Rollback {
+                external: args.until_restart,
             };
-            Box::pin(go_on(global, io, &args.go_on, way)).await?
+            Box::pin(go_on(global, io, &args.go_on, how)).await?
         }
     };
-    tell::report(global, io, &report)
+    progress::report(global, io, &report)
 }
 
-/// Why it turned back, where that was asked for.
-const ASKED: &str = "it was asked for";
-
-/// How to go on.
+/// A command that continues a migration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Way {
+enum Continue {
     Finish,
     Resume,
     Rollback {
-        /// Whether somebody else puts the configuration back, and restarts kube-proxy.
-        elsewhere: bool,
+        /// Whether the configuration is restored, and kube-proxy restarted, externally.
+        external: bool,
     },
 }
 
-impl Way {
+impl Continue {
     const fn is_back(self) -> bool {
         matches!(self, Self::Rollback { .. })
     }
 }
 
-fn journals(global: &Global) -> Journals {
-    let root = global.root.clone().unwrap_or_else(|| PathBuf::from("/"));
-    Journals::below(&root)
-}
-
-fn here(global: &Global) -> Result<(), Failure> {
+/// Refuses a bundle.
+fn refuse_bundle(global: &Global) -> Result<(), Failure> {
     if global.from.is_some() {
-        let what =
-            "this changes the node that kpx runs on, and --from reads another: take one of them";
+        let what = "this command changes the node that kpx runs on: it does not take --from";
         return Err(Failure::usage(what));
     }
     Ok(())
 }
 
-/// Returns the newest journey that was begun.
-fn newest(journals: &Journals) -> Result<Option<State>, Failure> {
-    let all = journals
-        .all()
-        .wrap_err("cannot look for migrations that were begun before")?;
-    for id in all.iter().rev() {
-        let text = journals
-            .read(id)
-            .wrap_err_with(|| format!("cannot read the journal of {id}"))?;
-        match journal::read(&text) {
-            Ok(state) => return Ok(Some(state)),
-            // It was killed before anything was begun.
-            Err(JournalError::Empty) => {}
-            Err(error) => {
-                let folder = journals.folder(id);
-                return Err(Failure::from(eyre!(error).wrap_err(format!("cannot go on with {id}")))
-                    .with_hint(format!(
-                        "what there was before is in {}; once the node is as it should be, move that folder away",
-                        folder.display()
-                    )));
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// Returns whether a journey waits until somebody else has changed the configuration and restarted kube-proxy.
-pub(super) fn is_prepared(global: &Global) -> Result<bool, Failure> {
-    let state = newest(&journals(global))?;
-    Ok(state.is_some_and(|state| waits(&state)))
-}
-
-/// Returns the mode as which the bridge of a migration that is under way serves.
-pub(super) fn served(global: &Global) -> Option<Mode> {
-    let state = newest(&journals(global)).ok()??;
-    (!state.ended).then(|| state.served())
-}
-
-fn waits(state: &State) -> bool {
-    let next = state.next();
-    !state.ended && state.journey.elsewhere && next.is_some_and(Stage::is_configuration)
-}
-
 fn status(global: &Global) -> Result<StatusReport, Failure> {
-    let state = newest(&journals(global))?;
+    let state = journals::newest(&journals::of(global))?;
     Ok(StatusReport {
         next: state.as_ref().and_then(|state| next(global, state)),
-        journey: state.as_ref().map(JourneyStatus::from),
+        migration: state.as_ref().map(MigrationStatus::from),
     })
 }
 
-/// Returns the command that goes on with `state`, with what it takes of this command line.
-fn next(global: &Global, state: &State) -> Option<String> {
+/// Returns the command that continues `state`, with the options of this command line that it takes.
+fn next(global: &Global, state: &MigrationState) -> Option<String> {
     if state.ended {
         return None;
     }
-    let part = if waits(state) { "finish" } else { "resume" };
+    let part = if state.is_prepared() {
+        "finish"
+    } else {
+        "resume"
+    };
     Some(identity::migrate_command(global, part))
 }
 
-/// Returns the command line with the Node that the journal names: this machine is no other one.
-fn as_journal(global: &Global, state: &State) -> Result<Global, Failure> {
-    let kept = &state.journey.node;
+/// Returns the command line with the Node of the journal: this machine is no other one.
+fn as_journal(global: &Global, state: &MigrationState) -> Result<Global, Failure> {
+    let kept = &state.migration.node;
     if let (Some(given), Some(kept)) = (&global.node, kept)
         && given != kept
     {
         return Err(Failure::from(eyre!(
-            "the journal of {} is that of node {kept}, not of node {given}",
-            state.journey.id
+            "the journal of {} belongs to node {kept}, not to node {given}",
+            state.migration.id
         ))
-        .with_hint("leave --node out: the journal has the name"));
+        .with_hint("omit --node: the journal has the name"));
     }
     Ok(Global {
         node: kept.clone().or_else(|| global.node.clone()),
@@ -180,142 +136,120 @@ fn as_journal(global: &Global, state: &State) -> Result<Global, Failure> {
     })
 }
 
-/// How many journals of migrations that are over are kept.
-const KEPT: usize = 10;
-
-/// Removes the journals of migrations that are over, but for the newest ones.
-fn prune(journals: &Journals) -> Result<(), Failure> {
-    let cannot = "cannot look for migrations that were begun before";
-    let mut over = 0;
-    for id in journals.all().wrap_err(cannot)?.iter().rev() {
-        let text = journals.read(id).wrap_err(cannot)?;
-        // What cannot be read is for somebody to look at.
-        let ended = match journal::read(&text) {
-            Ok(state) => state.ended,
-            Err(error) => error == JournalError::Empty,
-        };
-        over += usize::from(ended);
-        if ended && over > KEPT {
-            journals
-                .remove(id)
-                .wrap_err_with(|| format!("cannot remove the journal of {id}"))?;
-        }
-    }
-    Ok(())
-}
-
 async fn go_on(
     global: &Global,
     io: &mut Io<'_>,
     args: &GoOnArgs,
-    way: Way,
+    how: Continue,
 ) -> Result<MigrateReport, Failure> {
-    here(global)?;
-    // Held first, so that whoever has it is not disturbed while it is written.
+    refuse_bundle(global)?;
+    // Locked first: another kpx may be writing the journal.
     let live = open_after_guard(global).await?;
-    let journals = journals(global);
-    let state = newest(&journals)?;
+    let journals = journals::of(global);
+    let state = journals::newest(&journals)?;
     if args.again
-        && let Some(report) = done(global, io, state.as_ref(), way).await?
+        && let Some(report) = done(global, io, state.as_ref(), how).await?
     {
         return Ok(report);
     }
-    let none = "no migration was begun on this node";
-    let Some(mut state) = state.filter(|state| !state.ended || way.is_back()) else {
-        return Err(Failure::from(eyre!("{none} that is not over"))
+    let Some(mut state) = state.filter(|state| !state.ended || how.is_back()) else {
+        return Err(Failure::from(eyre!("no unfinished migration on this node"))
             .with_hint("`kpx migrate --to MODE` begins one"));
     };
     if state.ended && state.leg == Leg::Back {
         return Err(Failure::from(eyre!(
-            "the newest migration was rolled back already"
+            "the newest migration is already rolled back"
         )));
     }
     let given = global;
     let global = &as_journal(given, &state)?;
     if let Some(name) = &global.node {
-        // A journal of an older kpx may be without it.
-        state.journey.node = Some(name.clone());
+        // The journal of an older kpx may not have it.
+        state.migration.node = Some(name.clone());
     }
     let journal = journals
-        .open(&state.journey.id)
+        .open(&state.migration.id)
         .wrap_err("cannot open the journal")?;
-    let folder = journals.folder(&state.journey.id);
-    let site = Here::new(
+    let folder = journals.folder(&state.migration.id);
+    let node = LocalNode::new(
         global,
         live,
         journal,
         folder,
-        state.journey.clone(),
+        state.migration.clone(),
         args.lease,
     );
     let limits = Limits {
-        configured: matches!(way, Way::Finish | Way::Rollback { elsewhere: false }),
+        configured: matches!(
+            how,
+            Continue::Finish | Continue::Rollback { external: false }
+        ),
         ..limits(args)
     };
-    Box::pin(travel(given, io, site, limits, &mut state, way)).await
+    Box::pin(run_engine(given, io, node, limits, &mut state, how)).await
 }
 
-/// Returns the report on what is done already, or was never begun, for whoever repeats a command.
+/// Returns the report if the command was done before, or has nothing to do: with `--again`.
 async fn done(
     global: &Global,
     io: &mut Io<'_>,
-    state: Option<&State>,
-    way: Way,
+    state: Option<&MigrationState>,
+    how: Continue,
 ) -> Result<Option<MigrateReport>, Failure> {
-    Ok(match (state, way) {
-        (None, Way::Rollback { .. }) => {
-            let mode = prospect::present(global, io).await?;
+    Ok(match (state, how) {
+        (None, Continue::Rollback { .. }) => {
+            let mode = draft::present(global, io).await?;
             Some(MigrateReport::already(mode))
         }
-        (Some(state), Way::Rollback { .. }) if state.ended && state.leg == Leg::Back => {
-            Some(MigrateReport::new(&state.journey, Outcome::RolledBack))
+        (Some(state), Continue::Rollback { .. }) if state.ended && state.leg == Leg::Back => {
+            Some(MigrateReport::new(&state.migration, Outcome::RolledBack))
         }
-        (Some(state), Way::Finish) if state.ended && state.leg == Leg::There => {
-            Some(MigrateReport::new(&state.journey, Outcome::Migrated))
+        (Some(state), Continue::Finish) if state.ended && state.leg == Leg::There => {
+            Some(MigrateReport::new(&state.migration, Outcome::Migrated))
         }
         _ => None,
     })
 }
 
-/// Goes through the rest of a journey, and reports how it ended.
-async fn travel(
+/// Runs the rest of a migration and reports how it ended.
+async fn run_engine(
     global: &Global,
     io: &mut Io<'_>,
-    mut site: Here<'_>,
+    mut node: LocalNode<'_>,
     limits: Limits,
-    state: &mut State,
-    way: Way,
+    state: &mut MigrationState,
+    how: Continue,
 ) -> Result<MigrateReport, Failure> {
-    let teller = Teller::new(global, io, state.journey.node.as_deref());
-    let teller = RefCell::new(teller);
-    let stop = site.stop();
+    let progress = NodeProgress::new(global, io, state.migration.node.as_deref());
+    let progress = RefCell::new(progress);
+    let stop = node.stop();
     let mut interrupts = Interrupts::listen();
-    let asked_twice = async {
+    let second_signal = async {
         interrupts.next().await;
         stop.set(true);
-        teller.borrow_mut().tell(Event::Asked);
+        progress.borrow_mut().show(Event::StopRequested);
         interrupts.next().await;
     };
-    let mut tell = |event: Event<'_>| teller.borrow_mut().tell(event);
+    let mut on_event = |event: Event<'_>| progress.borrow_mut().show(event);
     let mut engine = Engine {
-        site: &mut site,
+        node: &mut node,
         limits,
-        tell: &mut tell,
+        on_event: &mut on_event,
     };
-    if let Way::Rollback { elsewhere } = way {
-        let turned = engine.turn_to(state, ASKED, elsewhere).await;
+    if let Continue::Rollback { external } = how {
+        let turned = engine.roll_back(state, external).await;
         turned.map_err(|why| eyre!(why))?;
     }
-    let asked = way.is_back() || state.why.as_deref() == Some(ASKED);
-    // In this order, or what goes on would not be left for as long as it has something to do.
-    let ended = match select(pin!(asked_twice), Box::pin(engine.run(state))).await {
+    // The signal is polled first: an engine that is never idle must not starve it.
+    let ended = match select(pin!(second_signal), Box::pin(engine.run(state))).await {
         Either::Left(((), run)) => {
             drop(run);
-            Ended::Stopped("it was asked to stop twice, so what was under way was left".to_owned())
+            Ended::Stopped("stopped at once on a second signal".to_owned())
         }
         Either::Right((ended, _)) => ended,
     };
-    Ok(outcome(global, state, ended, asked))
+    let requested = how.is_back() || state.requested;
+    Ok(outcome(global, state, ended, requested))
 }
 
 fn limits(args: &GoOnArgs) -> Limits {
@@ -328,25 +262,31 @@ fn limits(args: &GoOnArgs) -> Limits {
     }
 }
 
-/// Reports how a journey ended; `asked` tells whether it was to be taken back.
-fn outcome(global: &Global, state: &State, ended: Ended, asked: bool) -> MigrateReport {
+/// Reports how a migration ended; `requested` is true if an operator requested a rollback.
+fn outcome(
+    global: &Global,
+    state: &MigrationState,
+    ended: Ended,
+    requested: bool,
+) -> MigrateReport {
     let (outcome, why) = match ended {
         Ended::Migrated => (Outcome::Migrated, None),
-        Ended::RolledBack(_) if asked => (Outcome::RolledBack, None),
+        Ended::RolledBack(_) if requested => (Outcome::RolledBack, None),
         Ended::RolledBack(why) => (Outcome::Reverted, Some(why)),
         Ended::Prepared => (Outcome::Prepared, None),
         Ended::Stopped(why) => (Outcome::Stopped, Some(why)),
     };
-    let mut report = MigrateReport::new(&state.journey, outcome);
-    report.why = why;
+    let mut report = MigrateReport::new(&state.migration, outcome);
     report.reached = state.reached;
     report.back = state.leg == Leg::Back;
-    report.took.clone_from(&state.took);
-    report.next = next(global, state);
+    let result = &mut report.result;
+    result.why = why;
+    result.took.clone_from(&state.took);
+    result.next = next(global, state);
     if outcome == Outcome::Stopped && state.leg == Leg::There {
         let back = identity::migrate_command(global, "rollback");
-        report.next = report.next.map(|next| format!("{next}, or {back}"));
+        result.next = result.next.take().map(|next| format!("{next}, or {back}"));
     }
-    report.notes.clone_from(&state.notes);
+    result.notes.clone_from(&state.notes);
     report
 }

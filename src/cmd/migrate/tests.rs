@@ -1,23 +1,26 @@
-//! The last lines: what came of it, and the exact command that goes on.
+//! The last lines of `kpx migrate`: the result, and the command that continues.
 
 use clap::Parser as _;
 
 use super::*;
+use crate::backend::Mode;
 use crate::cli::Cli;
 use crate::cluster::edit::Fields;
+use crate::cmd::journals::prune;
 use crate::evidence::Time;
+use crate::host::Journals;
 use crate::migrate::journal::{Entry, Took};
-use crate::migrate::journey::{Journey, Strategy};
+use crate::migrate::migration::{Migration, Stage, Strategy};
 use crate::plan::Consent;
 use crate::render::{Page, Report as _, Style};
 
-fn state(elsewhere: bool) -> State {
+fn state(external: bool) -> MigrationState {
     let fields = |mode| Fields {
         mode,
         scheduler: None,
         strict_arp: None,
     };
-    State::new(Journey {
+    MigrationState::new(Migration {
         id: "test".to_owned(),
         began: Time { seconds: 0 },
         node: Some("worker1".to_owned()),
@@ -27,18 +30,18 @@ fn state(elsewhere: bool) -> State {
         strategy: Strategy::Bridge,
         evict: Consent::default(),
         modules: Vec::new(),
-        elsewhere,
+        external,
         probes: Vec::new(),
     })
 }
 
-/// Returns what people read at the end, and the exit status.
-fn last(state: &State, ended: Ended, asked: bool) -> (String, u8) {
+/// Returns the text at the end, and the exit status.
+fn last(state: &MigrationState, ended: Ended, asked: bool) -> (String, u8) {
     last_of(&["kpx", "migrate", "status"], state, ended, asked)
 }
 
 /// Returns the same for another command line.
-fn last_of(args: &[&str], state: &State, ended: Ended, asked: bool) -> (String, u8) {
+fn last_of(args: &[&str], state: &MigrationState, ended: Ended, asked: bool) -> (String, u8) {
     let words: Vec<_> = args.iter().map(Into::into).collect();
     let mut cli = Cli::try_parse_from(args).unwrap();
     cli.gather(&words).unwrap();
@@ -55,11 +58,11 @@ fn last_of(args: &[&str], state: &State, ended: Ended, asked: bool) -> (String, 
 }
 
 #[test]
-fn the_last_line_says_what_came_of_it() {
+fn the_last_line_is_the_result() {
     let mut over = state(false);
     over.ended = true;
     let why = || "it is silent".to_owned();
-    let because = "because it is silent\n";
+    let because = "reason: it is silent\n";
     for (ended, asked, text, code) in [
         (
             Ended::Migrated,
@@ -77,7 +80,7 @@ fn the_last_line_says_what_came_of_it() {
             Ended::RolledBack(why()),
             false,
             format!(
-                "{because}worker1: rolled back to mode ipvs, for it did not get to mode nftables\n"
+                "{because}worker1: rolled back to mode ipvs: the migration to mode nftables failed\n"
             ),
             4,
         ),
@@ -100,7 +103,7 @@ fn the_last_line_says_what_came_of_it() {
 }
 
 #[test]
-fn the_command_that_goes_on_has_the_options_that_it_takes() {
+fn the_next_command_has_the_options_that_it_takes() {
     let args = "kpx migrate --to nftables --node worker1 --this-node --kubeconfig /k --context c";
     let args: Vec<&str> = args.split(' ').collect();
     let stopped = Ended::Stopped("x".to_owned());
@@ -111,7 +114,7 @@ fn the_command_that_goes_on_has_the_options_that_it_takes() {
 }
 
 #[test]
-fn the_journal_names_the_node_and_nobody_may_name_another() {
+fn another_node_than_the_journal_names_is_refused() {
     let global = |args: &str| {
         let words: Vec<&str> = args.split(' ').collect();
         let mut cli = Cli::try_parse_from(&words).unwrap();
@@ -126,29 +129,29 @@ fn the_journal_names_the_node_and_nobody_may_name_another() {
     let refused = as_journal(&other, &state(false)).err().unwrap().to_string();
     assert_eq!(
         refused,
-        "the journal of test is that of node worker1, not of node worker2"
+        "the journal of test belongs to node worker1, not to node worker2"
     );
     // Of an older kpx, it may be without the name.
     let mut old = state(false);
-    old.journey.node = None;
+    old.migration.node = None;
     let named = as_journal(&other, &old).ok().unwrap();
     assert_eq!(named.node.as_deref(), Some("worker2"));
 }
 
 #[test]
-fn journals_that_are_over_are_kept_up_to_ten() {
+fn ten_journals_of_ended_migrations_are_kept() {
     let root = tempfile::tempdir().unwrap();
     let journals = Journals::below(root.path());
     let began = Entry::Began {
         kpx: "test".to_owned(),
-        journey: Box::new(state(false).journey),
+        migration: Box::new(state(false).migration),
     };
     let began = serde_json::to_string(&began).unwrap();
     for number in 0..14 {
         let mut journal = journals.create(&format!("m{number:02}")).unwrap();
         journal.add(&began).unwrap();
         if number == 1 {
-            // It is not over, however old it is.
+            // Unfinished, however old.
             continue;
         }
         let mut state = state(false);
@@ -190,21 +193,21 @@ fn journals_that_are_over_are_kept_up_to_ten() {
 }
 
 #[test]
-fn where_it_is_not_over_the_last_line_is_the_command_that_goes_on() {
+fn the_last_line_of_an_unfinished_migration_is_the_next_command() {
     let stopped = || Ended::Stopped("the disk is full".to_owned());
-    let text = "because the disk is full\n\
-                worker1: stopped on the way from mode ipvs to mode nftables\n\
+    let text = "reason: the disk is full\n\
+                worker1: stopped during the migration from mode ipvs to mode nftables\n\
                 next: kpx migrate resume, or kpx migrate rollback\n";
     assert_eq!(last(&state(false), stopped(), false), (text.to_owned(), 4));
     let mut prepared = state(true);
     while prepared.next() != Some(Stage::Configure) {
         prepared.done += 1;
     }
-    let text = "worker1: prepared for mode nftables; it serves in mode ipvs still\n\
+    let text = "worker1: prepared for mode nftables; kube-proxy still runs in mode ipvs\n\
                 next: kpx migrate finish\n";
     let told = last(&prepared, Ended::Prepared, false);
     assert_eq!(told, (text.to_owned(), 0));
-    // Part-way between, it is not for others yet.
+    // Before everything is prepared, the next command is resume.
     let told = last(&state(true), stopped(), false);
     assert!(
         told.0

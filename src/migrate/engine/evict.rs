@@ -1,23 +1,23 @@
-//! Waits until the pods of a node have left it.
+//! The stage that evicts the node's pods and waits until they have left.
 
 use std::time::Duration;
 
-use super::{Engine, Event, PAUSE, Site, Trouble};
+use super::{Engine, Event, MigrationNode, PAUSE, StageError};
 use crate::action::Object;
 use crate::apply::{self, StepError};
 use crate::evidence::Gap;
 use crate::migrate::evict::{Kept, Leaving, evicted, name, still};
-use crate::migrate::journey::Stage;
+use crate::migrate::migration::Stage;
 use crate::node::NodeSnapshot;
 use crate::plan::{EVICT_NEEDS, Plan};
 
-/// Between two tries to evict a pod that is kept: as `kubectl drain` does.
+/// The pause before the eviction of a pod is requested again, as in `kubectl drain`.
 const AGAIN: Duration = Duration::from_secs(5);
 
-impl<S: Site> Engine<'_, S> {
-    /// Evicts the pods of `plan`, and waits until they are gone. A budget that keeps one is asked again and again.
-    pub(super) async fn evict(&mut self, plan: &Plan) -> Result<Vec<String>, Trouble> {
-        let began = self.site.now();
+impl<N: MigrationNode> Engine<'_, N> {
+    /// Evicts the pods of `plan`, and waits until they are gone. An eviction that a disruption budget refuses is retried.
+    pub(super) async fn evict(&mut self, plan: &Plan) -> Result<Vec<String>, StageError> {
+        let began = self.node.now();
         let (mut waited, mut asked) = (Duration::ZERO, None);
         let mut kept = Vec::new();
         loop {
@@ -31,27 +31,27 @@ impl<S: Site> Engine<'_, S> {
                     count: there.len(),
                     kept: kept.clone(),
                 };
-                (self.tell)(Event::Evict(&leaving));
+                (self.on_event)(Event::Evict(&leaving));
                 if leaving.count == 0 {
                     return Ok(Vec::new());
                 }
             }
-            if waited.max(self.site.now().since(began)) >= self.limits.drain {
+            if waited.max(self.node.now().since(began)) >= self.limits.drain {
                 let waited = self.limits.drain;
                 let what = match there {
                     Ok(there) => still(&there, &kept),
                     Err(gap) => gap.to_string(),
                 };
-                return Err(Trouble::Evict { waited, what });
+                return Err(StageError::Evict { waited, what });
             }
             self.pause().await?;
             waited += PAUSE;
         }
     }
 
-    /// Returns which of the pods of `plan` are there still, each with whether it is about to go.
+    /// Returns the pods of `plan` that have not left, each with whether it is terminating.
     async fn there<'p>(&mut self, plan: &'p Plan) -> Result<Vec<(&'p Object, bool)>, Gap> {
-        let evidence = self.site.read(EVICT_NEEDS).await;
+        let evidence = self.node.read(EVICT_NEEDS).await;
         let node = NodeSnapshot::new(&evidence);
         let pods = node.pods()?;
         let there = plan.steps.iter().filter_map(|step| {
@@ -62,13 +62,13 @@ impl<S: Site> Engine<'_, S> {
         Ok(there.collect())
     }
 
-    /// Asks for the eviction of those of `there` that are not about to go; returns those that are kept.
+    /// Requests the eviction of the pods in `there` that are not terminating; returns those whose eviction is refused.
     async fn ask(
         &mut self,
         plan: &Plan,
         there: &[(&Object, bool)],
         first: bool,
-    ) -> Result<Vec<Kept>, Trouble> {
+    ) -> Result<Vec<Kept>, StageError> {
         let mut kept = Vec::new();
         for (number, step) in plan.steps.iter().enumerate() {
             let Some((pod, _)) = evicted(step) else {
@@ -78,16 +78,16 @@ impl<S: Site> Engine<'_, S> {
                 continue;
             }
             if first {
-                (self.tell)(Event::Step(apply::Event::Begins(number, &step.title)));
+                (self.on_event)(Event::Step(apply::Event::Begins(number, &step.title)));
             }
-            match self.site.apply(&step.action).await {
+            match self.node.apply(&step.action).await {
                 Ok(()) => {}
                 Err(StepError::Held(why)) => {
                     let pod = name(pod);
                     kept.push(Kept { pod, why });
                 }
                 Err(error) => {
-                    return Err(Trouble::Step {
+                    return Err(StageError::Step {
                         stage: Stage::Evict,
                         error,
                         left: Vec::new(),

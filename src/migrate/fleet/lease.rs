@@ -1,6 +1,6 @@
-//! The Lease that keeps a second kpx away from the same cluster.
+//! The Lease that keeps a second kpx from migrating the same cluster.
 //!
-//! Whoever holds it renews it again and again. One that is not renewed for its whole time is free: its holder is gone.
+//! Its holder renews it while it runs. A Lease that is not renewed for its whole duration is free.
 
 use serde_json::{Value, json};
 
@@ -8,26 +8,26 @@ use super::state::NAME;
 use crate::action::{Field, KubeCommand, OURS, Object, Resource};
 use crate::evidence::Time;
 
-/// How long a Lease holds that is not renewed, in seconds.
+/// The duration of the Lease, in seconds.
 pub const HOLDS: u64 = 30;
 
 /// How often it is renewed, in seconds.
 pub const BEAT: u64 = 10;
 
-/// Whose Lease it is.
+/// Who holds the Lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Claim {
-    /// Nobody's, and there is none yet.
-    Unmade,
-    /// Nobody's: it was given back, or its time was over long ago.
+    /// There is no Lease yet.
+    Missing,
+    /// No one: it was released, or expired long ago.
     Free,
-    /// Ours.
+    /// This process.
     Ours,
-    /// Somebody else's, who renewed it last at the time told.
+    /// Another process.
     Theirs {
-        /// Who.
+        /// Its identity.
         holder: String,
-        /// When, as it is written there.
+        /// When it renewed the Lease last, as written there.
         renewed: String,
     },
 }
@@ -37,14 +37,14 @@ pub fn object() -> Object {
     Object::of_system(Resource::Lease, NAME)
 }
 
-/// Returns whose `lease` is, for the one called `me`.
+/// Returns who holds `lease`, from the point of view of the process called `me`.
 pub fn claim(lease: Option<&Value>, me: &str, now: Time) -> Claim {
     let Some(lease) = lease else {
-        return Claim::Unmade;
+        return Claim::Missing;
     };
     let word = |key: &str| lease["spec"][key].as_str().unwrap_or_default();
     let (holder, renewed) = (word("holderIdentity"), word("renewTime"));
-    // Clocks differ. What was not renewed for so long is nobody's whatever they show.
+    // Clocks differ, but not by this much.
     let long = i64::try_from(HOLDS * 20).unwrap_or(i64::MAX);
     let old = renewed
         .parse()
@@ -61,7 +61,7 @@ pub fn claim(lease: Option<&Value>, me: &str, now: Time) -> Claim {
     }
 }
 
-/// Returns the command that makes the Lease, held by `me`.
+/// Returns the command that creates the Lease, held by `me`.
 pub fn create(me: &str, now: Time) -> KubeCommand {
     let body = json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -80,12 +80,12 @@ pub fn create(me: &str, now: Time) -> KubeCommand {
     }
 }
 
-/// Returns the command that takes `lease`, or renews it, for `me`; as long as it is as it was read.
+/// Returns the command that takes or renews `lease` for `me`; it fails if the Lease has changed.
 pub fn take(lease: &Value, me: &str, now: Time) -> KubeCommand {
     set(lease, Some(me), Some(&micro(now)))
 }
 
-/// Returns the command that gives `lease` back.
+/// Returns the command that releases `lease`.
 pub fn release(lease: &Value) -> KubeCommand {
     set(lease, None, None)
 }

@@ -1,8 +1,8 @@
-//! The move of many nodes of a cluster, one after the other.
+//! The migration of a cluster's nodes, one after the other.
 //!
-//! What there is to do is a list of [`task`]s, which follows from what was agreed to. Where it stands is in a ConfigMap,
-//! written before each task and after it, so that another machine can go on or take it all back. A task is planned anew
-//! from what is there, so one that was cut short is simply gone through again. Only [`engine`] waits.
+//! The confirmed plan yields a list of [`task`]s. The state is in a ConfigMap, written before and after each task, so that
+//! another machine can resume the migration or roll it back. A task is planned from the live state, so an interrupted
+//! task is simply run again. Only [`engine`] waits.
 
 pub mod engine;
 pub mod lease;
@@ -14,7 +14,7 @@ pub mod task;
 
 use sha2::{Digest as _, Sha256};
 
-/// Returns a short name for `text`: ten digits of its digest.
+/// Returns a short name for `text`: ten hexadecimal digits of its digest.
 fn digest(text: &str) -> String {
     let all = Sha256::digest(text);
     let first = all

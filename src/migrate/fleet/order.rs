@@ -1,4 +1,4 @@
-//! Which nodes are moved, and in which order.
+//! Which nodes migrate, and in which order.
 
 use thiserror::Error;
 
@@ -10,32 +10,32 @@ const CONTROL_PLANE: &[&str] = &[
     "node-role.kubernetes.io/master",
 ];
 
-/// The label of nodes that load balancers leave out.
+/// The label of nodes that external load balancers exclude.
 const UNBALANCED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Why nodes cannot be moved.
+/// Why nodes cannot migrate.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum Unfit {
-    /// There is none of that name.
-    #[error("there is no node {0}; there are: {1}")]
+    /// No node has that name; the names that exist.
+    #[error("node {0} not found; nodes of the cluster: {1}")]
     Unknown(String, String),
-    /// It could not be seen whether it does well.
+    /// The node is not ready, and why.
     #[error("node {0} is not ready: {1}")]
     NotReady(String, String),
-    /// Nothing is there to be moved.
-    #[error("node {0} has no pod of kube-proxy")]
+    /// The node runs no kube-proxy.
+    #[error("node {0} has no kube-proxy pod")]
     NoProxy(String),
-    /// Nobody is left.
-    #[error("there is no node to move")]
+    /// No node is left.
+    #[error("no node to migrate")]
     None,
 }
 
-/// Returns the names of the nodes to move: those called `wanted`, or all, in order.
+/// Returns the names of the nodes to migrate, in order: those in `wanted`, or all.
 ///
-/// The canary, which is a worker that no load balancer sends to if there is one, comes first; the other workers follow,
-/// one of each zone in turn; nodes of the control plane come last.
+/// The canary comes first: a worker without traffic from external load balancers, if there is one. The other workers
+/// follow, one of each zone in turn. Nodes of the control plane come last.
 pub fn choose(
     nodes: &[Node],
     pods: &[Pod],
@@ -98,7 +98,7 @@ fn fit(node: &Node, pods: &[Pod]) -> Result<(), Unfit> {
     }
 }
 
-/// What a node is sorted by: its role, whether it gets traffic from outside, its turn in its zone, zone and name.
+/// Returns the sort key of a node: its role, whether load balancers send to it, its position in its zone, zone and name.
 fn key(node: &Node, nodes: &[Node]) -> (bool, bool, usize, String, String) {
     let labels =
         |node: &Node, name: &str| node.metadata.labels.get(name).cloned().unwrap_or_default();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_fit_is_named() {
+    fn an_unfit_node_is_named() {
         let nodes = [
             node("a", &json!({}), "True"),
             node("b", &json!({}), "Unknown"),
@@ -172,7 +172,10 @@ mod tests {
             of("b").to_string(),
             "node b is not ready: its condition Ready is Unknown"
         );
-        assert_eq!(of("x").to_string(), "there is no node x; there are: a, b");
+        assert_eq!(
+            of("x").to_string(),
+            "node x not found; nodes of the cluster: a, b"
+        );
         assert_eq!(choose(&[], &pods, None), Err(Unfit::None));
     }
 }

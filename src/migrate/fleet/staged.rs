@@ -1,18 +1,18 @@
-//! Copies of kube-proxy's ConfigMap and DaemonSet, for the nodes that are moved.
+//! Copies of kube-proxy's ConfigMap and DaemonSet, for the nodes that migrate.
 //!
-//! A node has the first kube-proxy or the second, by a label of its Node: so nothing but that label moves it, and a restart
-//! leaves each node in its mode. While there are two, the first DaemonSet replaces no pod by itself: otherwise its new
-//! affinity would have it restart kube-proxy everywhere.
+//! A label of the Node selects the first or the second DaemonSet, so only that label changes a node's mode; a restart does
+//! not. While there are two, the first DaemonSet has the update strategy OnDelete: otherwise its new affinity would restart
+//! kube-proxy on all nodes.
 
 use serde_json::{Value, json};
 
 use super::digest;
 use crate::action::{Field, KubeCommand, OURS, Object, Resource};
 
-/// The label of a Node that has the second kube-proxy: the name of its copies.
+/// The label of a Node that has the second kube-proxy; its value is the name of the copies.
 pub const LABEL: &str = "kpx.dev/kube-proxy";
 
-/// Where the first DaemonSet keeps what it was before, for the time that there are two.
+/// The annotation in which the first DaemonSet keeps its original fields while there are two.
 const KEPT: &str = "kpx.dev/before-copy";
 
 /// The copies.
@@ -115,8 +115,8 @@ const RULES: [&str; 4] = [
     "nodeSelectorTerms",
 ];
 
-/// Returns the field of a template's specification that gets one more rule for nodes, and its value then: the deepest one
-/// on the way to the rules, so that nothing beside them is written.
+/// Returns the field of a template's specification to which a node affinity is added, with its new value: the deepest one,
+/// so that nothing else is written.
 fn ruled(spec: &Value, operator: &str, name: &str) -> Field {
     let rule = json!({"key": LABEL, "operator": operator, "values": [name]});
     let mut place = spec;
@@ -136,7 +136,7 @@ fn ruled(spec: &Value, operator: &str, name: &str) -> Field {
         return Field::new(&RULES[..=depth], None, Some(value));
     }
     let mut terms = place.clone();
-    // One of the terms must hold, so each gets the rule.
+    // The terms are alternatives, so each gets the rule.
     for term in terms.as_array_mut().into_iter().flatten() {
         match term["matchExpressions"].as_array_mut() {
             Some(rules) => rules.push(rule.clone()),
@@ -163,7 +163,7 @@ fn write(object: &mut Value, field: &Field) {
     }
 }
 
-/// Returns the first DaemonSet as it was before it was narrowed.
+/// Returns the first DaemonSet as it was before [`narrow`].
 pub fn original(set: &Value) -> Value {
     let mut original = set.clone();
     if let Some(KubeCommand::Set { fields, .. }) = widen(set) {
@@ -174,7 +174,8 @@ pub fn original(set: &Value) -> Value {
     original
 }
 
-/// Returns the command that keeps the first DaemonSet, `set`, away from nodes with the label `name`; `None` where it is.
+/// Returns the command that excludes nodes with the label `name` from the first DaemonSet, `set`; `None` if they are
+/// excluded.
 pub fn narrow(set: &Value, name: &str) -> Option<KubeCommand> {
     if !set["metadata"]["annotations"][KEPT].is_null() {
         return None;
@@ -202,7 +203,7 @@ pub fn narrow(set: &Value, name: &str) -> Option<KubeCommand> {
     })
 }
 
-/// Returns the command that makes the first DaemonSet, `set`, what it was; `None` where it is.
+/// Returns the command that restores the first DaemonSet, `set`; `None` if it has its original fields.
 pub fn widen(set: &Value) -> Option<KubeCommand> {
     let kept = &set["metadata"]["annotations"][KEPT];
     let fields: Vec<Field> = serde_json::from_str(kept.as_str()?).ok()?;
@@ -218,7 +219,7 @@ pub fn widen(set: &Value) -> Option<KubeCommand> {
     })
 }
 
-/// Returns whether `set` has given every node that it is to have a ready pod of its present template.
+/// Returns whether every node that `set` selects has a ready pod of its current template.
 pub fn is_rolled_out(set: &Value) -> bool {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let status = &set["status"];
@@ -255,7 +256,7 @@ mod tests {
         })
     }
 
-    /// What the API server makes of a command.
+    /// Applies a command as the API server does.
     fn apply(set: &Value, command: KubeCommand) -> Value {
         let KubeCommand::Set { fields, .. } = command else {
             panic!("{command:?}")
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_narrowed_and_made_what_it_was() {
+    fn the_first_daemon_set_is_narrowed_and_restored() {
         let term = json!({"matchExpressions": [{"key": "x", "operator": "Exists"}]});
         let fields =
             json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]});

@@ -1,4 +1,4 @@
-//! Where the move of a cluster stands: what is kept in the cluster itself.
+//! The state of a fleet's migration, which the cluster itself keeps.
 
 use std::collections::BTreeMap;
 
@@ -10,129 +10,123 @@ use crate::action::{Field, KubeCommand, OURS, Object, Resource};
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
 use crate::evidence::Time;
-use crate::migrate::journey::Strategy;
+use crate::migrate::migration::{Leg, Strategy};
+use crate::migrate::wire::Timeouts;
 use crate::plan::Consent;
 
-/// The name of the ConfigMap that keeps it, and of the Lease that is held meanwhile.
+/// The name of the ConfigMap that keeps the state, and of the Lease that is held during a run.
 pub const NAME: &str = "kpx-migrate";
 
-/// The key of the ConfigMap.
+/// The key in the ConfigMap.
 pub const KEY: &str = "state";
 
-/// The move of a cluster.
+/// The migration of a cluster's nodes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fleet {
-    /// What was agreed to.
+    /// The plan that was confirmed.
     pub plan: FleetPlan,
-    /// Which way it goes.
+    /// The direction.
     pub leg: Leg,
-    /// How many tasks of that way are done.
+    /// The number of tasks of that direction that are done.
     pub done: usize,
-    /// How many tasks of the way there were begun.
+    /// The number of tasks towards the new mode that began.
     pub reached: usize,
-    /// How the configuration was changed, and what takes that back.
+    /// The change of the configuration, with its undo.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configured: Option<Configured>,
-    /// The name of the copies, where nodes are moved by a label.
+    /// The name of the copies of ConfigMap and DaemonSet, with `--staged`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<String>,
-    /// The pods of kube-proxy that the node of the present task had before it, by their unique ids.
+    /// The unique ids of kube-proxy's pods before the current task, on its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Vec<String>>,
-    /// The pods that the last restart replaced, by their unique ids: they may take their time to end.
+    /// The unique ids of the pods that the last restart replaced: they may still be terminating.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old: Vec<String>,
-    /// Whether the way back was asked for.
+    /// Whether an operator requested the rollback.
     #[serde(default)]
-    pub asked: bool,
-    /// The node that is moved back alone, while the others stay.
+    pub requested: bool,
+    /// The node that is rolled back alone, while the others stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returning: Option<String>,
-    /// What became of each node.
+    /// The state of each node on which a task has ended.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeState>,
-    /// Why it turned back, or stopped last.
+    /// How long the tasks on each node took, in this direction, in seconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub seconds: BTreeMap<String, u64>,
+    /// Why it was rolled back, or stopped last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether it is over.
+    /// Whether it has ended.
     pub ended: bool,
 }
 
-/// What was agreed to.
+/// The plan of a fleet's migration, as confirmed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetPlan {
-    /// Its name.
+    /// Its id.
     pub id: String,
     /// When it began.
     pub began: Time,
-    /// The mode in the configuration before.
+    /// The old mode, by the configuration.
     pub from: Mode,
-    /// What is set in the configuration.
+    /// The fields that are set in the configuration.
     pub there: Fields,
-    /// What is set in it on the way back, where the old text cannot be put back.
+    /// The fields that a rollback sets where the old text cannot be restored.
     pub back: Fields,
     /// The nodes, in order.
     pub nodes: Vec<String>,
-    /// Whether these are all that there are.
+    /// Whether these are all nodes of the cluster.
     pub whole: bool,
-    /// What becomes of connections on each node, where that was asked for.
+    /// The strategy on each node; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// What may be evicted although something is lost with it, where pods are.
+    /// Which pods may be evicted although data is lost.
     #[serde(default, skip_serializing_if = "Consent::is_none")]
     pub evict: Consent,
-    /// Whether nodes are moved by a label, to a DaemonSet of their own.
+    /// Whether nodes move to a second DaemonSet, by a label.
     pub staged: bool,
-    /// The image of kpx, for what is done on the nodes; without one, people do it.
+    /// The image of kpx for the pods on nodes; without one, operators run the commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The service account of those pods.
     pub service_account: String,
-    /// How long each node is watched, in seconds.
+    /// How long each node is watched after its migration, in seconds.
     pub soak: u64,
-    /// How long a new kube-proxy may take to be ready, in seconds.
+    /// How long a new pod may take to become ready, in seconds.
     pub ready: u64,
-    /// Checks that may find something in the way.
+    /// Ids of checks that do not block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skip: Vec<String>,
-    /// Arguments for what is done on the nodes.
-    pub arguments: Vec<String>,
-    /// How long what is done on a node may take, in seconds.
+    /// How long a command on a node waits.
+    pub timeouts: Timeouts,
+    /// How long a command on a node may take altogether, in seconds.
     pub limit: u64,
 }
 
-/// The way there, or back.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Leg {
-    /// To the new mode.
-    There,
-    /// To the old mode.
-    Back,
-}
-
-/// How the configuration was changed.
+/// The change of the configuration.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Configured {
-    /// What changes it.
+    /// The change.
     pub set: KubeCommand,
-    /// What takes that back.
+    /// Its undo.
     pub back: KubeCommand,
 }
 
-/// Where a node stands.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// Its new mode is built.
+    /// The new mode is built.
     Prepared,
-    /// It ran in the new mode before.
+    /// It ran in the new mode before the migration.
     Already,
     /// It runs in the new mode.
     Migrated,
-    /// It is back in the old mode.
+    /// It runs in the old mode again.
     RolledBack,
 }
 
@@ -145,7 +139,7 @@ impl FleetPlan {
 }
 
 impl Fleet {
-    /// Returns where `plan` stands when it begins.
+    /// Returns the state in which `plan` begins.
     pub fn new(plan: FleetPlan) -> Self {
         Self {
             plan,
@@ -156,60 +150,66 @@ impl Fleet {
             copies: None,
             before: None,
             old: Vec::new(),
-            asked: false,
+            requested: false,
             returning: None,
             nodes: BTreeMap::new(),
+            seconds: BTreeMap::new(),
             why: None,
             ended: false,
         }
     }
 
-    /// Returns the task to do next; `None` at the end of the way.
+    /// Returns the next task; `None` at the end.
     pub fn next(&self) -> Option<Task> {
         self.tasks().get(self.done).cloned()
     }
 
-    /// Returns whether `task` was begun on the way there.
+    /// Returns whether `task` began on the way to the new mode.
     pub fn began(&self, task: &Task) -> bool {
         self.there()[..self.reached].contains(task)
     }
 
-    /// Notes that the next task is about to be done.
+    /// Records that the next task begins.
     pub fn begin(&mut self) {
         if self.leg == Leg::There {
             self.reached = self.reached.max(self.done + 1);
         }
     }
 
-    /// Notes that it is done.
+    /// Records that the current task is done.
     pub fn finish(&mut self) {
         self.done += 1;
         self.before = None;
     }
 
-    /// Turns back.
+    /// Records that the task on `node` took `seconds`.
+    pub fn spend(&mut self, node: &str, seconds: u64) {
+        *self.seconds.entry(node.to_owned()).or_default() += seconds;
+    }
+
+    /// Turns to the rollback.
     pub fn turn(&mut self, why: impl Into<String>) {
         self.leg = Leg::Back;
         self.done = 0;
         self.before = None;
         self.returning = None;
+        self.seconds.clear();
         self.ended = false;
         self.why = Some(why.into());
     }
 
-    /// Returns whether a node that does not get to the new mode can be moved back alone: as long as nothing but its label
-    /// leads there.
+    /// Returns whether a node whose migration fails can be rolled back alone: only its label selects the new mode.
     pub fn returns_alone(&self) -> bool {
         self.leg == Leg::There && self.plan.staged && !self.began(&Task::Configure)
     }
 
-    /// Notes that `node` is about to be moved back alone.
+    /// Records that `node` is about to be rolled back alone.
     pub fn give_back(&mut self, node: &str) {
         self.before = None;
         self.returning = Some(node.to_owned());
     }
 
-    /// Notes that `node` is as it was: it is the next one to be moved.
+    /// Records that `node` is rolled back: it is the next one to migrate.
     pub fn given_back(&mut self, node: &str) {
         let first = Task::Prepare(node.to_owned());
         self.done = self
@@ -222,29 +222,29 @@ impl Fleet {
         self.returning = None;
     }
 
-    /// Returns how many nodes are in the new mode.
+    /// Returns the number of nodes in the new mode.
     pub fn migrated(&self) -> usize {
         let there = [NodeState::Migrated, NodeState::Already];
         let states = self.nodes.values();
         states.filter(|state| there.contains(state)).count()
     }
 
-    /// Returns whether nodes that are not moved yet go to the new mode when their kube-proxy restarts.
+    /// Returns whether nodes that have not migrated yet change to the new mode when their kube-proxy restarts.
     pub fn is_armed(&self) -> bool {
         self.leg == Leg::There
             && self.began(&Task::Configure)
             && self.migrated() < self.plan.nodes.len()
     }
 
-    /// Returns the state as it is kept.
+    /// Returns the state as the cluster keeps it.
     pub fn to_text(&self) -> String {
-        // A state has nothing that JSON cannot say.
+        // Nothing in it is beyond JSON.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads a state that was kept.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|e| e.to_string())
+    /// Reads a state that the cluster kept.
+    pub fn parse(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
     }
 }
 
@@ -253,7 +253,7 @@ pub fn object() -> Object {
     Object::of_system(Resource::ConfigMap, NAME)
 }
 
-/// Returns the command that makes the ConfigMap with `text`.
+/// Returns the command that creates the ConfigMap with `text`.
 pub fn create(text: &str) -> KubeCommand {
     let body = json!({
         "apiVersion": "v1",
@@ -267,7 +267,7 @@ pub fn create(text: &str) -> KubeCommand {
     }
 }
 
-/// Returns the command that writes `text`, as long as the ConfigMap has `before`.
+/// Returns the command that writes `text`; it fails if the ConfigMap no longer holds `before`.
 pub fn write(before: &str, text: &str) -> KubeCommand {
     KubeCommand::Set {
         object: object(),
@@ -279,7 +279,7 @@ pub fn write(before: &str, text: &str) -> KubeCommand {
     }
 }
 
-/// Returns the text that the ConfigMap `map` keeps.
+/// Returns the text in the ConfigMap `map`.
 pub fn kept(map: &Value) -> Option<&str> {
     map["data"][KEY].as_str()
 }

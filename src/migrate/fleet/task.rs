@@ -1,41 +1,42 @@
-//! What there is to do, in order.
+//! The tasks of a fleet's migration, in order.
 
 use std::fmt::{self, Display, Formatter};
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Fleet, Leg};
+use super::state::Fleet;
+use crate::migrate::migration::Leg;
 
-/// A part of the move of a cluster.
+/// A task of a fleet's migration.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "task", content = "node")]
 pub enum Task {
-    /// Makes a second ConfigMap and a second DaemonSet, for the nodes that are moved.
+    /// Copies ConfigMap and DaemonSet for the nodes that migrate.
     Copy,
-    /// Has the node built for the new mode.
+    /// Builds the new mode on the node.
     Prepare(String),
     /// Changes the configuration of all nodes.
     Configure,
-    /// Has the node's kube-proxy start anew, with the new configuration.
+    /// Restarts the node's kube-proxy with the new configuration.
     Move(String),
-    /// Looks at what the node's new kube-proxy says.
+    /// Checks the log of the node's new kube-proxy.
     Check(String),
-    /// Has the node verified, and rid of the old mode.
+    /// Verifies the new mode on the node and removes the old one.
     Finish(String),
-    /// Watches the node for a while.
+    /// Watches the node for the soak time.
     Soak(String),
-    /// Gives the node back to the first DaemonSet.
+    /// Returns the node to the first DaemonSet.
     Return(String),
-    /// Sets the first DaemonSet back, and deletes the copies.
+    /// Restores the first DaemonSet and deletes the copies.
     Merge,
-    /// Sets the configuration of all nodes back.
+    /// Restores the configuration of all nodes.
     Unconfigure,
-    /// Takes the node back to the old mode.
+    /// Rolls the node back to the old mode.
     Revert(String),
 }
 
 impl Task {
-    /// Returns the node that it is about.
+    /// Returns the node of the task; `None` for a task on the cluster.
     pub fn node(&self) -> Option<&str> {
         match self {
             Self::Copy | Self::Configure | Self::Merge | Self::Unconfigure => None,
@@ -53,25 +54,23 @@ impl Task {
 impl Display for Task {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Copy => {
-                "make copies of kube-proxy's ConfigMap and DaemonSet for the nodes that are moved"
-            }
-            Self::Prepare(_) => "build the new mode beside the one that serves",
+            Self::Copy => "copy kube-proxy's ConfigMap and DaemonSet for the nodes that migrate",
+            Self::Prepare(_) => "build the new mode beside the old one",
             Self::Configure => "change the configuration of all nodes",
-            Self::Move(_) => "start kube-proxy with the new configuration",
-            Self::Check(_) => "look at what kube-proxy says",
-            Self::Finish(_) => "wait until it serves in the new mode, and remove the old one",
-            Self::Soak(_) => "watch it for a while",
-            Self::Return(_) => "give the node back to the first DaemonSet",
-            Self::Merge => "set the first DaemonSet back and delete the copies",
-            Self::Unconfigure => "set the configuration of all nodes back",
-            Self::Revert(_) => "go back to the old mode",
+            Self::Move(_) => "restart kube-proxy with the new configuration",
+            Self::Check(_) => "check the log of kube-proxy",
+            Self::Finish(_) => "verify the new mode and remove the old one",
+            Self::Soak(_) => "watch the node",
+            Self::Return(_) => "return the node to the first DaemonSet",
+            Self::Merge => "restore the first DaemonSet and delete the copies",
+            Self::Unconfigure => "restore the configuration of all nodes",
+            Self::Revert(_) => "roll back to the old mode",
         })
     }
 }
 
 impl Fleet {
-    /// Returns all tasks of the way it goes.
+    /// Returns all tasks of its direction.
     pub fn tasks(&self) -> Vec<Task> {
         match self.leg {
             Leg::There => self.there(),
@@ -84,7 +83,7 @@ impl Fleet {
         tasks.extend(self.plan.staged.then_some(Task::Copy));
         for (number, node) in self.plan.nodes.iter().enumerate() {
             tasks.push(Task::Prepare(node.clone()));
-            // As late as can be: from then on every restart of any kube-proxy leads to the new mode.
+            // As late as possible: from then on, any kube-proxy that restarts changes to the new mode.
             tasks.extend((number == 0 && !self.plan.staged).then_some(Task::Configure));
             tasks.push(Task::Move(node.clone()));
             tasks.push(Task::Check(node.clone()));
@@ -102,7 +101,7 @@ impl Fleet {
         tasks
     }
 
-    /// The configuration first, or any restart would lead to the new mode again; then the nodes, the last one first.
+    /// The configuration first, or a restart would change to the new mode again; then the nodes, the last one first.
     fn back(&self) -> Vec<Task> {
         let mut tasks = Vec::new();
         tasks.extend(self.began(&Task::Configure).then_some(Task::Unconfigure));

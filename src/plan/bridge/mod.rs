@@ -1,4 +1,4 @@
-//! The plans that set the bridge up and take it down.
+//! The plans that load and remove the bridge.
 
 mod routes;
 
@@ -14,7 +14,7 @@ use crate::node::NodeSnapshot;
 use crate::plan::{Plan, Undo};
 pub use routes::{ROUTE_NEEDS, Served, has_routes, routes_down, routes_up};
 
-/// What [`bridge_up`] looks at beside what the desired state is built from: what stands, and what others mark packets with.
+/// The items of [`bridge_up`] beside those of the desired state: the loaded bridge, and other rules that mark packets.
 pub const BRIDGE_RULES: &[Item] = &join::<11>(&[
     IPTABLES,
     &[
@@ -26,15 +26,15 @@ pub const BRIDGE_RULES: &[Item] = &join::<11>(&[
     ],
 ]);
 
-/// What [`bridge_down`] looks at.
+/// The items of [`bridge_down`].
 pub const BRIDGE_DOWN: &[Item] = &[Item::Nft, Item::NftText, Item::Addresses, Item::Routes];
 
-/// Returns the steps that have `node` bridged, for `families`, with what it serves in `mode`: all tables at once, in the
-/// place of those that stand, with `lease`, and routes to the addresses that kube-ipvs0 holds.
+/// Returns the plan that loads the bridge on `node`, for `families`, serving as `mode`: all tables at once, replacing the
+/// loaded ones, with `lease`; and routes to the addresses of kube-ipvs0.
 ///
 /// # Errors
 ///
-/// Where anything is not known that the bridge has to serve or must not disturb.
+/// If the Services, or other rules on the node, are unknown.
 pub fn bridge_up(
     node: &NodeSnapshot<'_>,
     mode: Mode,
@@ -42,7 +42,7 @@ pub fn bridge_up(
     lease: &Lease,
 ) -> Result<Plan, Unbuildable> {
     let state = node.desired(mode)?;
-    // Without its Node, it is not known which endpoints are meant for it.
+    // Without its Node, its endpoints are unknown.
     node.nodes()?;
     let marks = bridge::marks(node, state)?;
     let tables = bridge::tables(state, families, marks, lease)?;
@@ -74,8 +74,8 @@ pub fn bridge_up(
     Ok(plan)
 }
 
-/// Returns the steps that have no bridge on `node`, of `families`; none where there is none. The tables are the last to
-/// go: while they stand, somebody has to take the bridge down.
+/// Returns the plan that removes the bridge of `families` from `node`; empty if there is none. The tables are removed last:
+/// while they exist, the bridge is known to need removal.
 pub fn bridge_down(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Plan, Gap> {
     let standing = standing(node, families)?;
     let mut plan = routes_down(node, families)?;
@@ -99,7 +99,7 @@ fn delete(text: &mut String, family: &str) {
     writeln!(text, "delete table {family} {TABLE}").expect("writing to a String does not fail");
 }
 
-/// Returns the bridge's tables that stand, without what a rule fills in by itself.
+/// Returns the loaded tables of the bridge, without elements that its rules add.
 fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, Gap> {
     let rules = match node.nft() {
         Ok(rules) => rules,
@@ -114,7 +114,7 @@ fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, 
         .map(|mut table| {
             let filled = table.sets.iter_mut().filter(|set| set.timeout.is_some());
             filled.for_each(|set| set.elements.clear());
-            // One that has expired stays so; who kept the other is not who loads it again.
+            // An expired lease stays expired; the keeper of the other is not the one that loads it again.
             let leases = table.sets.iter_mut().filter(|set| set.name == LEASE);
             let elements = leases.flat_map(|set| &mut set.elements);
             elements.for_each(|element| element.comment = None);

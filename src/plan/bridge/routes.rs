@@ -1,11 +1,11 @@
-//! Routes that keep the node's own processes from taking addresses of Services for their source.
+//! Routes that keep host processes from using Service addresses as source addresses.
 //!
-//! In mode ipvs, kube-ipvs0 holds the addresses of Services, so they are local, and what a process of the node sends to
-//! one of them it sends from that same address: in IPv4 the kernel's route to a local address says so, in IPv6 nothing is
-//! nearer to an address than itself. When the link goes, nobody can send from there any more. So while the bridge
-//! stands, a route of kpx's own says that the source is the node's address: in IPv4 before the kernel's route, which
-//! stays as it is behind it, in IPv6 in its place. The kernel's own goes with its address, and kpx's stays until the
-//! bridge goes: what was open from such an address before lives on as long.
+//! In mode ipvs, the addresses of Services are local addresses of kube-ipvs0. A host process that connects to one of them
+//! uses the same address as its source: in IPv4 by the source of the kernel's local route, in IPv6 because the source
+//! selection prefers an equal address. Nothing can send from such an address after the link is removed. So while the
+//! bridge stands, kpx's own routes set the node's address as the source: in IPv4 in front of the kernel's route, in IPv6
+//! in its place. The kernel removes its route with the address; kpx's stays until the bridge is removed, so that
+//! connections that were open from such an address live on until then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,10 +19,10 @@ use crate::node::NodeSnapshot;
 use crate::node::routes::Route;
 use crate::plan::{Plan, Undo};
 
-/// What [`routes_up`] and [`routes_down`] look at.
+/// The items of [`routes_up`] and [`routes_down`].
 pub const ROUTE_NEEDS: &[Item] = &[Item::Addresses, Item::Routes];
 
-/// What routes depend on of what kube-proxy serves.
+/// The part of the desired state that routes depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Served {
     /// The node's address in each family that has one.
@@ -32,7 +32,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Returns what matters of `state`.
+    /// Returns that part of `state`.
     pub fn of(state: &DesiredState) -> Self {
         let known = state.families.iter().filter(|of| !of.node_ip.is_loopback());
         let ports = state.families.iter().flat_map(|of| &of.ports);
@@ -47,8 +47,8 @@ impl Served {
     }
 }
 
-/// Returns the step after which every address of `families` that kube-ipvs0 holds has a route of kpx's own; none where
-/// that is so. Those stay that have one and that nothing holds any more, as long as they are `served`.
+/// Returns the plan that gives every address of `families` on kube-ipvs0 a route of kpx's own; empty if all have one. A route
+/// whose address was removed from kube-ipvs0 stays while the address is `served`.
 pub fn routes_up(
     node: &NodeSnapshot<'_>,
     served: &Served,
@@ -97,18 +97,17 @@ pub fn routes_up(
     let title = if count > 0 {
         let sources: Vec<_> = sources.iter().map(IpAddr::to_string).collect();
         format!(
-            "have this node's own processes send from {} to {count} addresses that {DUMMY} holds",
+            "have host processes send from {} to {count} addresses of {DUMMY}",
             sources.join(" and ")
         )
     } else {
-        format!("remove kpx's routes to {gone} addresses that no Service has any more")
+        format!("remove kpx's routes to {gone} addresses that no Service has")
     };
     push(&mut plan, title, commands);
     Ok(plan)
 }
 
-/// Returns the step after which there is no route of kpx's own of `families`, and the kernel's are as they were; none
-/// where there is none.
+/// Returns the plan that removes kpx's routes of `families` and restores the kernel's; empty if there are none.
 pub fn routes_down(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Plan, Gap> {
     let mut plan = Plan::default();
     let have = Have::read(node)?;
@@ -132,7 +131,7 @@ pub fn routes_down(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Plan,
     Ok(plan)
 }
 
-/// Returns whether routes of kpx's own are there.
+/// Returns whether kpx has routes on `node`.
 pub fn has_routes(node: &NodeSnapshot<'_>) -> Result<bool, Gap> {
     let routes = node.routes()?;
     Ok(routes.all.iter().any(is_ours))
@@ -150,7 +149,7 @@ fn push(plan: &mut Plan, title: String, commands: Vec<RouteCommand>) {
     );
 }
 
-/// Returns the node's address of `family`, behind the link that holds it.
+/// Returns the node's address of `family`, after its link.
 fn home(
     node: &NodeSnapshot<'_>,
     served: &Served,
@@ -171,11 +170,11 @@ fn homeless(family: Family, count: usize) -> String {
     )
 }
 
-/// What of it is there.
+/// The live routes and addresses.
 struct Have {
     held: Vec<IpAddr>,
     ours: Vec<LocalRoute>,
-    /// Addresses of IPv6 to which the kernel's route is there.
+    /// IPv6 addresses with a route of the kernel.
     kernels: BTreeSet<IpAddr>,
 }
 

@@ -1,53 +1,74 @@
-//! The move of a cluster's nodes: what is planned, and what became of it.
+//! The plan and the result of a fleet's migration.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Outcome;
 use crate::backend::Mode;
 use crate::migrate::fleet::engine::Event;
-use crate::migrate::fleet::state::{Fleet, Leg, NodeState};
+use crate::migrate::fleet::state::{Fleet, NodeState};
 use crate::migrate::fleet::task::Task;
-use crate::migrate::outlook::{Looked, Sight};
+use crate::migrate::migration::Leg;
+use crate::migrate::preview::{NodePreview, PreviewResult};
+use crate::migrate::wire::Outcome;
 use crate::plan::Step;
 use crate::render::{Page, Report, Tone};
 use crate::report::plan::block;
 use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
 
-/// The outcome of `kpx migrate` for more than one node.
+/// The result of `kpx migrate` for a cluster's nodes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetReport {
-    /// Its name, once it began.
+    /// The migration's id, once it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The mode that the nodes leave.
+    /// The old mode.
     pub from: Mode,
-    /// The mode that they go to.
+    /// The new mode.
     pub to: Mode,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// The nodes, in order.
     pub nodes: Vec<NodeRow>,
-    /// What is planned, before anything is done.
+    /// The plan, before anything is done.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub plan: Option<FleetProspect>,
-    /// What nodes that are not moved yet do when their kube-proxy restarts, where that is more than to go on.
+    pub plan: Option<PlannedFleet>,
+    /// A warning, while nodes that have not migrated yet change to the new mode when their kube-proxy restarts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub armed: Option<String>,
-    /// Why it is not the new mode that came of it.
+    /// Why the nodes do not run in the new mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How long it took, in seconds.
+    /// The duration of this run, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// The command to go on with.
+    /// Who holds the Lease, in `kpx migrate status`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseStatus>,
+    /// The command that continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// What to know.
+    /// Notes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// Who holds the Lease of the cluster.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseStatus {
+    /// No one: no kpx is running the migration.
+    Free,
+    /// A kpx that runs, or was killed a short time ago.
+    Held {
+        /// Its identity: host name, process id and start time.
+        holder: String,
+        /// When it renewed the Lease last.
+        renewed: String,
+    },
+    /// The Lease cannot be read, and why.
+    Unknown(String),
 }
 
 /// A node.
@@ -55,44 +76,48 @@ pub struct FleetReport {
 pub struct NodeRow {
     /// Its name.
     pub name: String,
-    /// Where it stands, once something was done there.
+    /// Its state; `None` if no task has ended there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<NodeState>,
+    /// How long the tasks on it took, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
 }
 
-/// What is planned.
+/// The plan of a fleet's migration.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct FleetProspect {
-    /// Where the configuration is kept.
+pub struct PlannedFleet {
+    /// The place of kube-proxy's configuration.
     pub store: String,
-    /// What changes in it.
+    /// The change of the configuration.
     pub diff: String,
     /// The steps that change it.
     pub steps: Vec<Step>,
-    /// Whether nodes are moved by a label.
+    /// Whether nodes move to a second DaemonSet, by a label.
     pub staged: bool,
     /// All tasks, in order.
     pub tasks: Vec<Task>,
-    /// What is done on each node: by kpx in a pod, or by hand.
+    /// The commands on each node, in a pod or by an operator.
     pub commands: Vec<String>,
-    /// What each node says of it; nothing where nobody looked.
+    /// The preview of each node; empty without an image.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub looks: Vec<Looked>,
+    pub previews: Vec<NodePreview>,
     /// Whether established connections may break.
     #[serde(skip)]
     pub accepts_loss: bool,
-    /// How what is expected to be lost can be known, where nobody looked.
+    /// How to find out the expected loss, without previews.
     pub loss: String,
 }
 
 impl FleetReport {
-    /// Reports where `fleet` stands.
+    /// Returns the report of `fleet` with this outcome.
     pub fn new(fleet: &Fleet, outcome: Outcome) -> Self {
         let states: &BTreeMap<_, _> = &fleet.nodes;
         let nodes = fleet.plan.nodes.iter().map(|name| NodeRow {
             name: name.clone(),
             state: states.get(name).copied(),
+            seconds: fleet.seconds.get(name).copied(),
         });
         Self {
             id: Some(fleet.plan.id.clone()),
@@ -103,16 +128,33 @@ impl FleetReport {
             plan: None,
             armed: fleet.is_armed().then(|| {
                 format!(
-                    "the configuration says mode {}: a node that is not moved yet goes there whenever its kube-proxy \
-                     happens to restart",
+                    "the configuration has mode {}: a node that has not migrated yet changes to it if its kube-proxy \
+                     restarts",
                     fleet.plan.there.mode
                 )
             }),
             why: fleet.why.clone(),
             seconds: None,
+            lease: None,
             next: None,
             notes: Vec::new(),
         }
+    }
+
+    /// Returns a node with what was done and how long that took.
+    fn row(&self, node: &NodeRow) -> String {
+        let ended = self.seconds.is_some();
+        let done = match node.state {
+            None if ended => "  not migrated".to_owned(),
+            None => String::new(),
+            Some(NodeState::Prepared) => format!("  prepared for mode {}", self.to),
+            Some(NodeState::Already) => format!("  already in mode {}", self.to),
+            Some(NodeState::Migrated) => format!("  migrated to mode {}", self.to),
+            Some(NodeState::RolledBack) => format!("  rolled back to mode {}", self.from),
+        };
+        let seconds = node.seconds.filter(|_| node.state.is_some());
+        let took = seconds.map_or(String::new(), took);
+        format!("{}{done}{took}", node.name)
     }
 
     fn head(&self) -> (Tone, String) {
@@ -126,29 +168,29 @@ impl FleetReport {
         match self.outcome {
             Outcome::Planned | Outcome::Prepared => (
                 Tone::Strong,
-                format!("{nodes} from mode {from} to mode {to}"),
+                format!("migrate {nodes} from mode {from} to mode {to}"),
             ),
             Outcome::Already => (
                 Tone::Good,
-                format!("kube-proxy is configured for mode {to} already"),
+                format!("kube-proxy is already configured for mode {to}"),
             ),
             Outcome::Migrated => (
                 Tone::Good,
-                format!("migrated: {nodes} from mode {from} to mode {to}{took}"),
+                format!("migrated {nodes} from mode {from} to mode {to}{took}"),
             ),
             Outcome::RolledBack => (
                 Tone::Good,
-                format!("rolled back: {nodes} to mode {from}{took}"),
+                format!("rolled back {nodes} to mode {from}{took}"),
             ),
             Outcome::Reverted => (
                 Tone::Bad,
                 format!(
-                    "rolled back: {nodes} to mode {from}{took}, for the first did not get to mode {to}"
+                    "rolled back {nodes} to mode {from}{took}: the migration of the first node failed"
                 ),
             ),
             Outcome::Stopped => (
                 Tone::Bad,
-                format!("stopped{took}: {moved} of {nodes} run in mode {to}"),
+                format!("stopped{took}: {moved} of {nodes} in mode {to}"),
             ),
         }
     }
@@ -164,25 +206,25 @@ impl Report for FleetReport {
             page.line(&head);
         }
         for (number, node) in (1..).zip(&self.nodes) {
-            let state = node
-                .state
-                .map_or(String::new(), |state| format!("  {}", words(state)));
-            page.line(&format!("{number:>4}. {}{state}", node.name));
+            page.line(&format!("{number:>4}. {}", self.row(node)));
         }
         if let Some(plan) = &self.plan {
             plan.page(page);
         }
         if let Some(armed) = &self.armed {
-            page.para("armed: ", armed);
+            page.para("warning: ", armed);
         }
         for note in &self.notes {
             page.para("note: ", note);
         }
         if let Some(why) = &self.why {
-            page.para("because ", why);
+            page.para("reason: ", why);
         }
         if self.outcome != Outcome::Planned {
             page.line(&head);
+        }
+        if let Some(lease) = &self.lease {
+            page.para("lease: ", &lease.in_words());
         }
         if let Some(next) = &self.next {
             page.line(&format!("next: {next}"));
@@ -191,19 +233,53 @@ impl Report for FleetReport {
 
     fn exit(&self) -> u8 {
         match self.outcome {
-            Outcome::Planned => self.plan.as_ref().map_or(CLEAN, FleetProspect::exit),
+            Outcome::Planned => self.plan.as_ref().map_or(CLEAN, PlannedFleet::exit),
             Outcome::Already | Outcome::Migrated | Outcome::RolledBack | Outcome::Prepared => CLEAN,
             Outcome::Reverted | Outcome::Stopped => FAILED,
         }
     }
 }
 
-const fn words(state: NodeState) -> &'static str {
-    match state {
-        NodeState::Prepared => "prepared",
-        NodeState::Already => "was in the new mode before",
-        NodeState::Migrated => "in the new mode",
-        NodeState::RolledBack => "back in the old mode",
+impl LeaseStatus {
+    fn in_words(&self) -> String {
+        match self {
+            Self::Free => "free: no kpx is running this migration".to_owned(),
+            Self::Held { holder, renewed } => format!("held by {holder}, renewed at {renewed}"),
+            Self::Unknown(why) => format!("unknown: {why}"),
+        }
+    }
+}
+
+/// The plan of a fleet's migration in a line for each node, for `--yes`.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct FleetSummary<'r>(pub &'r FleetReport);
+
+impl Report for FleetSummary<'_> {
+    const KIND: &'static str = FleetReport::KIND;
+
+    fn page(&self, page: &mut Page) {
+        let report = self.0;
+        let (tone, head) = report.head();
+        let head = page.paint(tone, &head);
+        page.line(&head);
+        let previews = report.plan.iter().flat_map(|plan| &plan.previews);
+        let previews: Vec<_> = previews.collect();
+        for (number, node) in (1..).zip(&report.nodes) {
+            let preview = previews.iter().find(|of| of.node == node.name);
+            let words = preview.map_or(String::new(), |preview| {
+                format!(": expected loss: {}", preview.in_words())
+            });
+            page.para(&format!("{number:>4}. "), &format!("{}{words}", node.name));
+        }
+        for note in &report.notes {
+            page.para("note: ", note);
+        }
+        page.line("--dry-run or -v shows the whole plan");
+    }
+
+    fn exit(&self) -> u8 {
+        self.0.exit()
     }
 }
 
@@ -215,30 +291,30 @@ fn took(seconds: u64) -> String {
     }
 }
 
-impl FleetProspect {
-    /// Returns whether a node could be looked at, or none was to be.
-    pub fn is_seen(&self) -> bool {
-        let failed = |looked: &Looked| matches!(looked.sight, Sight::Failed(_));
-        self.looks.is_empty() || !self.looks.iter().all(failed)
+impl PlannedFleet {
+    /// Returns whether at least one preview succeeded, or there were none to run.
+    pub fn is_previewed(&self) -> bool {
+        let failed = |of: &NodePreview| matches!(of.result, PreviewResult::Failed(_));
+        self.previews.is_empty() || !self.previews.iter().all(failed)
     }
 
-    /// Returns the exit status of a dry run: 1 where something blocks a node, 3 where something is not known.
+    /// Returns the exit status of a dry run: 1 if a node is blocked, 3 if data is missing.
     fn exit(&self) -> u8 {
-        let looks = &self.looks;
-        let blocks = |looked: &Looked| match &looked.sight {
-            Sight::Seen(outlook) => {
-                !outlook.blockers.is_empty() || outlook.breaks > 0 && !self.accepts_loss
+        let previews = &self.previews;
+        let blocks = |of: &NodePreview| match &of.result {
+            PreviewResult::Known(preview) => {
+                !preview.blockers.is_empty() || preview.breaks > 0 && !self.accepts_loss
             }
-            Sight::Already | Sight::Failed(_) => false,
+            PreviewResult::Already | PreviewResult::Failed(_) => false,
         };
-        let known = |looked: &Looked| match &looked.sight {
-            Sight::Seen(outlook) => outlook.unknown.is_empty(),
-            Sight::Already => true,
-            Sight::Failed(_) => false,
+        let known = |of: &NodePreview| match &of.result {
+            PreviewResult::Known(preview) => preview.unknown.is_empty(),
+            PreviewResult::Already => true,
+            PreviewResult::Failed(_) => false,
         };
-        if looks.iter().any(blocks) {
+        if previews.iter().any(blocks) {
             FOUND
-        } else if looks.is_empty() || !looks.iter().all(known) {
+        } else if previews.is_empty() || !previews.iter().all(known) {
             UNKNOWN
         } else {
             CLEAN
@@ -267,54 +343,54 @@ impl FleetProspect {
             page.line(&format!("{number:>4}. {node}{task}"));
         }
         page.line("");
-        if self.looks.is_empty() {
+        if self.previews.is_empty() {
             page.para("expected loss: ", &self.loss);
             return;
         }
         page.line("expected loss:");
-        for looked in &self.looks {
-            page.para(&format!("     {}: ", looked.node), &looked.in_words());
+        for preview in &self.previews {
+            page.para(&format!("     {}: ", preview.node), &preview.in_words());
         }
     }
 }
 
-/// What happens on the way, for programs a line each.
+/// An event of a fleet's migration: a line of JSON each.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum FleetEvent<'e> {
     /// A task begins.
     Begins {
-        /// On which way.
+        /// The direction.
         leg: Leg,
-        /// Which.
+        /// The task.
         #[serde(flatten)]
         task: &'e Task,
     },
-    /// A node tells what it does.
-    Says {
-        /// Which.
+    /// A node reports what it does.
+    Reports {
+        /// The node.
         node: &'e str,
-        /// What.
+        /// What it does.
         text: &'e str,
     },
-    /// A node tells what it waits for, or how far it is.
+    /// A node reports what it waits for, or its progress.
     Waits {
-        /// Which.
+        /// The node.
         node: &'e str,
-        /// What for.
+        /// What it waits for.
         text: &'e str,
     },
     /// A task is done.
     Done {
-        /// On which way.
+        /// The direction.
         leg: Leg,
-        /// Which.
+        /// The task.
         #[serde(flatten)]
         task: &'e Task,
     },
-    /// The way turns back.
-    Turns {
-        /// Why.
+    /// The migration turns to its rollback.
+    RollsBack {
+        /// The reason.
         why: &'e str,
     },
 }
@@ -323,10 +399,10 @@ impl<'e> From<Event<'e>> for FleetEvent<'e> {
     fn from(event: Event<'e>) -> Self {
         match event {
             Event::Begins(leg, task) => Self::Begins { leg, task },
-            Event::Says(node, text) => Self::Says { node, text },
+            Event::Reports(node, text) => Self::Reports { node, text },
             Event::Waits(node, text) => Self::Waits { node, text },
             Event::Done(leg, task) => Self::Done { leg, task },
-            Event::Turns(why) => Self::Turns { why },
+            Event::RollsBack(why) => Self::RollsBack { why },
         }
     }
 }

@@ -1,40 +1,40 @@
-//! What the strategies of a journey are expected to cost, beside each other.
+//! The strategies of a migration with their expected loss, side by side.
 
 use serde::Serialize;
 
 use crate::backend::Mode;
 use crate::migrate::drain::Gauge;
-use crate::migrate::journey::Strategy;
 use crate::migrate::loss::{Established, Evicted, Loss, New, Plain};
+use crate::migrate::migration::Strategy;
 use crate::render::Page;
 
-/// Another strategy that could be asked for, and what it is expected to cost.
+/// Another strategy, with its expected loss.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Offer {
-    /// Which.
+    /// The strategy.
     pub strategy: Strategy,
-    /// What is expected to be lost.
+    /// The expected loss.
     pub loss: Loss,
-    /// Why it cannot be done here.
+    /// Why it cannot be used on this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// What there is to choose from.
+/// The strategies.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Offers {
-    /// Why the chosen one is chosen.
+    /// The reason for the chosen one.
     pub why: String,
     /// The others.
     pub others: Vec<Offer>,
-    /// What a restart of kube-proxy in the new mode would cost without kpx.
+    /// The expected loss of a plain restart of kube-proxy in the new mode.
     pub without_kpx: Plain,
 }
 
 impl Offers {
-    /// Lays them out, a row for each, with the `chosen` one from mode `from` to mode `to`.
+    /// Prints a row for each strategy, the chosen one first, for a migration from mode `from` to mode `to`.
     pub(super) fn page(
         &self,
         page: &mut Page,
@@ -42,7 +42,7 @@ impl Offers {
         from: Mode,
         to: Mode,
     ) {
-        page.line("expected loss of connections, and how long endpoints are not followed:");
+        page.line("expected loss of connections, and how long endpoint changes are not followed:");
         let columns = [
             ("", 0),
             ("STRATEGY", 0),
@@ -73,23 +73,23 @@ impl Offers {
             page.para("established now: ", &format!("{}: {holders}", gauge.count));
         }
         if let Some(gap) = losses.clone().find_map(|loss| gap(&loss.established)) {
-            page.para("not known: ", &format!("established connections: {gap}"));
+            page.para("unknown: ", &format!("established connections: {gap}"));
         }
         if losses.clone().any(|loss| loss.new == New::HostsAtRisk) {
             page.para(
                 "at risk: ",
-                "what processes of this host open to a Service, from when kube-ipvs0 has its address until kube-proxy's first sync",
+                "connections of host processes to a Service, from the moment kube-ipvs0 has its address until kube-proxy's first sync",
             );
         }
         page.para("without kpx: ", &self.without(from, to));
     }
 
-    /// Returns what a plain restart would cost, in words.
+    /// Returns the expected loss of a plain restart, in words.
     fn without(&self, from: Mode, to: Mode) -> String {
         let plain = &self.without_kpx;
         if plain.unserved_seconds == 0 {
             return format!(
-                "kube-proxy started in mode {to} leaves what mode {from} wrote, and nobody ever removes it"
+                "a kube-proxy that starts in mode {to} does not remove the rules of mode {from}: they stay as leftovers"
             );
         }
         let established = match &plain.established {
@@ -100,8 +100,8 @@ impl Offers {
             Established::Unknown(_) => ", and established connections would break".to_owned(),
         };
         format!(
-            "kube-proxy started in mode {to} deletes what mode {from} wrote before its first sync: new connections would \
-             fail for about {}{established}",
+            "a kube-proxy that starts in mode {to} deletes the rules of mode {from} before its first sync: new connections \
+             would fail for about {}{established}",
             time(plain.unserved_seconds)
         )
     }
@@ -110,19 +110,19 @@ impl Offers {
 fn row(mark: &str, strategy: Strategy, name: &str, loss: &Loss, from: Mode) -> Vec<String> {
     let established = match &loss.established {
         Established::None => "none".to_owned(),
-        Established::AfterDrain(gauge) => format!("of {} what the wait leaves", gauge.count),
+        Established::AfterDrain(gauge) => format!("those of {} open after the drain", gauge.count),
         Established::All(gauge) => format!("all {}", gauge.count),
-        Established::Unknown(_) => "not known".to_owned(),
+        Established::Unknown(_) => "unknown".to_owned(),
     };
     let established = match (&loss.evicted, established.as_str()) {
         (Evicted::None | Evicted::Pods(0), _) => established,
-        (Evicted::Unknown(_), _) => "not known".to_owned(),
+        (Evicted::Unknown(_), _) => "unknown".to_owned(),
         (Evicted::Pods(pods), "none") => format!("all of {pods} pods"),
-        (Evicted::Pods(pods), _) => format!("all of {pods} pods, else {established}"),
+        (Evicted::Pods(pods), _) => format!("all of {pods} pods; others: {established}"),
     };
     let hosts = match (loss.new, from, strategy) {
         (New::HostsAtRisk, ..) => "new ones at risk",
-        // Theirs are among those that are waited for.
+        // The drain waits for theirs, too.
         (New::Kept, Mode::Ipvs, Strategy::Bridge) => "as established",
         (New::Kept, Mode::Ipvs, _) => "some lost",
         (New::Kept, ..) => "none",
@@ -182,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_lost_has_its_figure() {
+    fn every_loss_has_its_figure() {
         let offers = Offers {
-            why: "it was asked for".to_owned(),
+            why: "requested".to_owned(),
             others: vec![
                 Offer {
                     strategy: Strategy::InPlace,
@@ -214,16 +214,17 @@ mod tests {
         offers.page(&mut page, chosen, Mode::Ipvs, Mode::Nftables);
         let text = page.into_text();
         let expected = "\
-expected loss of connections, and how long endpoints are not followed:
-    STRATEGY      NEW   ESTABLISHED                 HOST PROCESSES  NOT FOLLOWED
-->  bridge        none  of 42 what the wait leaves  as established  -
-    in-place      none  all 42                      some lost       about 119 s
-    (drain-node)  none  all of 12 pods, else all 3  some lost       about 14 min
-bridge: it was asked for
+expected loss of connections, and how long endpoint changes are not followed:
+    STRATEGY      NEW   ESTABLISHED                       HOST PROCESSES  NOT FOLLOWED
+->  bridge        none  those of 42 open after the drain  as established  -
+    in-place      none  all 42                            some lost       about 119 s
+    (drain-node)  none  all of 12 pods; others: all 3     some lost       about 14 min
+bridge: requested
 not drain-node: pod a/b has an emptyDir
 established now: 42: shop/cart:http (42)
-without kpx: kube-proxy started in mode nftables deletes what mode ipvs wrote before its first sync:
-             new connections would fail for about 14 min, and 42 established connections would break
+without kpx: a kube-proxy that starts in mode nftables deletes the rules of mode ipvs before its
+             first sync: new connections would fail for about 14 min, and 42 established connections
+             would break
 ";
         assert_eq!(text, expected);
     }

@@ -1,99 +1,99 @@
-//! Where journeys stand.
+//! The state of this node's migration.
 
 use serde::Serialize;
 
 use super::rolled_back;
 use crate::backend::Mode;
 use crate::evidence::Time;
-use crate::migrate::journal::State;
-use crate::migrate::journey::{Leg, Stage};
+use crate::migrate::journal::MigrationState;
+use crate::migrate::migration::{Leg, Stage};
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND};
 
-/// The outcome of `kpx migrate status`.
+/// The result of `kpx migrate status`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusReport {
-    /// The newest journey of this node, if there is one.
-    pub journey: Option<JourneyStatus>,
-    /// The command to go on with.
+    /// The newest migration of this node; `None` if there is none.
+    pub migration: Option<MigrationStatus>,
+    /// The command that continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// Where a journey stands.
+/// The state of a migration.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct JourneyStatus {
-    /// Its name.
+pub struct MigrationStatus {
+    /// Its id.
     pub id: String,
     /// When it began.
     pub began: Time,
-    /// The mode it leaves.
+    /// The old mode.
     pub from: Mode,
-    /// The mode it goes to.
+    /// The new mode.
     pub to: Mode,
-    /// Whether it is over.
+    /// Whether it has ended.
     pub ended: bool,
-    /// Which way it goes, or went at the end.
+    /// The direction.
     pub leg: Leg,
-    /// The stages of that way, in order.
+    /// The stages of that direction, in order.
     pub stages: Vec<StageStatus>,
-    /// Why it turned back, or stopped.
+    /// Why it was rolled back, or stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether the journal's last line was torn: what it announced was not begun.
+    /// Whether the journal's last line is incomplete: what it announced did not begin.
     pub torn: bool,
-    /// Whether kube-proxy was seen to serve in the new mode.
+    /// Whether kube-proxy has served in the new mode.
     pub reached: bool,
-    /// The Node, where the journal has its name.
+    /// The node, if the journal has its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
 
-/// How far a stage is.
+/// A stage with its progress.
 #[derive(Debug, Serialize)]
 pub struct StageStatus {
-    /// Which.
+    /// The stage.
     pub stage: Stage,
-    /// How far.
-    pub status: Progress,
+    /// Its progress.
+    pub status: StageProgress,
 }
 
-/// How far a stage is.
+/// The progress of a stage.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Progress {
+pub enum StageProgress {
     /// Done.
     Done,
-    /// Begun, and perhaps done in part.
+    /// Begun; it may be partly done.
     Begun,
     /// Not begun.
     Open,
 }
 
-impl From<&State> for JourneyStatus {
-    fn from(state: &State) -> Self {
+impl From<&MigrationState> for MigrationStatus {
+    fn from(state: &MigrationState) -> Self {
         let stages = state.stages().into_iter().enumerate().map(|(at, stage)| {
             let status = match at {
-                at if at < state.done => Progress::Done,
-                at if at == state.done && state.begun => Progress::Begun,
-                _ => Progress::Open,
+                at if at < state.done => StageProgress::Done,
+                at if at == state.done && state.begun => StageProgress::Begun,
+                _ => StageProgress::Open,
             };
             StageStatus { stage, status }
         });
         Self {
-            id: state.journey.id.clone(),
-            began: state.journey.began,
-            from: state.journey.from,
-            to: state.journey.to(),
+            id: state.migration.id.clone(),
+            began: state.migration.began,
+            from: state.migration.from,
+            to: state.migration.to(),
             ended: state.ended,
             leg: state.leg,
             stages: stages.collect(),
             why: state.why.clone(),
             torn: state.torn,
             reached: state.reached,
-            node: state.journey.node.clone(),
+            node: state.migration.node.clone(),
         }
     }
 }
@@ -102,48 +102,48 @@ impl Report for StatusReport {
     const KIND: &'static str = "MigrateStatus";
 
     fn page(&self, page: &mut Page) {
-        let Some(journey) = &self.journey else {
-            return page.line("no migration was begun on this node");
+        let Some(migration) = &self.migration else {
+            return page.line("this node has no migration");
         };
-        let (from, to) = (journey.from, journey.to);
-        let (tone, head) = match (journey.ended, journey.leg) {
+        let (from, to) = (migration.from, migration.to);
+        let (tone, head) = match (migration.ended, migration.leg) {
             (true, Leg::There) => (
                 Tone::Good,
                 format!("migrated from mode {from} to mode {to}"),
             ),
-            (true, Leg::Back) => (Tone::Good, rolled_back(from, to, journey.reached)),
+            (true, Leg::Back) => (Tone::Good, rolled_back(from, to, migration.reached)),
             (false, Leg::There) => (
                 Tone::Doubtful,
-                format!("on the way from mode {from} to mode {to}"),
+                format!("unfinished: from mode {from} to mode {to}"),
             ),
             (false, Leg::Back) => (
                 Tone::Doubtful,
-                format!("on the way back from mode {to} to mode {from}"),
+                format!("unfinished rollback: from mode {to} to mode {from}"),
             ),
         };
         page.line(&format!(
             "{} ({}, began {})",
             page.paint(tone, &head),
-            journey.id,
-            journey.began
+            migration.id,
+            migration.began
         ));
-        if let Some(why) = &journey.why {
-            page.para("because ", why);
+        if let Some(why) = &migration.why {
+            page.para("reason: ", why);
         }
-        if !journey.ended {
-            for row in &journey.stages {
+        if !migration.ended {
+            for row in &migration.stages {
                 let mark = match row.status {
-                    Progress::Done => "done ",
-                    Progress::Begun => "BEGUN",
-                    Progress::Open => "open ",
+                    StageProgress::Done => "done ",
+                    StageProgress::Begun => "BEGUN",
+                    StageProgress::Open => "open ",
                 };
                 page.line(&format!("  {mark}  {}", row.stage.title()));
             }
         }
-        if journey.torn {
+        if migration.torn {
             page.para(
                 "note: ",
-                "the journal's last line is torn: what it announced was not begun",
+                "the journal's last line is incomplete: what it announced did not begin",
             );
         }
         if let Some(next) = &self.next {
@@ -152,8 +152,8 @@ impl Report for StatusReport {
     }
 
     fn exit(&self) -> u8 {
-        match &self.journey {
-            Some(journey) if !journey.ended => FOUND,
+        match &self.migration {
+            Some(migration) if !migration.ended => FOUND,
             _ => CLEAN,
         }
     }

@@ -1,6 +1,6 @@
-//! The tasks about the configuration: changed for all nodes, or in copies for some.
+//! The tasks on the configuration: changed for all nodes, or in copies for some.
 
-use super::{Cluster, Engine, Pace, Trouble};
+use super::{Cluster, Engine, Pace, TaskError};
 use crate::action::{Action, KubeCommand, Object, Only, Resource};
 use crate::apply::StepError;
 use crate::evidence::Item;
@@ -9,19 +9,19 @@ use crate::migrate::fleet::state::{Configured, Fleet};
 use crate::node::NodeSnapshot;
 use crate::plan::{ConfigSource, Place, Undo};
 
-/// How often the configuration is read again because somebody else changed it.
+/// How often the configuration is read again because it changed meanwhile.
 const TRIES: u32 = 3;
 
 impl<C: Cluster> Engine<'_, C> {
-    /// Returns where kube-proxy's configuration is.
-    pub(super) async fn store(&mut self, fleet: &Fleet) -> Result<ConfigSource, Trouble> {
+    /// Returns the store of kube-proxy's configuration.
+    pub(super) async fn store(&mut self, fleet: &Fleet) -> Result<ConfigSource, TaskError> {
         let node = fleet.plan.nodes.first().map_or("", String::as_str);
         let items = [Item::ConfigMaps, Item::DaemonSets, Item::Pods];
         let evidence = self.read(&items, node).await;
         Ok(ConfigSource::find(&NodeSnapshot::new(&evidence), node)?)
     }
 
-    pub(super) async fn configure(&mut self, fleet: &mut Fleet) -> Result<(), Trouble> {
+    pub(super) async fn configure(&mut self, fleet: &mut Fleet) -> Result<(), TaskError> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -32,8 +32,8 @@ impl<C: Cluster> Engine<'_, C> {
             let (Action::Kube { command: set }, Undo::Do(Action::Kube { command: back })) =
                 (&step.action, &step.undo)
             else {
-                let why = "the configuration is not in the cluster any more".to_owned();
-                return Err(Trouble::Failed(why));
+                let why = "the configuration is no longer in the cluster".to_owned();
+                return Err(TaskError::Failed(why));
             };
             fleet.configured = Some(Configured {
                 set: set.clone(),
@@ -48,8 +48,8 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
-    /// Puts the old text back, to the letter where it is still what was written.
-    pub(super) async fn unconfigure(&mut self, fleet: &Fleet) -> Result<(), Trouble> {
+    /// Restores the configuration: the exact old text, if it was not changed since.
+    pub(super) async fn unconfigure(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
         let Some(configured) = &fleet.configured else {
             return Ok(());
         };
@@ -71,11 +71,11 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(())
     }
 
-    pub(super) async fn copy(&mut self, fleet: &mut Fleet) -> Result<(), Trouble> {
+    pub(super) async fn copy(&mut self, fleet: &mut Fleet) -> Result<(), TaskError> {
         let store = self.store(fleet).await?;
         let Place::ConfigMap { name, key, .. } = store.place() else {
             let why = format!("{} cannot be copied", store.place());
-            return Err(Trouble::Failed(why));
+            return Err(TaskError::Failed(why));
         };
         let map = self
             .there(&Object::of_system(Resource::ConfigMap, name))
@@ -83,7 +83,7 @@ impl<C: Cluster> Engine<'_, C> {
         let set = self.there(&first_set()).await?;
         let text = store.text_with(&fleet.plan.there)?;
         let copies = Copies::of(&map, &staged::original(&set), key, &text);
-        // Those of a text that was changed meanwhile are of no use.
+        // Copies of an older text are useless.
         if fleet
             .copies
             .as_ref()
@@ -101,13 +101,13 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(())
     }
 
-    pub(super) async fn merge(&mut self, fleet: &Fleet) -> Result<(), Trouble> {
+    pub(super) async fn merge(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
         let set = self.there(&first_set()).await?;
         if let Some(command) = staged::widen(&set) {
             self.apply(command).await?;
         }
         self.delete_copies(fleet).await?;
-        // It replaces the pods that it made meanwhile, one at a time.
+        // The DaemonSet replaces its pods one at a time.
         let nodes = u64::try_from(fleet.plan.nodes.len()).unwrap_or(u64::MAX);
         let limit = fleet.plan.ready.saturating_mul(nodes);
         let (began, mut pace) = (self.cluster.now(), Pace::new());
@@ -117,14 +117,14 @@ impl<C: Cluster> Engine<'_, C> {
                 return Ok(());
             }
             if self.cluster.now().since(began).as_secs() >= limit {
-                let why = format!("{} is not rolled out after {limit} s", first_set());
-                return Err(Trouble::Failed(why));
+                let why = format!("the rollout of {} timed out after {limit} s", first_set());
+                return Err(TaskError::Failed(why));
             }
             self.cluster.pause(pace.next()).await;
         }
     }
 
-    pub(super) async fn delete_copies(&mut self, fleet: &Fleet) -> Result<(), Trouble> {
+    pub(super) async fn delete_copies(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
         let Some(name) = &fleet.copies else {
             return Ok(());
         };

@@ -1,8 +1,8 @@
-//! Does one task after the other, and turns back where the first node cannot be moved.
+//! Runs one task after the other, and rolls back if the first node cannot be migrated.
 
 mod config;
-mod look;
 mod node;
+mod preview;
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,96 +11,94 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::pod::{self, Job};
-use super::state::{self, Fleet, Leg, NodeState};
+use super::state::{self, Fleet, NodeState};
 use super::task::Task;
 use crate::action::{Action, KubeCommand, Object};
 use crate::apply::{Apply, StepError};
-use crate::evidence::{Evidence, Gap, Item, Time};
+use crate::evidence::{Evidence, Gap, Item};
+use crate::migrate::migration::Leg;
+use crate::migrate::node::Clock;
 use crate::plan::Unwritable;
 
 /// A cluster, to be read and changed.
-pub trait Cluster: Apply {
+pub trait Cluster: Apply + Clock {
     /// Reads `items` of the cluster, and of `node` where they are a node's.
     fn read(&mut self, items: &[Item], node: &str) -> impl Future<Output = Evidence>;
-    /// Returns an object as the API server has it; `None` where there is none.
+    /// Returns an object from the API server; `None` if it does not exist.
     fn object(&mut self, object: &Object)
     -> impl Future<Output = Result<Option<Value>, StepError>>;
     /// Returns the log of a pod of kube-system.
     fn log(&mut self, pod: &str) -> impl Future<Output = Result<String, StepError>>;
-    /// Has somebody run `command` on `node`; returns why they did not.
+    /// Asks an operator to run `command` on `node`; fails if it was not run.
     fn by_hand(&mut self, node: &str, command: &str) -> impl Future<Output = Result<(), String>>;
-    /// Returns the present time.
-    fn now(&self) -> Time;
-    /// Waits.
-    fn pause(&mut self, duration: Duration) -> impl Future<Output = ()>;
 }
 
-/// What happens on the way.
+/// What happens during a migration.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'e> {
     /// A task begins.
     Begins(Leg, &'e Task),
-    /// A node tells what it does.
-    Says(&'e str, &'e str),
-    /// A node tells what it waits for, or how far it is: that passes.
+    /// A node reports what it does: the node, and the text.
+    Reports(&'e str, &'e str),
+    /// A node reports what it waits for, or its progress: the node, and the text. The next such event replaces it.
     Waits(&'e str, &'e str),
     /// A task is done.
     Done(Leg, &'e Task),
-    /// The way turns back, and why.
-    Turns(&'e str),
+    /// The migration turns to its rollback, and why.
+    RollsBack(&'e str),
 }
 
-/// How it ended.
+/// How a run ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Ended {
     /// All nodes run in the new mode.
     Migrated,
-    /// All nodes run in the old mode; and why.
+    /// All nodes run in the old mode again, and why.
     RolledBack(String),
-    /// It is where it is, and why; another run goes on.
+    /// It stopped part-way, and why; another run continues.
     Stopped(String),
 }
 
-/// Why a task was not done.
+/// Why a task failed.
 #[derive(Debug, Error)]
-enum Trouble {
-    #[error("where it stands cannot be written down, so nothing more was done: {0}")]
+enum TaskError {
+    #[error("cannot save the state, so nothing more was done: {0}")]
     State(StepError),
-    #[error("{0}")]
+    #[error(transparent)]
     Step(#[from] StepError),
-    #[error("{0}")]
+    #[error(transparent)]
     Gap(#[from] Gap),
-    #[error("{0}")]
-    Config(#[from] Unwritable),
+    #[error(transparent)]
+    Unwritable(#[from] Unwritable),
     #[error("{0}")]
     Failed(String),
-    #[error("{ASKED}")]
-    Asked,
+    #[error("{STOPPED}")]
+    StopRequested,
 }
 
-/// Why it stopped, where somebody asked it to.
-const ASKED: &str = "stopped on request";
+/// Why a run stopped on a signal.
+const STOPPED: &str = "stopped on request";
 
-/// How often something is looked at while it is waited for, at most.
+/// The longest pause between two checks of a condition.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The pause before the first look again; each is twice the one before.
+/// The first pause between two checks; each further one is twice as long.
 const FIRST: Duration = Duration::from_millis(10);
 
-/// Goes through the rest of the move of a cluster.
+/// Runs the remaining tasks of a fleet's migration.
 pub struct Engine<'e, C> {
-    /// Where.
+    /// The cluster.
     pub cluster: &'e mut C,
-    /// The state as the cluster keeps it; `None` before it does.
+    /// The state as the cluster keeps it; `None` if it keeps none yet.
     pub saved: Option<String>,
-    /// Is told what happens.
-    pub tell: &'e mut dyn FnMut(Event<'_>),
-    /// Whether somebody asked to stop: it does so after the step in progress, and turns nothing back.
+    /// Receives events.
+    pub on_event: &'e mut dyn FnMut(Event<'_>),
+    /// Whether a stop is requested: the engine stops after the step in progress and rolls nothing back.
     pub stop: &'e Cell<bool>,
 }
 
 impl<C: Cluster> Engine<'_, C> {
-    /// Goes on from where `fleet` stands to the end, there or back.
+    /// Runs from `fleet` to the end of the migration or its rollback.
     pub async fn run(&mut self, fleet: &mut Fleet) -> Ended {
         if let Err(why) = self.give_back(fleet).await {
             return Ended::Stopped(why);
@@ -108,33 +106,39 @@ impl<C: Cluster> Engine<'_, C> {
         while let Some(task) = fleet.next() {
             if self.stop.get() {
                 return self
-                    .stopped(fleet, format!("{ASKED}; next step: {}", named(&task)))
+                    .stopped(fleet, format!("{STOPPED}; next step: {}", named(&task)))
                     .await;
             }
             fleet.begin();
-            if let Err(trouble) = self.save(fleet).await {
-                return Ended::Stopped(trouble.to_string());
+            if let Err(error) = self.save(fleet).await {
+                return Ended::Stopped(error.to_string());
             }
-            (self.tell)(Event::Begins(fleet.leg, &task));
+            (self.on_event)(Event::Begins(fleet.leg, &task));
+            let began = self.cluster.now();
             let done = self.task(fleet, &task).await;
+            if let Some(node) = task.node() {
+                fleet.spend(node, self.cluster.now().since(began).as_secs());
+            }
             let ended = match done {
                 Ok(()) => {
-                    (self.tell)(Event::Done(fleet.leg, &task));
+                    (self.on_event)(Event::Done(fleet.leg, &task));
                     fleet.finish();
                     None
                 }
-                Err(trouble @ Trouble::State(_)) => return Ended::Stopped(trouble.to_string()),
-                Err(trouble) if self.stop.get() => {
-                    let why = match trouble {
-                        Trouble::Asked => format!("{ASKED}; not finished: {}", named(&task)),
-                        trouble => format!("{ASKED}; {}", failure(&task, &trouble)),
+                Err(error @ TaskError::State(_)) => return Ended::Stopped(error.to_string()),
+                Err(error) if self.stop.get() => {
+                    let why = match error {
+                        TaskError::StopRequested => {
+                            format!("{STOPPED}; not finished: {}", named(&task))
+                        }
+                        error => format!("{STOPPED}; {}", failure(&task, &error)),
                     };
                     return self.stopped(fleet, why).await;
                 }
-                Err(trouble) => self.fail(fleet, &task, &trouble),
+                Err(error) => self.fail(fleet, &task, &error),
             };
-            if let Err(trouble) = self.save(fleet).await {
-                return Ended::Stopped(trouble.to_string());
+            if let Err(error) = self.save(fleet).await {
+                return Ended::Stopped(error.to_string());
             }
             if let Some(ended) = ended {
                 let Err(back) = self.give_back(fleet).await else {
@@ -145,8 +149,8 @@ impl<C: Cluster> Engine<'_, C> {
             }
         }
         fleet.ended = true;
-        if let Err(trouble) = self.save(fleet).await {
-            return Ended::Stopped(trouble.to_string());
+        if let Err(error) = self.save(fleet).await {
+            return Ended::Stopped(error.to_string());
         }
         match fleet.leg {
             Leg::There => Ended::Migrated,
@@ -154,20 +158,20 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
-    /// Stops where `fleet` is, and writes down why.
+    /// Stops and saves the reason.
     async fn stopped(&mut self, fleet: &mut Fleet, why: String) -> Ended {
         fleet.why = Some(why.clone());
         match self.save(fleet).await {
             Ok(()) => Ended::Stopped(why),
-            Err(trouble) => Ended::Stopped(format!("{why}; {trouble}")),
+            Err(error) => Ended::Stopped(format!("{why}; {error}")),
         }
     }
 
-    /// Turns back where no node got to the new mode yet; else stops.
-    fn fail(&mut self, fleet: &mut Fleet, task: &Task, trouble: &Trouble) -> Option<Ended> {
-        let why = failure(task, trouble);
+    /// Turns to the rollback if no node runs in the new mode yet; otherwise stops.
+    fn fail(&mut self, fleet: &mut Fleet, task: &Task, error: &TaskError) -> Option<Ended> {
+        let why = failure(task, error);
         if fleet.leg == Leg::There && fleet.migrated() == 0 {
-            (self.tell)(Event::Turns(&why));
+            (self.on_event)(Event::RollsBack(&why));
             fleet.turn(why);
             return None;
         }
@@ -178,22 +182,25 @@ impl<C: Cluster> Engine<'_, C> {
         Some(Ended::Stopped(why))
     }
 
-    /// Moves the node back that is to go back alone, if there is one; returns why that was not done.
+    /// Rolls back the node that is to be rolled back alone, if there is one; fails with the reason.
     async fn give_back(&mut self, fleet: &mut Fleet) -> Result<(), String> {
         let Some(node) = fleet.returning.clone() else {
             return Ok(());
         };
-        (self.tell)(Event::Says(&node, "back to the old mode, alone"));
+        (self.on_event)(Event::Reports(
+            &node,
+            "rolling this node back to the old mode; the others stay",
+        ));
         let done = self.revert(fleet, &node).await;
         if done.is_ok() {
             fleet.given_back(&node);
         }
         let kept = self.save(fleet).await;
         done.and(kept)
-            .map_err(|trouble| format!("node {node} cannot be moved back alone: {trouble}"))
+            .map_err(|error| format!("cannot roll back node {node} alone: {error}"))
     }
 
-    /// Writes down where `fleet` stands.
+    /// Saves `fleet` in the cluster.
     pub async fn keep(&mut self, fleet: &Fleet) -> Result<(), StepError> {
         let text = fleet.to_text();
         let command = match &self.saved {
@@ -205,8 +212,8 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(())
     }
 
-    async fn save(&mut self, fleet: &Fleet) -> Result<(), Trouble> {
-        self.keep(fleet).await.map_err(Trouble::State)
+    async fn save(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
+        self.keep(fleet).await.map_err(TaskError::State)
     }
 
     async fn apply(&mut self, command: KubeCommand) -> Result<(), StepError> {
@@ -217,12 +224,12 @@ impl<C: Cluster> Engine<'_, C> {
         self.cluster.read(items, node).await
     }
 
-    async fn there(&mut self, object: &Object) -> Result<Value, Trouble> {
+    async fn there(&mut self, object: &Object) -> Result<Value, TaskError> {
         let found = self.cluster.object(object).await?;
-        found.ok_or_else(|| Trouble::Failed(format!("there is no {object}")))
+        found.ok_or_else(|| TaskError::Failed(format!("{object} not found")))
     }
 
-    async fn task(&mut self, fleet: &mut Fleet, task: &Task) -> Result<(), Trouble> {
+    async fn task(&mut self, fleet: &mut Fleet, task: &Task) -> Result<(), TaskError> {
         if let Some(node) = task.node()
             && fleet.nodes.get(node) == Some(&NodeState::Already)
         {
@@ -231,7 +238,7 @@ impl<C: Cluster> Engine<'_, C> {
         match task {
             Task::Copy => self.copy(fleet).await,
             Task::Prepare(node) => {
-                // Before there is a bridge: from then on somebody keeps it, whatever becomes of the others.
+                // Before the bridge is loaded: whatever happens to other pods, the guard keeps it.
                 self.guarded(fleet, node, fleet.plan.ready).await?;
                 let already = self.on_node(fleet, node, Job::Prepare).await? == pod::Ended::Already;
                 let state = if already {
@@ -265,7 +272,7 @@ impl<C: Cluster> Engine<'_, C> {
     }
 }
 
-/// Returns `task`, and the node that it is about.
+/// Returns `task` with its node, in words.
 fn named(task: &Task) -> String {
     match task.node() {
         Some(node) => format!("{task} on node {node}"),
@@ -273,11 +280,11 @@ fn named(task: &Task) -> String {
     }
 }
 
-fn failure(task: &Task, trouble: &Trouble) -> String {
-    format!("cannot {}: {trouble}", named(task))
+fn failure(task: &Task, error: &TaskError) -> String {
+    format!("cannot {}: {error}", named(task))
 }
 
-/// Pauses that grow: what is done soon is seen soon.
+/// Pauses that grow: short tasks end early, long ones poll rarely.
 struct Pace(Duration);
 
 impl Pace {

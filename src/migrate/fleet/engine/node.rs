@@ -1,8 +1,8 @@
-//! The tasks on one node: its kube-proxy replaced, and what kpx does there itself.
+//! The tasks on one node: restarts of its kube-proxy, and commands of kpx in pods.
 
 use std::time::Duration;
 
-use super::{Cluster, Engine, Event, Pace, TICK, Trouble};
+use super::{Cluster, Engine, Event, Pace, TICK, TaskError};
 use crate::action::{KubeCommand, Object, Only, PROXY_LABEL, Resource};
 use crate::apply::StepError;
 use crate::cluster::Pod;
@@ -14,18 +14,18 @@ use crate::migrate::fleet::task::Task;
 use crate::migrate::log;
 use crate::node::NodeSnapshot;
 
-/// How often a pod that is lost is made again.
+/// How often a lost pod is created again.
 const LOST: u32 = 3;
 
-/// How much longer than it may take itself the end of a pod is waited for, in seconds.
+/// How long a pod may exceed its own deadline, in seconds.
 const GRACE: u64 = 60;
 
-/// How long the pod that keeps the bridge is waited for on the way back, in seconds.
+/// How long a rollback waits for the guard's pod, in seconds.
 const GUARD: u64 = 10;
 
 impl<C: Cluster> Engine<'_, C> {
     /// Returns kube-proxy's pods on `node`.
-    pub(super) async fn pods(&mut self, node: &str) -> Result<Vec<Pod>, Trouble> {
+    pub(super) async fn pods(&mut self, node: &str) -> Result<Vec<Pod>, TaskError> {
         let evidence = self.read(&[Item::Pods], node).await;
         let snapshot = NodeSnapshot::new(&evidence);
         let here = |pod: &&Pod| {
@@ -36,13 +36,13 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(snapshot.pods()?.iter().filter(here).cloned().collect())
     }
 
-    /// Puts another kube-proxy in the place of `node`'s, with the configuration that `task` is for.
+    /// Replaces `node`'s kube-proxy by one with the configuration of `task`.
     pub(super) async fn restart(
         &mut self,
         fleet: &mut Fleet,
         node: &str,
         task: &Task,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let pods = self.pods(node).await?;
         if fleet.before.is_none() {
             fleet.before = Some(pods.iter().map(|pod| pod.metadata.uid.clone()).collect());
@@ -54,7 +54,7 @@ impl<C: Cluster> Engine<'_, C> {
             Task::Move(_) => fleet.copies.as_deref(),
             _ => None,
         };
-        // Where the label changes, the DaemonSets do the rest.
+        // If the label changes, the DaemonSets replace the pod.
         let relabelled = fleet.copies.is_some() && self.relabel(node, label).await?;
         if !relabelled {
             for pod in pods.iter().filter(|pod| before.contains(&pod.metadata.uid)) {
@@ -73,8 +73,12 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(self.apply(command).await?)
     }
 
-    /// Sets the label of `node`, and returns whether that changed it.
-    pub(super) async fn relabel(&mut self, node: &str, to: Option<&str>) -> Result<bool, Trouble> {
+    /// Sets the label of `node`; returns whether it changed.
+    pub(super) async fn relabel(
+        &mut self,
+        node: &str,
+        to: Option<&str>,
+    ) -> Result<bool, TaskError> {
         let object = self.there(&Object::node(node)).await?;
         let from = object["metadata"]["labels"][staged::LABEL].as_str();
         if from == to {
@@ -84,56 +88,59 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(true)
     }
 
-    /// Looks at what the node's kube-proxy says of its mode.
-    pub(super) async fn check(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+    /// Checks the mode in the log of the node's kube-proxy.
+    pub(super) async fn check(&mut self, fleet: &Fleet, node: &str) -> Result<(), TaskError> {
         let pods = self.pods(node).await?;
         let Some(pod) = new(fleet, &pods).next() else {
-            return Err(Trouble::Failed("its kube-proxy is gone".to_owned()));
+            return Err(TaskError::Failed("its kube-proxy pod is gone".to_owned()));
         };
         let text = self.cluster.log(&pod.metadata.name).await?;
         match log::objection(&log::said(&text), &fleet.plan.there) {
-            Some(why) => Err(Trouble::Failed(format!("pod {}: {why}", pod.metadata.name))),
+            Some(why) => Err(TaskError::Failed(format!(
+                "pod {}: {why}",
+                pod.metadata.name
+            ))),
             None => Ok(()),
         }
     }
 
-    /// Watches the node's kube-proxy: it must stay the one it is, and ready.
-    pub(super) async fn soak(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+    /// Watches the node's kube-proxy for the soak time: its pod must stay, and stay ready.
+    pub(super) async fn soak(&mut self, fleet: &Fleet, node: &str) -> Result<(), TaskError> {
         let began = self.cluster.now();
         let first = self.pods(node).await?;
         let first: Vec<Pod> = new(fleet, &first).cloned().collect();
         loop {
             let now = self.pods(node).await?;
             if let Some(why) = unwell(&first, &now) {
-                return Err(Trouble::Failed(why));
+                return Err(TaskError::Failed(why));
             }
             if self.cluster.now().since(began).as_secs() >= fleet.plan.soak {
                 return Ok(());
             }
             if self.stop.get() {
-                return Err(Trouble::Asked);
+                return Err(TaskError::StopRequested);
             }
             self.cluster.pause(TICK).await;
         }
     }
 
-    pub(super) async fn revert(&mut self, fleet: &mut Fleet, node: &str) -> Result<(), Trouble> {
+    pub(super) async fn revert(&mut self, fleet: &mut Fleet, node: &str) -> Result<(), TaskError> {
         let moved = fleet.began(&Task::Move(node.to_owned()));
         if fleet.plan.image.is_none() {
-            // The node's new kube-proxy removes what serves: whoever is there builds the old mode beside it first.
+            // kube-proxy deletes the new mode's rules when it starts, so the operator builds the old mode's first.
             if moved {
                 self.on_node(fleet, node, Job::RollbackUntilRestart).await?;
                 self.restart(fleet, node, &Task::Revert(node.to_owned()))
                     .await?;
             }
         } else {
-            // Whatever still goes there is not to go on.
+            // A command that still runs there must not go on.
             self.remove(fleet, node, Job::Prepare).await?;
             self.remove(fleet, node, Job::Finish).await?;
         }
-        // A node whose guard does not start is not to stay where it is for that.
+        // The rollback goes on without a guard.
         match self.guarded(fleet, node, GUARD.min(fleet.plan.ready)).await {
-            Err(Trouble::Failed(why)) => (self.tell)(Event::Says(node, &why)),
+            Err(TaskError::Failed(why)) => (self.on_event)(Event::Reports(node, &why)),
             done => done?,
         }
         let by_hand = fleet.plan.image.is_none() && moved;
@@ -144,13 +151,13 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(())
     }
 
-    /// Has a pod of its own keep the node's bridge while nothing else of kpx runs there: one that is gone, or over, is made
-    /// again. Returns its object, where there is one.
+    /// Creates the guard's pod on the node, or creates it again if it has ended. Returns the pod; `None` if there is no
+    /// bridge to guard.
     pub(super) async fn guard(
         &mut self,
         fleet: &Fleet,
         node: &str,
-    ) -> Result<Option<Object>, Trouble> {
+    ) -> Result<Option<Object>, TaskError> {
         let Some(image) = fleet.plan.image.clone().filter(|_| fleet.plan.bridges()) else {
             return Ok(None);
         };
@@ -165,53 +172,83 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(Some(object))
     }
 
-    /// Has a pod of its own keep the node's bridge, and waits at most `limit` seconds until it runs.
+    /// Creates the guard's pod on the node, and waits at most `limit` seconds until it runs.
     pub(super) async fn guarded(
         &mut self,
         fleet: &Fleet,
         node: &str,
         limit: u64,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let Some(object) = self.guard(fleet, node).await? else {
             return Ok(());
         };
         let (began, mut pace) = (self.cluster.now(), Pace::new());
         loop {
             let Some(pod) = self.cluster.object(&object).await? else {
-                return Err(Trouble::Failed(format!("{object} is gone")));
+                return Err(TaskError::Failed(format!("{object} is gone")));
             };
             let Phase::Waits(why) = pod::phase(&pod) else {
                 return Ok(());
             };
             if self.cluster.now().since(began).as_secs() >= limit {
                 let why = format!("{object} does not start: {why}");
-                return Err(Trouble::Failed(why));
+                return Err(TaskError::Failed(why));
             }
             self.cluster.pause(pace.next()).await;
         }
     }
 
-    pub(super) async fn unguard(&mut self, fleet: &Fleet, node: &str) -> Result<(), Trouble> {
+    /// Creates the guard's pod again if it was evicted or deleted while another job runs on the node.
+    async fn restore_guard(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        job: Job,
+    ) -> Result<(), TaskError> {
+        let guarded = fleet.plan.image.is_some() && fleet.plan.bridges();
+        if !guarded || matches!(job, Job::Preview | Job::Guard) {
+            return Ok(());
+        }
+        let object = pod::object(&fleet.plan, node, Job::Guard);
+        let why = match self.cluster.object(&object).await? {
+            None => "it was deleted".to_owned(),
+            Some(pod) if pod::is_ending(&pod) => return Ok(()),
+            Some(pod) => match pod::lost(&pod, "") {
+                Some(why) => why,
+                None => return Ok(()),
+            },
+        };
+        let words = format!("{object} was lost ({why}); creating it again");
+        (self.on_event)(Event::Reports(node, &words));
+        match self.guard(fleet, node).await {
+            // The job goes on without a guard.
+            Err(TaskError::Failed(why)) => (self.on_event)(Event::Reports(node, &why)),
+            created => drop(created?),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn unguard(&mut self, fleet: &Fleet, node: &str) -> Result<(), TaskError> {
         if fleet.plan.image.is_some() && fleet.plan.bridges() {
             self.remove(fleet, node, Job::Guard).await?;
         }
         Ok(())
     }
 
-    /// Does `job` on `node`, or has it done.
+    /// Runs `job` on `node`: in a pod, or by an operator's hand.
     pub(super) async fn on_node(
         &mut self,
         fleet: &mut Fleet,
         node: &str,
         job: Job,
-    ) -> Result<pod::Ended, Trouble> {
+    ) -> Result<pod::Ended, TaskError> {
         let Some(image) = fleet.plan.image.clone() else {
-            let command = pod::command(&fleet.plan, job);
+            let command = pod::command_line(&fleet.plan, job);
             let done = self.cluster.by_hand(node, &command).await;
-            return done.map(|()| pod::Ended::Well).map_err(Trouble::Failed);
+            return done.map(|()| pod::Ended::Done).map_err(TaskError::Failed);
         };
         let object = pod::object(&fleet.plan, node, job);
-        // One that failed before this run is tried again, and one that is being deleted is not taken for a new one.
+        // A pod that failed before this run is replaced, and one that is being deleted does not count.
         if let Some(old) = self.cluster.object(&object).await?
             && (pod::is_ending(&old)
                 || matches!(pod::phase(&old), Phase::Over(code, _) if code != Some(0)))
@@ -224,23 +261,23 @@ impl<C: Cluster> Engine<'_, C> {
         let over = self.follow(fleet, node, job, began).await;
         self.remove(fleet, node, job).await?;
         match pod::ended(&over?) {
-            pod::Ended::Badly(why) => Err(Trouble::Failed(why)),
+            pod::Ended::Failed(why) => Err(TaskError::Failed(why)),
             ended => Ok(ended),
         }
     }
 
-    /// Follows the pod for `job` to its end. One that is lost on the way is made again, and goes on from the node's journal.
+    /// Follows the pod for `job` to its end. A lost pod is created again and resumes from the node's journal.
     pub(super) async fn follow(
         &mut self,
         fleet: &mut Fleet,
         node: &str,
         job: Job,
         mut began: Time,
-    ) -> Result<pod::Over, Trouble> {
+    ) -> Result<pod::Finished, TaskError> {
         let mut lost = 0;
         loop {
             let why = match self.over(fleet, node, job, began).await? {
-                Followed::Over(over) => return Ok(over),
+                Followed::Finished(finished) => return Ok(finished),
                 Followed::Lost(why) => why,
             };
             let object = pod::object(&fleet.plan, node, job);
@@ -249,12 +286,12 @@ impl<C: Cluster> Engine<'_, C> {
                     "{object} was lost {} times; the last reason: {why}",
                     lost + 1
                 );
-                return Err(Trouble::Failed(why));
+                return Err(TaskError::Failed(why));
             }
             lost += 1;
             let words =
                 format!("{object} was lost ({why}); a new pod resumes from the node's journal");
-            (self.tell)(Event::Says(node, &words));
+            (self.on_event)(Event::Reports(node, &words));
             self.remove(fleet, node, job).await?;
             if let Some(image) = fleet.plan.image.clone() {
                 self.apply(pod::create(&fleet.plan, &image, node, job))
@@ -264,43 +301,44 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
-    /// Deletes the pod for `job`, and waits until it is gone.
+    /// Deletes the pod for `job` and waits until it is gone.
     pub(super) async fn remove(
         &mut self,
         fleet: &Fleet,
         node: &str,
         job: Job,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         self.apply(pod::delete(&fleet.plan, node, job)).await?;
         let object = pod::object(&fleet.plan, node, job);
         let (began, mut pace) = (self.cluster.now(), Pace::new());
         while self.cluster.object(&object).await?.is_some() {
             if self.cluster.now().since(began).as_secs() >= GRACE {
-                let why = format!("{object} does not go away: node {node} does not end it");
-                return Err(Trouble::Failed(why));
+                let why =
+                    format!("cannot delete {object}: the kubelet of node {node} does not end it");
+                return Err(TaskError::Failed(why));
             }
             self.cluster.pause(pace.next()).await;
         }
         Ok(())
     }
 
-    /// Follows one pod for `job`, which was made at `began`, until it is over or lost.
+    /// Follows one pod for `job`, created at `began`, until it ends or is lost.
     async fn over(
         &mut self,
         fleet: &mut Fleet,
         node: &str,
         job: Job,
         began: Time,
-    ) -> Result<Followed, Trouble> {
+    ) -> Result<Followed, TaskError> {
         let object = pod::object(&fleet.plan, node, job);
         let restarts = job == Job::Rollback && fleet.began(&Task::Move(node.to_owned()));
-        let (mut told, mut restarted, mut pace) = (0, !restarts, Pace::new());
+        let (mut read, mut restarted, mut pace) = (0, !restarts, Pace::new());
         let mut uid = None;
         loop {
             let Some(pod) = self.cluster.object(&object).await? else {
                 return Ok(Followed::Lost("it was deleted".to_owned()));
             };
-            // One that somebody else made meanwhile has a log of its own.
+            // A pod that replaced it has a log of its own.
             if *uid.get_or_insert_with(|| pod::uid(&pod)) != pod::uid(&pod) {
                 return Ok(Followed::Lost("it was replaced".to_owned()));
             }
@@ -315,7 +353,7 @@ impl<C: Cluster> Engine<'_, C> {
             let text = match (text, &phase) {
                 (Ok(text), _) => text,
                 (Err(error @ StepError::Denied(_)), _) => return Err(error.into()),
-                // It may not have a log yet; at the end it counts.
+                // A log may be missing at first; at the end it is needed.
                 (Err(_), Phase::Waits(_) | Phase::Runs) => String::new(),
                 (Err(error), Phase::Over(..)) => {
                     if self.cluster.object(&object).await?.is_none() {
@@ -324,15 +362,22 @@ impl<C: Cluster> Engine<'_, C> {
                     return Err(error.into());
                 }
             };
-            for line in text.lines().skip(told) {
-                match pod::told(line) {
-                    Some(pod::Told::Says(words)) => (self.tell)(Event::Says(node, &words)),
-                    Some(pod::Told::Waits(words)) => (self.tell)(Event::Waits(node, &words)),
+            for line in text.lines().skip(read) {
+                match pod::progress(line) {
+                    Some(pod::Progress::Reports(words)) => {
+                        (self.on_event)(Event::Reports(node, &words));
+                    }
+                    Some(pod::Progress::Waits(words)) => {
+                        (self.on_event)(Event::Waits(node, &words));
+                    }
                     None => {}
                 }
             }
-            told = told.max(text.lines().count());
+            read = read.max(text.lines().count());
             let over = matches!(phase, Phase::Over(..));
+            if !over {
+                self.restore_guard(fleet, node, job).await?;
+            }
             if !restarted && (over || pod::awaits_restart(&text)) {
                 restarted = true;
                 self.restart(fleet, node, &Task::Revert(node.to_owned()))
@@ -340,52 +385,52 @@ impl<C: Cluster> Engine<'_, C> {
             }
             let waited = self.cluster.now().since(began).as_secs();
             match phase {
-                Phase::Over(code, said) => {
-                    return Ok(Followed::Over(pod::Over {
+                Phase::Over(code, reason) => {
+                    return Ok(Followed::Finished(pod::Finished {
                         code,
-                        said,
+                        reason,
                         log: text,
                     }));
                 }
                 Phase::Waits(why) if waited >= fleet.plan.ready || pod::is_hopeless(&pod) => {
                     let node = self.unready(node).await.unwrap_or_default();
-                    let why = format!("the pod of kpx does not start: {why}{node}");
-                    return Err(Trouble::Failed(why));
+                    let why = format!("kpx's pod does not start: {why}{node}");
+                    return Err(TaskError::Failed(why));
                 }
                 _ if waited >= fleet.plan.limit + GRACE => {
                     let node = self.unready(node).await.unwrap_or_default();
-                    let why = format!("{object} has not ended after {waited} s{node}");
-                    return Err(Trouble::Failed(why));
+                    let why = format!("{object} timed out after {waited} s{node}");
+                    return Err(TaskError::Failed(why));
                 }
                 _ => self.cluster.pause(pace.next()).await,
             }
         }
     }
 
-    /// Returns why the Node is not ready, for the end of a sentence.
+    /// Returns why the Node is not ready, for the end of an error.
     async fn unready(&mut self, node: &str) -> Option<String> {
         let Ok(found) = self.cluster.object(&Object::node(node)).await else {
             return None;
         };
         let Some(found) = found else {
-            return Some(format!("; there is no node {node} any more"));
+            return Some(format!("; node {node} was deleted"));
         };
         let conditions = found["status"]["conditions"].as_array()?;
         let ready = conditions.iter().find(|of| of["type"] == "Ready")?;
         let message = ready["message"].as_str().unwrap_or_default();
-        (ready["status"] != "True").then(|| format!("; node {node} is not ready {message}"))
+        (ready["status"] != "True").then(|| format!("; node {node} is not ready: {message}"))
     }
 }
 
-/// What became of a pod that was followed.
+/// How a pod that was followed ended.
 enum Followed {
-    /// It came to its end.
-    Over(pod::Over),
-    /// It is gone, or was ended from outside, and why: what it was to do is not done.
+    /// It finished.
+    Finished(pod::Finished),
+    /// It was deleted or ended from outside, and why: its job is not done.
     Lost(String),
 }
 
-/// Returns those of kube-proxy's `pods` that are not on their way out: neither deleted, nor replaced by the last restart.
+/// Returns those of kube-proxy's `pods` that are neither being deleted nor replaced by the last restart.
 fn new<'p>(fleet: &Fleet, pods: &'p [Pod]) -> impl Iterator<Item = &'p Pod> {
     let here = pods.iter().filter(|pod| {
         let metadata = &pod.metadata;
@@ -395,7 +440,7 @@ fn new<'p>(fleet: &Fleet, pods: &'p [Pod]) -> impl Iterator<Item = &'p Pod> {
     here.into_iter()
 }
 
-/// Returns why kube-proxy's pods `now` are not those that were there at `first`, and well.
+/// Returns why kube-proxy's pods `now` are not those of `first`, or not healthy; `None` if they are.
 fn unwell(first: &[Pod], now: &[Pod]) -> Option<String> {
     let restarts = |pod: &Pod| -> u32 {
         let containers = pod.status.container_statuses.iter();
@@ -411,10 +456,10 @@ fn unwell(first: &[Pod], now: &[Pod]) -> Option<String> {
         }
         let ready = same.status.conditions.iter().find(|c| c.kind == "Ready");
         if ready.is_none_or(|ready| ready.status != "True") {
-            return Some(format!("pod {name} is not ready any more"));
+            return Some(format!("pod {name} is no longer ready"));
         }
     }
     first
         .is_empty()
-        .then(|| "it has no pod of kube-proxy".to_owned())
+        .then(|| "it has no kube-proxy pod".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Who is there while the nodes of a cluster are moved: to answer a question, or to stop it.
+//! The operator during a fleet's migration: questions and signals.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -11,23 +11,22 @@ use crate::cmd::change::{answer, ask};
 use crate::cmd::failure::Failure;
 use crate::host::clock::{self, Interrupts};
 
-/// Refuses a migration that would restart kube-proxy on nodes that are not prepared, for want of an image and a terminal.
+/// Refuses a migration with neither an image nor a terminal: no one would prepare the nodes before kube-proxy restarts.
 pub(super) fn refuse_unattended(io: &Io<'_>, image: Option<&str>) -> Result<(), Failure> {
     if image.is_some() || io.interactive {
         return Ok(());
     }
     let what = eyre!(
-        "without --image an operator prepares each node by hand, and standard input is not a terminal; nothing was \
-         changed"
+        "without --image, an operator must prepare each node, and standard input is not a terminal; nothing was changed"
     );
     Err(Failure::from(what).with_hint(
-        "`--image IMAGE` runs kpx in a pod on each node; in a terminal kpx shows the command for each node and waits; by \
-         hand, on one node after the other: `kpx migrate prepare --to MODE`, change the configuration, delete kube-proxy's \
-         pod, `kpx migrate finish`",
+        "`--image IMAGE` runs kpx in a pod on each node; in a terminal, kpx prints the command for each node and waits; or \
+         migrate each node by hand: run `kpx migrate prepare --to MODE`, change the configuration, delete kube-proxy's pod, \
+         and run `kpx migrate finish`",
     ))
 }
 
-/// Does `work`, which changes nothing, unless somebody asks to stop.
+/// Does `work`, which changes nothing, until a signal arrives.
 pub(super) async fn unless_asked<T>(
     interrupts: &mut Interrupts,
     work: impl Future<Output = Result<T, Failure>>,
@@ -38,7 +37,7 @@ pub(super) async fn unless_asked<T>(
     }
 }
 
-/// Asks on the terminal whether `what` is to be carried out.
+/// Asks for confirmation of `what` on the terminal.
 pub(super) async fn agree(
     io: &RefCell<&mut Io<'_>>,
     interrupts: &mut Interrupts,

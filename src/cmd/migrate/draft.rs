@@ -1,9 +1,9 @@
-//! What a migration would do to this node, and what stands in its way.
+//! The draft of a migration: its plan on this node, and what blocks it.
 
 use color_eyre::eyre::eyre;
 use futures_util::future::join_all;
 
-use super::site::probe;
+use super::local_node::probe;
 use crate::backend::Mode;
 use crate::bridge::Lease;
 use crate::check;
@@ -17,43 +17,43 @@ use crate::cmd::{Io, doctor, gather, mode, preflight};
 use crate::diff;
 use crate::evidence::{Evidence, Item, Time};
 use crate::host::{clock, own_pods};
-use crate::migrate::gates::{self, Expected, Seen};
-use crate::migrate::journal::State;
-use crate::migrate::journey::{Journey, Stage, Strategy};
+use crate::migrate::gates::{self, Expected, Previous};
+use crate::migrate::journal::MigrationState;
+use crate::migrate::migration::{Migration, Stage, Strategy};
 use crate::migrate::removal::Removal;
 use crate::migrate::{drain, loss, probes, stage};
 use crate::node::NodeSnapshot;
 use crate::node::identity::Clue;
 use crate::plan::{self, ConfigSource, Consent, Plan};
-use crate::report::migrate::{Offer, Offers, Prospect, StagePlan};
+use crate::report::migrate::{Offer, Offers, PlannedMigration, PlannedStage};
 use crate::report::preflight::PreflightReport;
 use crate::requirements::Status;
 
-const READ: &str = "`kpx snapshot -v` says what of the node and its cluster can be read";
+const READ: &str = "`kpx snapshot -v` lists what can be read of the node and its cluster";
 
-/// What a migration would do.
-pub(super) struct Outlook {
-    pub(super) journey: Journey,
-    pub(super) prospect: Prospect,
+/// A migration before it is confirmed.
+pub(super) struct Draft {
+    pub(super) migration: Migration,
+    pub(super) plan: PlannedMigration,
     pub(super) notes: Vec<String>,
 }
 
-/// Returns the mode that kube-proxy says it runs in.
+/// Returns the mode that kube-proxy reports.
 pub(super) async fn present(global: &Global, io: &Io<'_>) -> Result<Mode, Failure> {
     let evidence = gather(global, io, &[Item::ProxyMode]).await?;
     let told = NodeSnapshot::new(&evidence).reported_mode();
-    told.hint("only a kube-proxy that runs, and says its mode at its metrics address, can be seen to change it")
+    told.hint("kube-proxy must run and serve /proxyMode at its metrics address, so that kpx can verify the new mode")
 }
 
-/// Looks at the node, which is `named`, and plans the way from mode `from`.
-pub(super) async fn look(
+/// Reads the node, which is `named`, and plans its migration from mode `from`.
+pub(super) async fn plan(
     global: &Global,
     named: &Named,
     io: &Io<'_>,
     args: &JourneyArgs,
     from: Mode,
-    elsewhere: bool,
-) -> Result<Outlook, Failure> {
+    external: bool,
+) -> Result<Draft, Failure> {
     let to = to(args)?;
     refuse_strays(global, args)?;
     let name = named.name.as_str();
@@ -65,12 +65,12 @@ pub(super) async fn look(
     let evidence = gather(global, io, &needs(from, to)).await?;
     let node = NodeSnapshot::new(&evidence).called(Some(name));
     plan::refuse_other(&node)
-        .hint("a migration changes kube-proxy's mode, and it is not kube-proxy that serves here")?;
-    refuse_unseen(&node, from)?;
+        .hint("kpx migrates kube-proxy, and another proxy serves Services on this node")?;
+    refuse_unobservable(&node, from)?;
     refuse_invalid(&evidence, to)?;
-    let mut journey = journey(&node, args, from, elsewhere, &report)?;
-    journey.node = Some(name.to_owned());
-    let state = State::new(journey.clone());
+    let mut migration = migration(&node, args, from, external, &report)?;
+    migration.node = Some(name.to_owned());
+    let state = MigrationState::new(migration.clone());
     let wanted = stage::configured(&evidence, &state).hint(READ)?;
     let wanted = NodeSnapshot::new(&wanted).called(Some(name));
     let desired = wanted.desired(to).hint(READ)?;
@@ -78,64 +78,73 @@ pub(super) async fn look(
         let targets = probes::targets(desired);
         let met = join_all(targets.iter().map(|target| probe(global, target))).await;
         let answered = targets.into_iter().zip(met).filter(|(_, met)| met.is_ok());
-        journey.probes = answered.map(|(target, _)| target).collect();
+        migration.probes = answered.map(|(target, _)| target).collect();
     }
     let store = ConfigSource::find(&node, name);
     let (place, diff) = match &store {
-        Ok(store) => (store.place().to_string(), store.diff(&journey.there)),
+        Ok(store) => (store.place().to_string(), store.diff(&migration.there)),
         Err(gap) => (gap.to_string(), String::new()),
     };
     let stages = stages(&state, &evidence, name, args)?;
     let others = Strategy::ALL.into_iter();
-    let others = others.filter(|strategy| *strategy != journey.strategy);
+    let others = others.filter(|strategy| *strategy != migration.strategy);
     let others = others.map(|strategy| {
-        let journey = Journey {
+        let migration = Migration {
             strategy,
-            ..journey.clone()
+            ..migration.clone()
         };
         Offer {
             strategy,
-            loss: loss::expect(&node, desired, &journey),
-            refused: refused(&State::new(journey), &stages, &evidence, name, &lease(args)),
+            loss: loss::expect(&node, desired, &migration),
+            refused: refused(
+                &MigrationState::new(migration),
+                &stages,
+                &evidence,
+                name,
+                &lease(args),
+            ),
         }
     });
-    let prospect = Prospect {
+    let plan = PlannedMigration {
         store: place,
         diff,
         strategies: Offers {
             why: match args.strategy {
-                Some(_) => "it was asked for".to_owned(),
+                Some(_) => "requested".to_owned(),
                 None => Strategy::why_usual(from, to).to_owned(),
             },
             others: others.collect(),
             without_kpx: loss::plain(&node, desired, from, to),
         },
         stages,
-        loss: loss::expect(&node, desired, &journey),
+        loss: loss::expect(&node, desired, &migration),
         assessment: report.assessment,
     };
     let mut notes = notes(from, to);
     if !matches!(named.by, Clue::Given | Clue::Flag | Clue::Config) {
-        notes.push(format!("this machine is Node {name}, by {}", named.by));
+        notes.push(format!(
+            "this machine is Node {name}, found by {}",
+            named.by
+        ));
     }
-    if store.is_ok_and(|store| store.is_shared()) && !elsewhere {
+    if store.is_ok_and(|store| store.is_shared()) && !external {
         notes.push(
-            "the configuration is that of all nodes: from its change on, each other node goes to the new mode whenever its \
-             kube-proxy happens to restart"
+            "all nodes share the configuration: once it is changed, every other node changes to the new mode when its \
+             kube-proxy restarts"
                 .to_owned(),
         );
     }
-    Ok(Outlook {
-        journey,
-        prospect,
+    Ok(Draft {
+        migration,
+        plan,
         notes,
     })
 }
 
-/// Returns the mode that is asked for.
+/// Returns the requested mode.
 pub(super) fn to(args: &JourneyArgs) -> Result<Mode, Failure> {
     let to = args.to.map(mode);
-    to.ok_or_else(|| Failure::usage("--to MODE says which mode"))
+    to.ok_or_else(|| Failure::usage("--to MODE is required"))
 }
 
 fn needs(from: Mode, to: Mode) -> Vec<Item> {
@@ -156,25 +165,25 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
     items
 }
 
-/// Refuses a configuration that kube-proxy would refuse in mode `to`: its container would end again and again.
+/// Refuses a configuration that kube-proxy rejects in mode `to`: its container would crash-loop.
 pub(super) fn refuse_invalid(evidence: &Evidence, to: Mode) -> Result<(), Failure> {
     let text = evidence.text(Item::ProxyConfig).hint(READ)?;
     let refused = validate::refused(text, to).hint(READ)?;
-    // The mode is about to be another one.
+    // The mode is about to change.
     let refused = refused.iter().filter(|of| of.field != "mode");
     let refused: Vec<String> = refused.map(ToString::to_string).collect();
     if refused.is_empty() {
         return Ok(());
     }
     Err(Failure::from(eyre!(
-        "kube-proxy would not start in mode {to}: {}; nothing was changed",
+        "kube-proxy rejects its configuration in mode {to}: {}; nothing was changed",
         refused.join("; ")
     ))
-    .with_hint("set these fields in kube-proxy's configuration first"))
+    .with_hint("change these fields of kube-proxy's configuration first"))
 }
 
-/// Refuses a node whose kube-proxy could not be seen to do well afterwards.
-fn refuse_unseen(node: &NodeSnapshot<'_>, from: Mode) -> Result<(), Failure> {
+/// Refuses a node on which the gates could not be checked afterwards.
+fn refuse_unobservable(node: &NodeSnapshot<'_>, from: Mode) -> Result<(), Failure> {
     let fields = Fields {
         mode: from,
         scheduler: None,
@@ -185,28 +194,28 @@ fn refuse_unseen(node: &NodeSnapshot<'_>, from: Mode) -> Result<(), Failure> {
         before: None,
         cleaned: None,
     };
-    let gates = gates::of_proxy(node, expected, &mut Seen::default());
+    let gates = gates::of_proxy(node, expected, &mut Previous::default());
     let unknown = gates
         .iter()
         .find(|gate| gate.status == gates::Status::Unknown);
     match unknown {
         None => Ok(()),
         Some(gate) => Err(Failure::from(eyre!(
-            "whether kube-proxy does well could not be told afterwards: {}",
+            "kpx could not verify kube-proxy after the migration: {}",
             gate.reason
         ))
-        .with_hint("it must run, and have its metrics where its configuration says")),
+        .with_hint("kube-proxy must run and serve metrics at the address in its configuration")),
     }
 }
 
-/// Returns the name of a migration that began at `began`.
+/// Returns the id of a migration that began at `began`.
 pub(super) fn id(began: Time, from: Mode, to: Mode) -> String {
     let time = began.to_string();
     let time: String = time.chars().filter(char::is_ascii_alphanumeric).collect();
     format!("{time}-{from}-{to}")
 }
 
-/// Returns what is set in the configuration, which is `config` now, on the way there and on the way back.
+/// Returns the fields that are set in the configuration, now `config`, by the migration and by its rollback.
 pub(super) fn fields(
     args: &JourneyArgs,
     config: &ProxyConfig,
@@ -227,18 +236,18 @@ pub(super) fn fields(
     (there, back)
 }
 
-fn journey(
+fn migration(
     node: &NodeSnapshot<'_>,
     args: &JourneyArgs,
     from: Mode,
-    elsewhere: bool,
+    external: bool,
     report: &PreflightReport,
-) -> Result<Journey, Failure> {
+) -> Result<Migration, Failure> {
     let to = to(args)?;
     let config = node.proxy_config().hint(READ)?;
     let began = clock::now();
     let (there, back) = fields(args, config, from, to);
-    Ok(Journey {
+    Ok(Migration {
         id: id(began, from, to),
         began,
         node: None,
@@ -246,19 +255,19 @@ fn journey(
         there,
         back,
         strategy: match args.strategy {
-            // Nothing that is there goes by the mode that it left any more.
+            // The old mode no longer serves: only its leftovers are removed.
             _ if node.reported_mode() == Ok(to) => Strategy::InPlace,
             Some(arg) => strategy(arg),
             None => Strategy::usual(from, to),
         },
         evict: consent(args),
         modules: report.modules(Status::Loadable),
-        elsewhere,
+        external,
         probes: Vec::new(),
     })
 }
 
-/// Returns the strategy that is asked for.
+/// Returns the requested strategy.
 pub(super) const fn strategy(arg: StrategyArg) -> Strategy {
     match arg {
         StrategyArg::Bridge => Strategy::Bridge,
@@ -267,7 +276,7 @@ pub(super) const fn strategy(arg: StrategyArg) -> Strategy {
     }
 }
 
-/// Returns what may be evicted although something is lost with it.
+/// Returns which pods may be evicted although data is lost.
 pub(super) const fn consent(args: &JourneyArgs) -> Consent {
     Consent {
         bare: args.evict.delete_bare_pods,
@@ -275,16 +284,16 @@ pub(super) const fn consent(args: &JourneyArgs) -> Consent {
     }
 }
 
-/// Refuses settings that go with another mode or strategy than what is asked for.
+/// Refuses options that belong to another mode or strategy.
 pub(super) fn refuse_strays(global: &Global, args: &JourneyArgs) -> Result<(), Failure> {
     let drains = args.strategy == Some(StrategyArg::DrainNode);
     let what = if to(args)? != Mode::Ipvs && (args.scheduler.is_some() || args.strict_arp.is_some())
     {
-        "--scheduler and --strict-arp are settings of mode ipvs"
+        "--scheduler and --strict-arp require --to ipvs"
     } else if !drains && !consent(args).is_none() {
-        "--delete-bare-pods and --delete-emptydir-data go with --strategy drain-node"
+        "--delete-bare-pods and --delete-emptydir-data require --strategy drain-node"
     } else if drains && global.no_api {
-        "--strategy drain-node cordons the node and evicts its pods through the API server, which --no-api leaves out"
+        "--strategy drain-node cordons the node and evicts its pods through the API server: it cannot be used with --no-api"
     } else {
         return Ok(());
     };
@@ -295,13 +304,13 @@ fn lease(args: &JourneyArgs) -> Lease {
     Lease::of(args.go_on.lease)
 }
 
-/// Returns what each stage would do, as far as that can be known before the ones in front of it are done.
+/// Returns the plan of each stage, as far as it can be known before the earlier stages are done.
 fn stages(
-    state: &State,
+    state: &MigrationState,
     evidence: &Evidence,
     name: &str,
     args: &JourneyArgs,
-) -> Result<Vec<StagePlan>, Failure> {
+) -> Result<Vec<PlannedStage>, Failure> {
     let own =
         own_pods().map_err(|why| eyre!(why).wrap_err("cannot tell whether kpx runs in a pod"))?;
     let mut all = Vec::new();
@@ -316,21 +325,21 @@ fn stages(
                 | Stage::Configure
                 | Stage::Restart
         );
-        let plan = if state.journey.elsewhere && stage.is_configuration() {
+        let plan = if state.migration.external && stage.is_configuration() {
             Plan {
-                notes: vec!["this is for others to do".to_owned()],
+                notes: vec!["done externally".to_owned()],
                 ..Plan::default()
             }
         } else if known {
-            // What the stage itself will have: what it does not ask for must not be needed.
+            // Only what the stage itself will read.
             let evidence = evidence.only(&stage::needs(state, stage));
             match stage::plan(state, stage, &evidence, name, &own, &lease(args)) {
                 Ok(plan) => plan,
-                // What is refused is known.
+                // A refusal is a result.
                 Err(error @ stage::Unplanned::Evict(_)) => return Err(unplanned(error)),
-                // A look is worth more with a hole in it than not at all.
+                // A plan with a gap is better than none.
                 Err(error) if args.dry_run => {
-                    all.push(StagePlan::unknown(stage, &error));
+                    all.push(PlannedStage::unknown(stage, &error));
                     continue;
                 }
                 Err(error) => return Err(unplanned(error)),
@@ -338,7 +347,7 @@ fn stages(
         } else {
             Plan::default()
         };
-        let mut planned = StagePlan::new(stage, plan);
+        let mut planned = PlannedStage::new(stage, plan);
         if stage == Stage::Clean {
             removal(state, evidence, &mut planned);
         }
@@ -347,26 +356,26 @@ fn stages(
     Ok(all)
 }
 
-/// Adds what is left of the old mode to be removed.
-fn removal(state: &State, evidence: &Evidence, planned: &mut StagePlan) {
-    let (from, to) = (state.journey.from, state.journey.to());
+/// Adds the leftovers of the old mode that will be removed.
+fn removal(state: &MigrationState, evidence: &Evidence, planned: &mut PlannedStage) {
+    let (from, to) = (state.migration.from, state.migration.to());
     match Removal::expected(evidence, from, to) {
         Ok(removal) => planned.removes = Some(removal),
         Err(why) => planned
             .notes
-            .push(format!("it is not known how much that is: {why}")),
+            .push(format!("the number of leftovers is unknown: {why}")),
     }
     if to == Mode::Nftables || from == Mode::Nftables {
         planned.notes.push(format!(
-            "kube-proxy itself removes most of it when it starts in mode {to}"
+            "kube-proxy itself removes most of them when it starts in mode {to}"
         ));
     }
 }
 
-/// Returns why a stage of another strategy, which the planned `stages` are without, cannot be planned.
+/// Returns why a stage of another strategy, which is not among the planned `stages`, cannot be planned.
 fn refused(
-    other: &State,
-    stages: &[StagePlan],
+    other: &MigrationState,
+    stages: &[PlannedStage],
     evidence: &Evidence,
     name: &str,
     lease: &Lease,
@@ -388,16 +397,16 @@ fn refused(
 fn unplanned(error: stage::Unplanned) -> Failure {
     match &error {
         stage::Unplanned::Bridge(_) => Failure::from(error).with_hint(
-            "--strategy in-place does without: then what changes in the cluster is not followed for a while",
+            "--strategy in-place needs no bridge; endpoint changes are then not followed for a while",
         ),
         stage::Unplanned::Evict(plan::Unevictable::Lossy(lossy)) => {
             let command = lossy.command();
             Failure::from(error).with_hint(format!(
-                "`{command}` evicts them beforehand; nothing was changed"
+                "`{command}` evicts them first; nothing was changed"
             ))
         }
         stage::Unplanned::Unwritable(_) => Failure::from(error).with_hint(
-            "`kpx migrate prepare` and `kpx migrate finish` do what comes before and after the change of the configuration",
+            "run `kpx migrate prepare --to MODE`, change the configuration and restart kube-proxy, then run `kpx migrate finish`",
         ),
         _ => Failure::from(error).with_hint(READ),
     }
@@ -407,19 +416,19 @@ pub(super) fn notes(from: Mode, to: Mode) -> Vec<String> {
     let mut notes = Vec::new();
     if to == Mode::Ipvs {
         notes.push(
-            "mode ipvs is deprecated since Kubernetes 1.35, is to be off by default from 1.40, and to be gone from 1.43 \
-             (KEP-5495); what replaces it is `kpx migrate --to nftables`"
+            "mode ipvs is deprecated since Kubernetes 1.35, will be off by default from 1.40 and removed in 1.43 \
+             (KEP-5495); `kpx migrate --to nftables` replaces it"
                 .to_owned(),
         );
     }
     if from == Mode::Ipvs {
         notes.push(
-            "kernel modules and settings of mode ipvs stay: they do nothing without virtual servers".to_owned(),
+            "kernel modules and sysctls of mode ipvs stay: they have no effect without virtual servers".to_owned(),
         );
         notes.push(
-            "what a process of this host opened to a Service from an address of kube-ipvs0, UDP sockets included, cannot \
-             outlive mode ipvs: with the bridge its end is waited for, else it breaks with that link; `ss -tun` shows it, \
-             with the Service's address on both sides"
+            "connections of host processes whose source is an address of kube-ipvs0, UDP sockets included, cannot outlive \
+             mode ipvs: the bridge waits for their end, other strategies break them; `ss -tun` lists them, with the \
+             Service's address on both sides"
                 .to_owned(),
         );
     }

@@ -1,4 +1,4 @@
-//! What happens on the way, as it happens: for people on standard error, for programs on standard output.
+//! Events as they happen: for people on standard error, for programs on standard output.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,22 +11,21 @@ use crate::cmd::{Io, finish, output};
 use crate::evidence::Time;
 use crate::host::clock;
 use crate::migrate::engine::Event;
-use crate::migrate::fleet::engine::Event as FarEvent;
-use crate::migrate::fleet::state::{Fleet, Leg, NodeState};
+use crate::migrate::fleet::engine::Event as TaskEvent;
+use crate::migrate::fleet::state::{Fleet, NodeState};
 use crate::migrate::fleet::task::Task;
+use crate::migrate::migration::Leg;
+use crate::migrate::wire::{self, EventLine, Line};
 use crate::render::{self, Board, Report as _};
-use crate::report::migrate::{FleetEvent, MigrateEvent, MigrateReport};
+use crate::report::migrate::{FleetEvent, MigrateReport};
 
-/// The `kind` of an event of one node.
-const EVENT: &str = "MigrateEvent";
+/// The `kind` of an event of a fleet's migration.
+const FLEET_EVENT: &str = "FleetEvent";
 
-/// The `kind` of an event of many.
-const FAR_EVENT: &str = "FleetEvent";
-
-/// What no node is about.
+/// The name in front of an event of no node.
 const CLUSTER: &str = "cluster";
 
-/// Returns what progress is drawn on.
+/// Returns the display of progress; it draws only on a terminal.
 pub(super) fn board(global: &Global, io: &Io<'_>) -> Board {
     if io.progress && !global.quiet && !is_lines(global) {
         Board::on_terminal(io.width, output::style(global, io).ascii)
@@ -35,7 +34,7 @@ pub(super) fn board(global: &Global, io: &Io<'_>) -> Board {
     }
 }
 
-/// Returns the time for a line in a log: where progress is drawn, each line has its own clock.
+/// Returns the time for a line in a log; drawn progress has clocks of its own.
 fn stamp(board: &Board) -> String {
     if board.is_drawn() {
         return String::new();
@@ -43,38 +42,29 @@ fn stamp(board: &Board) -> String {
     format!("{} ", clock::now())
 }
 
-/// Tells events of one node.
-pub(super) struct Teller<'t, 'io> {
+/// Prints the events of this node.
+pub(super) struct NodeProgress<'t, 'io> {
     io: &'t mut Io<'io>,
     board: Board,
-    /// The node.
+    /// The name of the node.
     name: String,
     lines: bool,
     quiet: bool,
-    /// What was told last: what is waited for is told once, not with every look.
+    /// The last line: one that repeats is not printed again.
     last: String,
-    /// The stage that goes on, and how many steps it has.
-    stage: (&'static str, usize),
+    /// The title of the current stage, and the number of its steps.
+    stage: (String, usize),
 }
 
-/// An event, and what it says to people.
+/// An event of a fleet's migration, with its time.
 #[derive(Serialize)]
-struct Told<'e> {
-    #[serde(flatten)]
-    event: &'e MigrateEvent<'e>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    words: Option<&'e str>,
-}
-
-/// An event of many nodes, and when it was.
-#[derive(Serialize)]
-struct FarTold<'e> {
+struct FleetEventLine<'e> {
     time: Time,
     #[serde(flatten)]
     event: FleetEvent<'e>,
 }
 
-impl<'t, 'io> Teller<'t, 'io> {
+impl<'t, 'io> NodeProgress<'t, 'io> {
     pub(super) fn new(global: &Global, io: &'t mut Io<'io>, node: Option<&str>) -> Self {
         Self {
             board: board(global, io),
@@ -83,27 +73,24 @@ impl<'t, 'io> Teller<'t, 'io> {
             lines: is_lines(global),
             quiet: global.quiet,
             last: String::new(),
-            stage: ("", 0),
+            stage: (String::new(), 0),
         }
     }
 
-    /// Tells `event`. Nobody may be listening any more; the journey goes on.
-    pub(super) fn tell(&mut self, event: Event<'_>) {
-        let event = MigrateEvent::from(event);
+    /// Prints `event`. Without a reader, the migration goes on all the same.
+    pub(super) fn show(&mut self, event: Event<'_>) {
+        let event = wire::Event::from(event);
         let words = event.in_words();
         if words.as_ref() == Some(&self.last) {
             return;
         }
         if self.lines {
-            let told = Told {
-                event: &event,
-                words: words.as_deref().map(str::trim_start),
-            };
-            render::write_line(EVENT, &told, self.io.out).ok();
+            let line = EventLine::from(event.clone());
+            render::write_line(Line::EVENT, &line, self.io.out).ok();
         }
         self.draw(&event, words.as_deref());
         if let Some(words) = words {
-            let drawn = self.board.is_drawn() && event.passes();
+            let drawn = self.board.is_drawn() && event.is_transient();
             if !self.quiet && !self.lines && !drawn {
                 let line = format!("kpx: {}{words}", stamp(&self.board));
                 self.board.say(&line, self.io.err);
@@ -112,30 +99,30 @@ impl<'t, 'io> Teller<'t, 'io> {
         }
     }
 
-    /// Shows `event` where what goes on is drawn.
-    fn draw(&mut self, event: &MigrateEvent<'_>, words: Option<&str>) {
-        let (title, steps) = self.stage;
+    /// Draws `event` on a terminal.
+    fn draw(&mut self, event: &wire::Event, words: Option<&str>) {
+        let (title, steps) = &self.stage;
         match event {
-            MigrateEvent::Begins {
+            wire::Event::Begins {
                 title,
                 steps,
                 number,
                 of,
                 ..
             } => {
-                self.stage = (title, *steps);
                 let words = words.unwrap_or(title);
                 self.board.begin(&self.name, *number, *of, words);
+                self.stage = (title.clone(), *steps);
             }
-            MigrateEvent::Step { step, title } if steps > 1 => {
+            wire::Event::Step { step, title } if *steps > 1 => {
                 let text = format!("{title} (step {step} of {steps})");
                 self.board.show(&self.name, &text);
             }
-            MigrateEvent::Drain {
+            wire::Event::Drain {
                 connections,
                 at_first,
             } => {
-                // In front, what falls; behind, who holds it up.
+                // The count that falls comes first: the end of the line may be cut.
                 let text = format!(
                     "{} of {at_first} connections left: {}",
                     connections.count,
@@ -143,7 +130,7 @@ impl<'t, 'io> Teller<'t, 'io> {
                 );
                 self.board.show(&self.name, &text);
             }
-            MigrateEvent::Done { .. } | MigrateEvent::Bridge { .. } => {}
+            wire::Event::Done { .. } | wire::Event::Bridge { .. } => {}
             _ => {
                 let words = words.unwrap_or(title);
                 self.board.show(&self.name, words);
@@ -152,22 +139,22 @@ impl<'t, 'io> Teller<'t, 'io> {
     }
 }
 
-/// Tells events of many nodes.
-pub(super) struct FarTeller<'t, 'f, 'io> {
+/// Prints the events of a fleet's migration.
+pub(super) struct FleetProgress<'t, 'f, 'io> {
     io: &'t RefCell<&'f mut Io<'io>>,
     board: Rc<RefCell<Board>>,
     lines: bool,
     quiet: bool,
-    /// The tasks of the way that it goes, in order; none once it has turned.
+    /// The tasks of its direction, in order; none after it has turned to its rollback.
     tasks: Vec<Task>,
-    /// Which of them goes on.
+    /// The index of the current task.
     at: usize,
-    /// How many nodes are through.
-    through: usize,
+    /// The number of nodes that are done.
+    done: usize,
 }
 
-impl<'t, 'f, 'io> FarTeller<'t, 'f, 'io> {
-    /// Tells what happens to `fleet` from now on.
+impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
+    /// Returns the progress of `fleet` from now on.
     pub(super) fn new(
         global: &Global,
         io: &'t RefCell<&'f mut Io<'io>>,
@@ -189,32 +176,32 @@ impl<'t, 'f, 'io> FarTeller<'t, 'f, 'io> {
             lines: is_lines(global),
             quiet: global.quiet,
             at: fleet.done,
-            through: fleet.nodes.values().filter(over).count(),
+            done: fleet.nodes.values().filter(over).count(),
             tasks,
         }
     }
 
-    /// Tells `event`. Nobody may be listening any more; the move goes on.
-    pub(super) fn tell(&mut self, event: FarEvent<'_>) {
+    /// Prints `event`. Without a reader, the migration goes on all the same.
+    pub(super) fn show(&mut self, event: TaskEvent<'_>) {
         if self.lines {
             let mut io = self.io.borrow_mut();
-            let told = FarTold {
+            let line = FleetEventLine {
                 time: clock::now(),
                 event: FleetEvent::from(event),
             };
-            render::write_line(FAR_EVENT, &told, io.out).ok();
+            render::write_line(FLEET_EVENT, &line, io.out).ok();
             return;
         }
         self.draw(event);
         let (name, text) = match event {
-            FarEvent::Begins(leg, task) => (name(task), on_the_way(leg, task)),
-            FarEvent::Says(node, text) => (node, format!("  {text}")),
-            FarEvent::Done(
+            TaskEvent::Begins(leg, task) => (name(task), in_words(leg, task)),
+            TaskEvent::Reports(node, text) => (node, format!("  {text}")),
+            TaskEvent::Done(
                 _,
                 task @ (Task::Soak(_) | Task::Revert(_) | Task::Merge | Task::Unconfigure),
             ) => (name(task), "done".to_owned()),
-            FarEvent::Done(..) | FarEvent::Waits(..) => return,
-            FarEvent::Turns(why) => (CLUSTER, format!("{why}: back to the old mode")),
+            TaskEvent::Done(..) | TaskEvent::Waits(..) => return,
+            TaskEvent::RollsBack(why) => (CLUSTER, format!("{why}: rolling back to the old mode")),
         };
         if !self.quiet {
             let board = self.board.borrow();
@@ -223,47 +210,47 @@ impl<'t, 'f, 'io> FarTeller<'t, 'f, 'io> {
         }
     }
 
-    /// Shows `event` where what goes on is drawn.
-    fn draw(&mut self, event: FarEvent<'_>) {
+    /// Draws `event` on a terminal.
+    fn draw(&mut self, event: TaskEvent<'_>) {
         let mut board = self.board.borrow_mut();
         match event {
-            FarEvent::Begins(leg, task) => {
-                let text = on_the_way(leg, task);
+            TaskEvent::Begins(leg, task) => {
+                let text = in_words(leg, task);
                 match task.node() {
-                    None => board.total(self.through, &text),
+                    None => board.total(self.done, &text),
                     Some(node) => {
                         let (step, of) = self.step(node);
-                        board.total(self.through, "");
+                        board.total(self.done, "");
                         board.begin(node, step, of, &text);
                     }
                 }
             }
-            FarEvent::Says(node, text) | FarEvent::Waits(node, text) => board.show(node, text),
-            FarEvent::Done(_, task) => {
+            TaskEvent::Reports(node, text) | TaskEvent::Waits(node, text) => board.show(node, text),
+            TaskEvent::Done(_, task) => {
                 let node = task.node().filter(|node| {
                     let (step, of) = self.step(node);
                     step == of
                 });
                 self.at += 1;
                 if let Some(node) = node {
-                    self.through += 1;
+                    self.done += 1;
                     board.end(node, "done");
-                    board.total(self.through, "");
+                    board.total(self.done, "");
                 }
             }
-            FarEvent::Turns(why) => {
+            TaskEvent::RollsBack(why) => {
                 self.tasks.clear();
-                self.through = 0;
+                self.done = 0;
                 board.total(0, why);
             }
         }
     }
 
-    /// Returns the how manieth task of `node` goes on, and of how many.
+    /// Returns the position of the current task among those of `node`, from 1, and their number.
     fn step(&self, node: &str) -> (usize, usize) {
         let of = |tasks: &[Task]| tasks.iter().filter(|of| of.node() == Some(node)).count();
         let so_far = self.tasks.len().min(self.at + 1);
-        // On a way that it has turned to, each node has one.
+        // A rollback has one task for each node.
         (of(&self.tasks[..so_far]).max(1), of(&self.tasks).max(1))
     }
 }
@@ -272,19 +259,19 @@ fn name(task: &Task) -> &str {
     task.node().unwrap_or(CLUSTER)
 }
 
-fn on_the_way(leg: Leg, task: &Task) -> String {
+fn in_words(leg: Leg, task: &Task) -> String {
     match leg {
         Leg::There => task.to_string(),
-        Leg::Back => format!("on the way back: {task}"),
+        Leg::Back => format!("rollback: {task}"),
     }
 }
 
-/// Whether events are lines of JSON, and the report the last of them.
+/// Returns whether events are lines of JSON and the report is the last of them.
 pub(super) fn is_lines(global: &Global) -> bool {
     global.output.as_deref() == Some("json")
 }
 
-/// Prints `report`, and returns the exit status.
+/// Prints `report` and returns the exit status.
 pub(super) fn report(
     global: &Global,
     io: &mut Io<'_>,
@@ -305,7 +292,7 @@ mod tests {
     use crate::apply;
     use crate::cli::Cli;
     use crate::migrate::drain::{Gauge, Holder};
-    use crate::migrate::journey::{Leg as Way, Stage};
+    use crate::migrate::migration::Stage;
     use crate::plan::Plan;
     use crate::render::glass::Glass;
 
@@ -324,7 +311,7 @@ mod tests {
         Gauge { count, top }
     }
 
-    /// Tells a node's way through the wait for its connections; returns what was to be seen after each event.
+    /// Shows the events of a drain; returns what is on the screen after each.
     fn drain(glass: &Glass, width: u16) -> Vec<Vec<String>> {
         let (mut out, mut err) = (Vec::new(), glass.clone());
         let mut io = Io {
@@ -339,24 +326,24 @@ mod tests {
             progress: false,
         };
         let cli = Cli::try_parse_from(["kpx", "explain"]).unwrap();
-        let mut teller = Teller::new(&cli.global, &mut io, Some("worker1"));
-        teller.board = glass.board(true);
+        let mut progress = NodeProgress::new(&cli.global, &mut io, Some("worker1"));
+        progress.board = glass.board(true);
         let plan = Plan::default();
         let (first, last, none) = (gauge(400), gauge(12), gauge(0));
         let events = [
-            Event::Begins(Way::There, Stage::Prepare, &plan, (3, 12)),
+            Event::Begins(Leg::There, Stage::Prepare, &plan, (3, 12)),
             Event::Step(apply::Event::Begins(0, "load ip_vs")),
-            Event::Begins(Way::There, Stage::Drain, &plan, (4, 12)),
+            Event::Begins(Leg::There, Stage::Drain, &plan, (4, 12)),
             Event::Drain(&first, 400),
             Event::Drain(&last, 400),
             Event::Drain(&none, 400),
-            Event::Done(Way::There, Stage::Drain),
+            Event::Done(Leg::There, Stage::Drain),
         ];
-        let seen = events.map(|event| {
-            teller.tell(event);
+        let screens = events.map(|event| {
+            progress.show(event);
             glass.seen()
         });
-        seen.to_vec()
+        screens.to_vec()
     }
 
     #[test]
@@ -364,9 +351,9 @@ mod tests {
         let glass = Glass::new(12, 80);
         let seen = drain(&glass, 80);
         let said = [
-            "kpx: prepare the kernel",
+            "kpx: load kernel modules and set sysctls",
             "kpx:   load ip_vs",
-            "kpx: wait for connections through virtual servers to end",
+            "kpx: drain connections through virtual servers",
             "kpx:   400 of 400 connections are open: shop/cart:http (399), shop/db:sql (1)",
         ];
         let line =

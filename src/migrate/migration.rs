@@ -1,4 +1,4 @@
-//! What was agreed to, and the stages in their order.
+//! A migration as it was confirmed, and its stages in order.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -10,41 +10,41 @@ use crate::cluster::edit::Fields;
 use crate::evidence::Time;
 use crate::plan::Consent;
 
-/// A move of one node, as it was agreed to.
+/// A migration of one node, as it was confirmed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Journey {
-    /// Its name: the folder it is kept in.
+pub struct Migration {
+    /// Its id: the name of its folder.
     pub id: String,
     /// When it began.
     pub began: Time,
     /// The node, where its name is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The mode kube-proxy said it ran in.
+    /// The old mode, as kube-proxy reported it.
     pub from: Mode,
-    /// What is set in the configuration.
+    /// The fields that are set in the configuration.
     pub there: Fields,
-    /// What is set in it on the way back.
+    /// The fields that a rollback sets.
     pub back: Fields,
-    /// What becomes of connections meanwhile.
+    /// The strategy.
     pub strategy: Strategy,
-    /// What may be evicted although something is lost with it, where pods are.
+    /// Which pods may be evicted although data is lost.
     #[serde(default, skip_serializing_if = "Consent::is_none")]
     pub evict: Consent,
     /// Modules to load first, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<String>,
-    /// Whether the configuration is changed, and kube-proxy restarted, by somebody else.
+    /// Whether the configuration is changed, and kube-proxy restarted, externally.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub elsewhere: bool,
-    /// What answered before, and so has to afterwards.
+    pub external: bool,
+    /// The Services that answered before, and have to afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Target>,
 }
 
-impl Journey {
-    /// Returns the mode it goes to.
+impl Migration {
+    /// Returns the new mode.
     pub const fn to(&self) -> Mode {
         self.there.mode
     }
@@ -57,7 +57,7 @@ impl Journey {
         }
     }
 
-    /// Returns the mode that `leg` leads away from, whose things it removes.
+    /// Returns the mode that `leg` leads away from, whose rules it removes.
     pub const fn source(&self, leg: Leg) -> Mode {
         match leg {
             Leg::There => self.from,
@@ -65,7 +65,7 @@ impl Journey {
         }
     }
 
-    /// Returns what `leg` sets in the configuration.
+    /// Returns the fields that `leg` sets in the configuration.
     pub const fn fields(&self, leg: Leg) -> &Fields {
         match leg {
             Leg::There => &self.there,
@@ -74,20 +74,20 @@ impl Journey {
     }
 }
 
-/// What becomes of connections while kube-proxy changes its mode.
+/// How connections are served while kube-proxy changes its mode.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// The modes' own rules take over from each other.
+    /// The rules of the modes take over from each other.
     InPlace,
-    /// A table of kpx's own takes new connections meanwhile.
+    /// kpx's own nftables table serves new connections meanwhile.
     Bridge,
-    /// The node's pods leave it first, and the modes' own rules take over from each other.
+    /// The node's pods are evicted first; then the rules of the modes take over from each other.
     DrainNode,
 }
 
 impl Strategy {
-    /// All, those first that lose less.
+    /// All strategies, the ones with less loss first.
     pub const ALL: [Self; 3] = [Self::Bridge, Self::InPlace, Self::DrainNode];
 
     /// Returns why [`Strategy::usual`] is what it is between these modes.
@@ -97,14 +97,14 @@ impl Strategy {
                 "kube-proxy deletes the old mode's rules before its first sync in mode nftables, which may take minutes"
             }
             (Mode::Ipvs, _) => {
-                "connections through virtual servers must have ended before these go, and new ones need another way until then"
+                "connections through virtual servers must end before these are removed, and the bridge serves new ones until then"
             }
-            _ => "the new mode's rules stand beside the old mode's until its first sync is done",
+            _ => "the old mode's rules serve until the new mode's first sync is done",
         }
     }
 
-    /// Returns the one for a move between these modes where none is asked for. Connections of mode ipvs have to be waited
-    /// for, and new ones need another way meanwhile; and the first sync of mode nftables may take minutes.
+    /// Returns the default strategy between these modes. Away from ipvs, connections through virtual servers are drained,
+    /// and the bridge serves new ones meanwhile; to nftables, the first sync may take minutes.
     pub fn usual(from: Mode, to: Mode) -> Self {
         if to == Mode::Nftables || from == Mode::Ipvs {
             Self::Bridge
@@ -124,84 +124,84 @@ impl Display for Strategy {
     }
 }
 
-/// The way there, or back.
+/// The direction of a migration.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Leg {
     /// To the new mode.
     There,
-    /// To the old mode.
+    /// To the old mode: the rollback.
     Back,
 }
 
-/// A part of the journey.
+/// A stage of a migration.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Writes everything there is into a folder.
+    /// Writes a bundle of the node into the migration's folder.
     Backup,
-    /// Loads modules and sets kernel settings.
+    /// Loads kernel modules and sets sysctls.
     Prepare,
-    /// Has a table of kpx's own take new connections.
+    /// Loads the bridge: kpx's own nftables table.
     BridgeUp,
-    /// Keeps new pods away from the node.
+    /// Cordons the node.
     Cordon,
-    /// Has the node's pods leave it.
+    /// Evicts the node's pods.
     Evict,
-    /// Writes what the mode needs beside what serves, as far as the running kube-proxy leaves it alone.
+    /// Writes the mode's rules beside the live ones, as far as the running kube-proxy does not remove them.
     Build,
     /// Waits for connections that the removal of virtual servers would break.
     Drain,
     /// Changes kube-proxy's configuration.
     Configure,
-    /// Starts kube-proxy again.
+    /// Restarts kube-proxy.
     Restart,
     /// Waits until kube-proxy serves in the mode.
     Verify,
-    /// Removes the rules of the mode that is left, and keeps what established connections need.
+    /// Removes the previous mode's rules that established connections do not need.
     Unlink,
-    /// Removes everything of the mode that is left.
+    /// Removes all leftovers of the previous mode.
     Clean,
-    /// Sets kernel settings back, and unloads modules.
+    /// Restores sysctls and unloads kernel modules.
     Unprepare,
-    /// Makes sure that all is well, and nothing left.
+    /// Checks the gates again, and that there are no leftovers.
     Recheck,
-    /// Removes the table of kpx's own.
+    /// Removes the bridge.
     BridgeDown,
-    /// Lets pods come to the node again.
+    /// Uncordons the node.
     Uncordon,
 }
 
 impl Stage {
-    /// Returns what it does, imperative.
+    /// Returns the stage in words, imperative.
     pub const fn title(self) -> &'static str {
         match self {
-            Self::Backup => "write a backup",
-            Self::Prepare => "prepare the kernel",
-            Self::BridgeUp => "put the bridge up",
+            Self::Backup => "back up the node's state",
+            Self::Prepare => "load kernel modules and set sysctls",
+            Self::BridgeUp => "load the bridge",
             Self::Cordon => "cordon the node",
             Self::Evict => "evict the node's pods",
-            Self::Build => "build the mode's rules beside those that serve",
-            Self::Drain => "wait for connections through virtual servers to end",
+            Self::Build => "build the mode's rules beside the live ones",
+            Self::Drain => "drain connections through virtual servers",
             Self::Configure => "change kube-proxy's configuration",
             Self::Restart => "restart kube-proxy",
             Self::Verify => "wait until kube-proxy serves in the mode",
-            Self::Unlink => "remove the rules of the mode that is left",
-            Self::Clean => "remove what the mode that is left leaves behind",
-            Self::Unprepare => "set the kernel back",
-            Self::Recheck => "make sure that all is well",
-            Self::BridgeDown => "take the bridge down",
+            Self::Unlink => "remove the previous mode's rules",
+            Self::Clean => "remove the previous mode's leftovers",
+            Self::Unprepare => "restore sysctls and kernel modules",
+            Self::Recheck => "check the result",
+            Self::BridgeDown => "remove the bridge",
             Self::Uncordon => "uncordon the node",
         }
     }
 
-    /// Returns whether it belongs to whoever changes the configuration.
+    /// Returns whether it can be external: the change of the configuration, or the restart after it.
     pub const fn is_configuration(self) -> bool {
         matches!(self, Self::Configure | Self::Restart)
     }
 }
 
-/// Returns the stages of the way there, in order.
+/// Returns the stages towards the new mode, in order.
 pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
     let bridge = strategy == Strategy::Bridge;
     let evict = strategy == Strategy::DrainNode;
@@ -229,23 +229,23 @@ pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
     chosen(&stages)
 }
 
-/// How far a journey was gone when it turned back.
+/// How far a migration was when it turned to its rollback.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Gone {
-    /// The bridge may be up.
+    /// The bridge may be loaded.
     pub bridged: bool,
     /// The configuration may have been changed.
     pub configured: bool,
     /// The node may be cordoned.
     pub cordoned: bool,
-    /// It was over: clients have come to the new mode since.
+    /// It had ended: clients have used the new mode since.
     pub settled: bool,
-    /// Somebody else puts the configuration back, and restarts kube-proxy, once all is prepared for that.
+    /// The configuration is restored, and kube-proxy restarted, externally, after everything is prepared.
     pub waits: bool,
 }
 
-/// Returns the stages of the way back, in order.
+/// Returns the stages of a rollback, in order.
 pub fn back(from: Mode, to: Mode, gone: Gone) -> Vec<Stage> {
     let Gone {
         bridged,
@@ -254,14 +254,14 @@ pub fn back(from: Mode, to: Mode, gone: Gone) -> Vec<Stage> {
         settled,
         waits,
     } = gone;
-    // Then mode ipvs is left as on any way out of it; its configuration is what a restart finds meanwhile as before.
+    // Then the bridge and a drain are needed, as for any migration away from ipvs.
     let leaves = settled && to == Mode::Ipvs;
     let drain = configured && !leaves && (to, from) == (Mode::Ipvs, Mode::Iptables);
     let stages = [
         (Stage::BridgeUp, leaves),
         (Stage::Drain, leaves),
         (Stage::Build, configured && waits),
-        // Before any other change, or any restart would lead to the new mode again.
+        // Before any other change, or a restart would change to the new mode again.
         (Stage::Configure, configured),
         (Stage::Build, configured && !waits),
         (Stage::Restart, configured),
@@ -272,7 +272,7 @@ pub fn back(from: Mode, to: Mode, gone: Gone) -> Vec<Stage> {
         (Stage::Unprepare, true),
         (Stage::Recheck, true),
         (Stage::BridgeDown, bridged || leaves),
-        // Only now is it a place for pods again.
+        // Pods return only after everything is checked.
         (Stage::Uncordon, cordoned),
     ];
     chosen(&stages)
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_connections_goes_only_after_they_are_drained() {
+    fn virtual_servers_are_removed_only_after_the_drain() {
         for to in Mode::ALL {
             for strategy in [Strategy::InPlace, Strategy::Bridge, Strategy::DrainNode] {
                 let stages = there(Mode::Ipvs, to, strategy);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_way_back_the_configuration_is_first_and_the_bridge_last() {
+    fn a_rollback_begins_with_the_configuration_and_ends_with_the_bridge() {
         let gone = Gone {
             bridged: true,
             configured: true,
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_leave_before_anything_serves_them_otherwise_and_come_when_all_is_well() {
+    fn pods_leave_before_the_build_and_return_after_the_check() {
         for from in Mode::ALL {
             for to in Mode::ALL {
                 let stages = there(from, to, Strategy::DrainNode);

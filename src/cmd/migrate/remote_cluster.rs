@@ -1,4 +1,4 @@
-//! The cluster, as the move of its nodes sees it.
+//! The remote cluster, for the engine of a fleet's migration.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,19 +15,20 @@ use crate::evidence::{Evidence, Item, Time};
 use crate::host::{LiveCluster, clock};
 use crate::migrate::fleet::engine::Cluster;
 use crate::migrate::fleet::pod::MIGRATION;
+use crate::migrate::node::Clock;
 use crate::render::Board;
 
-/// The cluster, and whoever can be asked.
-pub(super) struct Far<'c, 'f, 'io> {
+/// The remote cluster, and the operator at the terminal.
+pub(super) struct RemoteCluster<'c, 'f, 'io> {
     pub(super) live: LiveCluster,
     io: &'c RefCell<&'f mut Io<'io>>,
-    /// Where progress is drawn meanwhile.
+    /// The display of progress.
     pub(super) board: Rc<RefCell<Board>>,
-    /// Whether somebody asked to stop.
+    /// Whether a stop is requested.
     pub(super) stop: Rc<Cell<bool>>,
 }
 
-impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
+impl<'c, 'f, 'io> RemoteCluster<'c, 'f, 'io> {
     pub(super) fn new(global: &Global, io: &'c RefCell<&'f mut Io<'io>>) -> Self {
         Self {
             live: LiveCluster::new(&options(global)),
@@ -37,7 +38,7 @@ impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
         }
     }
 
-    /// Deletes pods that another run of kpx left, unless they belong to the migration `id`.
+    /// Deletes pods that an earlier run left, except those of the migration `id`.
     pub(super) async fn sweep(&mut self, id: &str) -> Result<(), StepError> {
         for pod in self.live.own_pods().await? {
             let metadata = &pod["metadata"];
@@ -56,11 +57,11 @@ impl<'c, 'f, 'io> Far<'c, 'f, 'io> {
     }
 }
 
-impl Far<'_, '_, '_> {
-    /// Asks whether `command` is done on `node`, until there is an answer or somebody asks to stop.
+impl RemoteCluster<'_, '_, '_> {
+    /// Asks whether `command` was run on `node`, until there is an answer or a stop is requested.
     async fn asked(&self, node: &str, command: &str) -> Result<(), String> {
         ask(&mut self.io.borrow_mut(), node, command)?;
-        // The Lease is renewed while nobody answers, and a signal is heard.
+        // Meanwhile the Lease is renewed, and signals arrive.
         let mut typed = Box::pin(clock::typed());
         loop {
             typed = match select(typed, Box::pin(clock::pause(LISTEN))).await {
@@ -80,13 +81,23 @@ fn not_done(command: &str) -> String {
     format!("`{command}` was not run there")
 }
 
-impl Apply for Far<'_, '_, '_> {
+impl Apply for RemoteCluster<'_, '_, '_> {
     async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
         self.live.apply(action).await
     }
 }
 
-impl Cluster for Far<'_, '_, '_> {
+impl Clock for RemoteCluster<'_, '_, '_> {
+    fn now(&self) -> Time {
+        clock::now()
+    }
+
+    async fn pause(&mut self, duration: Duration) {
+        clock::pause(duration).await;
+    }
+}
+
+impl Cluster for RemoteCluster<'_, '_, '_> {
     async fn read(&mut self, items: &[Item], node: &str) -> Evidence {
         self.live.read(items, node).await
     }
@@ -105,29 +116,21 @@ impl Cluster for Far<'_, '_, '_> {
         self.board.borrow().reveal();
         done
     }
-
-    fn now(&self) -> Time {
-        clock::now()
-    }
-
-    async fn pause(&mut self, duration: Duration) {
-        clock::pause(duration).await;
-    }
 }
 
-/// How often it is looked whether somebody asked to stop, while a question is open.
+/// How often a request to stop is checked while a question is open.
 const LISTEN: Duration = Duration::from_millis(200);
 
-/// Tells whoever is there what to run on `node`, and asks whether that is done.
+/// Prints the command to run on `node`, and asks whether it was run.
 fn ask(io: &mut Io<'_>, node: &str, command: &str) -> Result<(), String> {
     if !io.interactive {
         return Err(format!(
-            "`{command}` is to be run by hand, and standard input is not a terminal"
+            "cannot ask an operator to run `{command}`: standard input is not a terminal"
         ));
     }
     let ask = |io: &mut Io<'_>| {
         writeln!(io.err, "kpx: on node {node}, run: {command}")?;
-        write!(io.err, "Is that done? [y/N] ")?;
+        write!(io.err, "Done? [y/N] ")?;
         io.err.flush()
     };
     ask(io).map_err(|e| e.to_string())

@@ -1,10 +1,10 @@
-//! A look at all nodes before the first one is moved.
+//! Previews of all nodes before the first one migrates.
 
 use std::cell::{Cell, RefCell};
 
 use color_eyre::eyre::eyre;
 
-use super::cluster::Far;
+use super::remote_cluster::RemoteCluster;
 use crate::cli::{Global, MigrateArgs};
 use crate::cmd::Io;
 use crate::cmd::failure::Failure;
@@ -12,53 +12,56 @@ use crate::evidence::Item;
 use crate::host::own_pods;
 use crate::migrate::fleet::engine::{Cluster as _, Engine};
 use crate::migrate::fleet::state::FleetPlan;
-use crate::migrate::journey::Strategy;
-use crate::migrate::outlook::Looked;
+use crate::migrate::migration::Strategy;
+use crate::migrate::preview::NodePreview;
 use crate::node::NodeSnapshot;
 use crate::plan::{Consent, evict};
 use crate::report::migrate::FleetReport;
 
-/// Has each node say what stands in the way, where there is an image to ask it with; and sees that kpx outlives the move.
-pub(super) async fn look<'io>(
+/// Returns the preview of each node, if there is an image to run kpx there; and refuses to drain the node of kpx itself.
+pub(super) async fn all<'io>(
     global: &Global,
     io: &RefCell<&mut Io<'io>>,
-    far: &mut Far<'_, '_, 'io>,
+    cluster: &mut RemoteCluster<'_, '_, 'io>,
     plan: &FleetPlan,
-) -> Result<Vec<Looked>, Failure> {
+) -> Result<Vec<NodePreview>, Failure> {
     if plan.strategy == Some(Strategy::DrainNode) {
-        refuse_own(far, plan).await?;
+        refuse_own(cluster, plan).await?;
     }
     if let Some(image) = plan.image.as_ref().filter(|_| !global.quiet) {
         let count = plan.nodes.len();
         let nodes = super::fleet::nodes(count);
-        let line = format!("kpx: looking at {nodes}, in pods of {image} that end with it");
+        let line = format!("kpx: previewing {nodes} in pods of {image}");
         writeln!(io.borrow_mut().err, "{line}")?;
     }
     let stop = Cell::new(false);
     let mut engine = Engine {
-        cluster: far,
+        cluster,
         saved: None,
-        tell: &mut |_| (),
+        on_event: &mut |_| (),
         stop: &stop,
     };
-    Ok(Box::pin(engine.look(plan)).await)
+    Ok(Box::pin(engine.previews(plan)).await)
 }
 
-/// Deletes the pods of a look that was left early.
-pub(super) async fn look_away(far: &mut Far<'_, '_, '_>, plan: &FleetPlan) {
+/// Deletes the pods of interrupted previews.
+pub(super) async fn cancel(cluster: &mut RemoteCluster<'_, '_, '_>, plan: &FleetPlan) {
     let stop = Cell::new(false);
     let mut engine = Engine {
-        cluster: far,
+        cluster,
         saved: None,
-        tell: &mut |_| (),
+        on_event: &mut |_| (),
         stop: &stop,
     };
-    // One that stays ends by itself, and the next migration deletes it.
-    engine.look_away(plan).await.ok();
+    // A pod that stays ends on its own, and the next migration deletes it.
+    engine.cancel_previews(plan).await.ok();
 }
 
 /// Refuses to drain the node that kpx itself runs on.
-async fn refuse_own(far: &mut Far<'_, '_, '_>, plan: &FleetPlan) -> Result<(), Failure> {
+async fn refuse_own(
+    cluster: &mut RemoteCluster<'_, '_, '_>,
+    plan: &FleetPlan,
+) -> Result<(), Failure> {
     let own = own_pods();
     let own = own.map_err(|why| eyre!(why).wrap_err("cannot tell whether kpx runs in a pod"))?;
     if own.is_empty() {
@@ -69,25 +72,25 @@ async fn refuse_own(far: &mut Far<'_, '_, '_>, plan: &FleetPlan) -> Result<(), F
         empty_dir: true,
     };
     for name in &plan.nodes {
-        let evidence = far.read(&[Item::Pods], name).await;
+        let evidence = cluster.read(&[Item::Pods], name).await;
         let node = NodeSnapshot::new(&evidence).called(Some(name));
         evict(&node, consent, &own)?;
     }
     Ok(())
 }
 
-/// Returns why nothing is begun, where a node is known not to get there.
+/// Returns why the migration does not begin: at least one node cannot be migrated.
 pub(super) fn blocked(report: &FleetReport, args: &MigrateArgs) -> Option<Failure> {
-    let looks = &report.plan.as_ref()?.looks;
+    let previews = &report.plan.as_ref()?.previews;
     let accepts = args.journey.go_on.accept_loss;
     let mut objections: Vec<(String, Vec<&str>)> = Vec::new();
-    for looked in looks {
-        let Some(why) = looked.objection(accepts) else {
+    for preview in previews {
+        let Some(why) = preview.objection(accepts) else {
             continue;
         };
         match objections.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, nodes)) => nodes.push(&looked.node),
-            None => objections.push((why, vec![&looked.node])),
+            Some((_, nodes)) => nodes.push(&preview.node),
+            None => objections.push((why, vec![&preview.node])),
         }
     }
     if objections.is_empty() {
@@ -97,13 +100,13 @@ pub(super) fn blocked(report: &FleetReport, args: &MigrateArgs) -> Option<Failur
     let objections = objections.iter();
     let objections = objections.map(|(why, nodes)| format!("{}: {why}", nodes.join(", ")));
     let objections: Vec<String> = objections.collect();
-    let s = if looks.len() == 1 { "" } else { "s" };
+    let s = if previews.len() == 1 { "" } else { "s" };
     let what = eyre!(
-        "{blocked} of {} node{s} cannot be moved: {}; nothing was changed",
-        looks.len(),
+        "{blocked} of {} node{s} cannot be migrated: {}; nothing was changed",
+        previews.len(),
         objections.join("; ")
     );
     Some(Failure::from(what).with_hint(
-        "`kpx explain ID` says what to do about it; --skip ID goes on all the same, and --node NAME,NAME leaves nodes out",
+        "`kpx explain ID` describes the fix; `--skip ID` migrates anyway, and `--node NAME,NAME` selects nodes",
     ))
 }

@@ -1,4 +1,4 @@
-//! This node, as a journey sees it.
+//! This node, for the engine of a migration.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -13,56 +13,56 @@ use crate::apply::{Apply, StepError};
 use crate::backend::Mode;
 use crate::cli::Global;
 use crate::cluster::Pod;
-use crate::cmd::bridge::follow::Follower;
-use crate::cmd::bridge::guard;
-use crate::cmd::bridge::keep::{Keeper, Order};
-use crate::cmd::{options, read};
+use crate::cmd::local_bridge::{LocalBridge, LocalKeeper, read_all, start_guard};
+use crate::cmd::options;
 use crate::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest, Time};
 use crate::host::{self, Journal, Live, ProbeOutcome, clock};
-use crate::migrate::engine::Site;
+use crate::migrate::controller::follow::Follower;
+use crate::migrate::controller::keep::Order;
+use crate::migrate::engine::MigrationNode;
 use crate::migrate::journal::Entry;
-use crate::migrate::journey::Journey;
+use crate::migrate::migration::Migration;
+use crate::migrate::node::{Clock, Node};
 use crate::migrate::probes::Target;
-use crate::render::Progress;
 
-/// The backup, in the folder of the journey.
+/// The backup in the migration's folder: a bundle.
 const BACKUP: &str = "before.tar.gz";
 
-/// kube-proxy's configuration as it was, beside it.
+/// kube-proxy's old configuration, beside it.
 const CONFIG: &str = "before.conf";
 
-/// How long a Service may take to answer: what is silent for longer is not there for its clients.
+/// How long a Service may take to answer a probe.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// This node.
-pub(super) struct Here<'g> {
+pub(super) struct LocalNode<'g> {
     global: &'g Global,
     live: Live,
     journal: Journal,
     folder: PathBuf,
-    journey: Journey,
+    migration: Migration,
     follower: Option<Follows>,
-    /// How long the bridge serves when nobody keeps it, and who does.
+    /// The bridge's lease.
     lease: Duration,
-    keeper: Option<Keeper>,
-    /// Asks the follower to end.
+    keeper: Option<LocalKeeper>,
+    /// Tells the follower to end.
     ends: Rc<Cell<bool>>,
-    /// What the follower had to say that nobody was told yet.
-    said: Rc<RefCell<Vec<String>>>,
-    /// Whether somebody asked to stop.
+    /// Notices of the follower that were not reported yet.
+    notices: Rc<RefCell<Vec<String>>>,
+    /// Whether a stop is requested.
     stop: Rc<Cell<bool>>,
 }
 
-/// A follower at work: what it has begun goes on whenever it is waited for again.
+/// A follower at work. An update in progress continues whenever the future is polled again.
 type Follows = Pin<Box<dyn Future<Output = ()>>>;
 
-impl<'g> Here<'g> {
+impl<'g> LocalNode<'g> {
     pub(super) fn new(
         global: &'g Global,
         live: Live,
         journal: Journal,
         folder: PathBuf,
-        journey: Journey,
+        migration: Migration,
         lease: Duration,
     ) -> Self {
         Self {
@@ -70,34 +70,35 @@ impl<'g> Here<'g> {
             live,
             journal,
             folder,
-            journey,
+            migration,
             follower: None,
             lease,
             keeper: None,
             ends: Rc::default(),
-            said: Rc::default(),
+            notices: Rc::default(),
             stop: Rc::default(),
         }
     }
 
-    /// Returns who keeps the bridge's lease, from now on if nobody did.
-    fn keeper(&mut self, order: Order) -> Result<Keeper, String> {
+    /// Returns the keeper of the bridge's lease; starts it with `order` if there is none.
+    fn keeper(&mut self, order: Order) -> Result<LocalKeeper, String> {
         if let Some(keeper) = &self.keeper {
             return Ok(keeper.clone());
         }
-        let started = Keeper::start(self.global, self.lease, "kpx migrate", order);
-        let keeper = started.map_err(|e| format!("cannot keep the bridge's lease: {e}"))?;
+        let started = LocalKeeper::start(self.global, self.lease, "kpx migrate", order);
+        let keeper =
+            started.map_err(|e| format!("cannot start the keeper of the bridge's lease: {e}"))?;
         self.keeper = Some(keeper.clone());
         Ok(keeper)
     }
 
-    /// Returns what is set when somebody asks to stop.
+    /// Returns the cell that requests a stop.
     pub(super) fn stop(&self) -> Rc<Cell<bool>> {
         Rc::clone(&self.stop)
     }
 }
 
-/// Does `work`; what the bridge has to follow meanwhile, it follows.
+/// Does `work` while the bridge follows the cluster.
 async fn beside<T>(follower: &mut Option<Follows>, work: impl Future<Output = T>) -> T {
     let Some(follows) = follower else {
         return work.await;
@@ -111,27 +112,29 @@ async fn beside<T>(follower: &mut Option<Follows>, work: impl Future<Output = T>
     }
 }
 
-impl Apply for Here<'_> {
+impl Apply for LocalNode<'_> {
     async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
         beside(&mut self.follower, self.live.apply(action)).await
     }
 }
 
-impl Site for Here<'_> {
-    async fn read(&mut self, items: &[Item]) -> Evidence {
-        let progress = Progress::silent();
-        let evidence = read(self.global, items, &progress);
-        beside(&mut self.follower, evidence)
-            .await
-            .unwrap_or_else(|why| {
-                let mut nothing = Evidence::default();
-                for &item in items {
-                    nothing.insert(item, Err(Gap::Failed(item, why.to_string())));
-                }
-                nothing
-            })
+impl Clock for LocalNode<'_> {
+    fn now(&self) -> Time {
+        clock::now()
     }
 
+    async fn pause(&mut self, duration: Duration) {
+        beside(&mut self.follower, clock::pause(duration)).await;
+    }
+}
+
+impl Node for LocalNode<'_> {
+    async fn read(&mut self, items: &[Item]) -> Evidence {
+        beside(&mut self.follower, read_all(self.global, items)).await
+    }
+}
+
+impl MigrationNode for LocalNode<'_> {
     fn own_pods(&self) -> Result<Vec<String>, String> {
         host::own_pods()
     }
@@ -161,7 +164,7 @@ impl Site for Here<'_> {
         }
         let evidence = self.read(ITEMS).await;
         let time = clock::now().to_string();
-        let manifest = Manifest::of(&evidence, time, self.journey.node.clone());
+        let manifest = Manifest::of(&evidence, time, self.migration.node.clone());
         if let Ok(text) = evidence.text(Item::ProxyConfig) {
             let path = self.folder.join(CONFIG);
             host::replace(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -171,26 +174,27 @@ impl Site for Here<'_> {
 
     async fn guard(&mut self, mode: Mode) -> Result<(), String> {
         self.keeper(Order::Keep)?;
-        let started = guard::start(self.global, mode, self.lease).await;
+        let started = start_guard(self.global, mode, self.lease).await;
         started.map_err(|e| e.to_string())
     }
 
     async fn follow(&mut self, mode: Mode) -> Result<(), String> {
         self.guard(mode).await?;
         if self.global.no_api || self.global.cluster_from.is_some() {
-            // What is not watched does not change, so a bridge whose lease is over is as good as new.
+            // The cluster's objects cannot change, so an expired bridge is as good as a new one.
             self.keeper = None;
             return self.keeper(Order::Revive).map(|_| ());
         }
         let keeper = self.keeper(Order::Keep)?;
-        let follower = Follower::start(self.live.beside(), self.global, mode, keeper).await;
+        let node = LocalBridge::new(self.global, Some(self.live.beside()), keeper);
+        let follower = Follower::start(node, mode).await;
         let mut follower = follower.map_err(|e| e.to_string())?;
-        let said = Rc::clone(&self.said);
+        let notices = Rc::clone(&self.notices);
         self.ends = Rc::default();
         let ends = Rc::clone(&self.ends);
         self.follower = Some(Box::pin(async move {
-            let mut tell = |text| said.borrow_mut().push(text);
-            follower.follow(&ends, &mut tell).await;
+            let mut notify = |text| notices.borrow_mut().push(text);
+            follower.follow(&ends, &mut notify).await;
         }));
         Ok(())
     }
@@ -202,31 +206,23 @@ impl Site for Here<'_> {
         }
     }
 
-    fn heard(&mut self) -> Vec<String> {
-        self.said.take()
+    fn bridge_notices(&mut self) -> Vec<String> {
+        self.notices.take()
     }
 
     fn is_to_stop(&self) -> bool {
         self.stop.get()
     }
-
-    fn now(&self) -> Time {
-        clock::now()
-    }
-
-    async fn pause(&mut self, duration: Duration) {
-        beside(&mut self.follower, clock::pause(duration)).await;
-    }
 }
 
-/// Connects to `target` from this node; returns what it met instead of an answer.
+/// Connects to `target` from this node; fails with what happened instead of an answer.
 pub(super) async fn probe(global: &Global, target: &Target) -> Result<(), String> {
     let mut options = options(global);
     options.timeout = options.timeout.min(SILENCE);
     let probed = host::probe(&options, target.at, target.proto, target.question()).await;
     match probed.map_err(|gap| gap.to_string())?.met {
         ProbeOutcome::Answered => Ok(()),
-        ProbeOutcome::Refused => Err("refused".to_owned()),
+        ProbeOutcome::Refused => Err("connection refused".to_owned()),
         ProbeOutcome::Silence => Err("no answer".to_owned()),
         ProbeOutcome::Unreachable(why) => Err(why),
     }

@@ -1,0 +1,313 @@
+//! The bridge of this node, for its controllers: live tables, the watched cluster, and the thread that keeps the lease.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, io, process};
+
+use futures_util::future::{Either, select};
+
+use super::failure::{Failure, Hint as _};
+use super::{families, journals, options, read};
+use crate::action::Action;
+use crate::apply::{Apply, StepError};
+use crate::backend::Mode;
+use crate::bridge::{LEASE, Lease, TABLE};
+use crate::cli::Global;
+use crate::cluster::{EndpointSlice, Service};
+use crate::evidence::{Evidence, Gap, Item, Time};
+use crate::host::{self, Aside, Guard, Live, Locked, Options, Watch, clock};
+use crate::migrate::controller::keep::{Keeper, Order};
+use crate::migrate::controller::{BridgeNode, ControllerError, GuardedNode, LeaseNode};
+use crate::migrate::journal::MigrationState;
+use crate::migrate::node::{Clock, Node};
+use crate::migrate::wire::NodeCommand;
+use crate::net::Family;
+use crate::render::Progress;
+
+/// How long a guard waits for the bridge of the kpx that starts it, in seconds.
+const AWAITS: u64 = 60;
+
+/// Starts a guard that outlives this process, by systemd where that runs; returns once it runs.
+///
+/// It keeps the bridge, which serves as `mode`, with a lease of `time`.
+pub(super) async fn start_guard(
+    global: &Global,
+    mode: Mode,
+    time: Duration,
+) -> Result<(), Failure> {
+    let mut command = vec![env::current_exe()?.display().to_string()];
+    command.extend(guard_arguments(global, mode, time));
+    let started = host::start_guard(&options(global), &command).await;
+    started.hint("without a guard, nothing would remove the bridge if kpx was killed")
+}
+
+/// Returns the arguments of a guard for the same node and cluster as `global`.
+pub(super) fn guard_arguments(global: &Global, mode: Mode, time: Duration) -> Vec<String> {
+    let path = |path: &PathBuf| path.display().to_string();
+    let mut args = vec![format!("--timeout={}ms", global.timeout.as_millis())];
+    for (name, value) in [
+        ("cluster-from", global.cluster_from.as_ref().map(path)),
+        ("kubeconfig", global.kubeconfig.as_ref().map(path)),
+        ("root", global.root.as_ref().map(path)),
+        ("context", global.context.clone()),
+        ("node", global.node.clone()),
+        ("netns", global.netns.clone()),
+    ] {
+        args.extend(value.map(|value| format!("--{name}={value}")));
+    }
+    if global.no_api {
+        args.push("--no-api".to_owned());
+    }
+    if let [one] = families(global)[..] {
+        let bits = if one == Family::V4 { 4 } else { 6 };
+        args.push(format!("--family={bits}"));
+    }
+    let guard = NodeCommand::Guard {
+        mode,
+        awaits: AWAITS,
+        lease: Some(time.as_secs()),
+    };
+    args.extend(guard.arguments());
+    args
+}
+
+/// A keeper of the bridge's lease and the thread it runs on, which ends with the last clone.
+#[derive(Clone, Debug)]
+pub(super) struct LocalKeeper {
+    keeper: Keeper,
+    _thread: Arc<Aside>,
+}
+
+impl LocalKeeper {
+    /// Starts a keeper of a lease of `time`, in the name of the command `who`.
+    pub(super) fn start(
+        global: &Global,
+        time: Duration,
+        who: &str,
+        order: Order,
+    ) -> io::Result<Self> {
+        let lease = Lease::of(time).kept_by(&format!("{who}, pid {}", process::id()));
+        let keeper = Keeper::new(lease, order);
+        let (worker, mut node) = (keeper.clone(), LocalLease(options(global)));
+        let work = async move || worker.run(&mut node).await;
+        let thread = Aside::start("bridge lease", work)?;
+        Ok(Self {
+            keeper,
+            _thread: Arc::new(thread),
+        })
+    }
+}
+
+/// The lease of this node's bridge.
+struct LocalLease(Options);
+
+impl Clock for LocalLease {
+    fn now(&self) -> Time {
+        clock::now()
+    }
+
+    async fn pause(&mut self, duration: Duration) {
+        clock::pause(duration).await;
+    }
+}
+
+impl LeaseNode for LocalLease {
+    async fn tables(&mut self) -> Result<Vec<(&'static str, String)>, Gap> {
+        host::nft_tables(&self.0).await
+    }
+
+    async fn lease_set(&mut self, family: &'static str) -> Result<String, Gap> {
+        host::nft_set(&self.0, family, TABLE, LEASE).await
+    }
+
+    async fn renew(&mut self, input: &str) -> Result<(), StepError> {
+        host::renew(&self.0, input).await
+    }
+}
+
+/// This node with its bridge.
+pub(super) struct LocalBridge {
+    global: Global,
+    families: Vec<Family>,
+    lease: LocalLease,
+    keeper: LocalKeeper,
+    /// The node for changes: there while this process holds the lock.
+    live: Option<Live>,
+    /// There while this process is the node's guard.
+    claim: Option<Guard>,
+    watch: Option<Rc<RefCell<Watch>>>,
+    /// A wait for the next change: a long list is not interrupted by a pause that is over.
+    wait: Option<Pin<Box<dyn Future<Output = Result<(), Gap>>>>>,
+}
+
+impl LocalBridge {
+    /// Returns this node, which `live` changes: `None` until it is locked.
+    pub(super) fn new(global: &Global, live: Option<Live>, keeper: LocalKeeper) -> Self {
+        Self {
+            global: global.clone(),
+            families: families(global),
+            lease: LocalLease(options(global)),
+            keeper,
+            live,
+            claim: None,
+            watch: None,
+            wait: None,
+        }
+    }
+}
+
+impl Apply for LocalBridge {
+    async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
+        match &mut self.live {
+            Some(live) => live.apply(action).await,
+            None => Err(StepError::Refused("the node is not locked".to_owned())),
+        }
+    }
+}
+
+impl Clock for LocalBridge {
+    fn now(&self) -> Time {
+        clock::now()
+    }
+
+    async fn pause(&mut self, duration: Duration) {
+        clock::pause(duration).await;
+    }
+}
+
+impl Node for LocalBridge {
+    async fn read(&mut self, items: &[Item]) -> Evidence {
+        read_all(&self.global, items).await
+    }
+}
+
+/// Reads `items`. If nothing can be read, every item is a gap with the reason.
+pub(super) async fn read_all(global: &Global, items: &[Item]) -> Evidence {
+    let failed = |why: Failure| {
+        let mut gaps = Evidence::default();
+        for &item in items {
+            gaps.insert(item, Err(Gap::Failed(item, why.to_string())));
+        }
+        gaps
+    };
+    let evidence = read(global, items, &Progress::silent()).await;
+    evidence.unwrap_or_else(failed)
+}
+
+impl LeaseNode for LocalBridge {
+    async fn tables(&mut self) -> Result<Vec<(&'static str, String)>, Gap> {
+        self.lease.tables().await
+    }
+
+    async fn lease_set(&mut self, family: &'static str) -> Result<String, Gap> {
+        self.lease.lease_set(family).await
+    }
+
+    async fn renew(&mut self, input: &str) -> Result<(), StepError> {
+        self.lease.renew(input).await
+    }
+}
+
+impl BridgeNode for LocalBridge {
+    fn name(&self) -> Option<&str> {
+        self.global.node.as_deref()
+    }
+
+    fn families(&self) -> &[Family] {
+        &self.families
+    }
+
+    fn keeper(&self) -> &Keeper {
+        &self.keeper.keeper
+    }
+
+    async fn watch(&mut self) -> Result<(), Gap> {
+        let watch = Watch::start(&options(&self.global)).await?;
+        self.wait = None;
+        self.watch = Some(Rc::new(RefCell::new(watch)));
+        Ok(())
+    }
+
+    fn objects(&mut self) -> (Vec<Service>, Vec<EndpointSlice>) {
+        self.wait = None;
+        let Some(watch) = &self.watch else {
+            return (Vec::new(), Vec::new());
+        };
+        let watch = watch.borrow();
+        (watch.services(), watch.slices())
+    }
+
+    async fn change(&mut self, limit: Duration) -> Option<Result<(), Gap>> {
+        let Some(watch) = &self.watch else {
+            clock::pause(limit).await;
+            return None;
+        };
+        let watch = Rc::clone(watch);
+        let wait = self.wait.take();
+        let wait = wait.unwrap_or_else(|| Box::pin(next(watch)));
+        match select(wait, pin!(clock::pause(limit))).await {
+            Either::Left((changed, _)) => Some(changed),
+            Either::Right(((), wait)) => {
+                self.wait = Some(wait);
+                None
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::await_holding_refcell_ref,
+    reason = "the future is dropped before the watch is borrowed again"
+)]
+async fn next(watch: Rc<RefCell<Watch>>) -> Result<(), Gap> {
+    watch.borrow_mut().next().await
+}
+
+impl GuardedNode for LocalBridge {
+    fn claim(&mut self) -> Result<bool, ControllerError> {
+        self.claim = held(Guard::new(&options(&self.global)))?;
+        Ok(self.claim.is_some())
+    }
+
+    fn disclaim(&mut self) {
+        self.claim = None;
+    }
+
+    fn lock(&mut self) -> Result<bool, ControllerError> {
+        self.live = held(Live::new(&options(&self.global)))?;
+        Ok(self.live.is_some())
+    }
+
+    fn unlock(&mut self) {
+        self.live = None;
+    }
+
+    fn migration(&mut self) -> Result<Option<MigrationState>, ControllerError> {
+        let newest = journals::newest(&journals::of(&self.global));
+        newest.map_err(|failure| ControllerError::Local(failure.to_string()))
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.global.no_api || self.global.cluster_from.is_some()
+    }
+}
+
+/// Returns what was locked; `None` if another process holds the lock.
+fn held<T>(locked: Result<T, Locked>) -> Result<Option<T>, ControllerError> {
+    match locked {
+        Ok(lock) => Ok(Some(lock)),
+        Err(Locked::Held(_)) => Ok(None),
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            let cause = error.source().map(|cause| format!(": {cause}"));
+            Err(ControllerError::Local(format!(
+                "{error}{}",
+                cause.unwrap_or_default()
+            )))
+        }
+    }
+}

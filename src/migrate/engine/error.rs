@@ -1,0 +1,92 @@
+//! Why a stage failed.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::action::Action;
+use crate::apply::StepError;
+use crate::cluster::pod::CrashLoop;
+use crate::evidence::Gap;
+use crate::migrate::drain::Gauge;
+use crate::migrate::migration::Stage;
+use crate::migrate::stage::Unplanned;
+use crate::plan::Step;
+
+/// Why a stage failed.
+#[derive(Debug, Error)]
+pub(super) enum StageError {
+    #[error("stopped on request")]
+    StopRequested,
+    #[error("cannot write the journal, so nothing more was done: {0}")]
+    Journal(String),
+    #[error("cannot {}: {error}", .stage.title())]
+    Unplanned { stage: Stage, error: Unplanned },
+    #[error("cannot {}: {error}{}", .stage.title(), not_undone(.left))]
+    Step {
+        stage: Stage,
+        error: StepError,
+        left: Vec<(usize, String)>,
+        /// Whether a change of the kernel's state, which a running kube-proxy makes as well, may have caused it.
+        moved: bool,
+    },
+    #[error("cannot {}: {why}", .stage.title())]
+    Failed { stage: Stage, why: String },
+    #[error("timed out after {} s: {what}", .waited.as_secs())]
+    Gates { waited: Duration, what: String },
+    #[error("kube-proxy does not start: {0}")]
+    Crashes(CrashLoop),
+    #[error(
+        "timed out after {} s: {} through virtual servers, or from their addresses, still open: {}",
+        .waited.as_secs(), .gauge.connections(), .gauge.holders()
+    )]
+    Drain { waited: Duration, gauge: Gauge },
+    #[error("timed out after {} s: pods have not left the node: {what}", .waited.as_secs())]
+    Evict { waited: Duration, what: String },
+}
+
+impl StageError {
+    /// Returns whether the stage may succeed when it is planned again.
+    pub(super) const fn is_transient(&self) -> bool {
+        match self {
+            Self::Step { moved, .. } => *moved,
+            Self::Unplanned { error, .. } => matches!(error, Unplanned::Gap(Gap::Failed(..))),
+            _ => false,
+        }
+    }
+}
+
+/// Returns whether `step` may have failed because the node changed after it was read. Tools report that only in prose; a
+/// retry does no harm.
+pub(super) fn is_moved(error: &StepError, step: Option<&Step>) -> bool {
+    let changes_kernel = step.is_some_and(|step| {
+        matches!(
+            step.action,
+            Action::Iptables { .. }
+                | Action::Nft { .. }
+                | Action::Ipset { .. }
+                | Action::Ipvs { .. }
+                | Action::Link { .. }
+                | Action::Routes { .. }
+        )
+    });
+    match error {
+        StepError::Moved(_) => true,
+        StepError::Refused(_) => changes_kernel,
+        StepError::Denied(_) | StepError::Absent(_) | StepError::Held(_) => false,
+    }
+}
+
+fn not_undone(left: &[(usize, String)]) -> String {
+    let left = left
+        .iter()
+        .map(|(step, why)| format!("; step {} was not undone: {why}", step + 1));
+    left.collect()
+}
+
+/// Turns the result of something that `stage` has done into a stage's notes.
+pub(super) fn done(stage: Stage, result: Result<(), String>) -> Result<Vec<String>, StageError> {
+    result
+        .map(|()| Vec::new())
+        .map_err(|why| StageError::Failed { stage, why })
+}

@@ -1,0 +1,168 @@
+//! The stages that wait: for connections to end, and for kube-proxy to serve.
+
+use std::time::Duration;
+
+use super::{Engine, Event, MigrationNode, PAUSE, StageError};
+use crate::cluster::pod::{CrashLoop, Restarts};
+use crate::evidence::Time;
+use crate::migrate::drain::{self, Gauge};
+use crate::migrate::gates::{self, Expected, Gate, Previous, Status};
+use crate::migrate::journal::MigrationState;
+use crate::migrate::migration::{Leg, Stage};
+use crate::node::NodeSnapshot;
+use crate::node::desired;
+
+impl<N: MigrationNode> Engine<'_, N> {
+    /// Waits until no connections are open that the removal of virtual servers would break.
+    pub(super) async fn drain(
+        &mut self,
+        state: &MigrationState,
+        name: &str,
+    ) -> Result<Vec<String>, StageError> {
+        let stage = Stage::Drain;
+        let cluster = self.node.read(desired::NEEDS).await;
+        let cluster = NodeSnapshot::new(&cluster).called(Some(name));
+        let desired = cluster.desired(state.migration.source(state.leg)).ok();
+        let mut waited = Duration::ZERO;
+        let mut first = None;
+        loop {
+            let items = drain::awaited(state.migration.strategy);
+            let evidence = self.node.read(items).await;
+            let gauge = Gauge::read(&NodeSnapshot::new(&evidence), desired);
+            let gauge = gauge.map_err(|gap| StageError::Failed {
+                stage,
+                why: gap.to_string(),
+            })?;
+            let first = *first.get_or_insert(gauge.count);
+            (self.on_event)(Event::Drain(&gauge, first));
+            if gauge.count == 0 {
+                return Ok(Vec::new());
+            }
+            if self.limits.accept_loss && waited >= self.limits.drain {
+                let lost = format!("{} lost: {}", gauge.connections(), gauge.holders());
+                return Ok(vec![lost]);
+            }
+            if waited >= self.limits.drain {
+                return Err(StageError::Drain { waited, gauge });
+            }
+            self.pause().await?;
+            waited += PAUSE;
+        }
+    }
+
+    /// Waits until every gate is passed.
+    pub(super) async fn verify(
+        &mut self,
+        state: &MigrationState,
+        stage: Stage,
+        name: &str,
+    ) -> Result<Vec<String>, StageError> {
+        let (leg, fields) = (state.leg, state.migration.fields(state.leg).clone());
+        let expected = Expected {
+            fields: &fields,
+            before: state.proxy.filter(|_| leg == Leg::There),
+            cleaned: (stage == Stage::Recheck).then(|| state.migration.source(leg)),
+        };
+        let mut previous = Previous::default();
+        let mut restarts = Restarts::default();
+        let mut waited = Duration::ZERO;
+        let began = self.node.now();
+        loop {
+            let mut gates = self.gates(state, expected, &mut previous, name).await;
+            if gates.iter().any(Gate::is_blocking)
+                && let Some(found) = self.crash_loop(state, name, &mut restarts).await
+            {
+                // A rollback has nothing to fall back to: kube-proxy may start yet.
+                if leg == Leg::There && stage == Stage::Verify {
+                    return Err(StageError::Crashes(found));
+                }
+                gates.insert(0, gates::of_crash(&found));
+            }
+            (self.on_event)(Event::Gates(&gates));
+            let blocking: Vec<_> = gates.iter().filter(|gate| gate.is_blocking()).collect();
+            if blocking.is_empty() {
+                // The later check would report the same.
+                return Ok(if stage == Stage::Verify {
+                    skipped(&gates)
+                } else {
+                    Vec::new()
+                });
+            }
+            // The checks take time as well.
+            if waited.max(self.node.now().since(began)) >= self.limits.confirm {
+                let what = blocking
+                    .iter()
+                    .map(|gate| format!("{}: {}", gate.name, gate.reason));
+                let what = what.collect::<Vec<_>>().join("; ");
+                return Err(StageError::Gates {
+                    waited: self.limits.confirm,
+                    what,
+                });
+            }
+            self.pause().await?;
+            waited += PAUSE;
+        }
+    }
+
+    /// Waits a moment, unless a stop is requested, and reports what the bridge's follower did meanwhile.
+    pub(super) async fn pause(&mut self) -> Result<(), StageError> {
+        self.may_continue()?;
+        self.node.pause(PAUSE).await;
+        for text in self.node.bridge_notices() {
+            (self.on_event)(Event::Bridge(&text));
+        }
+        self.may_continue()
+    }
+
+    /// Returns the crash loop of kube-proxy's container, if there is one. Without access to its pods, the gates decide.
+    async fn crash_loop(
+        &mut self,
+        state: &MigrationState,
+        name: &str,
+        restarts: &mut Restarts,
+    ) -> Option<CrashLoop> {
+        let pods = self.node.proxy_pods(name).await.ok()?;
+        let started = state.proxy.and_then(|proxy| proxy.started);
+        let since = started.map(|seconds| Time { seconds });
+        let mut found = restarts.crash_loop(&pods, since)?;
+        found.last_line = self.node.last_line(&found.pod, &found.container).await;
+        Some(found)
+    }
+
+    /// Checks the gates: the cheap ones first, and the others once these are passed.
+    async fn gates(
+        &mut self,
+        state: &MigrationState,
+        expected: Expected<'_>,
+        previous: &mut Previous,
+        name: &str,
+    ) -> Vec<Gate> {
+        let evidence = self.node.read(gates::PROXY_NEEDS).await;
+        let node = NodeSnapshot::new(&evidence).called(Some(name));
+        let mut all = gates::of_proxy(&node, expected, previous);
+        if all.iter().any(Gate::is_blocking) {
+            return all;
+        }
+        let evidence = self.node.read(&gates::state_needs(expected)).await;
+        let node = NodeSnapshot::new(&evidence).called(Some(name));
+        all.extend(gates::of_state(&node, expected, previous));
+        if all.iter().any(Gate::is_blocking) {
+            return all;
+        }
+        let mut silent = Vec::new();
+        for target in &state.migration.probes {
+            if let Err(why) = self.node.probe(target).await {
+                silent.push(format!("{target}: {why}"));
+            }
+        }
+        all.push(gates::of_probes(&silent));
+        all
+    }
+}
+
+/// Returns a note for each gate that was skipped.
+fn skipped(gates: &[Gate]) -> Vec<String> {
+    let skipped = gates.iter().filter(|gate| gate.status == Status::Skipped);
+    let notes = skipped.map(|gate| format!("gate {} was skipped: {}", gate.name, gate.reason));
+    notes.collect()
+}

@@ -1,0 +1,368 @@
+//! A node with a bridge whose time is simulated: its controllers run side by side, and each pause takes no time.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use kpx::action::Action;
+use kpx::apply::{Apply, StepError};
+use kpx::backend::Mode;
+use kpx::bridge::Lease;
+use kpx::cluster::{self, EndpointSlice, Service};
+use kpx::evidence::{Evidence, Gap, Item, Time};
+use kpx::migrate::controller::keep::{Keeper, Order};
+use kpx::migrate::controller::{BridgeNode, ControllerError, GuardedNode, LeaseNode};
+use kpx::migrate::journal::MigrationState;
+use kpx::migrate::node::{Clock, Node};
+use kpx::net::Family;
+
+use super::SMALL;
+use super::machine::Machine;
+
+/// The lease of the bridge, in seconds.
+pub(super) const LEASE: u64 = 60;
+
+/// Something that happens at a time, in seconds.
+type Happening = (u64, Box<dyn FnOnce(&mut World)>);
+
+/// The node, its cluster, and the time.
+pub(super) struct World {
+    pub(super) machine: Machine,
+    /// The time, in milliseconds.
+    now: u64,
+    /// When a pause ends next.
+    wakes: Vec<u64>,
+    happenings: Vec<Happening>,
+    services: Vec<Service>,
+    slices: Vec<EndpointSlice>,
+    changed: bool,
+    /// Whether the cluster cannot be watched.
+    pub(super) unwatched: bool,
+    /// When the lease expires, in milliseconds.
+    expires: u64,
+    pub(super) renewals: usize,
+    /// What `nft` was given.
+    pub(super) inputs: Vec<String>,
+    /// Whether `nft` refuses single elements.
+    pub(super) refuses_elements: bool,
+    /// Whether another kpx holds the lock of the node, or is its guard.
+    pub(super) locked: bool,
+    pub(super) guarded: bool,
+    pub(super) migration: Option<MigrationState>,
+    pub(super) is_fixed: bool,
+    pub(super) notices: Vec<String>,
+}
+
+impl World {
+    /// Returns whether the bridge has tables, and its lease has not expired.
+    pub(super) fn is_served(&self) -> bool {
+        self.machine.has_bridge() && self.now < self.expires
+    }
+
+    /// Changes the endpoints of the cluster: each address `from` becomes `to`.
+    pub(super) fn readdress(&mut self, from: &str, to: &str) {
+        for slice in &mut self.slices {
+            for endpoint in &mut slice.endpoints {
+                for address in &mut endpoint.addresses {
+                    if address == from {
+                        to.clone_into(address);
+                    }
+                }
+            }
+        }
+        self.changed = true;
+    }
+
+    /// Renews the lease, as another kpx does.
+    pub(super) fn renewed_by_another(&mut self) {
+        self.expires = self.now + LEASE * 1000;
+    }
+
+    /// Removes the tables of the bridge, as an operator would.
+    pub(super) fn remove_bridge(&mut self) {
+        for family in ["ip", "ip6"] {
+            let input = format!("delete table {family} kpx-bridge\n");
+            self.machine.apply(&Action::Nft { input }).ok();
+        }
+    }
+
+    pub(super) fn has_routes(&self) -> bool {
+        let routes = self.machine.tell();
+        let routes = routes.text(Item::Routes).unwrap_or_default().to_owned();
+        routes.contains("107")
+    }
+
+    fn load(&mut self, input: &str) -> Result<(), StepError> {
+        let refused = |why: String| Err(StepError::Refused(why));
+        self.inputs.push(input.to_owned());
+        let whole = |line: &str| {
+            ["add table ", "delete table "]
+                .iter()
+                .any(|of| line.starts_with(of))
+        };
+        if !input.lines().next().is_some_and(whole) {
+            // Elements and rules of a bridge that stands.
+            return if self.refuses_elements {
+                refused("no such element".to_owned())
+            } else {
+                Ok(())
+            };
+        }
+        self.machine
+            .apply(&Action::Nft {
+                input: input.to_owned(),
+            })
+            .or_else(refused)?;
+        if input.contains("alive") {
+            self.expires = self.now + LEASE * 1000;
+        }
+        Ok(())
+    }
+}
+
+/// A node as one controller sees it.
+#[derive(Clone)]
+pub(super) struct Bridged {
+    pub(super) world: Rc<RefCell<World>>,
+    pub(super) keeper: Keeper,
+    families: Vec<Family>,
+}
+
+impl Bridged {
+    /// Returns a node in mode `mode`, without a bridge.
+    pub(super) fn new(mode: Mode, order: Order) -> Self {
+        let machine = Machine::new(SMALL, mode);
+        let evidence = machine.tell();
+        let world = World {
+            services: cluster::list(&evidence, Item::Services).unwrap(),
+            slices: cluster::list(&evidence, Item::EndpointSlices).unwrap(),
+            machine,
+            now: 0,
+            wakes: Vec::new(),
+            happenings: Vec::new(),
+            changed: false,
+            unwatched: false,
+            expires: 0,
+            renewals: 0,
+            inputs: Vec::new(),
+            refuses_elements: false,
+            locked: false,
+            guarded: false,
+            migration: None,
+            is_fixed: false,
+            notices: Vec::new(),
+        };
+        Self {
+            world: Rc::new(RefCell::new(world)),
+            keeper: Keeper::new(Lease::of(Duration::from_secs(LEASE)), order),
+            families: Family::BOTH.to_vec(),
+        }
+    }
+
+    /// Has `happening` happen `seconds` after the start.
+    pub(super) fn at(&self, seconds: u64, happening: impl FnOnce(&mut World) + 'static) {
+        let mut world = self.world.borrow_mut();
+        world.happenings.push((seconds, Box::new(happening)));
+    }
+
+    /// Runs the controllers, and the keeper where it lives, until `seconds` after the start; returns whether the first
+    /// controller has ended.
+    pub(super) fn run_until(
+        &self,
+        seconds: u64,
+        controller: Pin<&mut dyn Future<Output = ()>>,
+        keeper: Option<Pin<&mut dyn Future<Output = ()>>>,
+    ) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let (mut controller, mut keeper) = (controller, keeper);
+        loop {
+            if controller.as_mut().poll(&mut context).is_ready() {
+                return true;
+            }
+            if let Some(keeper) = &mut keeper {
+                assert!(keeper.as_mut().poll(&mut context).is_pending());
+            }
+            let mut world = self.world.borrow_mut();
+            let next = world.happenings.iter().map(|(at, _)| at * 1000);
+            let next = next.chain(world.wakes.iter().copied()).min();
+            let next = next.unwrap_or(u64::MAX);
+            if next > seconds * 1000 {
+                world.now = seconds * 1000;
+                return false;
+            }
+            world.now = next.max(world.now);
+            let now = world.now;
+            world.wakes.retain(|at| *at > now);
+            let due: Vec<usize> = (0..world.happenings.len())
+                .filter(|&at| world.happenings[at].0 * 1000 <= now)
+                .collect();
+            for at in due.into_iter().rev() {
+                let (_, happening) = world.happenings.remove(at);
+                happening(&mut world);
+            }
+        }
+    }
+
+    /// Lets time pass while no controller runs, as in a process that is suspended.
+    pub(super) fn suspend(&self, seconds: u64) {
+        self.world.borrow_mut().now += seconds * 1000;
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        let now = self.world.borrow().now;
+        Sleep {
+            world: Rc::clone(&self.world),
+            until: now + u64::try_from(duration.as_millis()).unwrap(),
+            wants_change: false,
+        }
+    }
+}
+
+/// A pause, which a change of the cluster may end.
+struct Sleep {
+    world: Rc<RefCell<World>>,
+    until: u64,
+    wants_change: bool,
+}
+
+impl Future for Sleep {
+    /// Whether the cluster has changed.
+    type Output = bool;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<bool> {
+        let mut world = self.world.borrow_mut();
+        if self.wants_change && std::mem::take(&mut world.changed) {
+            return Poll::Ready(true);
+        }
+        if world.now >= self.until {
+            return Poll::Ready(false);
+        }
+        let until = self.until;
+        world.wakes.push(until);
+        Poll::Pending
+    }
+}
+
+impl Apply for Bridged {
+    async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
+        let mut world = self.world.borrow_mut();
+        assert!(!world.locked, "another kpx holds the lock: {action}");
+        match action {
+            Action::Nft { input } => world.load(input),
+            action => world.machine.apply(action).map_err(StepError::Refused),
+        }
+    }
+}
+
+impl Clock for Bridged {
+    fn now(&self) -> Time {
+        Time {
+            seconds: i64::try_from(self.world.borrow().now / 1000).unwrap(),
+        }
+    }
+
+    async fn pause(&mut self, duration: Duration) {
+        self.sleep(duration).await;
+    }
+}
+
+impl Node for Bridged {
+    async fn read(&mut self, items: &[Item]) -> Evidence {
+        let mut world = self.world.borrow_mut();
+        world.machine.pass();
+        let mut evidence = world.machine.tell();
+        // Before the last sync, once there is one.
+        if let Ok(metrics) = evidence.text(Item::Metrics) {
+            let metrics = format!("{metrics}process_start_time_seconds 1.7951801e9\n");
+            evidence.insert(Item::Metrics, Ok(metrics));
+        }
+        evidence.only(items)
+    }
+}
+
+impl LeaseNode for Bridged {
+    async fn tables(&mut self) -> Result<Vec<(&'static str, String)>, Gap> {
+        let bridged = self.world.borrow().machine.has_bridge();
+        let tables = ["ip", "ip6"].map(|family| (family, "kpx-bridge".to_owned()));
+        Ok(if bridged { tables.into() } else { Vec::new() })
+    }
+
+    async fn lease_set(&mut self, family: &'static str) -> Result<String, Gap> {
+        let world = self.world.borrow();
+        let left = world.expires.saturating_sub(world.now) / 1000;
+        let element = |proto| format!("{proto} timeout {LEASE}s expires {left}s");
+        let elements = ["tcp", "udp", "sctp"].map(element).join(", ");
+        let elements = if world.now < world.expires {
+            format!("\t\telements = {{ {elements} }}\n")
+        } else {
+            String::new()
+        };
+        Ok(format!(
+            "table {family} kpx-bridge {{\n\tset alive {{\n\t\ttype inet_proto\n\t\tflags timeout\n{elements}\t}}\n}}\n"
+        ))
+    }
+
+    async fn renew(&mut self, input: &str) -> Result<(), StepError> {
+        assert!(input.contains("add element ip kpx-bridge alive"), "{input}");
+        let mut world = self.world.borrow_mut();
+        world.expires = world.now + LEASE * 1000;
+        world.renewals += 1;
+        Ok(())
+    }
+}
+
+impl BridgeNode for Bridged {
+    fn name(&self) -> Option<&str> {
+        Some("node1")
+    }
+
+    fn families(&self) -> &[Family] {
+        &self.families
+    }
+
+    fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    async fn watch(&mut self) -> Result<(), Gap> {
+        if self.world.borrow().unwatched {
+            return Err(Gap::Failed(Item::Services, "no API server".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn objects(&mut self) -> (Vec<Service>, Vec<EndpointSlice>) {
+        let world = self.world.borrow();
+        (world.services.clone(), world.slices.clone())
+    }
+
+    async fn change(&mut self, limit: Duration) -> Option<Result<(), Gap>> {
+        let mut sleep = self.sleep(limit);
+        sleep.wants_change = true;
+        sleep.await.then_some(Ok(()))
+    }
+}
+
+impl GuardedNode for Bridged {
+    fn claim(&mut self) -> Result<bool, ControllerError> {
+        Ok(!self.world.borrow().guarded)
+    }
+
+    fn disclaim(&mut self) {}
+
+    fn lock(&mut self) -> Result<bool, ControllerError> {
+        Ok(!self.world.borrow().locked)
+    }
+
+    fn unlock(&mut self) {}
+
+    fn migration(&mut self) -> Result<Option<MigrationState>, ControllerError> {
+        Ok(self.world.borrow().migration.clone())
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.world.borrow().is_fixed
+    }
+}
