@@ -191,7 +191,7 @@ fn only_the_list_of_releases_compares_with_a_release() {
                     .is_ok_and(|minor: u8| (20..=99).contains(&minor))
             };
             let compares = |pattern: &&str| line.split(*pattern).skip(1).any(is_release);
-            if COMPARISONS.iter().any(|pattern| compares(&pattern)) {
+            if COMPARISONS.iter().any(compares) {
                 wrong.push(format!("{}: {}", path.display(), line.trim()));
             }
         }

@@ -1,4 +1,4 @@
-//! `kpx reconcile` on recorded nodes: the plan alone. What it does is tested against a kernel.
+//! `kpx reconcile` on recorded nodes: the plan alone. Kernel tests apply such plans.
 
 use serde_json::Value;
 

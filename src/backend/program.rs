@@ -159,7 +159,7 @@ pub fn sysctls(desired: &DesiredState) -> Vec<(&'static str, String)> {
     all
 }
 
-/// Writes rules for `iptables-restore --noflush`: own chains anew, and jumps in front of what others have.
+/// Writes rules for `iptables-restore --noflush`: whole chains of kube-proxy, and jumps before the rules of others.
 fn write_rules(text: &mut String, rules: &Ruleset<'_>) {
     for table in &rules.tables {
         line(text, format_args!("*{}", table.name));

@@ -1,4 +1,4 @@
-//! Whose a chain or a set is, by its name.
+//! The owner of a chain or set, by its name.
 //!
 //! Source: the chain constants of kube-proxy's `pkg/proxy/iptables` and `pkg/proxy/ipvs`, and of the kubelet's
 //! `kubelet_network_linux.go`; other names as their projects document them.
@@ -95,7 +95,7 @@ pub fn hashed(name: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// Returns the modes that write `chain` of `table`; none if it is not kube-proxy's, or tells nothing of the mode.
+/// Returns the modes that write `chain` of `table`; none if it is not kube-proxy's, or common to all modes.
 pub fn modes_of(table: &str, chain: &str) -> &'static [Mode] {
     if hashed(chain).is_some() || IPTABLES.contains(&(table, chain)) {
         &[Mode::Iptables]
@@ -143,7 +143,7 @@ pub fn maker_of_table(name: &str) -> Maker {
         "kube-proxy" => Maker::KubeProxy,
         "cni_hostport" | "cni_plugins_masquerade" => Maker::Other("a CNI plugin"),
         "firewalld" => Maker::Other("firewalld"),
-        // iptables-nft keeps its rules here; whose they are, the chains tell.
+        // iptables-nft keeps its rules here; the chains show their owner.
         _ => other(name),
     }
 }

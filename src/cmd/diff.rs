@@ -37,7 +37,7 @@ pub(super) async fn run(
     })
 }
 
-/// Returns the mode asked for, or else the one kube-proxy is configured for.
+/// Returns the given mode, or else the mode kube-proxy is configured for.
 pub(super) async fn mode_of(
     global: &Global,
     io: &Io<'_>,

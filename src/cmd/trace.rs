@@ -174,7 +174,7 @@ async fn why_not(
     Ok(causes)
 }
 
-/// Tells whether `owners` has every chain and backend on the ways.
+/// Returns whether `owners` has every chain and backend on the paths.
 fn are_named(owners: &Owners, proto: Proto, walks: &[Vec<Outcome>]) -> bool {
     walks.iter().flatten().all(|outcome| {
         let gone = |hop: &Rc<Hop>| matches!(why::owner(owners, hop), Owner::Gone(_));
@@ -262,7 +262,7 @@ fn protocol(owners: &Owners, found: Found) -> Proto {
         .unwrap_or(Proto::Tcp)
 }
 
-/// The sources to trace from: the one asked for, or the three usual.
+/// The sources to trace from: the given one, or the three usual ones.
 fn chosen(
     asked: Option<&str>,
     target: IpAddr,

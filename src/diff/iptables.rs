@@ -255,7 +255,7 @@ impl<S: Scope> At<'_, S> {
             table: self.table.to_owned(),
             chain: self.chain.to_owned(),
             at,
-            rule: rule.map(|rule| rule.owned()),
+            rule: rule.map(Rule::owned),
         };
         self.push(object, service);
     }

@@ -18,7 +18,7 @@ use crate::owner::software::{self, Maker};
 #[derive(Debug)]
 pub struct Assumed {
     evidence: Evidence,
-    nft: Result<nftables::model::Ruleset, Gap>,
+    nftables: Result<nftables::model::Ruleset, Gap>,
 }
 
 impl Assumed {
@@ -33,7 +33,7 @@ impl Assumed {
         let mut evidence = node.evidence().clone();
         for family in Family::BOTH {
             let state = desired.family(family);
-            rules(node, &mut evidence, desired, family, state)?;
+            iptables_rules(node, &mut evidence, desired, family, state)?;
         }
         let text = |part| program::text(desired, part, &families, &diff::service_cidrs(node));
         let old = evidence.text(Item::Ipset).map(others_sets);
@@ -58,19 +58,19 @@ impl Assumed {
         dummy(&mut evidence, desired)?;
         let settings = text(Part::Sysctl)?;
         if let Ok(old) = evidence.text(Item::Sysctl) {
-            // Of a setting that is there twice, the last counts.
+            // If a sysctl is listed twice, the last one counts.
             let all = format!("{old}\n{settings}");
             evidence.insert(Item::Sysctl, Ok(all));
         }
         Ok(Self {
             evidence,
-            nft: nft(node, desired),
+            nftables: nftables_rules(node, desired),
         })
     }
 
     /// Returns the node as it would be.
     pub fn snapshot(&self) -> NodeSnapshot<'_> {
-        NodeSnapshot::new(&self.evidence).with_nft(self.nft.clone())
+        NodeSnapshot::new(&self.evidence).with_nft(self.nftables.clone())
     }
 }
 
@@ -83,7 +83,7 @@ fn none<T: Default>(gap: Gap) -> Result<T, Gap> {
 }
 
 /// Sets the rules of one family: those of other software, and in the back end in use those that kube-proxy would write.
-fn rules(
+fn iptables_rules(
     node: &NodeSnapshot<'_>,
     evidence: &mut Evidence,
     desired: &DesiredState,
@@ -224,7 +224,10 @@ fn dummy(evidence: &mut Evidence, desired: &DesiredState) -> Result<(), Gap> {
 }
 
 /// Returns the nftables rules of others, and in nftables mode kube-proxy's tables.
-fn nft(node: &NodeSnapshot<'_>, desired: &DesiredState) -> Result<nftables::model::Ruleset, Gap> {
+fn nftables_rules(
+    node: &NodeSnapshot<'_>,
+    desired: &DesiredState,
+) -> Result<nftables::model::Ruleset, Gap> {
     let mut rules = match node.nft() {
         Ok(rules) => rules.clone(),
         Err(gap) if desired.mode == Mode::Nftables => none(gap)?,

@@ -93,7 +93,7 @@ impl Walker<'_, '_, '_> {
         ends
     }
 
-    /// A real server on this host goes on where it is; any other is sent out anew through `LOCAL_OUT`.
+    /// A packet to a real server on this host continues here; any other is sent out through `LOCAL_OUT`.
     fn send(&self, mut branch: Branch, hook: Hook) -> (Branch, End) {
         let decision = self.router.decide(Lookup {
             destination: branch.packet.destination,

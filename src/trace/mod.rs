@@ -67,7 +67,7 @@ pub struct Chains<'a> {
 pub enum Rules<'a> {
     /// All of them, as they were saved.
     Saved(&'a Saved<'a>),
-    /// Those that were asked for so far, by table and chain; `None` for a chain that does not exist.
+    /// The chains read so far, by table and chain; `None` for a chain that does not exist.
     Parts(BTreeMap<Need, Option<Chain<'a>>>),
     /// Unknown.
     Unknown(Gap),

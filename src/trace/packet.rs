@@ -36,7 +36,7 @@ pub struct Flow {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "the kernel keeps each of these by itself"
+    reason = "the kernel keeps each of these separately"
 )]
 pub(crate) struct Packet {
     pub(crate) source: IpAddr,
@@ -48,11 +48,11 @@ pub(crate) struct Packet {
     pub(crate) ct_mark: u32,
     /// The mark that nat chains left on the first packet, where this is a later one.
     pub(crate) first_mark: Option<u32>,
-    /// The link it came in by; `None` for packets of the node itself, and where IPVS sends it anew.
+    /// The link it came in by; `None` for packets of the node itself, and where IPVS sends it again.
     pub(crate) input: Link,
     /// The link it goes out by, once routed.
     pub(crate) output: Link,
-    /// The link it will go out by after `OUTPUT`, where that routed it anew: the rules there go on seeing the first.
+    /// The link it goes out by after `OUTPUT`, if it was rerouted there: the rules of `OUTPUT` still see the first.
     pub(crate) rerouted: Option<Link>,
     /// Whether it goes from port to port of one bridge, so that only `br_netfilter` shows it to the rules of IP.
     pub(crate) bridged: bool,

@@ -152,7 +152,7 @@ fn has(table: &str, hook: Hook) -> bool {
 }
 
 /// Returns whether the base chain of nftables at `hook` is a built-in one of iptables-nft that is walked as such. What
-/// iptables cannot show, and what somebody put beside its chains, is walked as nftables'.
+/// iptables cannot show, and chains that other software added, are walked as nftables'.
 fn is_iptables(
     world: &World<'_, '_>,
     table: &Table,

@@ -119,7 +119,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         Ok(merge(outcomes))
     }
 
-    /// Runs a hook; nat and mangle of OUTPUT route anew where they changed what routing looks at.
+    /// Runs a hook; nat and mangle of OUTPUT reroute a packet if they changed a field that routing depends on.
     fn hook(&self, branch: Branch, hook: Hook) -> Result<Ends, Stop> {
         let first = branch.packet.output.clone();
         let mut live = vec![branch];
@@ -255,7 +255,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         chain::base(self, branch, hook, chains, table, &context)
     }
 
-    /// Says what comes after `hook` for a packet that ended there with `end`.
+    /// Returns what follows `hook` for a packet that ended there with `end`.
     fn after(
         mut branch: Branch,
         hook: Hook,

@@ -128,7 +128,7 @@ pub fn maker(hop: &Hop) -> Maker {
         }
     }
     match software::maker_of_chain(table, &hop.chain) {
-        // Nobody's rule but the kernel's own policy.
+        // Not a rule, but the kernel's own policy.
         Maker::Kernel if hop.number == 0 => Maker::Kernel,
         Maker::Kernel => match &hop.effect {
             Effect::Jump { to } | Effect::Goto { to } => software::maker_of_chain(table, to),

@@ -28,7 +28,7 @@ impl Node {
     fn new(name: &str, mode: Mode) -> Self {
         let path = root().join("testdata/nodes").join(name);
         let mut evidence = kpx::evidence::load(&path, &diff::needs(mode)).unwrap();
-        // Most of the metrics say nothing here, and would be read a thousand times.
+        // Most metrics are not used here, and would be read a thousand times.
         let metrics = evidence.text(Item::Metrics).unwrap().lines();
         let metrics = metrics.filter(|line| {
             line.starts_with("kubernetes_build_info")

@@ -25,7 +25,7 @@ pub const COUNT_LOCALHOST: &str = "localhost_nps_accepted_pkts";
 /// The comment of the rules that lead to NodePorts.
 pub const TAIL: &str =
     "kubernetes service nodeports; NOTE: this must be the last rule in this chain";
-/// The chain whose absence tells kube-proxy that its rules were flushed.
+/// The chain whose absence shows kube-proxy that its rules were flushed.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
 /// The jumps from built-in chains: table, from, to, whether only for new connections, comment.

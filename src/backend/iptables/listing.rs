@@ -6,7 +6,7 @@ use crate::evidence::{Gap, Item};
 
 /// Returns `listing` of one chain of `table` as `iptables-save -c` would print it.
 ///
-/// Policies and counters stand elsewhere in a listing: `-P INPUT ACCEPT -c 1 60`, `-A INPUT … -c 1 60 -j …`.
+/// A listing has policies and counters in other places: `-P INPUT ACCEPT -c 1 60`, `-A INPUT … -c 1 60 -j …`.
 pub fn as_saved(table: &str, listing: &str) -> String {
     let mut saved = format!("*{table}\n");
     for line in listing.lines() {

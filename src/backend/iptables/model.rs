@@ -312,7 +312,7 @@ pub enum Side {
     Either,
 }
 
-/// Which ends of a packet a set is asked about, one for each of its dimensions.
+/// The ends of a packet that are looked up in a set, one for each of its dimensions.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Sides {
     all: [Side; Self::MAX],

@@ -1,7 +1,7 @@
 //! `iptables-save` output to a [`Ruleset`].
 //!
-//! Both back ends' spellings are read, and those of iptables 1.4 to 1.8. What a rule says in words that the model does
-//! not have is kept as written; a line that is no part of the format is an error with its number.
+//! Both back ends' spellings are read, and those of iptables 1.4 to 1.8. Parts of a rule that the model does not have are
+//! kept as written; a line outside the format is an error with its number.
 
 mod matches;
 mod saved;
@@ -237,7 +237,7 @@ impl<'a> RuleReader<'a> {
                 rest = &rest[1..];
             }
             let Some((option, behind)) = rest.split_first() else {
-                return Err("nothing stands behind the last !".to_owned());
+                return Err("nothing follows the last !".to_owned());
             };
             let reach = reach(behind);
             let mut options = Options {
@@ -307,7 +307,7 @@ impl<'a> RuleReader<'a> {
 /// Reads an option of iptables itself; `Some(None)` for one without effect, such as `-p all`.
 #[expect(
     clippy::option_option,
-    reason = "an option may be read and say nothing"
+    reason = "an option may be valid and have no effect"
 )]
 fn own<'a>(
     name: &str,

@@ -20,7 +20,7 @@ pub struct Expected {
     pub servers: Vec<VirtualServer>,
     /// Addresses of kube-ipvs0, sorted.
     pub addresses: Vec<IpAddr>,
-    /// Members of each of [`SETS`], sorted; every set is there.
+    /// Members of each of [`SETS`], sorted.
     pub members: BTreeMap<&'static str, BTreeSet<String>>,
     /// Load-balancer addresses that this node itself may not use.
     pub closed: BTreeSet<(IpAddr, Proto, u16)>,

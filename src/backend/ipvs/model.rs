@@ -99,6 +99,7 @@ impl VirtualServer {
     }
 
     /// Returns the server without counters and connections.
+    #[must_use]
     pub fn without_counters(&self) -> Self {
         Self {
             reals: self
@@ -111,6 +112,7 @@ impl VirtualServer {
     }
 
     /// Returns the server without counters and real servers.
+    #[must_use]
     pub fn without_reals(&self) -> Self {
         Self {
             key: self.key,
@@ -181,6 +183,7 @@ impl RealServer {
     }
 
     /// Returns the server without counters and connections.
+    #[must_use]
     pub fn without_counters(&self) -> Self {
         Self {
             connections: None,

@@ -11,7 +11,7 @@ use crate::evidence::ipvs::{Dump, Service};
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::{Family, Proto};
 
-/// Reads `ipvs.json` where it is there, and `ipvsadm`'s output otherwise.
+/// Reads `ipvs.json` if there is one, else `ipvsadm`'s output.
 pub fn table(evidence: &Evidence) -> Result<Table, Gap> {
     match (evidence.text(Item::Ipvs), evidence.text(Item::IpvsSave)) {
         (Ok(json), _) => records(json),

@@ -24,7 +24,7 @@ pub fn key(key: Key) -> String {
     }
 }
 
-/// Returns how people call `key`: `tcp 10.96.0.1:443`.
+/// Returns the name of `key` in reports: `tcp 10.96.0.1:443`.
 pub fn name(key: Key) -> String {
     match key {
         Key::Address { proto, addr, port } => format!("{proto} {}", SocketAddr::new(addr, port)),

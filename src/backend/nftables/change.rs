@@ -26,7 +26,7 @@ struct ElementEdit<'c> {
 }
 
 impl<'c> Edits<'c> {
-    /// Writes the chain `name` anew, or deletes it.
+    /// Rewrites the chain `name`, or deletes it.
     pub fn chain(&mut self, name: &'c str) {
         self.chains.insert(name);
     }

@@ -58,7 +58,7 @@ impl Draft {
         }
     }
 
-    /// Adds a rule at the end of a chain that is there.
+    /// Adds a rule at the end of an existing chain.
     pub(crate) fn rule(&mut self, chain: &str, statements: Vec<Statement>, comment: Option<&str>) {
         if let Some(&at) = self.chains.get(chain) {
             self.table.chains[at].rules.push(Rule {
@@ -77,7 +77,7 @@ impl Draft {
         }
     }
 
-    /// Adds an element to a set that is there, unless its key is in it.
+    /// Adds an element to an existing set, unless its key is in it.
     pub(crate) fn add(
         &mut self,
         set: &str,

@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Adds an element, unless its key is there: the first of two Services that claim a key has it.
+    /// Adds an element, unless its key is taken: the first of two Services with the same key gets it.
     fn add(&mut self, set: &str, key: Vec<Expr>, to: Option<Verdict>, comment: Option<&str>) {
         self.draft.add(set, key, to.map(Datum::Verdict), comment);
     }

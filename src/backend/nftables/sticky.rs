@@ -45,7 +45,7 @@ pub(crate) fn choice(
     rules
 }
 
-/// Adds to the chain of an endpoint, which is there, what remembers the client, if it is to be, and translates.
+/// Adds to the existing chain of an endpoint the rules that record the client, for session affinity, and translate.
 pub(crate) fn endpoint(draft: &mut Draft, family: Family, port: &ServicePort, addr: SocketAddr) {
     let (chain, set) = chain_and_set(port, addr);
     if let Some(seconds) = port.affinity {

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Change, ChangeKind, Delta, Layer, Mode, Object, Severity};
-use crate::backend::ipset::ElementKey;
+use crate::backend::ipset::{ElementKey, Member};
 use crate::backend::iptables::model::{Match, Rule, Target};
 use crate::backend::iptables::names::SEP;
 use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
 use crate::backend::nftables;
 use crate::backend::nftables::expect::TABLE;
-use crate::backend::nftables::model::{Expr, Statement};
+use crate::backend::nftables::model::{Datum, Expr, Statement};
 use crate::net::Family;
 
 /// Changes, each with its check and its subject: a Service, or the object where no Service is known.
@@ -81,7 +81,7 @@ enum Part {
     Target(Target<'static>),
     Statement(Statement),
     Expr(Expr),
-    Datum(nftables::model::Datum),
+    Datum(Datum),
     Comment(String),
 }
 
@@ -110,28 +110,30 @@ fn of_statements(rule: &nftables::model::Rule) -> Vec<Part> {
             Statement::Vmap {
                 data: Expr::Map(map),
                 ..
-            } => map,
+            } => Some(map),
             Statement::Nat {
                 addr: Some(Expr::Lookup { data, .. }),
                 ..
-            } => match data.as_ref() {
-                Expr::Map(map) => map,
-                _ => {
-                    parts.push(Part::Statement(statement.clone()));
-                    continue;
-                }
-            },
-            other => {
-                parts.push(Part::Statement(other.clone()));
-                continue;
-            }
+            } => inline_map(data),
+            _ => None,
         };
-        for (key, datum) in map {
-            parts.push(Part::Expr(key.clone()));
-            parts.push(Part::Datum(datum.clone()));
+        match map {
+            Some(map) => parts
+                .extend(map.iter().flat_map(|(key, datum)| {
+                    [Part::Expr(key.clone()), Part::Datum(datum.clone())]
+                })),
+            None => parts.push(Part::Statement(statement.clone())),
         }
     }
     parts
+}
+
+fn inline_map(data: &Expr) -> Option<&Vec<(Expr, Datum)>> {
+    if let Expr::Map(map) = data {
+        Some(map)
+    } else {
+        None
+    }
 }
 
 fn are_permuted(a: &[Part], b: &[Part]) -> bool {
@@ -224,7 +226,7 @@ fn fold_addresses(found: &mut Sorted) {
         let cause = match &change.object {
             Object::Address(addr) => addr.both().next().map(|&addr| Cause::VirtualServer(addr)),
             Object::Member { set, member } => {
-                let key = member.both().next().and_then(|member| member.key());
+                let key = member.both().next().and_then(Member::key);
                 match key {
                     Some(ElementKey::Socket { addr, .. }) if set.ends_with("LOOP-BACK") => {
                         Some(Cause::RealServer(addr))

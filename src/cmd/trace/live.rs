@@ -17,7 +17,7 @@ use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
 
-/// The ways of some flows, and what is to be said of rules that could not be read.
+/// The paths of some flows, and notes on rules that could not be read.
 pub(super) type Walked = (Vec<Vec<Outcome>>, Vec<String>);
 
 /// Follows `flows` over this node's rules.

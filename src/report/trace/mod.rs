@@ -262,10 +262,10 @@ fn overall(outcomes: &[Outcome]) -> Verdict {
     }
 }
 
-/// The hops of every outcome in one list; each is there once.
+/// The hops of every outcome in one list, each once.
 fn together(outcomes: &[Outcome], owners: &Owners) -> Vec<HopRow> {
     let mut hops: Vec<(&Hop, BTreeSet<usize>)> = Vec::new();
-    // Each outcome's own hops are put before those that are there.
+    // Each outcome's own hops are put before the common ones.
     for (which, outcome) in outcomes.iter().enumerate().rev() {
         let mut at = 0;
         for hop in &outcome.hops {

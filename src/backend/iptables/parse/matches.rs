@@ -315,6 +315,10 @@ fn recent<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
 fn physdev<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
     let mut physdev = Physdev::default();
     while let Some((mut inverted, name)) = options.next() {
+        let flag = Some(Invertible {
+            inverted,
+            value: (),
+        });
         match name {
             "--physdev-in" => {
                 let value = options.value(&mut inverted)?.text();
@@ -324,24 +328,9 @@ fn physdev<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
                 let value = options.value(&mut inverted)?.text();
                 physdev.output = Some(Invertible { inverted, value });
             }
-            "--physdev-is-in" => {
-                physdev.is_in = Some(Invertible {
-                    inverted,
-                    value: (),
-                })
-            }
-            "--physdev-is-out" => {
-                physdev.is_out = Some(Invertible {
-                    inverted,
-                    value: (),
-                })
-            }
-            "--physdev-is-bridged" => {
-                physdev.is_bridged = Some(Invertible {
-                    inverted,
-                    value: (),
-                })
-            }
+            "--physdev-is-in" => physdev.is_in = flag,
+            "--physdev-is-out" => physdev.is_out = flag,
+            "--physdev-is-bridged" => physdev.is_bridged = flag,
             _ => return None,
         }
     }

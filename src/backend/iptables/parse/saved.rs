@@ -47,7 +47,7 @@ struct Run<'a> {
 }
 
 impl<'a> Saved<'a> {
-    /// Finds the chains of `text`. What is wrong with a rule shows when its chain is asked for.
+    /// Finds the chains of `text`. A faulty rule is an error when its chain is asked for.
     pub fn new(item: Item, text: &'a str) -> Result<Self, Gap> {
         let mut saved = Self {
             item,
@@ -166,7 +166,7 @@ impl<'a> Found<'a> {
     }
 
     fn add(&mut self, run: &Run<'a>, rules: &'a str) {
-        // Rules stand in the order of the chains, some of which have none.
+        // Rules are in the order of the chains, some of which have none.
         let near = self.chains.iter().skip(self.last).take(4);
         let ahead = near
             .map(|lines| lines.name)

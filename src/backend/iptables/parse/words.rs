@@ -80,7 +80,7 @@ pub(super) fn span<'a>(rule: &'a str, words: &[Word<'a>]) -> Text<'a> {
 
 /// Returns how many of `words` belong to a match or target: up to the next option of iptables itself.
 pub(super) fn reach(words: &[Word<'_>]) -> usize {
-    // Words that stand behind these are text, even if they look like an option: `--comment -s`.
+    // Words after these are text, even if they look like an option: `--comment -s`.
     const TAKES_TEXT: [&str; 4] = ["--comment", "--log-prefix", "--nflog-prefix", "--string"];
     (0..words.len())
         .find(|&i| {

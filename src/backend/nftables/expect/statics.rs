@@ -1,4 +1,4 @@
-//! What is there whatever the Services are: base chains and jumps from them, sets and maps, and the rules that use these.
+//! The part that is independent of the Services: base chains and jumps from them, sets and maps, and the rules that use these.
 
 use super::super::build::{
     by_node_port, by_service, connection, differs, equals, jump, local, loopback, masked,

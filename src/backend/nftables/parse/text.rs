@@ -1,7 +1,7 @@
 //! `nft list ruleset` as text to a [`Ruleset`].
 //!
-//! The JSON is what kpx asks for; the text is what people attach to a report, and all there is where nft was built
-//! without JSON. A statement that is not of the model is kept as it is written; blocks of other objects (counters,
+//! kpx reads the JSON; the text is what users attach to a report, and the only output of an nft that was built without
+//! JSON. A statement that is not of the model is kept as it is written; blocks of other objects (counters,
 //! quotas, flowtables, helpers) are passed over, as in the JSON.
 
 mod rule;
@@ -228,7 +228,7 @@ fn base(line: &str, family: &str) -> Result<Base, String> {
         Some(rest.split(';').next()?.trim())
     };
     let word = |of: &str| Some(after(of)?.split(' ').next()?.to_owned());
-    let none = || format!("{line:?} does not say where the kernel enters the chain");
+    let none = || format!("{line:?} has no hook");
     let priority = after(" priority ").ok_or_else(none)?;
     Ok(Base {
         kind: word("type ").ok_or_else(none)?,

@@ -100,7 +100,7 @@ impl Servers {
 /// The API server's default range of NodePorts.
 const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
 
-/// Returns whether `key` is kube-proxy's: also a NodePort's whose Service is gone.
+/// Returns whether `key` is kube-proxy's, including a NodePort of a deleted Service.
 fn is_ours(node: &NodeSnapshot<'_>, key: Key) -> bool {
     let Key::Address { addr, port, .. } = key else {
         return false;

@@ -30,7 +30,7 @@ pub(super) struct SetPhases {
 /// How one set differs.
 #[derive(Debug, Default)]
 struct Touched<'c> {
-    /// It, or a member of it, is there in another way.
+    /// It, or a member of it, differs.
     differs: bool,
     missing: Vec<&'c str>,
     extra: Vec<&'c str>,

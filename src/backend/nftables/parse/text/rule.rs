@@ -225,10 +225,10 @@ fn reject(tokens: &mut Tokens<'_>, family: &str) -> Option<Statement> {
     })
 }
 
-/// Something is there that is not a port.
+/// Something other than a port.
 struct NoPort;
 
-/// Reads `to :PORT`, if it is there.
+/// Reads an optional `to :PORT`.
 fn port(tokens: &mut Tokens<'_>) -> Result<Option<Expr>, NoPort> {
     if !tokens.take("to") {
         return Ok(None);

@@ -9,7 +9,7 @@ pub(super) enum Token<'t> {
     Quoted(&'t str),
     /// A brace, parenthesis, comma or semicolon.
     Mark(&'static str),
-    /// Nothing, where a statement should be: nft prints so what it leaves out of iptables' rules.
+    /// An empty statement: nft prints it for matches of iptables that it cannot show.
     Nothing,
 }
 
