@@ -35,5 +35,6 @@ pub mod report;
 pub mod requirements;
 pub mod trace;
 pub mod view;
+mod words;
 
 pub use cmd::{Io, main, run};

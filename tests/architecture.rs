@@ -8,6 +8,7 @@ use crate::support::root;
 
 /// Each module with what it may use from this crate. Further down may use further up.
 const MAY_USE: &[(&str, &str)] = &[
+    ("words", ""),
     ("net", ""),
     ("evidence", "net"),
     ("action", "evidence net"),
@@ -42,13 +43,13 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "view",
-        "backend cluster evidence net node owner requirements",
+        "backend check cluster evidence net node owner requirements",
     ),
     ("redact", "backend cluster evidence net"),
     ("render", ""),
     (
         "report",
-        "action apply backend check cluster diff dns evidence migrate net owner plan render requirements trace view",
+        "action apply backend check cluster diff dns evidence migrate net owner plan render requirements trace view words",
     ),
     ("host", "action apply cluster evidence net"),
     ("cli", "net"),
@@ -108,6 +109,26 @@ fn modules_use_only_what_the_table_allows() {
         for used in crate_paths(&code(&path)) {
             if used != module && !allowed.split(' ').any(|a| a == used) {
                 wrong.push(format!("{}: {module} may not use {used}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Types that only views may read.
+const READ_BY_VIEWS: [&str; 4] = ["Evidence", "Facts", "NodeSnapshot", "Owners"];
+
+#[test]
+fn reports_read_neither_a_node_nor_evidence() {
+    let mut wrong = Vec::new();
+    for (path, _) in sources().into_iter().filter(|(_, of)| of == "report") {
+        // A trace is put together from hops and the owners of their chains.
+        let trace = path.ends_with("trace/mod.rs");
+        let text = code(&path);
+        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        for word in words.filter(|word| READ_BY_VIEWS.contains(word)) {
+            if !(trace && word == "Owners") {
+                wrong.push(format!("{}: {word} is for a view", path.display()));
             }
         }
     }

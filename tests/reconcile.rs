@@ -15,7 +15,7 @@ async fn a_healthy_node_needs_no_steps() {
     ] {
         let ran = kpx_on(name, &["reconcile"]).await;
         assert_eq!(ran.code, 0, "{name}\n{ran}");
-        assert!(ran.out.starts_with("nothing to do "), "{name}\n{ran}");
+        assert!(ran.out.starts_with("no changes needed "), "{name}\n{ran}");
     }
 }
 
@@ -51,7 +51,7 @@ async fn programs_get_the_plan_in_full() {
 #[tokio::test]
 async fn only_the_layers_asked_for_are_changed() {
     let ran = kpx_on("faults-iptables", &["reconcile", "--only", "sysctl"]).await;
-    assert!(ran.out.starts_with("nothing to do "), "{ran}");
+    assert!(ran.out.starts_with("no changes needed "), "{ran}");
 }
 
 #[tokio::test]

@@ -10,15 +10,15 @@ use crate::dns::{self, Question, Records, Reply, Zone};
 use crate::evidence::{Gap, Item};
 use crate::host;
 use crate::net::Family;
-use crate::report::resolve::{Answered, Asked, Candidate, Environment, ResolveReport};
+use crate::report::resolve::{Answer, Candidate, DnsServer, Environment, ResolveReport};
 
-/// The Service of cluster DNS, whatever serves it.
+/// The Service of cluster DNS.
 const DNS: (&str, &str) = ("kube-system", "kube-dns");
 
-/// The label of its pods, and of it, where it has another name.
+/// The label of cluster DNS, for a Service with another name.
 const LABEL: (&str, &str) = ("k8s-app", "kube-dns");
 
-/// The Service that every container is told of.
+/// The Service whose variables every container has.
 const API: (&str, &str) = ("default", "kubernetes");
 
 pub(super) async fn run(
@@ -28,12 +28,12 @@ pub(super) async fn run(
 ) -> Result<ResolveReport, Failure> {
     let domain = args.cluster_domain.trim_matches('.').to_lowercase();
     if domain.is_empty() || args.name.trim_end_matches('.').is_empty() {
-        let what = "a name and a domain are at least a letter: `kpx resolve web --namespace demo`";
+        let what =
+            "the name or the domain is empty: pass one, as in `kpx resolve web --namespace demo`";
         return Err(Failure::usage(what));
     }
     let evidence = gather(global, io, &[Item::Services, Item::EndpointSlices]).await?;
-    let read =
-        "what DNS should say is read from the cluster: --kubeconfig FILE says how to reach it";
+    let read = "the expected answer is computed from the API objects: pass --kubeconfig FILE to reach the cluster";
     let services: Vec<Service> = cluster::list(&evidence, Item::Services).hint(read)?;
     let slices: Vec<EndpointSlice> = cluster::list(&evidence, Item::EndpointSlices).hint(read)?;
     let zone = Zone {
@@ -42,20 +42,19 @@ pub(super) async fn run(
         slices: &slices,
     };
     let server = if global.from.is_some() {
-        Asked::Nobody("a bundle answers no questions".to_owned())
+        DnsServer::NotQueried("offline bundle".to_owned())
     } else {
         args.server
-            .map_or_else(|| server(&services, global), Asked::Server)
+            .map_or_else(|| server(&services, global), DnsServer::Address)
     };
     let mut tried: Vec<Candidate> = Vec::new();
     for name in dns::candidates(&args.name, &args.namespace, &domain) {
         let expected = zone.expect(&name);
         let answered = match server {
-            Asked::Nobody(_) => Answered::NotAsked,
-            Asked::Server(server) => ask(global, server, &name).await?,
+            DnsServer::NotQueried(_) => Answer::NotQueried,
+            DnsServer::Address(server) => ask(global, server, &name).await?,
         };
         tried.push(Candidate::new(name, &expected, answered));
-        // Here a resolver stops.
         if tried.last().is_some_and(Candidate::ends) {
             break;
         }
@@ -67,12 +66,12 @@ pub(super) async fn run(
         .filter(|of| lost && of.metadata.name == args.name);
     let elsewhere = called.map(|of| of.metadata.namespace.clone()).collect();
     let named = service.map(|of| format!("{}/{}", of.metadata.namespace, of.metadata.name));
-    // Whatever DNS says of it, it is in every environment.
+    // Every container has its variables, whatever DNS answers.
     let api = |of: &&Service| is_api(of) && args.name == API.1;
     let told = service.or_else(|| services.iter().find(api));
     let environment = args.env.then(|| match told {
         Some(service) => environment(service, &services, &args.namespace),
-        None => Environment::None("no Service is called so".to_owned()),
+        None => Environment::None("no Service has this name".to_owned()),
     });
     Ok(ResolveReport {
         name: args.name.clone(),
@@ -80,14 +79,14 @@ pub(super) async fn run(
         domain,
         service: named,
         elsewhere,
-        asked: server,
+        server,
         tried,
         environment,
     })
 }
 
-/// Returns where cluster DNS is.
-fn server(services: &[Service], global: &Global) -> Asked {
+/// Returns the address of cluster DNS.
+fn server(services: &[Service], global: &Global) -> DnsServer {
     let named = |of: &&Service| (of.metadata.namespace.as_str(), of.metadata.name.as_str()) == DNS;
     let labelled = |of: &&Service| {
         of.metadata.namespace == DNS.0
@@ -101,10 +100,10 @@ fn server(services: &[Service], global: &Global) -> Asked {
     let service = all.find(named).or_else(|| services.iter().find(labelled));
     let Some(service) = service else {
         let why = format!(
-            "no Service {}/{} is there; --server IP:PORT says whom to ask",
+            "Service {}/{} not found: pass --server IP:PORT",
             DNS.0, DNS.1
         );
-        return Asked::Nobody(why);
+        return DnsServer::NotQueried(why);
     };
     let families = options(global).families;
     let first = service
@@ -115,13 +114,13 @@ fn server(services: &[Service], global: &Global) -> Asked {
     let mut first = first.filter_map(|ip| ip.parse().ok());
     let ours = first.find(|ip| families.contains(&Family::of(*ip)));
     match ours {
-        Some(ip) => Asked::Server(SocketAddr::new(ip, 53)),
-        None => Asked::Nobody(format!("Service {}/{} has no cluster IP", DNS.0, DNS.1)),
+        Some(ip) => DnsServer::Address(SocketAddr::new(ip, 53)),
+        None => DnsServer::NotQueried(format!("Service {}/{} has no cluster IP", DNS.0, DNS.1)),
     }
 }
 
-/// Asks `server` for all that `name` may have.
-async fn ask(global: &Global, server: SocketAddr, name: &str) -> Result<Answered, Failure> {
+/// Queries `server` for the records of `name`.
+async fn ask(global: &Global, server: SocketAddr, name: &str) -> Result<Answer, Failure> {
     let questions: &[Question] = if name.starts_with('_') {
         &[Question::Srv]
     } else {
@@ -140,21 +139,21 @@ async fn ask(global: &Global, server: SocketAddr, name: &str) -> Result<Answered
         };
         match reply {
             Ok(Reply::Records(more)) => records.extend(more),
-            Ok(Reply::NoName) => return Ok(Answered::NoName),
+            Ok(Reply::NoName) => return Ok(Answer::NoName),
             Ok(Reply::Failed(code)) => {
-                return Ok(Answered::Failed(format!("{server} says {code}")));
+                return Ok(Answer::Failed(format!("{server} answered {code}")));
             }
-            Err(why) => return Ok(Answered::Failed(why)),
+            Err(why) => return Ok(Answer::Failed(why)),
         }
     }
-    Ok(Answered::Records(records))
+    Ok(Answer::Records(records))
 }
 
-/// Returns what a container of a pod in `namespace` finds of `service` in its environment.
+/// Returns the variables for `service` in a container of a pod in `namespace`.
 fn environment(service: &Service, services: &[Service], namespace: &str) -> Environment {
     let metadata = &service.metadata;
     let is_api = is_api(service);
-    // One of the same name in the pod's own namespace stands for it there.
+    // A Service of the same name in the pod's namespace takes precedence.
     let hidden = is_api
         && namespace != API.0
         && services
@@ -162,7 +161,7 @@ fn environment(service: &Service, services: &[Service], namespace: &str) -> Envi
             .any(|of| of.metadata.namespace == namespace && of.metadata.name == API.1);
     if hidden || !is_api && metadata.namespace != namespace {
         return Environment::None(format!(
-            "a pod in namespace {namespace} is told of the Services there alone, and this one is in {}",
+            "a container has variables for Services in its own namespace only: {namespace}, not {}",
             metadata.namespace
         ));
     }

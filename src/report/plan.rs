@@ -1,4 +1,4 @@
-//! A plan, and what became of it.
+//! Prints a plan and its outcome.
 
 use serde::Serialize;
 
@@ -6,23 +6,24 @@ use super::{CLEAN, FAILED, FOUND};
 use crate::apply;
 use crate::plan::{Plan, Step};
 use crate::render::{Page, Report, Tone};
+use crate::words::number_of;
 
 /// The outcome of a command that changes a node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanReport {
-    /// What the plan is for, as the end of "to …".
+    /// The goal, as the end of "to …".
     pub goal: String,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Whether the plan was to be carried out.
+    /// Whether the plan was applied.
     pub applied: bool,
-    /// How many steps were done, and stayed so.
+    /// The number of steps that were done and not rolled back.
     pub done: usize,
-    /// Where and why it stopped.
+    /// The failure; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
-    /// What is not done, and what to know about the rest.
+    /// Notes on the steps, and on what the plan does not do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -32,23 +33,23 @@ pub struct PlanReport {
 pub struct Stopped {
     /// The step that failed, from 1.
     pub step: usize,
-    /// Why.
+    /// The error.
     pub error: String,
-    /// Steps that were done and could not be taken back, newest first.
+    /// Steps that were done and could not be rolled back, newest first.
     pub left: Vec<Left>,
 }
 
-/// A step that could not be taken back.
+/// A step that could not be rolled back.
 #[derive(Clone, Debug, Serialize)]
 pub struct Left {
-    /// Which, from 1.
+    /// The number of the step, from 1.
     pub step: usize,
-    /// Why not.
+    /// The error.
     pub error: String,
 }
 
 impl PlanReport {
-    /// Reports `plan`, which was not carried out yet.
+    /// Reports `plan`, which is not applied yet.
     pub fn new(goal: impl Into<String>, plan: Plan) -> Self {
         Self {
             goal: goal.into(),
@@ -60,7 +61,7 @@ impl PlanReport {
         }
     }
 
-    /// Adds what came of carrying it out.
+    /// Adds the outcome of applying the plan.
     #[must_use]
     pub fn carried_out(mut self, outcome: Result<(), apply::Stopped>) -> Self {
         self.applied = true;
@@ -86,12 +87,15 @@ impl PlanReport {
     fn head(&self) -> (Tone, String) {
         let goal = &self.goal;
         let count = self.steps.len();
-        let s = if count == 1 { "" } else { "s" };
+        let steps = number_of(count, "step");
         match (&self.stopped, self.applied) {
             (Some(stopped), _) => {
                 let after = match stopped.left.len() {
-                    0 => "the node is as it was".to_owned(),
-                    left => format!("{left} done before could not be taken back"),
+                    0 => "all changes were rolled back".to_owned(),
+                    left => format!(
+                        "{} could not be rolled back",
+                        number_of(left, "earlier step")
+                    ),
                 };
                 let step = stopped.step;
                 (
@@ -99,15 +103,14 @@ impl PlanReport {
                     format!("stopped at step {step} of {count}: {after}"),
                 )
             }
-            (None, true) if count == 0 => (Tone::Good, format!("nothing was to be done to {goal}")),
-            (None, true) => (Tone::Good, format!("done: {count} step{s} to {goal}")),
-            (None, false) if count == 0 => (Tone::Good, format!("nothing to do to {goal}")),
-            (None, false) => (Tone::Strong, format!("{count} step{s} to {goal}")),
+            (None, _) if count == 0 => (Tone::Good, format!("no changes needed to {goal}")),
+            (None, true) => (Tone::Good, format!("done: {steps} to {goal}")),
+            (None, false) => (Tone::Strong, format!("{steps} to {goal}")),
         }
     }
 }
 
-/// How many lines of a step people read before they want a summary.
+/// The number of lines shown of a step.
 const LINES: usize = 8;
 
 impl Report for PlanReport {
@@ -119,10 +122,10 @@ impl Report for PlanReport {
         if let Some(stopped) = &self.stopped {
             page.para("  because ", &stopped.error);
             for left in &stopped.left {
-                page.para(&format!("  step {} stays: ", left.step), &left.error);
+                page.para(&format!("  step {} remains: ", left.step), &left.error);
             }
         }
-        // Done without a hitch, the steps were shown before.
+        // After success the steps are known from the plan.
         let brief = self.applied && self.stopped.is_none() && page.style().verbose == 0;
         for (number, step) in (1..).zip(&self.steps) {
             if !brief {
@@ -150,7 +153,7 @@ impl Report for PlanReport {
     }
 }
 
-/// Adds a command of many lines, cut short unless more is asked for.
+/// Adds a command of several lines, shortened unless the style is wide or verbose.
 pub(super) fn block(page: &mut Page, indent: &str, label: &str, text: &str) {
     let all = page.style().wide || page.style().verbose > 0;
     let count = text.lines().count();

@@ -1,4 +1,4 @@
-//! What `kpx render` prints.
+//! Prints the program of a mode.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::backend::program::Part;
 use crate::net::Family;
 use crate::render::{Page, Report};
 
-/// What kube-proxy would program, as text.
+/// The outcome of `kpx render`: the text that kube-proxy would load.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgramReport {
@@ -16,10 +16,10 @@ pub struct ProgramReport {
     pub mode: Mode,
     /// Its parts, in the order to load them.
     pub parts: Vec<Text>,
-    /// What limits it.
+    /// Limits of the text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Whether to print a part's text alone.
+    /// Whether to print only the text of a part.
     #[serde(skip)]
     pub bare: bool,
 }
@@ -30,7 +30,7 @@ pub struct ProgramReport {
 pub struct Text {
     /// The part.
     pub part: &'static str,
-    /// The family, where the part is of one.
+    /// The family; absent for a part of both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub family: Option<Family>,
     /// The command that loads it from standard input.

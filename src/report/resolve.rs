@@ -1,4 +1,4 @@
-//! What `kpx resolve` prints.
+//! Prints how a pod resolves a name.
 
 use std::net::SocketAddr;
 
@@ -8,145 +8,145 @@ use super::{CLEAN, FOUND, UNKNOWN};
 use crate::dns::{Expected, Records, Variable};
 use crate::render::{Page, Report, Tone};
 
-/// A name, as a pod would resolve it.
+/// The outcome of `kpx resolve`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResolveReport {
-    /// What was asked for.
+    /// The name to resolve.
     pub name: String,
-    /// The namespace of the pod that asks.
+    /// The namespace of the pod that resolves it.
     pub namespace: String,
     /// The cluster's domain.
     pub domain: String,
-    /// The Service of that name, as `NAMESPACE/NAME`.
+    /// The Service of that name, as `NAMESPACE/NAME`; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// Namespaces that have a Service of that name, where none of the names that are tried is there.
+    /// Other namespaces with a Service of that name; empty if the name resolves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
-    /// Who was asked.
-    pub asked: Asked,
-    /// The names that are tried, in order, as far as a resolver goes.
+    /// The DNS server.
+    pub server: DnsServer,
+    /// The names that a resolver tries, in order, up to the first that exists.
     pub tried: Vec<Candidate>,
-    /// What a container finds of it in its environment, where that was asked for.
+    /// The variables of the Service in a container's environment; absent without `--env`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
 }
 
-/// Who was asked.
+/// The DNS server that was queried.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Asked {
-    /// This server.
-    Server(SocketAddr),
-    /// Nobody, and why.
-    Nobody(String),
+pub enum DnsServer {
+    /// Its address.
+    Address(SocketAddr),
+    /// None was queried, for this reason.
+    NotQueried(String),
 }
 
-/// A name that is tried.
+/// A name that a resolver tries.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
-    /// The whole name, without the dot at the end.
+    /// The full name, without the final dot.
     pub name: String,
-    /// What it should have; nothing where the cluster's objects do not say.
+    /// The records by the cluster's objects; absent if these do not decide them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Records>,
-    /// Why they do not.
+    /// Why the cluster's objects do not decide them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<&'static str>,
-    /// What the server said.
-    pub answered: Answered,
-    /// Whether that is what it should be; nothing where either is not known.
+    /// The server's answer.
+    pub answer: Answer,
+    /// Whether the answer has the expected records; absent if either is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agrees: Option<bool>,
 }
 
-/// What the server said.
+/// The answer of a DNS server.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Answered {
-    /// Nobody was asked.
-    NotAsked,
+pub enum Answer {
+    /// No server was queried.
+    NotQueried,
     /// These records.
     Records(Records),
-    /// There is no such name.
+    /// The name does not exist.
     NoName,
-    /// Nothing that helps, and why.
+    /// No answer, or an error.
     Failed(String),
 }
 
-/// What a container finds in its environment.
+/// The variables of a Service in a container's environment.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Environment {
     /// These variables.
     Variables(Vec<Variable>),
-    /// None, and why.
+    /// None, for this reason.
     None(String),
 }
 
 impl Candidate {
-    /// Returns the look at `name` that found `answered` where `expected` should be.
-    pub fn new(name: String, expected: &Expected, answered: Answered) -> Self {
+    /// Compares the answer for `name` with the expected records.
+    pub fn new(name: String, expected: &Expected, answer: Answer) -> Self {
         let (expected, unknown) = match expected {
             Expected::Records(records) => (Some(records.clone()), None),
             Expected::Unknown(why) => (None, Some(*why)),
         };
-        let agrees = expected.as_ref().and_then(|expected| match &answered {
-            Answered::NotAsked => None,
-            Answered::Records(records) => Some(expected.agrees(records)),
-            Answered::NoName => Some(expected.is_empty()),
-            Answered::Failed(_) => Some(false),
+        let agrees = expected.as_ref().and_then(|expected| match &answer {
+            Answer::NotQueried => None,
+            Answer::Records(records) => Some(expected.agrees(records)),
+            Answer::NoName => Some(expected.is_empty()),
+            Answer::Failed(_) => Some(false),
         });
         Self {
             name,
             expected,
             unknown,
-            answered,
+            answer,
             agrees,
         }
     }
 
-    /// Returns whether a resolver tries no other name after this one.
+    /// Returns whether a resolver stops at this name.
     pub fn ends(&self) -> bool {
-        match &self.answered {
-            Answered::Records(records) => !records.is_empty(),
-            Answered::NoName => false,
-            Answered::Failed(_) => true,
-            Answered::NotAsked => self.expected.as_ref().is_some_and(|of| !of.is_empty()),
+        match &self.answer {
+            Answer::Records(records) => !records.is_empty(),
+            Answer::NoName => false,
+            Answer::Failed(_) => true,
+            Answer::NotQueried => self.expected.as_ref().is_some_and(|of| !of.is_empty()),
         }
     }
 }
 
 impl ResolveReport {
-    /// Returns the name that ended the search.
+    /// Returns the name at which a resolver stops.
     fn found(&self) -> Option<&Candidate> {
         self.tried.last().filter(|tried| tried.ends())
     }
 
-    /// Returns whether the name may be one beyond the cluster, and nobody was asked for it.
+    /// Returns whether the name may exist outside the cluster, and no server was queried.
     fn is_unknown(&self) -> bool {
-        let unasked = |of: &Candidate| of.unknown.is_some() && of.answered == Answered::NotAsked;
+        let unasked = |of: &Candidate| of.unknown.is_some() && of.answer == Answer::NotQueried;
         self.found().is_none() && self.elsewhere.is_empty() && self.tried.iter().any(unasked)
     }
 
-    /// The last line: how it came out.
-    fn last(&self) -> String {
+    /// Returns the result in a line.
+    fn result(&self) -> String {
         if let Some(of) = self.tried.iter().find(|of| of.agrees == Some(false)) {
-            return match &of.answered {
-                Answered::Failed(why) => format!(
+            return match &of.answer {
+                Answer::Failed(why) => format!(
                     "cluster DNS does not answer: {why}; next: kpx trace kube-system/kube-dns:dns"
                 ),
                 _ => format!(
-                    "{} is not what the cluster's objects say; next: look at what CoreDNS logs",
+                    "{} differs from the cluster's objects; next: kubectl -n kube-system logs -l k8s-app=kube-dns",
                     of.name
                 ),
             };
         }
         match self.found() {
             None if !self.elsewhere.is_empty() => format!(
-                "there is no such name; a pod in namespace {} reaches the Service as {}",
+                "name not found; a pod in namespace {} reaches the Service as {}",
                 self.namespace,
                 self.elsewhere
                     .iter()
@@ -155,23 +155,23 @@ impl ResolveReport {
                     .join(" or ")
             ),
             None if self.is_unknown() => {
-                "it is no name of the cluster's; whether there is one beyond it was not asked"
+                "name not found in the cluster; names outside the cluster were not queried"
                     .to_owned()
             }
-            None => "there is no such name".to_owned(),
+            None => "name not found".to_owned(),
             Some(of) => {
                 let before = self.tried.len() - 1;
                 let searched = match before {
                     0 => String::new(),
-                    1 => ", after 1 name that is not there".to_owned(),
+                    1 => ", after 1 name that does not exist".to_owned(),
                     count => format!(
-                        ", after {count} names that are not there; a dot at the end of the name spares these"
+                        ", after {count} names that do not exist; end the name with a dot to skip these"
                     ),
                 };
-                match &of.answered {
-                    Answered::Failed(why) => why.clone(),
-                    Answered::NotAsked => format!("it should resolve, as {}{searched}", of.name),
-                    _ => format!("it resolves, as {}{searched}", of.name),
+                match &of.answer {
+                    Answer::Failed(why) => why.clone(),
+                    Answer::NotQueried => format!("should resolve as {}{searched}", of.name),
+                    _ => format!("resolves as {}{searched}", of.name),
                 }
             }
         }
@@ -183,28 +183,33 @@ impl Report for ResolveReport {
 
     fn page(&self, page: &mut Page) {
         let of = match &self.service {
-            Some(service) => format!(", Service {service}"),
+            Some(service) => format!(" (Service {service})"),
             None => String::new(),
         };
         let title = format!(
-            "{}, asked for by a pod in namespace {}{of}",
+            "{} from a pod in namespace {}{of}",
             self.name, self.namespace
         );
         page.line(&page.paint(Tone::Strong, &title));
-        let by = match &self.asked {
-            Asked::Server(server) => format!("{server}, from this node"),
-            Asked::Nobody(why) => format!("nobody: {why}"),
+        let server = match &self.server {
+            DnsServer::Address(server) => format!("{server}, from this node"),
+            DnsServer::NotQueried(why) => format!("not queried: {why}"),
         };
-        page.para("asked   ", &by);
+        page.para("DNS server  ", &server);
         page.line("");
         let rows: Vec<Vec<String>> = self.tried.iter().map(row).collect();
-        page.grid(&[("name", 0), ("should be", 0), ("is", 0), ("", 0)], &rows);
+        page.grid(
+            &[("NAME", 0), ("EXPECTED", 0), ("ANSWER", 0), ("", 0)],
+            &rows,
+        );
         if let Some(environment) = &self.environment {
             page.line("");
             match environment {
                 Environment::None(why) => page.para("environment  ", &format!("none: {why}")),
                 Environment::Variables(all) => {
-                    page.line("environment, where the pod was started after the Service was made:");
+                    page.line(
+                        "environment of a container that started after the Service was created:",
+                    );
                     for variable in all {
                         page.line(&format!("  {}={}", variable.name, variable.value));
                     }
@@ -212,7 +217,7 @@ impl Report for ResolveReport {
             }
         }
         page.line("");
-        page.para("", &self.last());
+        page.para("", &self.result());
     }
 
     fn exit(&self) -> u8 {
@@ -221,29 +226,29 @@ impl Report for ResolveReport {
             (true, _) => FOUND,
             (_, None) if self.is_unknown() => UNKNOWN,
             (_, None) => FOUND,
-            (_, Some(of)) if matches!(of.answered, Answered::Failed(_)) => UNKNOWN,
+            (_, Some(of)) if matches!(of.answer, Answer::Failed(_)) => UNKNOWN,
             _ => CLEAN,
         }
     }
 }
 
 fn row(of: &Candidate) -> Vec<String> {
-    let should = match (&of.expected, of.unknown) {
+    let expected = match (&of.expected, of.unknown) {
         (Some(records), _) => words(records),
         (None, why) => format!("({})", why.unwrap_or_default()),
     };
-    let is = match &of.answered {
-        Answered::NotAsked => String::new(),
-        Answered::Records(records) => words(records),
-        Answered::NoName => "no such name".to_owned(),
-        Answered::Failed(_) => "no answer".to_owned(),
+    let answer = match &of.answer {
+        Answer::NotQueried => String::new(),
+        Answer::Records(records) => words(records),
+        Answer::NoName => "name not found".to_owned(),
+        Answer::Failed(_) => "no answer".to_owned(),
     };
     let verdict = if of.agrees == Some(false) {
         "differs"
     } else {
         ""
     };
-    vec![of.name.clone(), should, is, verdict.to_owned()]
+    vec![of.name.clone(), expected, answer, verdict.to_owned()]
 }
 
 fn words(records: &Records) -> String {
@@ -258,7 +263,7 @@ fn words(records: &Records) -> String {
         .map(|of| format!("{}:{}", of.host, of.port));
     let all: Vec<String> = alias.chain(addresses).chain(servers).collect();
     if all.is_empty() {
-        "nothing".to_owned()
+        "no records".to_owned()
     } else {
         all.join(" ")
     }

@@ -8,6 +8,7 @@ use super::{CLEAN, UNKNOWN};
 use crate::evidence::{Gap, Recorded};
 use crate::render::{Page, Report};
 use crate::view::snapshot::BundleFile;
+use crate::words::number_of;
 
 /// The outcome of `kpx snapshot`.
 #[derive(Debug, Serialize)]
@@ -49,7 +50,7 @@ impl Report for SnapshotReport {
         page.line(&format!(
             "Wrote {}{redacted}: {}, {} of text.",
             self.path.display(),
-            count(self.files.len(), "item"),
+            number_of(self.files.len(), "item"),
             amount(size)
         ));
         if page.style().verbose > 0 {
@@ -108,11 +109,6 @@ fn list(page: &mut Page, heading: &str, gaps: &[&Recorded]) {
             row([recorded.item.file(), &reason]);
         }
     });
-}
-
-fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 fn amount(bytes: usize) -> String {

@@ -17,8 +17,8 @@ pub(crate) enum Decision {
         gateway: Option<IpAddr>,
         source: Option<IpAddr>,
     },
-    /// No route: `unreachable`, `prohibit`, `blackhole`, or `no route`.
-    Nowhere(String),
+    /// No way out: the type of the route, such as `unreachable`, `prohibit` or `blackhole`; `None` for no route.
+    Nowhere(Option<String>),
     /// The routes are not known.
     Unknown(String),
 }
@@ -60,7 +60,7 @@ impl<'a> Router<'a> {
                 continue;
             }
             let Some(table) = &rule.table else {
-                return Decision::Nowhere(rule.action.clone());
+                return Decision::Nowhere(Some(rule.action.clone()));
             };
             let found = best(routes, table, lookup.destination);
             let Some(route) = found else { continue };
@@ -76,10 +76,10 @@ impl<'a> Router<'a> {
                         source: route.source,
                     };
                 }
-                other => return Decision::Nowhere(other.to_owned()),
+                other => return Decision::Nowhere(Some(other.to_owned())),
             }
         }
-        Decision::Nowhere("no route".to_owned())
+        Decision::Nowhere(None)
     }
 
     /// Returns the link whose address `addr` is (empty if unknown), or `None` if it is not this host's.

@@ -61,8 +61,9 @@ impl Walker<'_, '_, '_> {
                         .as_ref()
                         .is_some_and(|name| self.bridges.contains(name)) =>
             {
+                let kind = named(kind.as_ref()).to_owned();
                 let reason = format!("no route after the translation ({kind})");
-                let effect = Effect::Nowhere { why: kind.clone() };
+                let effect = Effect::Nowhere { why: kind };
                 hop(&mut branch, Hook::Prerouting, effect);
                 outcomes.push(outcome(branch, Verdict::Drop, &reason));
                 None
@@ -129,15 +130,16 @@ impl Walker<'_, '_, '_> {
                 hop(&mut branch, hook, Effect::Out { device, gateway });
             }
             Decision::Nowhere(kind) => {
-                let (verdict, reason) = match kind.as_str() {
-                    "blackhole" => (Verdict::Drop, "a blackhole route drops it".to_owned()),
-                    "no route" => (Verdict::Reject, "the node has no route to it".to_owned()),
-                    other => (
+                let (verdict, reason) = match kind.as_deref() {
+                    Some("blackhole") => (Verdict::Drop, "a blackhole route drops it".to_owned()),
+                    None => (Verdict::Reject, "the node has no route to it".to_owned()),
+                    Some(other) => (
                         Verdict::Reject,
                         format!("a route of type {other} rejects it"),
                     ),
                 };
-                hop(&mut branch, hook, Effect::Nowhere { why: kind });
+                let why = named(kind.as_ref()).to_owned();
+                hop(&mut branch, hook, Effect::Nowhere { why });
                 return Err(Box::new(Lost {
                     branch,
                     verdict,
@@ -192,6 +194,11 @@ impl Walker<'_, '_, '_> {
         let of = |name: &str| self.sysctl_on(&format!("net.ipv4.conf.{name}.route_localnet"));
         of("all") == Some(true) || device.is_some_and(|name| of(name) == Some(true))
     }
+}
+
+/// Returns how the type of a route without a way out is called; `None` is for no route.
+fn named(kind: Option<&String>) -> &str {
+    kind.map_or("no route", String::as_str)
 }
 
 /// Adds a hop of routing to the path.

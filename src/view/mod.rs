@@ -7,6 +7,7 @@ pub(crate) mod chains;
 pub(crate) mod config;
 pub(crate) mod conntrack;
 mod gaps;
+pub mod head;
 pub(crate) mod ipvs;
 mod known;
 pub(crate) mod mode;

@@ -192,10 +192,7 @@ fn an_empty_node_gets_all_of_the_mode_and_a_second_run_changes_nothing() {
         assert_same(&after, &want, name);
         kpx(&netns, name, &["diff"], 0);
         let again = reconcile(&netns, name);
-        assert!(
-            again.starts_with("nothing was to be done"),
-            "{name}: {again}"
-        );
+        assert!(again.starts_with("no changes needed"), "{name}: {again}");
         assert_same(&state(&netns), &after, name);
     }
 }
@@ -317,7 +314,7 @@ fn a_step_that_fails_leaves_the_node_as_it_was() {
     );
     let out = stopped(&netns, name, APPLY, &refusing);
     assert!(out.starts_with("stopped at step "), "{out}");
-    assert!(out.contains("the node is as it was"), "{out}");
+    assert!(out.contains("all changes were rolled back"), "{out}");
     assert!(out.contains("No space left on device"), "{out}");
     assert_same(&state(&netns), &broken, "unwound");
 }
@@ -412,7 +409,7 @@ fn a_step_that_the_kernel_does_not_permit_leaves_the_node_as_it_was() {
         out.contains("Operation not permitted") || out.contains("Permission denied"),
         "{out}"
     );
-    assert!(out.contains("the node is as it was"), "{out}");
+    assert!(out.contains("all changes were rolled back"), "{out}");
     assert_same(&state(&netns), &before, "unwound");
 }
 
@@ -615,7 +612,7 @@ fn what_iptables_mode_left_on_a_node_in_nftables_mode_is_removed_and_nothing_els
         "0\n"
     );
     let again = kpx(&netns, LEFT, CLEANUP, 0);
-    assert!(again.starts_with("nothing was to be done"), "{again}");
+    assert!(again.starts_with("no changes needed"), "{again}");
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::head::{Head, ModeHead, Sync};
 use super::{DoctorReport, EntryStatus, Problem, Status};
 use crate::backend::Mode;
 use crate::check::Severity;
 use crate::net::Family;
 use crate::render::{Page, Tone};
+use crate::view::head::{Head, ModeHead, Sync};
 
 /// Maximum of equal lines without -v.
 const FEW: usize = 3;

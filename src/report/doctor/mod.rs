@@ -2,7 +2,6 @@
 
 mod credentials;
 mod formats;
-mod head;
 mod human;
 mod ignored;
 
@@ -16,7 +15,7 @@ use crate::check::{Check, Finding, Fix, Outcome, Proof, Severity};
 use crate::evidence::Time;
 use crate::render::{Page, Report};
 
-pub use head::{HEAD, HEAD_WHOLE, Head};
+pub use crate::view::head::{HEAD, HEAD_WHOLE, Head};
 pub use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
 
 /// The report of `kpx doctor`.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::net::Family;
 use crate::render::Page;
 use crate::view::tree::Node;
+use crate::words::number_of;
 
 /// The characters that draw branches.
 struct Ink {
@@ -59,8 +60,7 @@ impl<'n> Pen<'n> {
             text = format!("{text} = {pod}");
         }
         if let Some(packets) = node.packets.filter(|&packets| packets > 0) {
-            let s = if packets == 1 { "" } else { "s" };
-            text = format!("{text} [{packets} packet{s}]");
+            text = format!("{text} [{}]", number_of(packets, "packet"));
         }
         let table = node.at.split(' ').next().unwrap_or_default();
         let chain = node.leads_to.as_deref();
