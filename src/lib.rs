@@ -29,7 +29,7 @@ pub mod net;
 pub mod node;
 pub mod owner;
 pub mod plan;
-pub mod redact;
+mod redact;
 pub mod render;
 pub mod report;
 pub mod requirements;
@@ -38,3 +38,4 @@ pub mod view;
 mod words;
 
 pub use cmd::{Io, main, run};
+pub use redact::Redactor;

@@ -31,4 +31,5 @@ mod show;
 mod snapshot;
 mod support;
 mod trace;
+mod wording;
 mod writes;

@@ -129,6 +129,9 @@ impl LeaseNode for LocalLease {
     }
 }
 
+/// A wait for a change of the cluster.
+type Wait = Pin<Box<dyn Future<Output = Result<(), Gap>>>>;
+
 /// This node with its bridge.
 pub(super) struct LocalBridge {
     global: Global,
@@ -141,7 +144,7 @@ pub(super) struct LocalBridge {
     claim: Option<Guard>,
     watch: Option<Rc<RefCell<Watch>>>,
     /// A wait for the next change: a long list is not interrupted by a pause that is over.
-    wait: Option<Pin<Box<dyn Future<Output = Result<(), Gap>>>>>,
+    wait: Option<Wait>,
 }
 
 impl LocalBridge {
@@ -248,7 +251,7 @@ impl BridgeNode for LocalBridge {
         };
         let watch = Rc::clone(watch);
         let wait = self.wait.take();
-        let wait = wait.unwrap_or_else(|| Box::pin(next(watch)));
+        let wait: Wait = wait.unwrap_or_else(|| Box::pin(next(watch)));
         match select(wait, pin!(clock::pause(limit))).await {
             Either::Left((changed, _)) => Some(changed),
             Either::Right(((), wait)) => {

@@ -109,30 +109,6 @@ impl ServicePort {
     pub fn reachable_at(&self) -> &[u32] {
         &self.choice.reachable
     }
-
-    /// Iterates over the endpoints used by policy Cluster.
-    pub fn cluster(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
-        self.choice
-            .cluster
-            .iter()
-            .map(|&at| &self.endpoints[at as usize])
-    }
-
-    /// Iterates over the endpoints used by policy Local.
-    pub fn local(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
-        self.choice
-            .local
-            .iter()
-            .map(|&at| &self.endpoints[at as usize])
-    }
-
-    /// Iterates over the endpoints used by any policy.
-    pub fn reachable(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
-        self.choice
-            .reachable
-            .iter()
-            .map(|&at| &self.endpoints[at as usize])
-    }
 }
 
 /// Returns the service ports of `family`, sorted.

@@ -127,52 +127,52 @@ pub struct Engine<'e, N> {
 }
 
 impl<N: MigrationNode> Engine<'_, N> {
-    /// Runs from `state` to the end of the migration or its rollback.
-    pub async fn run(&mut self, state: &mut MigrationState) -> Ended {
-        let name = match self.name(state).await {
+    /// Runs from `progress` to the end of the migration or its rollback.
+    pub async fn run(&mut self, progress: &mut MigrationState) -> Ended {
+        let name = match self.name(progress).await {
             Ok(name) => name,
             Err(gap) => return Ended::Stopped(gap.to_string()),
         };
         // The process that kept the bridge up to date is gone, and perhaps the bridge with it.
-        if state.is_bridged()
-            && let Err(why) = self.node.follow(state.served()).await
+        if progress.is_bridged()
+            && let Err(why) = self.node.follow(progress.served()).await
         {
             return Ended::Stopped(why);
         }
-        let mut undrained = state.is_drained();
-        while let Some(stage) = state.next() {
-            if state.migration.external && stage.is_configuration() && !self.limits.configured {
+        let mut undrained = progress.is_drained();
+        while let Some(stage) = progress.next() {
+            if progress.migration.external && stage.is_configuration() && !self.limits.configured {
                 return Ended::Prepared;
             }
             let result = if std::mem::take(&mut undrained) {
                 // The guard may have removed the bridge meanwhile, so that new connections took virtual servers again.
-                self.drain(state, &name).await.map(|_| ())
+                self.drain(progress, &name).await.map(|_| ())
             } else {
-                self.stage(state, stage, &name).await
+                self.stage(progress, stage, &name).await
             };
             let Err(error) = result else {
                 continue;
             };
-            if let Some(ended) = self.fail(state, stage, &error).await {
+            if let Some(ended) = self.fail(progress, stage, &error).await {
                 return ended;
             }
         }
-        let (at, leg) = (self.node.now(), state.leg);
-        if !state.ended
-            && let Err(error) = self.record(state, Entry::Ended { at, leg }).await
+        let (at, leg) = (self.node.now(), progress.leg);
+        if !progress.ended
+            && let Err(error) = self.record(progress, Entry::Ended { at, leg }).await
         {
             return Ended::Stopped(error.to_string());
         }
         match leg {
             Leg::There => Ended::Migrated,
-            Leg::Back => Ended::RolledBack(state.why.clone().unwrap_or_default()),
+            Leg::Back => Ended::RolledBack(progress.why.clone().unwrap_or_default()),
         }
     }
 
     /// Turns to the rollback after `error` in `stage`, where that is safe; otherwise returns that the run stopped.
     async fn fail(
         &mut self,
-        state: &mut MigrationState,
+        progress: &mut MigrationState,
         stage: Stage,
         error: &StageError,
     ) -> Option<Ended> {
@@ -181,7 +181,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             return Some(Ended::Stopped(why));
         }
         let at = self.node.now();
-        let stops = matches!(error, StageError::StopRequested) || !rolls_back(state, stage);
+        let stops = matches!(error, StageError::StopRequested) || !rolls_back(progress, stage);
         let entry = if stops {
             Entry::Stopped {
                 at,
@@ -196,7 +196,7 @@ impl<N: MigrationNode> Engine<'_, N> {
                 external: false,
             }
         };
-        if let Err(error) = self.record(state, entry).await {
+        if let Err(error) = self.record(progress, entry).await {
             return Some(Ended::Stopped(error.to_string()));
         }
         stops.then_some(Ended::Stopped(why))
@@ -208,10 +208,10 @@ impl<N: MigrationNode> Engine<'_, N> {
     /// after it.
     pub async fn roll_back(
         &mut self,
-        state: &mut MigrationState,
+        progress: &mut MigrationState,
         external: bool,
     ) -> Result<(), String> {
-        if state.leg == Leg::Back {
+        if progress.leg == Leg::Back {
             return Ok(());
         }
         let entry = Entry::Turned {
@@ -220,16 +220,20 @@ impl<N: MigrationNode> Engine<'_, N> {
             requested: true,
             external,
         };
-        let turned = self.record(state, entry).await;
+        let turned = self.record(progress, entry).await;
         turned.map_err(|error| error.to_string())
     }
 
-    async fn record(&mut self, state: &mut MigrationState, entry: Entry) -> Result<(), StageError> {
+    async fn record(
+        &mut self,
+        progress: &mut MigrationState,
+        entry: Entry,
+    ) -> Result<(), StageError> {
         self.node
             .record(&entry)
             .await
             .map_err(StageError::Journal)?;
-        if state.follow(entry) {
+        if progress.follow(entry) {
             Ok(())
         } else {
             Err(StageError::Journal(
@@ -239,19 +243,19 @@ impl<N: MigrationNode> Engine<'_, N> {
     }
 
     /// Returns the name of the Node: from the journal, or for a journal of an older kpx from the node.
-    async fn name(&mut self, state: &mut MigrationState) -> Result<String, Gap> {
-        if let Some(name) = &state.migration.node {
+    async fn name(&mut self, progress: &mut MigrationState) -> Result<String, Gap> {
+        if let Some(name) = &progress.migration.node {
             return Ok(name.clone());
         }
         let evidence = self.node.read(identity::NEEDS).await;
         let name = NodeSnapshot::new(&evidence).name()?;
-        state.migration.node = Some(name.clone());
+        progress.migration.node = Some(name.clone());
         Ok(name)
     }
 
     async fn stage(
         &mut self,
-        state: &mut MigrationState,
+        progress: &mut MigrationState,
         stage: Stage,
         name: &str,
     ) -> Result<(), StageError> {
@@ -262,7 +266,7 @@ impl<N: MigrationNode> Engine<'_, N> {
         }
         let mut pause = Duration::ZERO;
         let notes = loop {
-            let error = match self.attempt(state, stage, name).await {
+            let error = match self.attempt(progress, stage, name).await {
                 Ok(notes) => break notes,
                 Err(error) => error,
             };
@@ -276,27 +280,27 @@ impl<N: MigrationNode> Engine<'_, N> {
         };
         let entry = Entry::Done {
             at: self.node.now(),
-            leg: state.leg,
+            leg: progress.leg,
             stage,
             notes,
         };
-        self.record(state, entry).await?;
-        (self.on_event)(Event::Done(state.leg, stage));
+        self.record(progress, entry).await?;
+        (self.on_event)(Event::Done(progress.leg, stage));
         Ok(())
     }
 
     /// Reads the node, plans the stage, records the plan, and carries it out.
     async fn attempt(
         &mut self,
-        state: &mut MigrationState,
+        progress: &mut MigrationState,
         stage: Stage,
         name: &str,
     ) -> Result<Vec<String>, StageError> {
-        let external = state.migration.external && stage.is_configuration();
+        let external = progress.migration.external && stage.is_configuration();
         let evidence = if external {
             Evidence::default()
         } else {
-            let mut items = stage::needs(state, stage);
+            let mut items = stage::needs(progress, stage);
             if matches!(stage, Stage::Build | Stage::Configure) {
                 items.extend(gates::PROXY_NEEDS);
             }
@@ -314,37 +318,37 @@ impl<N: MigrationNode> Engine<'_, N> {
             };
             let own = own.map_err(|why| StageError::Failed { stage, why })?;
             let lease = Lease::of(self.limits.lease);
-            stage::plan(state, stage, &evidence, name, &own, &lease)
+            stage::plan(progress, stage, &evidence, name, &own, &lease)
         };
         let plan = plan.map_err(|error| StageError::Unplanned { stage, error })?;
-        let known = matches!(stage, Stage::Build | Stage::Configure) && state.leg == Leg::There;
+        let known = matches!(stage, Stage::Build | Stage::Configure) && progress.leg == Leg::There;
         let entry = Entry::Stage {
             at: self.node.now(),
-            leg: state.leg,
+            leg: progress.leg,
             stage,
             steps: journal::recorded(&plan),
             proxy: known.then(|| gates::proxy(&node)),
         };
-        self.record(state, entry).await?;
-        let position = (state.done + 1, state.stages().len());
-        (self.on_event)(Event::Begins(state.leg, stage, &plan, position));
+        self.record(progress, entry).await?;
+        let position = (progress.done + 1, progress.stages().len());
+        (self.on_event)(Event::Begins(progress.leg, stage, &plan, position));
         match stage {
             Stage::Backup => done(stage, self.node.backup().await),
-            Stage::Drain => self.drain(state, name).await,
+            Stage::Drain => self.drain(progress, name).await,
             Stage::Evict => self.evict(&plan).await,
-            Stage::Verify | Stage::Recheck => self.verify(state, stage, name).await,
+            Stage::Verify | Stage::Recheck => self.verify(progress, stage, name).await,
             Stage::BridgeUp => {
                 // The guard is first: it keeps the bridge if kpx is killed right after it was loaded.
-                done(stage, self.node.guard(state.served()).await)?;
+                done(stage, self.node.guard(progress.served()).await)?;
                 self.do_steps(stage, &plan).await?;
-                done(stage, self.node.follow(state.served()).await)
+                done(stage, self.node.follow(progress.served()).await)
             }
-            Stage::Configure if state.leg == Leg::Back => {
+            Stage::Configure if progress.leg == Leg::Back => {
                 self.undo_steps(stage, &plan).await?;
                 // The differences to the old text.
                 Ok(plan.notes)
             }
-            _ if state.leg == Leg::There && stage != Stage::Uncordon => {
+            _ if progress.leg == Leg::There && stage != Stage::Uncordon => {
                 self.do_steps(stage, &plan).await
             }
             _ => self.undo_steps(stage, &plan).await,
@@ -401,13 +405,13 @@ impl<N: MigrationNode> Engine<'_, N> {
 
 /// Returns whether an error in `stage` starts the rollback. A node that serves in the new mode, and only has leftovers of
 /// the old one, stays; and an external change of the configuration is undone externally.
-fn rolls_back(state: &MigrationState, stage: Stage) -> bool {
-    let verified = state.stages()[..state.done].contains(&Stage::Verify);
+fn rolls_back(progress: &MigrationState, stage: Stage) -> bool {
+    let verified = progress.stages()[..progress.done].contains(&Stage::Verify);
     let cleaning = verified
         && matches!(
             stage,
             Stage::Unlink | Stage::Drain | Stage::Clean | Stage::BridgeDown | Stage::Uncordon
         );
-    let external = state.migration.external && state.was_configured();
-    state.leg == Leg::There && !cleaning && !external
+    let external = progress.migration.external && progress.was_configured();
+    progress.leg == Leg::There && !cleaning && !external
 }

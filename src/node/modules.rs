@@ -17,9 +17,6 @@ pub struct Modules<'a> {
     pub persisted: Option<BTreeMap<String, &'a str>>,
     /// Modules that cannot be loaded (`install NAME /bin/false`), with the file that forbids it.
     pub blocked: Option<BTreeMap<String, &'a str>>,
-    /// Modules that are not loaded by alias (`blacklist NAME`), with the file that forbids it. `modprobe NAME`, which
-    /// kube-proxy uses, still loads them.
-    pub blacklisted: Option<BTreeMap<String, &'a str>>,
 }
 
 /// A loadable module.
@@ -138,9 +135,6 @@ pub fn parse(evidence: &Evidence) -> Result<Modules<'_>, Gap> {
         blocked: read(Item::Modprobe)
             .ok()
             .map(|text| filed(text).filter_map(blocked).collect()),
-        blacklisted: read(Item::Modprobe)
-            .ok()
-            .map(|text| filed(text).filter_map(blacklisted).collect()),
     };
     let nothing = modules.loaded.is_none()
         && modules.builtin.is_none()
@@ -212,9 +206,4 @@ fn blocked<'a>((file, line): (&'a str, &'a str)) -> Option<(String, &'a str)> {
     // Whether the command fails or succeeds, it does not load the module.
     let blocks = command.ends_with("/false") || command.ends_with("/true");
     blocks.then_some((name, file))
-}
-
-fn blacklisted<'a>((file, line): (&'a str, &'a str)) -> Option<(String, &'a str)> {
-    let name = line.strip_prefix("blacklist ")?.trim();
-    Some((name.replace('-', "_"), file))
 }

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::backend::Mode;
 use crate::check::Facts;
-use crate::cluster::version::ProxyVersion;
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 
@@ -51,9 +50,6 @@ pub struct NodeHead {
     pub kernel: Option<String>,
     /// kube-proxy's version.
     pub kube_proxy_version: Option<String>,
-    /// The same version with its source.
-    #[serde(skip)]
-    pub version: Option<ProxyVersion>,
 }
 
 /// The mode from three sources.
@@ -111,7 +107,6 @@ impl Head {
                 name: ask(|| Ok(facts.node_name())).flatten(),
                 kernel: ask(|| facts.node.kernel_release()).map(str::to_owned),
                 kube_proxy_version: version.map(|found| found.version.to_string()),
-                version,
             },
             mode: ModeHead {
                 configured: ask(|| facts.configured()).map(|(mode, _)| mode),

@@ -57,11 +57,11 @@ fn edited(time: &str) -> Evidence {
 
 #[test]
 fn an_edit_that_the_kubelet_has_not_written_yet_is_a_note() {
-    let told = finding(run(&edited("2026-11-22T08:59:30Z"), "KP04", None));
-    assert_eq!(told.severity, Severity::Info);
-    assert!(told.message.contains("edited 30 s ago"), "{told:?}");
-    let told = finding(run(&edited("2026-11-21T00:00:00Z"), "KP04", None));
-    assert_eq!(told.severity, Severity::Warning);
+    let found = finding(run(&edited("2026-11-22T08:59:30Z"), "KP04", None));
+    assert_eq!(found.severity, Severity::Info);
+    assert!(found.message.contains("edited 30 s ago"), "{found:?}");
+    let found = finding(run(&edited("2026-11-21T00:00:00Z"), "KP04", None));
+    assert_eq!(found.severity, Severity::Warning);
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn a_reverted_edit_is_a_note_while_the_file_is_old() {
         evidence.insert(Item::ProxyMode, Ok("nftables".to_owned()));
         evidence
     };
-    let told = finding(run(&back("2026-11-22T08:59:30Z"), "KP01", None));
-    assert_eq!(told.severity, Severity::Info);
-    assert!(told.message.contains("still says iptables"), "{told:?}");
-    let told = finding(run(&back("2026-11-21T00:00:00Z"), "KP01", None));
-    assert_eq!(told.severity, Severity::Error);
+    let found = finding(run(&back("2026-11-22T08:59:30Z"), "KP01", None));
+    assert_eq!(found.severity, Severity::Info);
+    assert!(found.message.contains("still has iptables"), "{found:?}");
+    let found = finding(run(&back("2026-11-21T00:00:00Z"), "KP01", None));
+    assert_eq!(found.severity, Severity::Error);
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn a_staged_node_is_compared_with_its_own_copy() {
     let file = file.replace("mode: iptables", "mode: \"iptables\"");
     let file = file.replace("mode: \"iptables\"", "mode: \"ipvs\"");
     evidence.insert(Item::ProxyConfig, Ok(file));
-    let told = finding(run(&evidence, "KP04", None));
-    assert!(told.fix.unwrap().text.contains("kpx migrate resume"));
-    let seen: Vec<_> = told.evidence.iter().map(ToString::to_string).collect();
+    let found = finding(run(&evidence, "KP04", None));
+    assert!(found.fix.unwrap().text.contains("kpx migrate resume"));
+    let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
     assert!(seen[0].contains("kube-proxy-kpx-0123abcd"), "{seen:?}");
 }
 
@@ -124,14 +124,14 @@ fn the_flag_that_overrides_the_name_is_read() {
         ])
     };
     assert_eq!(run(&with("node1"), "KP11", None), Outcome::Pass);
-    let told = finding(run(&with("old-name"), "KP11", None));
-    assert_eq!(told.subject, "old-name");
-    let seen: Vec<_> = told.evidence.iter().map(ToString::to_string).collect();
+    let found = finding(run(&with("old-name"), "KP11", None));
+    assert_eq!(found.subject, "old-name");
+    let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
     assert!(
         seen.iter().any(|of| of.contains("--hostname-override")),
         "{seen:?}"
     );
-    assert!(told.fix.unwrap().text.contains("--hostname-override"));
+    assert!(found.fix.unwrap().text.contains("--hostname-override"));
 }
 
 #[test]
@@ -162,9 +162,9 @@ fn virtual_servers_of_other_software_are_named_before_a_switch_to_ipvs() {
         Item::Modules,
         Ok("ip_vs 180224 2 ip_vs_rr, Live 0x0\n".to_owned()),
     );
-    let told = finding(run(&evidence, "VS03", Some(Mode::Ipvs)));
-    assert_eq!(told.severity, Severity::Warning);
-    let command = told.fix.unwrap().command.unwrap();
+    let found = finding(run(&evidence, "VS03", Some(Mode::Ipvs)));
+    assert_eq!(found.severity, Severity::Warning);
+    let command = found.fix.unwrap().command.unwrap();
     assert_eq!(
         command,
         "kubectl -n kube-system get configmap kube-proxy -o yaml | sed 's|excludeCIDRs: null|excludeCIDRs: \
@@ -223,9 +223,9 @@ fn the_file_of_modules_lists_all_of_them() {
         Item::ModulesLoad,
         Ok("/etc/modules-load.d/kube-proxy.conf: ip_vs\n".to_owned()),
     );
-    let told = finding(run(&evidence, "KM03", Some(Mode::Ipvs)));
+    let found = finding(run(&evidence, "KM03", Some(Mode::Ipvs)));
     assert_eq!(
-        told.fix.unwrap().command.as_deref(),
+        found.fix.unwrap().command.as_deref(),
         Some("printf '%s\\n' ip_vs ip_vs_rr nf_conntrack > /etc/modules-load.d/kube-proxy.conf")
     );
 }
@@ -236,6 +236,6 @@ fn flushed_rules_can_be_written_back() {
     for item in [Item::Iptables4, Item::Iptables6] {
         evidence.insert(item, Ok("# flushed\n".to_owned()));
     }
-    let told = finding(run(&evidence, "KP01", None));
-    assert!(told.fix.unwrap().text.contains("`kpx reconcile --apply`"));
+    let found = finding(run(&evidence, "KP01", None));
+    assert!(found.fix.unwrap().text.contains("`kpx reconcile --apply`"));
 }

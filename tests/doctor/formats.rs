@@ -20,15 +20,15 @@ async fn every_junit_is_well_formed_and_counts_right() {
             ("errors", "error"),
             ("skipped", "skipped"),
         ] {
-            let told = suite.split(&format!(" {attribute}=\"")).nth(1).unwrap();
-            let told: usize = told.split('"').next().unwrap().parse().unwrap();
+            let stated = suite.split(&format!(" {attribute}=\"")).nth(1).unwrap();
+            let stated: usize = stated.split('"').next().unwrap().parse().unwrap();
             let counted = counts.get(element).copied().unwrap_or(0);
-            assert_eq!(told, counted, "{name}: {attribute}");
+            assert_eq!(stated, counted, "{name}: {attribute}");
         }
     }
 }
 
-/// Counts the elements of a document, or says why it is not well-formed.
+/// Counts the elements of a document; the error is the reason why it is not well-formed.
 fn elements(text: &str) -> Result<BTreeMap<String, usize>, String> {
     let (declaration, mut rest) = text.split_once('\n').ok_or("one line")?;
     if declaration != "<?xml version=\"1.0\" encoding=\"UTF-8\"?>" {
@@ -171,7 +171,7 @@ async fn a_textfile_that_cannot_be_written_leaves_the_old_one() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// Returns the value of each series, or says why the text format of Prometheus is not like that.
+/// Returns the value of each series; the error names the line that is not valid in the text format of Prometheus.
 fn samples(text: &str) -> Result<BTreeMap<String, f64>, String> {
     if !text.ends_with('\n') {
         return Err("no end of the last line".to_owned());

@@ -28,6 +28,7 @@ pub(super) const LEASE: u64 = 60;
 type Happening = (u64, Box<dyn FnOnce(&mut World)>);
 
 /// The node, its cluster, and the time.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct World {
     pub(super) machine: Machine,
     /// The time, in milliseconds.

@@ -140,7 +140,7 @@ fn a_guard_leaves_the_bridge_to_the_kpx_that_keeps_it() {
     let node = bridged(Order::Rest);
     node.world.borrow_mut().locked = true;
     for seconds in (15..600).step_by(15) {
-        node.at(seconds, |world| world.renewed_by_another());
+        node.at(seconds, World::renewed_by_another);
     }
     assert!(!guard(&node, 600, Duration::ZERO));
     assert!(look(&node, World::is_served));

@@ -136,15 +136,15 @@ fn calico_ports(facts: &Facts<'_>) -> Verdict {
         .iter()
         .flat_map(|table| &table.chains)
         .flat_map(|chain| &chain.rules);
-    let says =
+    let is_node_port_rule =
         |of: &Match<'_>| matches!(of, Match::Comment(text) if text.contains("kubernetes NodePort"));
-    let ours = all.filter(|rule| rule.matches.iter().any(says));
+    let ours = all.filter(|rule| rule.matches.iter().any(is_node_port_rule));
     let ranges: Vec<_> = ours.filter_map(ranges).flatten().collect();
     if ranges.is_empty() {
         let why = "no rule of Calico distinguishes NodePorts from other ports";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let told: Vec<_> = ranges
+    let texts: Vec<_> = ranges
         .iter()
         .map(|range| format!("{}-{}", range.first, range.last))
         .collect();
@@ -155,7 +155,7 @@ fn calico_ports(facts: &Facts<'_>) -> Verdict {
             ports.filter(|port| !ranges.iter().any(|r| (r.first..=r.last).contains(port)));
         for port in outside {
             let message = "the NodePort is outside Calico's NodePort range";
-            let seen = Proof::Note(format!("Calico's range is {}", told.join(", ")));
+            let seen = Proof::Note(format!("Calico's range is {}", texts.join(", ")));
             findings.push(
                 Finding::new(
                     Severity::Warning,

@@ -200,17 +200,17 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
 fn hairpin(facts: &Facts<'_>) -> Verdict {
     let links = &facts.node.links()?.all;
     let mut findings = Vec::new();
-    let mut told = false;
+    let mut is_known = false;
     for bridge in bridges(facts)? {
         if bridge.flags.iter().any(|flag| flag == "PROMISC") {
-            told = true;
+            is_known = true;
             continue;
         }
         let ports: Vec<_> = links
             .iter()
             .filter(|port| port.master.as_ref() == Some(&bridge.name) && port.kind == "veth")
             .collect();
-        told |= ports.iter().any(|port| port.hairpin.is_some());
+        is_known |= ports.iter().any(|port| port.hairpin.is_some());
         let off = ports.iter().filter(|port| port.hairpin == Some(false));
         let seen: Vec<_> = off.map(|port| link_proof(port, "hairpin off")).collect();
         if !seen.is_empty() {
@@ -219,7 +219,7 @@ fn hairpin(facts: &Facts<'_>) -> Verdict {
                 .push(Finding::new(Severity::Warning, bridge.name.clone(), message).evidence(seen));
         }
     }
-    if findings.is_empty() && !told {
+    if findings.is_empty() && !is_known {
         let why = "the hairpin mode of the bridge ports is unknown";
         return Err(Gap::Absent(Item::Links, why.to_owned()));
     }

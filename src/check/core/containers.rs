@@ -37,11 +37,13 @@ pub(in crate::check) fn containers<'a>(
     Ok(found)
 }
 
+/// Returns the flags in the command line of `container`.
 pub(in crate::check) fn flags_of(container: &Container) -> Flags {
     let words: Vec<_> = container.command.iter().chain(&container.args).collect();
     Flags::parse(&words)
 }
 
+/// Returns a warning for each of `flags` that a container of kube-proxy has, if `ask` accepts its command line.
 pub(in crate::check) fn with_flags(
     facts: &Facts<'_>,
     flags: &[&str],

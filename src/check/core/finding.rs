@@ -83,7 +83,7 @@ pub enum Proof {
         family: Family,
         /// Its table.
         table: String,
-        /// Its name.
+        /// Name of the chain.
         chain: String,
         /// The number of its rules.
         rules: usize,
@@ -101,7 +101,7 @@ pub enum Proof {
     Object {
         /// `virtual-server`, `ipset`, `nft-table`, ….
         what: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
     /// An address of a link.
@@ -113,7 +113,7 @@ pub enum Proof {
     },
     /// A link that exists or is missing.
     Link {
-        /// The name.
+        /// Name of the link.
         link: String,
         /// Its kind and state, or that it is missing.
         state: String,
@@ -127,7 +127,7 @@ pub enum Proof {
     },
     /// A kernel module.
     Module {
-        /// The name.
+        /// Name of the module.
         module: String,
         /// Whether it is loaded, missing or blocked.
         standing: String,

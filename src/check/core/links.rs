@@ -6,6 +6,7 @@ use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::links::{Address, Link};
 
+/// The items that [`bridges`] reads.
 pub(in crate::check) const PODS: &[Item] = &[
     Item::Links,
     Item::Addresses,
@@ -27,10 +28,11 @@ pub(in crate::check) fn bridges<'a>(facts: &Facts<'a>) -> Result<Vec<&'a Link>, 
             .iter()
             .filter_map(|f| config.as_ref()?.cluster_cidr(*f)),
     );
+    let has_ports = |link: &Link| {
+        let mut masters = links.iter().filter_map(|port| port.master.as_ref());
+        link.kind == "bridge" && masters.any(|master| *master == link.name)
+    };
     let is_pods = |link: &&Link| {
-        let ports = links
-            .iter()
-            .any(|port| port.master.as_ref() == Some(&link.name));
         let named = ["cni", "cbr"]
             .iter()
             .any(|prefix| link.name.starts_with(prefix));
@@ -39,10 +41,14 @@ pub(in crate::check) fn bridges<'a>(facts: &Facts<'a>) -> Result<Vec<&'a Link>, 
             .flat_map(|a| &a.all)
             .filter(|at| at.link == link.name);
         let inside = at.any(|at| pods.iter().any(|cidr| cidr.contains(at.addr.addr)));
-        link.kind == "bridge" && ports && (named || inside)
+        has_ports(link) && (named || inside)
     };
     let found: Vec<_> = links.iter().filter(is_pods).collect();
     if found.is_empty() {
+        if links.iter().any(has_ports) {
+            // Without its addresses, a bridge may be one of pods.
+            addresses?;
+        }
         let why = "no pod of this node is on a bridge";
         return Err(Gap::NotApplicable(why.to_owned()));
     }

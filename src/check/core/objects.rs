@@ -7,10 +7,12 @@ use crate::cluster::Service;
 use crate::evidence::Gap;
 use crate::net::Proto;
 
+/// Returns the namespace and name of a Service.
 pub(in crate::check) fn name_of(service: &Service) -> String {
     format!("{}/{}", service.metadata.namespace, service.metadata.name)
 }
 
+/// Returns the protocol of a port; the API defaults to TCP.
 pub(in crate::check) fn proto_of(text: &str) -> Proto {
     match text {
         "UDP" => Proto::Udp,
@@ -35,6 +37,7 @@ pub(in crate::check) fn node_ports(facts: &Facts<'_>) -> Result<BTreeMap<(u8, u1
     Ok(found)
 }
 
+/// Returns whether kube-proxy serves the Service: it has a cluster IP and no label that excludes it.
 pub(in crate::check) fn is_served(service: &Service) -> bool {
     let labels = &service.metadata.labels;
     !matches!(service.spec.cluster_ip.as_str(), "" | "None")

@@ -261,11 +261,11 @@ fn local_dns(facts: &Facts<'_>) -> Verdict {
 fn proxy_protocol(facts: &Facts<'_>) -> Verdict {
     let mut findings = Vec::new();
     for service in facts.node.services()? {
-        let told = service.metadata.annotations.iter().find(|(key, value)| {
+        let annotation = service.metadata.annotations.iter().find(|(key, value)| {
             key.to_lowercase().contains("proxy-protocol")
                 && !matches!(value.as_str(), "" | "false" | "none")
         });
-        let Some((key, value)) = told else {
+        let Some((key, value)) = annotation else {
             continue;
         };
         let ingress = service.status.load_balancer.ingress.iter();

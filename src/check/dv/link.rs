@@ -150,12 +150,12 @@ fn managed(facts: &Facts<'_>) -> Verdict {
     if ours.is_empty() {
         return Err(Gap::NotApplicable(format!("the node has no link {DUMMY}")));
     }
-    let told: Vec<_> =
+    let managers: Vec<_> =
         filed(if_recorded(facts.node.evidence().text(Item::LinkManagers))?).collect();
     let mut findings = Vec::new();
     for link in ours {
         let end = format!("/{}", link.index);
-        let taken = told
+        let taken = managers
             .iter()
             .filter(|(file, _)| file.ends_with(&end))
             .find(|(_, line)| {

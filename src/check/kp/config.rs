@@ -69,7 +69,7 @@ pub(super) const CHECKS: &[Check] = &[
         title: "kube-proxy runs with the settings of its ConfigMap",
         symptom: "A node changes its behaviour when its kube-proxy happens to restart, weeks after an edit.",
         why: "kube-proxy reads its configuration only when it starts. After an edit of the ConfigMap, each node \
-              changes when its own kube-proxy restarts next, for whatever reason.",
+              changes when its own kube-proxy restarts next, for any reason.",
         verify: "Compare the ConfigMap with the settings that the process reports.",
         commands: &[
             "kubectl -n kube-system get configmap kube-proxy -o yaml",
@@ -126,7 +126,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
     {
         if let Some(age) = facts.pending_to(reported) {
             let message = format!(
-                "the ConfigMap was set to {reported} {age} s ago, but the file on the node still says {configured}"
+                "the ConfigMap was set to {reported} {age} s ago, but the file on the node still has {configured}"
             );
             let finding = Finding::new(Severity::Info, "mode", message).evidence(seen);
             return Ok(vec![finding.fix(

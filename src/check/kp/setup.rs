@@ -192,7 +192,7 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
     let mut seen = Vec::new();
     let processes = &if_recorded(facts.node.processes())?.processes;
     for process in processes.iter().filter(|of| of.same_network != Some(false)) {
-        let says = |flag: &str, values: &[&str]| {
+        let has_flag = |flag: &str, values: &[&str]| {
             let mut args = process.args.iter();
             args.any(|arg| {
                 values
@@ -201,8 +201,8 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
             })
         };
         let serves = match process.name.as_str() {
-            "kube-router" => !says("run-service-proxy", &["false"]),
-            "cilium-agent" => says("kube-proxy-replacement", &["true", "strict"]),
+            "kube-router" => !has_flag("run-service-proxy", &["false"]),
+            "cilium-agent" => has_flag("kube-proxy-replacement", &["true", "strict"]),
             _ => false,
         };
         if serves {
@@ -234,7 +234,7 @@ fn pacing(facts: &Facts<'_>) -> Verdict {
     let sets = facts.node.daemon_sets()?;
     let ours = sets.iter().find(|set| set.metadata.name == "kube-proxy");
     let Some(set) = ours else {
-        let why = "there is no DaemonSet kube-proxy";
+        let why = "the DaemonSet kube-proxy does not exist";
         return Err(Gap::NotApplicable(why.to_owned()));
     };
     let strategy = set.spec.update_strategy.get("type");

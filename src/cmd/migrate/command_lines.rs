@@ -287,15 +287,14 @@ fn commands_in_advice_are_parsed() {
                 continue;
             };
             // A command that is only named has no arguments, or asks for help.
-            let named = matches!(
-                error.kind(),
+            let named = match error.kind() {
                 ErrorKind::MissingRequiredArgument
-                    | ErrorKind::DisplayHelp
-                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-                    | ErrorKind::MissingSubcommand
-                    | ErrorKind::InvalidValue
-            ) && !(error.kind() == ErrorKind::InvalidValue
-                && !error.to_string().contains("a value is required"));
+                | ErrorKind::DisplayHelp
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                | ErrorKind::MissingSubcommand => true,
+                ErrorKind::InvalidValue => error.to_string().contains("a value is required"),
+                _ => false,
+            };
             assert!(named, "{}: `{line}`: {error}", path.display());
         }
     }

@@ -41,7 +41,7 @@ const DAEMON_SETS: &[&str] = &["kube-proxy", "cilium", "kube-router"];
 /// Path of the `ServiceCIDR` objects.
 const SERVICE_CIDRS: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 
-/// Reason if there is no way to access an API server.
+/// Reason if no API server is configured.
 const NONE: &str = "no cluster is configured";
 
 /// Number of log lines to read.

@@ -16,17 +16,19 @@ impl<N: MigrationNode> Engine<'_, N> {
     /// Waits until no connections are open that the removal of virtual servers would break.
     pub(super) async fn drain(
         &mut self,
-        state: &MigrationState,
+        progress: &MigrationState,
         name: &str,
     ) -> Result<Vec<String>, StageError> {
         let stage = Stage::Drain;
         let cluster = self.node.read(desired::NEEDS).await;
         let cluster = NodeSnapshot::new(&cluster).called(Some(name));
-        let desired = cluster.desired(state.migration.source(state.leg)).ok();
+        let desired = cluster
+            .desired(progress.migration.source(progress.leg))
+            .ok();
         let mut waited = Duration::ZERO;
         let mut first = None;
         loop {
-            let items = drain::awaited(state.migration.strategy);
+            let items = drain::awaited(progress.migration.strategy);
             let evidence = self.node.read(items).await;
             let gauge = Gauge::read(&NodeSnapshot::new(&evidence), desired);
             let gauge = gauge.map_err(|gap| StageError::Failed {
@@ -53,24 +55,27 @@ impl<N: MigrationNode> Engine<'_, N> {
     /// Waits until every gate is passed.
     pub(super) async fn verify(
         &mut self,
-        state: &MigrationState,
+        progress: &MigrationState,
         stage: Stage,
         name: &str,
     ) -> Result<Vec<String>, StageError> {
-        let (leg, fields) = (state.leg, state.migration.fields(state.leg).clone());
+        let (leg, fields) = (
+            progress.leg,
+            progress.migration.fields(progress.leg).clone(),
+        );
         let expected = Expected {
             fields: &fields,
-            before: state.proxy.filter(|_| leg == Leg::There),
-            cleaned: (stage == Stage::Recheck).then(|| state.migration.source(leg)),
+            before: progress.proxy.filter(|_| leg == Leg::There),
+            cleaned: (stage == Stage::Recheck).then(|| progress.migration.source(leg)),
         };
         let mut previous = Previous::default();
         let mut restarts = Restarts::default();
         let mut waited = Duration::ZERO;
         let began = self.node.now();
         loop {
-            let mut gates = self.gates(state, expected, &mut previous, name).await;
+            let mut gates = self.gates(progress, expected, &mut previous, name).await;
             if gates.iter().any(Gate::is_blocking)
-                && let Some(found) = self.crash_loop(state, name, &mut restarts).await
+                && let Some(found) = self.crash_loop(progress, name, &mut restarts).await
             {
                 // A rollback has nothing to fall back to: kube-proxy may start yet.
                 if leg == Leg::There && stage == Stage::Verify {
@@ -117,12 +122,12 @@ impl<N: MigrationNode> Engine<'_, N> {
     /// Returns the crash loop of kube-proxy's container, if there is one. Without access to its pods, the gates decide.
     async fn crash_loop(
         &mut self,
-        state: &MigrationState,
+        progress: &MigrationState,
         name: &str,
         restarts: &mut Restarts,
     ) -> Option<CrashLoop> {
         let pods = self.node.proxy_pods(name).await.ok()?;
-        let started = state.proxy.and_then(|proxy| proxy.started);
+        let started = progress.proxy.and_then(|proxy| proxy.started);
         let since = started.map(|seconds| Time { seconds });
         let mut found = restarts.crash_loop(&pods, since)?;
         found.last_line = self.node.last_line(&found.pod, &found.container).await;
@@ -132,7 +137,7 @@ impl<N: MigrationNode> Engine<'_, N> {
     /// Checks the gates: the cheap ones first, and the others once these are passed.
     async fn gates(
         &mut self,
-        state: &MigrationState,
+        progress: &MigrationState,
         expected: Expected<'_>,
         previous: &mut Previous,
         name: &str,
@@ -150,7 +155,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             return all;
         }
         let mut silent = Vec::new();
-        for target in &state.migration.probes {
+        for target in &progress.migration.probes {
             if let Err(why) = self.node.probe(target).await {
                 silent.push(format!("{target}: {why}"));
             }

@@ -1,7 +1,7 @@
 //! Copies of kube-proxy's ConfigMap and DaemonSet, for the nodes that migrate.
 //!
 //! A label of the Node selects the first or the second DaemonSet, so only that label changes a node's mode; a restart does
-//! not. While there are two, the first DaemonSet has the update strategy OnDelete: otherwise its new affinity would restart
+//! not. While there are two, the first DaemonSet has the update strategy `OnDelete`: otherwise its new affinity would restart
 //! kube-proxy on all nodes.
 
 use serde_json::{Value, json};

@@ -3,27 +3,28 @@
 //! The effect of a rule on a packet depends on every rule before it. So the check traces packets like `kpx trace`: for
 //! each Service one from a pod, one from the node and one from outside.
 
+mod finding;
 mod foreign;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::check::core::{by_family, if_recorded};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Severity, Verdict, When};
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::net::Family;
-use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
-use crate::owner::{EndpointState, Owners, Port, Role};
-use crate::trace::sources::{self, Pods, Source};
-use crate::trace::{self, Effect, Entry, Flow, Hop, Layer, Outcome, World, target};
+use crate::owner::{EndpointState, Owners, Port};
+use crate::trace::sources::Source;
+use crate::trace::{self, Effect, Entry, Flow, Hop, Layer, Outcome, World};
+use finding::finding;
 use foreign::{ForeignRules, is_foreign, is_foreign_table};
+use sources::Sources;
 
 /// Maximum of traced Service ports; those that a rule names come first.
 const MOST: usize = 100;
-
-/// Services that a finding names; it counts the others.
-const FEW: usize = 3;
 
 pub(super) const CHECKS: &[Check] = &[Check {
     id: "IR16",
@@ -268,225 +269,4 @@ fn is_foreign_drop(hop: &Hop) -> bool {
         Layer::Ipvs | Layer::Routing => return false,
     };
     is_foreign_table(table) && is_foreign(trace::why::maker(hop))
-}
-
-/// The sources of traced packets.
-struct Sources {
-    /// Pods of this node; the second is for Services whose endpoint is the first.
-    pods: Vec<Source>,
-    host: Option<Source>,
-    outside: Option<Source>,
-    /// The node's own address, for NodePorts.
-    own: Option<IpAddr>,
-}
-
-impl Sources {
-    fn of(node: &NodeSnapshot<'_>, family: Family) -> Self {
-        let name = node.name().ok();
-        let nodes = node.nodes().ok();
-        let mut nodes = nodes.iter().flat_map(|nodes| nodes.iter());
-        let this = nodes.find(|of| Some(&of.metadata.name) == name.as_ref());
-        let known = Pods {
-            node: this,
-            pods: node.pods().map_or(&[], Vec::as_slice),
-            slices: node.slices().map_or(&[], Vec::as_slice),
-        };
-        let nobody = match family {
-            Family::V4 => IpAddr::from([0, 0, 0, 0]),
-            Family::V6 => IpAddr::from([0_u16; 8]),
-        };
-        let mut found = Self {
-            pods: Vec::new(),
-            host: None,
-            outside: None,
-            own: this
-                .and_then(|this| target::node_address(this, family))
-                .or_else(|| sources::uplink(node, family)),
-        };
-        let mut taken = Vec::new();
-        for _ in 0..2 {
-            for source in sources::usual(nobody, &taken, node, known) {
-                match source.entry {
-                    Entry::Pod => found.pods.push(source),
-                    Entry::Host => found.host = Some(source),
-                    Entry::Outside => found.outside = Some(source),
-                }
-            }
-            taken.extend(found.pods.iter().filter_map(|of| of.addr));
-        }
-        found
-    }
-
-    /// Returns the sources and destinations to trace for `port`.
-    fn flows(&self, port: &Port, family: Family) -> Vec<(&Source, SocketAddr)> {
-        let mut flows = Vec::new();
-        let behind = |of: &Source| {
-            port.endpoints
-                .iter()
-                .any(|at| Some(at.addr.ip()) == of.addr)
-        };
-        let pod = self.pods.iter().find(|of| !behind(of));
-        let addresses = port
-            .addresses
-            .iter()
-            .filter(|(_, at)| Family::of(*at) == family);
-        for &(role, addr) in addresses {
-            let Some(number) = port.port else { continue };
-            let to = SocketAddr::new(addr, number);
-            if role == Role::ClusterIp {
-                flows.extend(pod.into_iter().chain(&self.host).map(|of| (of, to)));
-            } else {
-                flows.extend(self.outside.iter().map(|of| (of, to)));
-            }
-        }
-        if let (Some(number), Some(own)) = (port.node_port, self.own) {
-            let to = SocketAddr::new(own, number);
-            flows.extend(self.outside.iter().map(|of| (of, to)));
-        }
-        flows
-    }
-}
-
-/// Returns the finding for a rule.
-fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Effects) -> Finding {
-    let verb = if effect.rejects { "rejects" } else { "drops" };
-    let named: Vec<_> = effect
-        .services
-        .iter()
-        .take(FEW)
-        .map(String::as_str)
-        .collect();
-    let more = match effect.services.len().saturating_sub(FEW) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let services = format!("{}{more}", named.join(", "));
-    let only_outside = effect.certain.keys().all(|kind| *kind == "outside");
-    let (severity, message) = match (effect.certain.is_empty(), only_outside) {
-        (true, _) => (
-            Severity::Info,
-            format!(
-                "a rule of other software may {} traffic to {services}",
-                &verb[..verb.len() - 1]
-            ),
-        ),
-        // A firewall may close the node to the outside on purpose.
-        (false, true) if !position.is_particular() => (
-            Severity::Info,
-            format!("the node's firewall {verb} traffic from outside to {services}"),
-        ),
-        (false, _) => (
-            Severity::Error,
-            format!("a rule of other software {verb} traffic to {services}"),
-        ),
-    };
-    let mut seen = vec![position.proof()];
-    seen.extend(effect.certain.iter().map(|(kind, (_, to))| {
-        let from = match *kind {
-            "pod" => "a pod of this node",
-            "host" => "the node",
-            _ => "outside",
-        };
-        Proof::Note(format!("a packet from {from} to {to} ends here"))
-    }));
-    if effect.certain.is_empty() {
-        let open = effect
-            .open
-            .iter()
-            .map(|when| Proof::Note(format!("depends on: {when}")));
-        seen.extend(open);
-    }
-    let see = effect.certain.values().next().map_or_else(
-        || "Trace a packet with `kpx trace NAMESPACE/SERVICE`.".to_owned(),
-        |(from, to)| format!("Trace a packet with `kpx trace {to} --source {from}`."),
-    );
-    let finding = Finding::new(severity, position.subject(node), message).evidence(seen);
-    if effect.certain.is_empty() {
-        let text = "Compare the counter of the rule with the clients' errors; keep the rule if it is intended.";
-        return finding.fix(text);
-    }
-    let command = position
-        .deletion(node)
-        .filter(|_| severity == Severity::Error);
-    match (effect.maker, command) {
-        (Maker::Other(who), _) => finding.fix(format!(
-            "Change the rule in the configuration of {who}, which would otherwise restore it. {see}"
-        )),
-        (_, Some(command)) => finding.fix_with(
-            format!("If the rule is not needed, delete it here and in the configuration that creates it. {see}"),
-            command,
-        ),
-        (_, None) if position.number == 0 => finding.fix(format!(
-            "Add a rule to the chain that accepts traffic of pods and Services. {see}"
-        )),
-        (_, None) => finding.fix(format!(
-            "If the rule is not needed, delete it here and in the configuration that creates it. {see}"
-        )),
-    }
-}
-
-impl Position {
-    /// Returns whether the rule matches packets by destination.
-    fn is_particular(&self) -> bool {
-        const WORDS: [&str; 6] = ["-d ", "--dport", "--dst", "daddr", "dport", "match-set"];
-        self.number > 0 && WORDS.iter().any(|word| self.rule.contains(word))
-    }
-
-    /// Returns the program that lists and changes the rule.
-    fn program(&self, node: &NodeSnapshot<'_>) -> String {
-        let holds = |store| node.saved(store, self.family).is_ok();
-        // The other backend's items show which one is in use.
-        let back_end = match (
-            self.other,
-            holds(IptablesBackend::Legacy),
-            holds(IptablesBackend::Nft),
-        ) {
-            (true, true, _) | (false, _, true) => "-legacy",
-            (true, false, true) | (false, true, false) => "-nft",
-            (_, false, false) => "",
-        };
-        match (self.nft, self.family) {
-            (true, _) => "nft".to_owned(),
-            (false, Family::V4) => format!("iptables{back_end}"),
-            (false, Family::V6) => format!("ip6tables{back_end}"),
-        }
-    }
-
-    fn subject(&self, node: &NodeSnapshot<'_>) -> String {
-        let which = match self.number {
-            0 => "policy".to_owned(),
-            number => format!("rule {number}"),
-        };
-        let program = self.program(node);
-        format!("{program} {} {} {which}", self.table, self.chain)
-    }
-
-    fn proof(&self) -> Proof {
-        let rule = match (self.number, self.nft) {
-            (0, true) => format!("{} policy drop", self.chain),
-            (0, false) => format!("-P {} DROP", self.chain),
-            (_, true) => format!("{}: {}", self.chain, self.rule),
-            (_, false) => format!("-A {} {}", self.chain, self.rule),
-        };
-        Proof::rule(self.family, self.table.as_str(), rule)
-    }
-
-    /// Returns the command that deletes the rule.
-    fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
-        let at = self.number.checked_sub(1)?;
-        if self.nft {
-            let (family, name) = self.table.split_once(' ')?;
-            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
-            let handle = chain.rules.get(at)?.handle?;
-            return Some(format!(
-                "nft delete rule {family} {name} {} handle {handle}",
-                self.chain
-            ));
-        }
-        let program = self.program(node);
-        Some(format!(
-            "{program} -t {} -D {} {}",
-            self.table, self.chain, self.rule
-        ))
-    }
 }
