@@ -34,6 +34,9 @@ _kpx() {
             kpx,explain)
                 cmd="kpx__subcmd__explain"
                 ;;
+            kpx,help)
+                cmd="kpx__subcmd__help"
+                ;;
             kpx,man)
                 cmd="kpx__subcmd__man"
                 ;;
@@ -61,6 +64,9 @@ _kpx() {
             kpx,trace)
                 cmd="kpx__subcmd__trace"
                 ;;
+            kpx,version)
+                cmd="kpx__subcmd__version"
+                ;;
             kpx__subcmd__migrate,finish)
                 cmd="kpx__subcmd__migrate__subcmd__finish"
                 ;;
@@ -83,7 +89,7 @@ _kpx() {
 
     case "${cmd}" in
         kpx)
-            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show trace render preflight reconcile cleanup bridge migrate completions man"
+            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show trace render preflight reconcile cleanup bridge migrate completions man help version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -122,11 +128,11 @@ _kpx() {
                     return 0
                     ;;
                 --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -145,7 +151,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__bridge)
-            opts="-y -o -q -v -h --mode --lease --detach --await --apply --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help show up down follow guard"
+            opts="-y -o -q -v -h --mode --lease --detach --await --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help show up down follow guard"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -161,6 +167,14 @@ _kpx() {
                     ;;
                 --await)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -193,14 +207,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -219,7 +225,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__cleanup)
-            opts="-y -o -q -v -h --mode --force --apply --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --mode --force --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -227,6 +233,14 @@ _kpx() {
             case "${prev}" in
                 --mode)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -259,14 +273,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -285,12 +291,20 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__completions)
-            opts="-o -q -v -h --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help bash elvish fish powershell zsh"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -321,14 +335,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -347,7 +353,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__diff)
-            opts="-o -q -v -h --mode --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --mode --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -355,6 +361,14 @@ _kpx() {
             case "${prev}" in
                 --mode)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -389,14 +403,6 @@ _kpx() {
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
                     return 0
                     ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
@@ -413,7 +419,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__doctor)
-            opts="-o -q -v -h --only --skip --ignore-file --textfile --for --fail-on --list --wait --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --only --skip --ignore-file --textfile --to --fail-on --list --wait --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -435,7 +441,7 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --for)
+                --to)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
                     return 0
                     ;;
@@ -445,6 +451,14 @@ _kpx() {
                     ;;
                 --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml short junit prom" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml short junit prom" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -477,14 +491,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -503,12 +509,20 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__explain)
-            opts="-o -q -v -h --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -541,12 +555,66 @@ _kpx() {
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
                     return 0
                     ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kpx__subcmd__help)
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -565,12 +633,20 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__man)
-            opts="-o -q -v -h --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -603,14 +679,6 @@ _kpx() {
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
                     return 0
                     ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
@@ -627,7 +695,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --image --service-account --soak --ready-timeout --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
+            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --image --service-account --soak --ready-timeout --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -649,7 +717,7 @@ _kpx() {
                     COMPREPLY=($(compgen -W "bridge in-place drain-node" -- "${cur}"))
                     return 0
                     ;;
-                --left)
+                --old-mode)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
                     return 0
                     ;;
@@ -685,6 +753,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -715,14 +791,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -741,7 +809,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__finish)
-            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -757,6 +825,14 @@ _kpx() {
                     ;;
                 --lease)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -791,14 +867,6 @@ _kpx() {
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
                     return 0
                     ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
@@ -815,7 +883,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__prepare)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --left --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -837,7 +905,7 @@ _kpx() {
                     COMPREPLY=($(compgen -W "bridge in-place drain-node" -- "${cur}"))
                     return 0
                     ;;
-                --left)
+                --old-mode)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
                     return 0
                     ;;
@@ -857,6 +925,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -887,14 +963,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -913,7 +981,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__resume)
-            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -929,6 +997,14 @@ _kpx() {
                     ;;
                 --lease)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -961,14 +1037,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -987,7 +1055,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__rollback)
-            opts="-y -o -q -v -h --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1003,6 +1071,14 @@ _kpx() {
                     ;;
                 --lease)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -1035,14 +1111,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -1061,12 +1129,20 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__status)
-            opts="-o -q -v -h --all-nodes --this-node --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --all-nodes --this-node --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1097,14 +1173,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -1123,7 +1191,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__preflight)
-            opts="-y -o -q -v -h --to --load --persist --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --load --persist --yes --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1131,6 +1199,14 @@ _kpx() {
             case "${prev}" in
                 --to)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -1163,14 +1239,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -1189,7 +1257,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__reconcile)
-            opts="-y -o -q -v -h --mode --only --force --no-drain --apply --yes --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --mode --part --force --no-drain --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1199,8 +1267,16 @@ _kpx() {
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
                     return 0
                     ;;
-                --only)
+                --part)
                     COMPREPLY=($(compgen -W "iptables ipset ipvs link nftables sysctl" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -1233,14 +1309,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -1259,7 +1327,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__render)
-            opts="-o -q -v -h --mode --part --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --mode --part --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1270,7 +1338,15 @@ _kpx() {
                     return 0
                     ;;
                 --part)
-                    COMPREPLY=($(compgen -W "iptables ipset ipvs addresses nftables sysctl" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "iptables ipset ipvs link nftables sysctl" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -1303,14 +1379,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -1329,7 +1397,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__resolve)
-            opts="-o -q -v -h --namespace --env --cluster-domain --server --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --namespace --env --cluster-domain --server --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1345,6 +1413,14 @@ _kpx() {
                     ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -1377,14 +1453,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -1403,12 +1471,20 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__show)
-            opts="-o -q -v -h --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports conntrack modules sysctls config"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports conntrack modules sysctls config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1439,14 +1515,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -1465,12 +1533,20 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__snapshot)
-            opts="-o -q -v -h --redact --script --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --redact --script --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1501,14 +1577,6 @@ _kpx() {
                     ;;
                 --family)
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -1527,7 +1595,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__trace)
-            opts="-o -q -v -h --source --protocol --established --as --probe --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --source --protocol --established --mode --probe --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1541,8 +1609,16 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --as)
+                --mode)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml mermaid dot" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml mermaid dot" -- "${cur}"))
                     return 0
                     ;;
                 --from)
@@ -1577,12 +1653,66 @@ _kpx() {
                     COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
                     return 0
                     ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kpx__subcmd__version)
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
                     return 0
                     ;;
                 --color)

@@ -26,11 +26,11 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "check",
-        "action backend bridge cluster desired diff evidence net node owner trace",
+        "action backend bridge cluster desired diff evidence net node owner trace words",
     ),
     (
         "plan",
-        "action backend bridge check cluster desired diff evidence net node",
+        "action backend bridge check cluster desired diff evidence net node words",
     ),
     ("apply", "action plan"),
     (
@@ -52,10 +52,10 @@ const MAY_USE: &[(&str, &str)] = &[
         "action apply backend check cluster diff dns evidence migrate net owner plan render requirements trace view words",
     ),
     ("host", "action apply cluster evidence net"),
-    ("cli", "net"),
+    ("cli", "backend diff migrate net render view"),
     (
         "cmd",
-        "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view",
+        "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view words",
     ),
     ("lib", "cmd"),
     ("main", ""),
@@ -167,7 +167,6 @@ fn only_the_edges_are_async() {
 fn only_commands_that_change_a_node_can() {
     let may = [
         "bridge",
-        "change",
         "cleanup",
         "follow",
         "local_bridge",
@@ -184,7 +183,9 @@ fn only_commands_that_change_a_node_can() {
         let folder = names.next().unwrap();
         let allowed = match module.as_str() {
             "host" => true,
-            "cmd" => may.contains(&stem) || may.contains(&folder),
+            "cmd" => {
+                may.contains(&stem) || may.contains(&folder) || path.ends_with("shared/change.rs")
+            }
             _ => false,
         };
         assert!(!changes || allowed, "{}: only looks", path.display());

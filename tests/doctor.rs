@@ -77,11 +77,11 @@ async fn fail_on_decides_the_exit_status() {
 
 #[tokio::test]
 async fn checks_before_a_switch() {
-    let ran = kpx_on("faults-moves", &["doctor", "--for", "ipvs"]).await;
+    let ran = kpx_on("faults-moves", &["doctor", "--to", "ipvs"]).await;
     insta::assert_snapshot!("for_ipvs", ran);
     let ran = kpx_on(
         "faults-moves",
-        &["doctor", "--for", "nftables", "-o", "json"],
+        &["doctor", "--to", "nftables", "-o", "json"],
     )
     .await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
@@ -90,7 +90,7 @@ async fn checks_before_a_switch() {
     assert_eq!(
         kpx_on(
             "faults-moves",
-            &["doctor", "--for", "ipvs", "--only", "SY01"]
+            &["doctor", "--to", "ipvs", "--only", "SY01"]
         )
         .await
         .code,
@@ -100,13 +100,13 @@ async fn checks_before_a_switch() {
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["checks"][0]["status"], "skip");
     assert!(
-        kpx(&["doctor", "--list", "--for", "ipvs"])
+        kpx(&["doctor", "--list", "--to", "ipvs"])
             .await
             .out
             .contains("AP03")
     );
     assert!(
-        !kpx(&["doctor", "--list", "--for", "nftables"])
+        !kpx(&["doctor", "--list", "--to", "nftables"])
             .await
             .out
             .contains("AP03")
@@ -116,7 +116,7 @@ async fn checks_before_a_switch() {
 #[tokio::test]
 async fn a_node_that_is_ready_for_a_switch_has_no_blockers() {
     for mode in ["iptables", "ipvs", "nftables"] {
-        let ran = kpx_on("fit-for-moves", &["doctor", "--for", mode]).await;
+        let ran = kpx_on("fit-for-moves", &["doctor", "--to", mode]).await;
         assert!(
             !ran.out.contains("ERROR") && !ran.out.contains("WARNING"),
             "{mode}:\n{ran}"
@@ -128,7 +128,7 @@ async fn a_node_that_is_ready_for_a_switch_has_no_blockers() {
                 .iter()
                 .any(|p| name.starts_with(p))
             {
-                let ran = kpx_on(&name, &["doctor", "--for", mode]).await;
+                let ran = kpx_on(&name, &["doctor", "--to", mode]).await;
                 assert!(!ran.out.contains("ERROR"), "{name} to {mode}:\n{ran}");
             }
         }
@@ -205,7 +205,7 @@ async fn ranges_of_cluster_ips_are_the_clusters_where_it_has_them() {
             "--from",
             dir.path().to_str().unwrap(),
             "doctor",
-            "--for",
+            "--to",
             "nftables",
         ];
         let ran = kpx(&[&args[..], &["--only", "AP09", "-o", "json"]].concat()).await;

@@ -181,7 +181,7 @@ impl Kubelet for Nodes {
             // As kpx does: only leftovers of the old mode would be left to remove.
             ("prepare", _)
                 if there("--to") == mode
-                    && there("--left").is_none_or(|left| Some(left) == mode) =>
+                    && there("--old-mode").is_none_or(|left| Some(left) == mode) =>
             {
                 Outcome::Already
             }

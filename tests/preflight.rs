@@ -233,6 +233,6 @@ async fn a_bundle_cannot_be_loaded_into() {
     for what in ["--load", "--persist"] {
         let ran = kpx_on("seed-ipvs", &["preflight", "--to", "ipvs", what, "--yes"]).await;
         assert_eq!(ran.code, 2, "{ran}");
-        assert!(ran.err.contains("--from reads another"), "{ran}");
+        assert!(ran.err.contains("--from reads a bundle"), "{ran}");
     }
 }

@@ -50,7 +50,7 @@ async fn programs_get_the_plan_in_full() {
 
 #[tokio::test]
 async fn only_the_layers_asked_for_are_changed() {
-    let ran = kpx_on("faults-iptables", &["reconcile", "--only", "sysctl"]).await;
+    let ran = kpx_on("faults-iptables", &["reconcile", "--part", "sysctl"]).await;
     assert!(ran.out.starts_with("no changes needed "), "{ran}");
 }
 
@@ -58,7 +58,7 @@ async fn only_the_layers_asked_for_are_changed() {
 async fn a_bundle_cannot_be_changed() {
     let ran = kpx_on("faults-iptables", &["reconcile", "--apply", "--yes"]).await;
     assert_eq!(ran.code, 2, "{ran}");
-    assert!(ran.err.contains("--from reads another"), "{ran}");
+    assert!(ran.err.contains("--from reads a bundle"), "{ran}");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn parts_that_were_not_compared_are_not_changed() {
 
 #[tokio::test]
 async fn a_node_without_ip_vs_has_no_virtual_servers() {
-    let args = ["reconcile", "--mode", "ipvs", "--only", "ipvs"];
+    let args = ["reconcile", "--mode", "ipvs", "--part", "ipvs"];
     let ran = kpx_on("seed-iptables", &args).await;
     assert_eq!(ran.code, 1, "{ran}");
     assert!(

@@ -193,8 +193,7 @@ fn texts_are_sentences_and_titles_are_short() {
 
 #[test]
 fn texts_name_only_existing_commands() {
-    use clap::CommandFactory as _;
-    let command = kpx::cli::Cli::command();
+    let command = kpx::cli::command();
     let known: BTreeSet<_> = command
         .get_subcommands()
         .map(clap::Command::get_name)

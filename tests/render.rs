@@ -44,7 +44,7 @@ async fn sets_and_servers_are_those_of_the_node() {
             sorted(&servers.out, str::trim),
             recorded(name, "node/ipvsadm-save.txt", str::trim)
         );
-        let addresses = kpx_on(name, &["render", "--part", "addresses"]).await;
+        let addresses = kpx_on(name, &["render", "--part", "link"]).await;
         assert!(
             addresses
                 .out
@@ -121,7 +121,7 @@ async fn a_part_that_the_mode_does_not_have_is_a_mistake() {
     assert_eq!(ran.code, 2, "{ran}");
     assert!(
         ran.err
-            .contains("mode iptables programs nothing of the kind ipset"),
+            .contains("mode iptables has no such part: use one of iptables, sysctl"),
         "{ran}"
     );
     let ran = kpx_on("full-iptables", &["render", "--part", "iptables"]).await;

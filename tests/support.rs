@@ -21,6 +21,12 @@ impl fmt::Display for Ran {
     }
 }
 
+/// Parses `words`, a command line that begins with `kpx`, as the program does.
+pub(crate) fn parse(words: &[&str]) -> Result<kpx::cli::Cli, clap::Error> {
+    let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+    kpx::cli::Cli::parse_from_words(&words)
+}
+
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }

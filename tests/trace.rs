@@ -269,7 +269,7 @@ async fn snapshots_of_every_kind_of_service() {
         (
             "as-ipvs",
             "full-nftables",
-            &["shop/cart", "--source", "host", "--as", "ipvs"],
+            &["shop/cart", "--source", "host", "--mode", "ipvs"],
         ),
         (
             "no-such-port",

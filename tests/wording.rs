@@ -9,6 +9,7 @@ use crate::support::root;
 const MODULES: &[&str] = &[
     "backend",
     "check",
+    "cli",
     "cluster",
     "desired",
     "diff",
@@ -19,9 +20,11 @@ const MODULES: &[&str] = &[
     "node",
     "owner",
     "redact",
+    "render",
     "requirements",
     "trace",
     "view",
+    "words",
 ];
 
 /// Banned words, with the words to use instead.

@@ -43,11 +43,11 @@ impl Part {
         }
     }
 
-    /// Returns the name that `kpx render --part` takes.
+    /// Returns the name that `kpx render --part PART` takes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sysctl => "sysctl",
-            Self::Addresses => "addresses",
+            Self::Addresses => "link",
             Self::Ipset => "ipset",
             Self::Iptables(_) => "iptables",
             Self::Ipvs => "ipvs",

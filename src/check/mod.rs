@@ -96,7 +96,7 @@ impl Check {
     /// Returns when it runs, for people.
     pub fn asked_in_words(&self) -> String {
         let modes: Vec<_> = self.targets().iter().map(|mode| mode.name()).collect();
-        let options = format!("with --for {}", modes.join("|"));
+        let options = format!("with --to {}", modes.join("|"));
         match self.when {
             When::Now => "in every run".to_owned(),
             When::NowAndFor(_) => format!("in every run, and {options}"),
@@ -194,7 +194,7 @@ pub const GROUPS: &[Group] = &[
     Group::new("NP", "node-port", "NodePorts and sockets", np::CHECKS),
     Group::new("CT", "conntrack", "connection tracking", ct::CHECKS),
     Group::new("AP", "api", "objects of the cluster", ap::CHECKS),
-    Group::new("CN", "cni", "the network plug-in", cn::CHECKS),
+    Group::new("CN", "cni", "the network plugin", cn::CHECKS),
     Group::new(
         "DP",
         "deprecation",

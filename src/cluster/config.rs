@@ -200,7 +200,7 @@ pub struct ConntrackSection {
     pub min: Option<u32>,
     /// Timeout of established TCP connections, a Go duration; 24 h by default.
     pub tcp_established_timeout: Option<String>,
-    /// Timeout of TCP connections in CLOSE_WAIT, a Go duration; 1 h by default.
+    /// Timeout of TCP connections in `CLOSE_WAIT`, a Go duration; 1 h by default.
     pub tcp_close_wait_timeout: Option<String>,
     /// Whether conntrack accepts out-of-window packets.
     #[serde(deserialize_with = "or_default")]

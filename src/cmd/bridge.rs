@@ -3,12 +3,14 @@
 pub(super) mod follow;
 pub(super) mod guard;
 
-use super::change::carry_out;
-use super::failure::{Failure, Hint as _};
-use super::{Io, families, gather};
+use super::Io;
 use crate::backend::Mode;
 use crate::bridge::{self, Held, Lease, TABLE, Unbuildable};
-use crate::cli::{BridgeArgs, Global};
+use crate::cli::BridgeArgs;
+use crate::cmd::shared::READABLE;
+use crate::cmd::shared::change::carry_out;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::session::{Readable as _, Session};
 use crate::migrate::controller::{ControllerError, needs};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -17,16 +19,12 @@ use crate::report::plan::PlanReport;
 use crate::report::program::{ProgramReport, Text};
 
 /// Prints the tables.
-pub(super) async fn show(
-    global: &Global,
-    io: &Io<'_>,
-    args: &BridgeArgs,
-) -> Result<ProgramReport, Failure> {
-    let mode = super::diff::mode_of(global, io, args.mode).await?;
-    let evidence = gather(global, io, &needs()).await?;
-    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
-    let (text, mut notes) = build(&node, mode, global, &Lease::of(args.lease)).hint(UNKNOWN)?;
-    notes.extend(lease(&node, &families(global)));
+pub(super) async fn show(session: &Session, args: &BridgeArgs) -> Result<ProgramReport, Failure> {
+    let mode = session.mode(args.mode).await?;
+    let evidence = session.gather(&needs()).await?;
+    let node = session.node(&evidence);
+    let (text, mut notes) = build(&node, mode, session, &Lease::of(args.lease)).readable()?;
+    notes.extend(lease(&node, session.families()));
     Ok(ProgramReport {
         mode,
         parts: vec![Text {
@@ -40,12 +38,10 @@ pub(super) async fn show(
     })
 }
 
-const UNKNOWN: &str = "`kpx snapshot -v` lists what can be read of the node and its cluster";
-
 /// Adds a hint to what a controller failed with.
 fn hinted(error: ControllerError) -> Failure {
     match error {
-        ControllerError::Unbuildable(_) => Failure::from(error).with_hint(UNKNOWN),
+        ControllerError::Unbuildable(_) => Failure::from(error).with_hint(READABLE),
         ControllerError::Watch(_) => {
             Failure::from(error).with_hint("deploy/rbac.yaml lists the permissions that it needs")
         }
@@ -56,12 +52,12 @@ fn hinted(error: ControllerError) -> Failure {
 fn build(
     node: &NodeSnapshot<'_>,
     mode: Mode,
-    global: &Global,
+    session: &Session,
     lease: &Lease,
 ) -> Result<(String, Vec<String>), Unbuildable> {
     let state = node.desired(mode)?;
     let marks = bridge::marks(node, state)?;
-    let tables = bridge::tables(state, &families(global), marks, lease)?;
+    let tables = bridge::tables(state, session.families(), marks, lease)?;
     Ok((bridge::text(&tables), state.notes.clone()))
 }
 
@@ -98,37 +94,37 @@ fn lease(node: &NodeSnapshot<'_>, families: &[Family]) -> Option<String> {
 
 /// Loads the bridge, or replaces the loaded one.
 pub(super) async fn up(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<PlanReport, Failure> {
-    let mode = super::diff::mode_of(global, io, args.mode).await?;
+    let mode = session.mode(args.mode).await?;
     let goal = "serve new connections through the bridge";
-    let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
-        let evidence = gather(global, io, &needs()).await?;
-        let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    let make = async || -> Result<Plan, Failure> {
+        let evidence = session.gather(&needs()).await?;
+        let node = session.node(&evidence);
         plan::refuse_other(&node)?;
         let lease = Lease::of(args.lease);
-        let mut plan = plan::bridge_up(&node, mode, &families(global), &lease).hint(UNKNOWN)?;
+        let mut plan = plan::bridge_up(&node, mode, session.families(), &lease).readable()?;
         plan.notes.push(format!(
             "the bridge serves new connections for {} s; while `kpx bridge follow` or `kpx bridge guard` runs, its lease is renewed",
             args.lease.as_secs()
         ));
         Ok(plan)
     };
-    carry_out(global, io, &args.change, goal, make).await
+    carry_out(session, io, &args.change, goal, make).await
 }
 
 /// Removes the bridge.
 pub(super) async fn down(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<PlanReport, Failure> {
     let goal = "serve new connections through kube-proxy's rules";
-    let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
-        let evidence = gather(global, io, plan::BRIDGE_DOWN).await?;
-        plan::bridge_down(&NodeSnapshot::new(&evidence), &families(global)).hint(UNKNOWN)
+    let make = async || -> Result<Plan, Failure> {
+        let evidence = session.gather(plan::BRIDGE_DOWN).await?;
+        plan::bridge_down(&NodeSnapshot::new(&evidence), session.families()).readable()
     };
-    carry_out(global, io, &args.change, goal, make).await
+    carry_out(session, io, &args.change, goal, make).await
 }

@@ -1,32 +1,33 @@
 //! `kpx cleanup`
 
-use super::change::carry_out;
-use super::failure::Failure;
-use super::{Io, families, gather, mode};
-use crate::cli::{CleanupArgs, Global};
-use crate::node::NodeSnapshot;
+use super::Io;
+use super::shared::READABLE;
+use super::shared::change::carry_out;
+use super::shared::failure::Failure;
+use super::shared::session::Session;
+use crate::cli::CleanupArgs;
 use crate::plan::{self, Plan, Refusal};
 use crate::report::plan::PlanReport;
 
 pub(super) async fn run(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &CleanupArgs,
 ) -> Result<PlanReport, Failure> {
-    let mode = mode(args.mode);
-    let goal = format!("remove what mode {mode} left behind");
-    let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
-        let evidence = gather(global, io, plan::CLEANUP_NEEDS).await?;
-        let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
-        plan::cleanup(&node, mode, &families(global), args.force).map_err(|refusal| {
+    let mode = args.mode;
+    let goal = format!("remove the leftovers of mode {mode}");
+    let make = async || -> Result<Plan, Failure> {
+        let evidence = session.gather(plan::CLEANUP_NEEDS).await?;
+        let node = session.node(&evidence);
+        plan::cleanup(&node, mode, session.families(), args.force).map_err(|refusal| {
             let hint = match refusal {
                 Refusal::Serves { .. } => {
-                    "clean up the modes that do not serve it; --force removes this one all the same"
+                    "name a mode that does not serve the node, or pass --force to remove this one anyway"
                 }
-                Refusal::Unknown(_) => "`kpx snapshot -v` says what of the node can be read",
+                Refusal::Unknown(_) => READABLE,
             };
             Failure::from(refusal).with_hint(hint)
         })
     };
-    carry_out(global, io, &args.change, &goal, make).await
+    carry_out(session, io, &args.change, &goal, make).await
 }

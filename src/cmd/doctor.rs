@@ -2,19 +2,19 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::WrapErr as _;
 
-use super::examine::{Case, Examined, examine};
-use super::failure::{Failure, Hint as _};
-use super::output::{Extra, finish_as};
-use super::{Io, finish, gather, mode};
+use super::Io;
+use super::shared::examine::{Case, Examined, examine};
+use super::shared::failure::{Failure, Hint as _};
+use super::shared::output::Extra;
+use super::shared::session::Session;
 use crate::check::ignore::{EXAMPLE, Ignores};
 use crate::check::{self, Check, Severity};
-use crate::cli::{DoctorArgs, FailOn, Global};
+use crate::cli::{DoctorArgs, FailOn};
 use crate::evidence::{Evidence, Time};
 use crate::host::{self, clock};
 use crate::node::NodeSnapshot;
@@ -39,18 +39,18 @@ const FORMATS: &[Extra<DoctorReport>] = &[
 ];
 
 pub(super) async fn run(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &DoctorArgs,
 ) -> Result<u8, Failure> {
     let checks = select(args)?;
     if args.list {
-        return finish(global, io, &CheckList::new(checks));
+        return session.finish(io, &CheckList::new(checks));
     }
-    let ignores = ignores(global, args)?;
+    let ignores = ignores(session, args)?;
     let started = Instant::now();
     loop {
-        let report = examine_node(global, io, args, &checks, ignores.as_ref()).await?;
+        let report = examine_node(session, args, &checks, ignores.as_ref()).await?;
         let waited = started.elapsed();
         match args.wait {
             Some(most) if report.exit() != 0 && waited < most => {
@@ -62,15 +62,14 @@ pub(super) async fn run(
                         .wrap_err_with(|| format!("cannot write {}", path.display()))
                         .hint("the directory of --textfile must exist and be writable")?;
                 }
-                return finish_as(global, io, &report, FORMATS);
+                return session.finish_as(io, &report, FORMATS);
             }
         }
     }
 }
 
 async fn examine_node(
-    global: &Global,
-    io: &Io<'_>,
+    session: &Session,
     args: &DoctorArgs,
     checks: &[&'static Check],
     ignores: Option<&(String, Ignores)>,
@@ -81,21 +80,21 @@ async fn examine_node(
         items.extend(HEAD_WHOLE);
     }
     let items: Vec<_> = items.into_iter().collect();
-    let evidence = gather(global, io, &items).await?;
-    let named = global.node.as_deref();
+    let evidence = session.gather(&items).await?;
+    let named = session.name();
     let named = named.or_else(|| evidence.manifest()?.node.as_deref());
-    let now = match &global.from {
+    let now = match &session.from {
         Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
         None => Some(clock::now()),
     };
-    let target = args.target.map(mode);
+    let target = args.to;
     let case = Arc::new(Case {
         name: named.map(str::to_owned),
         evidence,
         now,
         target,
     });
-    let Examined { mut outcomes, head } = examine(&case, checks, global.timeout * LONGER)
+    let Examined { mut outcomes, head } = examine(&case, checks, session.host.timeout * LONGER)
         .wrap_err("cannot start a thread for the checks")?;
     check::fold(&mut outcomes);
     let fail_on = match args.fail_on {
@@ -114,14 +113,11 @@ async fn examine_node(
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.
-fn ignores(global: &Global, args: &DoctorArgs) -> Result<Option<(String, Ignores)>, Failure> {
-    let path = match (&args.ignore_file, &global.from) {
+fn ignores(session: &Session, args: &DoctorArgs) -> Result<Option<(String, Ignores)>, Failure> {
+    let path = match (&args.ignore_file, &session.from) {
         (Some(path), _) => path.clone(),
         (None, Some(_)) => return Ok(None),
-        (None, None) => {
-            let root = global.root.as_deref().unwrap_or(Path::new("/"));
-            root.join(IGNORE_FILE)
-        }
+        (None, None) => session.root().join(IGNORE_FILE),
     };
     let name = path.display().to_string();
     let text = match fs::read_to_string(&path) {
@@ -147,7 +143,7 @@ pub(super) fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time
 }
 
 fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
-    let target = args.target.map(mode);
+    let target = args.to;
     let chosen = match args.only.as_slice() {
         [] if args.list && target.is_none() => check::all().collect(),
         [] => check::asked(target),
@@ -159,7 +155,7 @@ fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
     {
         let complaint = format!("{} does not run before a switch to {target}", only.id);
         return Err(Failure::usage(complaint).with_hint(format!(
-            "`kpx doctor --list --for {target}` lists the checks that do"
+            "`kpx doctor --list --to {target}` lists the checks that do"
         )));
     }
     let skipped = named(&args.skip)?;

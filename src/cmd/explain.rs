@@ -1,6 +1,6 @@
 //! `kpx explain`
 
-use super::failure::Failure;
+use super::shared::failure::Failure;
 use crate::check;
 use crate::report::explain::{CheckList, Explanation};
 

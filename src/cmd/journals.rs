@@ -1,18 +1,15 @@
 //! The migrations of this node, by their journals.
 
-use std::path::PathBuf;
-
 use color_eyre::eyre::{WrapErr as _, eyre};
 
-use super::failure::Failure;
-use crate::cli::Global;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::session::Session;
 use crate::host::Journals;
 use crate::migrate::journal::{self, JournalError, MigrationState};
 
-/// Returns the journals of the node that `global` describes.
-pub(super) fn of(global: &Global) -> Journals {
-    let root = global.root.clone().unwrap_or_else(|| PathBuf::from("/"));
-    Journals::below(&root)
+/// Returns the journals of the node that `session` describes.
+pub(super) fn of(session: &Session) -> Journals {
+    Journals::below(session.root())
 }
 
 const CANNOT_LIST: &str = "cannot list earlier migrations";

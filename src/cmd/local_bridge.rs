@@ -10,14 +10,14 @@ use std::{env, io, process};
 
 use futures_util::future::{Either, select};
 
-use super::failure::{Failure, Hint as _};
-use super::{families, journals, options, read};
+use super::journals;
 use crate::action::Action;
 use crate::apply::{Apply, StepError};
 use crate::backend::Mode;
 use crate::bridge::{LEASE, Lease, TABLE};
-use crate::cli::Global;
 use crate::cluster::{EndpointSlice, Service};
+use crate::cmd::shared::failure::{Failure, Hint as _};
+use crate::cmd::shared::session::Session;
 use crate::evidence::{Evidence, Gap, Item, Time};
 use crate::host::{self, Aside, Guard, Live, Locked, Options, Watch, clock};
 use crate::migrate::controller::keep::{Keeper, Order};
@@ -35,34 +35,34 @@ const AWAITS: u64 = 60;
 ///
 /// It keeps the bridge, which serves as `mode`, with a lease of `time`.
 pub(super) async fn start_guard(
-    global: &Global,
+    session: &Session,
     mode: Mode,
     time: Duration,
 ) -> Result<(), Failure> {
     let mut command = vec![env::current_exe()?.display().to_string()];
-    command.extend(guard_arguments(global, mode, time));
-    let started = host::start_guard(&options(global), &command).await;
+    command.extend(guard_arguments(session, mode, time));
+    let started = host::start_guard(&session.host, &command).await;
     started.hint("without a guard, nothing would remove the bridge if kpx was killed")
 }
 
-/// Returns the arguments of a guard for the same node and cluster as `global`.
-pub(super) fn guard_arguments(global: &Global, mode: Mode, time: Duration) -> Vec<String> {
+/// Returns the arguments of a guard for the same node and cluster as `session`.
+pub(super) fn guard_arguments(session: &Session, mode: Mode, time: Duration) -> Vec<String> {
     let path = |path: &PathBuf| path.display().to_string();
-    let mut args = vec![format!("--timeout={}ms", global.timeout.as_millis())];
+    let mut args = vec![format!("--timeout={}ms", session.host.timeout.as_millis())];
     for (name, value) in [
-        ("cluster-from", global.cluster_from.as_ref().map(path)),
-        ("kubeconfig", global.kubeconfig.as_ref().map(path)),
-        ("root", global.root.as_ref().map(path)),
-        ("context", global.context.clone()),
-        ("node", global.node.clone()),
-        ("netns", global.netns.clone()),
+        ("cluster-from", session.cluster_from.as_ref().map(path)),
+        ("kubeconfig", session.host.kubeconfig.as_ref().map(path)),
+        ("root", session.other_root().map(path)),
+        ("context", session.host.context.clone()),
+        ("node", session.host.node.clone()),
+        ("netns", session.host.netns.clone()),
     ] {
         args.extend(value.map(|value| format!("--{name}={value}")));
     }
-    if global.no_api {
+    if session.host.no_api {
         args.push("--no-api".to_owned());
     }
-    if let [one] = families(global)[..] {
+    if let Some(one) = session.family() {
         let bits = if one == Family::V4 { 4 } else { 6 };
         args.push(format!("--family={bits}"));
     }
@@ -85,14 +85,14 @@ pub(super) struct LocalKeeper {
 impl LocalKeeper {
     /// Starts a keeper of a lease of `time`, in the name of the command `who`.
     pub(super) fn start(
-        global: &Global,
+        session: &Session,
         time: Duration,
         who: &str,
         order: Order,
     ) -> io::Result<Self> {
         let lease = Lease::of(time).kept_by(&format!("{who}, pid {}", process::id()));
         let keeper = Keeper::new(lease, order);
-        let (worker, mut node) = (keeper.clone(), LocalLease(options(global)));
+        let (worker, mut node) = (keeper.clone(), LocalLease(session.host.clone()));
         let work = async move || worker.run(&mut node).await;
         let thread = Aside::start("bridge lease", work)?;
         Ok(Self {
@@ -134,7 +134,7 @@ type Wait = Pin<Box<dyn Future<Output = Result<(), Gap>>>>;
 
 /// This node with its bridge.
 pub(super) struct LocalBridge {
-    global: Global,
+    session: Session,
     families: Vec<Family>,
     lease: LocalLease,
     keeper: LocalKeeper,
@@ -149,11 +149,11 @@ pub(super) struct LocalBridge {
 
 impl LocalBridge {
     /// Returns this node, which `live` changes: `None` until it is locked.
-    pub(super) fn new(global: &Global, live: Option<Live>, keeper: LocalKeeper) -> Self {
+    pub(super) fn new(session: &Session, live: Option<Live>, keeper: LocalKeeper) -> Self {
         Self {
-            global: global.clone(),
-            families: families(global),
-            lease: LocalLease(options(global)),
+            session: session.clone(),
+            families: session.families().to_vec(),
+            lease: LocalLease(session.host.clone()),
             keeper,
             live,
             claim: None,
@@ -184,12 +184,12 @@ impl Clock for LocalBridge {
 
 impl Node for LocalBridge {
     async fn read(&mut self, items: &[Item]) -> Evidence {
-        read_all(&self.global, items).await
+        read_all(&self.session, items).await
     }
 }
 
 /// Reads `items`. If nothing can be read, every item is a gap with the reason.
-pub(super) async fn read_all(global: &Global, items: &[Item]) -> Evidence {
+pub(super) async fn read_all(session: &Session, items: &[Item]) -> Evidence {
     let failed = |why: Failure| {
         let mut gaps = Evidence::default();
         for &item in items {
@@ -197,7 +197,7 @@ pub(super) async fn read_all(global: &Global, items: &[Item]) -> Evidence {
         }
         gaps
     };
-    let evidence = read(global, items, &Progress::silent()).await;
+    let evidence = session.read(items, &Progress::silent()).await;
     evidence.unwrap_or_else(failed)
 }
 
@@ -217,7 +217,7 @@ impl LeaseNode for LocalBridge {
 
 impl BridgeNode for LocalBridge {
     fn name(&self) -> Option<&str> {
-        self.global.node.as_deref()
+        self.session.name()
     }
 
     fn families(&self) -> &[Family] {
@@ -229,7 +229,7 @@ impl BridgeNode for LocalBridge {
     }
 
     async fn watch(&mut self) -> Result<(), Gap> {
-        let watch = Watch::start(&options(&self.global)).await?;
+        let watch = Watch::start(&self.session.host).await?;
         self.wait = None;
         self.watch = Some(Rc::new(RefCell::new(watch)));
         Ok(())
@@ -272,7 +272,7 @@ async fn next(watch: Rc<RefCell<Watch>>) -> Result<(), Gap> {
 
 impl GuardedNode for LocalBridge {
     fn claim(&mut self) -> Result<bool, ControllerError> {
-        self.claim = held(Guard::new(&options(&self.global)))?;
+        self.claim = held(Guard::new(&self.session.host))?;
         Ok(self.claim.is_some())
     }
 
@@ -281,7 +281,7 @@ impl GuardedNode for LocalBridge {
     }
 
     fn lock(&mut self) -> Result<bool, ControllerError> {
-        self.live = held(Live::new(&options(&self.global)))?;
+        self.live = held(Live::new(&self.session.host))?;
         Ok(self.live.is_some())
     }
 
@@ -290,12 +290,12 @@ impl GuardedNode for LocalBridge {
     }
 
     fn migration(&mut self) -> Result<Option<MigrationState>, ControllerError> {
-        let newest = journals::newest(&journals::of(&self.global));
+        let newest = journals::newest(&journals::of(&self.session));
         newest.map_err(|failure| ControllerError::Local(failure.to_string()))
     }
 
     fn is_fixed(&self) -> bool {
-        self.global.no_api || self.global.cluster_from.is_some()
+        self.session.host.no_api || self.session.cluster_from.is_some()
     }
 }
 

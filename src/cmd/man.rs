@@ -1,28 +1,27 @@
-//! `kpx man`: manual pages from the command line's definition and the catalogue of checks.
+//! `kpx man`: man pages from the definition of the command line and the catalogue of checks.
 
 use std::fmt::{self, Write as _};
 
-use clap::CommandFactory as _;
 use clap_mangen::Man;
 
-use super::failure::Failure;
+use super::shared::failure::Failure;
 use crate::check::{self, Check, GROUPS};
-use crate::cli::Cli;
+use crate::cli;
 
 const SOURCE: &str = concat!("kpx ", env!("CARGO_PKG_VERSION"));
 
-/// Returns the page called `name`: a subcommand, `checks`, or kpx itself; `kpx-` before it may be left out.
+/// Returns the page `name`: a command, `checks`, or kpx itself; the prefix `kpx-` is optional.
 pub(super) fn page(name: Option<&str>) -> Result<String, Failure> {
     let name = name.unwrap_or("kpx");
     let short = name.strip_prefix("kpx-").unwrap_or(name);
     if short == "checks" {
         return Ok(checks());
     }
-    let mut root = Cli::command();
+    let mut root = cli::command();
     root.build();
     let (full, command) = find(&root, short).ok_or_else(|| {
-        Failure::usage(format!("there is no manual page named {name}"))
-            .with_hint("`kpx --help` names the commands; `checks` is a page, too")
+        Failure::usage(format!("kpx has no man page {name:?}"))
+            .with_hint("`kpx help` lists the commands, each with a page; `kpx man checks` is the list of checks")
     })?;
     let mut text = Vec::new();
     let command = command.display_name(full);
@@ -33,7 +32,7 @@ pub(super) fn page(name: Option<&str>) -> Result<String, Failure> {
     Ok(String::from_utf8(text)?)
 }
 
-/// Returns the command whose page is called `kpx-NAME`, with the page's name.
+/// Returns the command with the page `kpx-NAME`, and the page's name.
 fn find(root: &clap::Command, name: &str) -> Option<(String, clap::Command)> {
     if name == "kpx" {
         return Some(("kpx".to_owned(), root.clone()));
@@ -55,12 +54,12 @@ fn below(command: &clap::Command, path: &str, name: &str) -> Option<(String, cla
 /// Returns the catalogue of checks as a page of section 7.
 fn checks() -> String {
     let mut page = format!(".TH kpx-checks 7 \"\" \"{SOURCE}\" \"kpx manual\"\n");
-    page += ".SH NAME\nkpx\\-checks \\- what kpx doctor looks for\n.SH DESCRIPTION\n";
+    page += ".SH NAME\nkpx\\-checks \\- the checks of kpx doctor\n.SH DESCRIPTION\n";
     page += &prose(
-        "kpx doctor runs these checks over what it read of a node and its cluster. Each has an id that is never used \
-         again for another, and a name; kpx explain ID prints what stands here. Error means that traffic is, or will \
-         be, lost; warning means a risk; info is good to know. A check that could not look is unknown and never counts \
-         as passed; one whose question does not arise is skipped.",
+        "kpx doctor runs these checks on a node and its cluster. Each check has a name and an id that is never reused; \
+         kpx explain ID prints the same text as this page. An error means that traffic is lost, now or later; a warning \
+         is a risk; info is good to know. A check without data is unknown and never counts as passed; a check that does \
+         not apply is skipped.",
     );
     for group in GROUPS {
         let mut ours: Vec<_> = group.checks().collect();
@@ -77,8 +76,8 @@ fn checks() -> String {
             page += &entry(check);
         }
     }
-    page += ".SH NOT ASKED\n";
-    page += &prose("These ids are kept for what a look at one node cannot tell.");
+    page += ".SH NOT CHECKED\n";
+    page += &prose("These ids are reserved for problems that cannot be seen on one node.");
     for (id, what, why) in check::NOT_CHECKED {
         put(
             &mut page,
@@ -92,7 +91,7 @@ fn checks() -> String {
 fn entry(check: &Check) -> String {
     let mut text = format!(".SS {} {}\n", check.id, roff(check.name));
     text += &prose(&format!(
-        "{}. At worst: {}. Asked: {}.",
+        "{}. Severity: {} at most. Runs: {}.",
         check.title,
         check.severity.name(),
         check.asked_in_words()
@@ -113,7 +112,11 @@ fn entry(check: &Check) -> String {
     }
     put(&mut text, format_args!(".TP\n.B Fix\n{}", prose(check.fix)));
     for (at, incident) in check.incidents.iter().enumerate() {
-        let lead = if at == 0 { ".TP\n.B Met in\n" } else { ".br\n" };
+        let lead = if at == 0 {
+            ".TP\n.B Incidents\n"
+        } else {
+            ".br\n"
+        };
         put(&mut text, format_args!("{lead}{}", prose(incident)));
     }
     let needs: Vec<_> = check.items().map(crate::evidence::Item::file).collect();
@@ -134,7 +137,7 @@ fn prose(text: &str) -> String {
     format!("{}\n", line(text))
 }
 
-/// Escapes a line: backslashes, hyphens that must stay hyphens, and what would be a request at its start.
+/// Escapes a line: backslashes, hyphens, and a first character that would start a request.
 fn line(text: &str) -> String {
     let safe = roff(text);
     if safe.starts_with(['.', '\'']) {

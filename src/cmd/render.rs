@@ -1,44 +1,47 @@
 //! `kpx render`
 
-use super::failure::{Failure, Hint as _};
-use super::{Io, families, gather};
+use super::Io;
+use super::shared::failure::Failure;
+use super::shared::session::{Readable as _, Session};
 use crate::backend::program::{self, Part};
-use crate::cli::{Global, PartArg, RenderArgs};
-use crate::diff;
+use crate::cli::RenderArgs;
+use crate::diff::{self, Layer};
 use crate::net::Family;
-use crate::node::NodeSnapshot;
 use crate::report::program::{ProgramReport, Text};
 
 pub(super) async fn run(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &RenderArgs,
 ) -> Result<ProgramReport, Failure> {
-    let mode = super::diff::mode_of(global, io, args.mode).await?;
-    let evidence = gather(global, io, &diff::needs(mode)).await?;
-    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
-    let desired = node
-        .desired(mode)
-        .hint("`kpx snapshot -v` says what of the node and its cluster can be read")?;
-    let families: Vec<Family> = families(global)
-        .into_iter()
+    let mode = session.mode(args.mode).await?;
+    let evidence = session.gather(&diff::needs(mode)).await?;
+    let node = session.node(&evidence);
+    let desired = node.desired(mode).readable()?;
+    let families: Vec<Family> = session
+        .families()
+        .iter()
+        .copied()
         .filter(|&family| desired.family(family).is_some())
         .collect();
     let parts = Part::of(mode, &families);
     let parts: Vec<_> = match args.part {
         None => parts,
         Some(wanted) => {
-            let mut of = parts.into_iter().filter(|part| part.name() == name(wanted));
+            let mut of = parts.into_iter().filter(|part| layer(*part) == wanted);
             let Some(first) = of.next() else {
+                let all = Part::of(mode, &families);
+                let mut names: Vec<_> = all.iter().map(|of| of.name()).collect();
+                names.dedup();
                 return Err(Failure::usage(format!(
-                    "mode {mode} programs nothing of the kind {}",
-                    name(wanted)
+                    "mode {mode} has no such part: use one of {}",
+                    names.join(", ")
                 )));
             };
-            if of.next().is_some() && !global.quiet {
+            if of.next().is_some() && !session.quiet {
                 writeln!(
                     io.err,
-                    "kpx: these are the rules of IPv4; `--family 6` gives those of IPv6"
+                    "kpx: these are the IPv4 rules; pass `--family 6` for the IPv6 rules"
                 )?;
             }
             vec![first]
@@ -58,13 +61,13 @@ pub(super) async fn run(
     })
 }
 
-const fn name(part: PartArg) -> &'static str {
+const fn layer(part: Part) -> Layer {
     match part {
-        PartArg::Iptables => "iptables",
-        PartArg::Ipset => "ipset",
-        PartArg::Ipvs => "ipvs",
-        PartArg::Addresses => "addresses",
-        PartArg::Nftables => "nftables",
-        PartArg::Sysctl => "sysctl",
+        Part::Iptables(_) => Layer::Iptables,
+        Part::Ipset => Layer::Ipset,
+        Part::Ipvs => Layer::Ipvs,
+        Part::Addresses => Layer::Link,
+        Part::Nftables => Layer::Nftables,
+        Part::Sysctl => Layer::Sysctl,
     }
 }

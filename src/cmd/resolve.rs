@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::failure::{Failure, Hint as _};
-use super::{Io, gather, options};
-use crate::cli::{Global, ResolveArgs};
+use super::shared::failure::{Failure, Hint as _};
+use super::shared::session::Session;
+use crate::cli::ResolveArgs;
 use crate::cluster::{self, EndpointSlice, Service};
 use crate::dns::{self, Question, Records, Reply, Zone};
 use crate::evidence::{Gap, Item};
@@ -21,18 +21,16 @@ const LABEL: (&str, &str) = ("k8s-app", "kube-dns");
 /// The Service whose variables every container has.
 const API: (&str, &str) = ("default", "kubernetes");
 
-pub(super) async fn run(
-    global: &Global,
-    io: &Io<'_>,
-    args: &ResolveArgs,
-) -> Result<ResolveReport, Failure> {
+pub(super) async fn run(session: &Session, args: &ResolveArgs) -> Result<ResolveReport, Failure> {
     let domain = args.cluster_domain.trim_matches('.').to_lowercase();
     if domain.is_empty() || args.name.trim_end_matches('.').is_empty() {
         let what =
             "the name or the domain is empty: pass one, as in `kpx resolve web --namespace demo`";
         return Err(Failure::usage(what));
     }
-    let evidence = gather(global, io, &[Item::Services, Item::EndpointSlices]).await?;
+    let evidence = session
+        .gather(&[Item::Services, Item::EndpointSlices])
+        .await?;
     let read = "the expected answer is computed from the API objects: pass --kubeconfig FILE to reach the cluster";
     let services: Vec<Service> = cluster::list(&evidence, Item::Services).hint(read)?;
     let slices: Vec<EndpointSlice> = cluster::list(&evidence, Item::EndpointSlices).hint(read)?;
@@ -41,18 +39,18 @@ pub(super) async fn run(
         services: &services,
         slices: &slices,
     };
-    let server = if global.from.is_some() {
+    let server = if session.from.is_some() {
         DnsServer::NotQueried("offline bundle".to_owned())
     } else {
         args.server
-            .map_or_else(|| server(&services, global), DnsServer::Address)
+            .map_or_else(|| server(&services, session), DnsServer::Address)
     };
     let mut tried: Vec<Candidate> = Vec::new();
     for name in dns::candidates(&args.name, &args.namespace, &domain) {
         let expected = zone.expect(&name);
         let answered = match server {
             DnsServer::NotQueried(_) => Answer::NotQueried,
-            DnsServer::Address(server) => ask(global, server, &name).await?,
+            DnsServer::Address(server) => ask(session, server, &name).await?,
         };
         tried.push(Candidate::new(name, &expected, answered));
         if tried.last().is_some_and(Candidate::ends) {
@@ -86,7 +84,7 @@ pub(super) async fn run(
 }
 
 /// Returns the address of cluster DNS.
-fn server(services: &[Service], global: &Global) -> DnsServer {
+fn server(services: &[Service], session: &Session) -> DnsServer {
     let named = |of: &&Service| (of.metadata.namespace.as_str(), of.metadata.name.as_str()) == DNS;
     let labelled = |of: &&Service| {
         of.metadata.namespace == DNS.0
@@ -105,7 +103,7 @@ fn server(services: &[Service], global: &Global) -> DnsServer {
         );
         return DnsServer::NotQueried(why);
     };
-    let families = options(global).families;
+    let families = session.families();
     let first = service
         .spec
         .cluster_ips
@@ -120,7 +118,7 @@ fn server(services: &[Service], global: &Global) -> DnsServer {
 }
 
 /// Queries `server` for the records of `name`.
-async fn ask(global: &Global, server: SocketAddr, name: &str) -> Result<Answer, Failure> {
+async fn ask(session: &Session, server: SocketAddr, name: &str) -> Result<Answer, Failure> {
     let questions: &[Question] = if name.starts_with('_') {
         &[Question::Srv]
     } else {
@@ -131,7 +129,7 @@ async fn ask(global: &Global, server: SocketAddr, name: &str) -> Result<Answer, 
         let message = question
             .ask(name, id)
             .map_err(|e| Failure::usage(e.to_string()))?;
-        let answer = host::ask(&options(global), server, message, dns::is_truncated).await;
+        let answer = host::ask(&session.host, server, message, dns::is_truncated).await;
         let reply = match answer {
             Ok(answer) => Reply::read(&answer, id).map_err(|e| e.to_string()),
             Err(Gap::Failed(_, why)) => Err(why),

@@ -2,40 +2,19 @@
 
 use color_eyre::eyre::eyre;
 
-use super::failure::{Failure, Hint as _};
-use super::{Io, gather, options};
-use crate::cli::{Global, ShowArgs, ViewArg};
-use crate::node::NodeSnapshot;
+use super::shared::failure::{Failure, Hint as _};
+use super::shared::session::Session;
+use crate::cli::ShowArgs;
 use crate::report::show::ShowReport;
-use crate::view::{self, Query, View};
+use crate::view::{self, Query};
 
-pub(super) async fn run(
-    global: &Global,
-    io: &Io<'_>,
-    args: &ShowArgs,
-) -> Result<ShowReport, Failure> {
-    let view = match args.view {
-        ViewArg::Services => View::Services,
-        ViewArg::Chains => View::Chains,
-        ViewArg::Ipvs => View::Ipvs,
-        ViewArg::Sets => View::Sets,
-        ViewArg::Addresses => View::Addresses,
-        ViewArg::Nodeports => View::Nodeports,
-        ViewArg::Conntrack => View::Conntrack,
-        ViewArg::Modules => View::Modules,
-        ViewArg::Sysctls => View::Sysctls,
-        ViewArg::Config => View::Config,
-    };
-    let evidence = gather(global, io, &view.needs()).await?;
-    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
-    let families = options(global).families;
+pub(super) async fn run(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure> {
+    let evidence = session.gather(&args.view.needs()).await?;
+    let node = session.node(&evidence);
     let query = Query {
-        view,
+        view: args.view,
         name: args.name.as_deref(),
-        family: match families.as_slice() {
-            [only] => Some(*only),
-            _ => None,
-        },
+        family: session.family(),
     };
     let report = ShowReport::new(view::show(&node, query));
     let (Some(name), Some(near)) = (&args.name, report.not_found()) else {

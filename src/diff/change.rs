@@ -77,6 +77,18 @@ pub enum Layer {
     Sysctl,
 }
 
+impl Layer {
+    /// Every layer.
+    pub const ALL: [Self; 6] = [
+        Self::Iptables,
+        Self::Ipset,
+        Self::Ipvs,
+        Self::Link,
+        Self::Nftables,
+        Self::Sysctl,
+    ];
+}
+
 /// The live and the desired state of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta<T> {

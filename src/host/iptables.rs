@@ -7,8 +7,11 @@
 //! (kubernetes-sigs/iptables-wrappers), the host's `iptables` may use the other one, and both may have rules. The first
 //! criterion that applies decides:
 //!
-//! 1. only one of them has kube-proxy's own chains; 2. the kubelet's hint chains are in nft, or else in legacy (the
-//! criterion of iptables-wrappers); 3. one has more rules; 4. the host's `iptables --version`; 5. nft.
+//! 1. only one of them has kube-proxy's own chains;
+//! 2. the kubelet's hint chains are in nft, or else in legacy (the criterion of iptables-wrappers);
+//! 3. one has more rules;
+//! 4. the host's `iptables --version`;
+//! 5. nft.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! Opens a real connection, for `kpx trace --probe` and the probes of a migration: the only code that sends traffic.
+//! Opens a real connection, for `kpx trace TARGET --probe` and the probes of a migration: the only code that sends traffic.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -157,7 +157,7 @@ static NO_TABLE: ipvs::model::Table = ipvs::model::Table {
     partial: false,
 };
 
-/// IP sets of a kernel without ip_set loaded.
+/// IP sets of a kernel without `ip_set` loaded.
 static NO_SETS: Sets<'static> = Sets { sets: Vec::new() };
 
 impl<'a> NodeSnapshot<'a> {

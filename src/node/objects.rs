@@ -161,7 +161,7 @@ impl NodeSnapshot<'_> {
             || (others().any(|at| at.addr.addr == addr) && is_node_port())
     }
 
-    /// Returns whether the kernel cannot have virtual servers: ip_vs is neither loaded nor built in.
+    /// Returns whether the kernel cannot have virtual servers: `ip_vs` is neither loaded nor built in.
     pub fn has_no_ipvs(&self) -> bool {
         let Ok(modules) = self.modules() else {
             return false;

@@ -8,6 +8,7 @@ use super::{Plan, Undo};
 use crate::action::Action;
 use crate::backend::Mode;
 use crate::node::modules::Modules;
+use crate::words::number_of;
 
 /// The file that loads modules at boot, relative to the host's root.
 pub const AT_BOOT: &str = "/etc/modules-load.d/kpx.conf";
@@ -39,9 +40,9 @@ pub fn load_modules(modules: &Modules<'_>, mode: Mode, names: &[String]) -> Plan
     if !others.is_empty() {
         let mut back = others.clone();
         back.reverse();
-        let s = if others.len() == 1 { "" } else { "s" };
+        let modules = number_of(others.len(), "module");
         plan.push(
-            format!("load {} module{s} for mode {mode}", others.len()),
+            format!("load {modules} for mode {mode}"),
             Action::LoadModules { names: others },
             Undo::Do(Action::UnloadModules { names: back }),
         );

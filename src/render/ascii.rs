@@ -1,8 +1,8 @@
-//! Text for terminals that show ASCII alone.
+//! ASCII-only output.
 
 use std::borrow::Cow;
 
-/// Returns `text` with every other character replaced by its nearest in ASCII, one for one, so that columns stay.
+/// Returns `text` with each other character replaced by one similar ASCII character, so that columns stay aligned.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return Cow::Borrowed(text);

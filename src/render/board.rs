@@ -1,27 +1,27 @@
-//! Many things that go on, a line each: drawn below what was said where there is a terminal.
+//! Progress of several nodes on a terminal: one line each, below the messages.
 
 use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// How often the time that something takes is drawn anew.
+/// The interval at which elapsed times are redrawn.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How many lines are drawn at once: with more, those around the one that goes on.
+/// The number of lines drawn at once: with more rows, those around the active one.
 const DRAWN: usize = 10;
 
-/// How many of them are above the one that goes on.
+/// The number of lines drawn above the active one.
 const ABOVE: usize = 2;
 
-/// A longer name is cut in its middle.
+/// The longest name, in characters: the middle of a longer one is cut out.
 const NAME: usize = 28;
 
-/// With fewer columns there is no room for a bar beside its words.
+/// The smallest width with a bar, in columns.
 const ROOM: u16 = 64;
 
-/// Lines at the bottom of the process's standard error, by their names. Without a terminal nothing is drawn, and what is
-/// said goes where it always goes.
+/// Rows of progress at the bottom of stderr, each with a name. Without a terminal no rows are drawn, and messages are
+/// written as plain lines.
 #[derive(Debug, Default)]
 pub struct Board {
     drawn: Option<Drawn>,
@@ -31,7 +31,7 @@ pub struct Board {
 struct Drawn {
     all: MultiProgress,
     rows: Vec<Row>,
-    /// The line below them, for what is about all.
+    /// The row below them, for all of them together.
     total: Option<Row>,
     width: u16,
     ascii: bool,
@@ -41,18 +41,18 @@ struct Drawn {
 struct Row {
     name: String,
     bar: ProgressBar,
-    /// How many steps it was begun with; `None` while it waits.
+    /// The number of steps; `None` before the first one.
     begun: Option<usize>,
     shown: bool,
 }
 
 impl Board {
-    /// Returns one that is drawn, in so many columns.
+    /// Returns a board on stderr, `width` columns wide.
     pub fn on_terminal(width: u16, ascii: bool) -> Self {
         Self::on(ProgressDrawTarget::stderr(), width, ascii)
     }
 
-    /// Returns one that is drawn on `target`.
+    /// Returns a board on `target`, `width` columns wide.
     pub(crate) fn on(target: ProgressDrawTarget, width: u16, ascii: bool) -> Self {
         Self {
             drawn: Some(Drawn {
@@ -65,13 +65,12 @@ impl Board {
         }
     }
 
-    /// Whether it is drawn, so that what passes need not be said.
+    /// Returns whether rows are drawn, so that messages about progress are not needed.
     pub fn is_drawn(&self) -> bool {
         self.drawn.is_some()
     }
 
-    /// Adds lines that wait for their turn, each with how many steps it takes; and one below them that counts those that
-    /// are through.
+    /// Adds waiting rows, each with its number of steps, and below them the row `total`, which counts the finished ones.
     pub fn add(&mut self, rows: &[(&str, usize)], total: &str) {
         let Some(drawn) = &mut self.drawn else {
             return;
@@ -84,27 +83,27 @@ impl Board {
         drawn.look_at(0);
     }
 
-    /// Shows below all that `through` are through, and `what` goes on.
-    pub fn total(&mut self, through: usize, what: &str) {
+    /// Shows in the row below all others that `finished` rows are finished, and the message `what`.
+    pub fn total(&mut self, finished: usize, what: &str) {
         if let Some(drawn) = &mut self.drawn
             && let Some(row) = &mut drawn.total
         {
             if row.begun.is_none() {
                 row.begin(
-                    through,
+                    finished,
                     drawn.rows.len(),
                     &Took::Total,
                     drawn.width,
                     drawn.ascii,
                 );
             }
-            row.bar.set_position(count(through));
+            row.bar.set_position(count(finished));
             row.bar.set_message(plain(what));
             row.bar.force_draw();
         }
     }
 
-    /// Begins step `step` of `of` of `name`: `what`.
+    /// Starts step `step` of `of` in the row `name`, with the message `what`.
     pub fn begin(&mut self, name: &str, step: usize, of: usize, what: &str) {
         let Some(drawn) = &mut self.drawn else {
             return;
@@ -114,7 +113,7 @@ impl Board {
         drawn.begin(at, step, of, what);
     }
 
-    /// Shows what `name` does, or waits for.
+    /// Shows the message `what` in the row `name`.
     pub fn show(&mut self, name: &str, what: &str) {
         if let Some(drawn) = &mut self.drawn
             && let Some(row) = drawn.rows.iter().find(|row| row.name == name)
@@ -124,7 +123,7 @@ impl Board {
         }
     }
 
-    /// Ends `name`: `what` came of it.
+    /// Finishes the row `name` with the message `what`.
     pub fn end(&mut self, name: &str, what: &str) {
         if let Some(drawn) = &mut self.drawn
             && let Some(at) = drawn.rows.iter().position(|row| row.name == name)
@@ -133,13 +132,13 @@ impl Board {
         }
     }
 
-    /// Says `line`, which stays: above what is drawn, or on `err`.
+    /// Prints `line`, which stays: above the rows, or on `err`.
     pub fn say(&self, line: &str, err: &mut dyn Write) {
-        // Nobody may be reading any more; whoever says it goes on.
+        // The work continues even if stderr is closed.
         self.aside(|| writeln!(err, "{line}").ok());
     }
 
-    /// Draws nothing until [`Board::reveal`]: somebody else has the terminal.
+    /// Hides the rows until [`Board::reveal`], while something else uses the terminal.
     pub fn hide(&self) {
         if let Some(drawn) = &self.drawn {
             drawn.all.clear().ok();
@@ -147,14 +146,14 @@ impl Board {
         }
     }
 
-    /// Draws on the terminal again.
+    /// Draws the rows again.
     pub fn reveal(&self) {
         if let Some(drawn) = &self.drawn {
             drawn.all.set_draw_target(ProgressDrawTarget::stderr());
         }
     }
 
-    /// Does `work` that writes to the terminal or reads from it, while nothing is drawn there.
+    /// Runs `work`, which uses the terminal, with the rows hidden.
     pub fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.drawn {
             Some(drawn) => drawn.all.suspend(work),
@@ -165,7 +164,7 @@ impl Board {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        // What was said stays; what was drawn is told by the report that follows.
+        // Messages stay; the report that follows replaces the rows.
         if let Some(drawn) = &self.drawn {
             for row in drawn.rows.iter().chain(&drawn.total) {
                 row.bar.disable_steady_tick();
@@ -193,7 +192,7 @@ impl Drawn {
     fn waiting(&self, name: &str, steps: usize) -> Row {
         let bar = ProgressBar::with_draw_target(Some(count(steps)), ProgressDrawTarget::hidden());
         bar.set_prefix(shorten(name, NAME, self.ascii));
-        bar.set_message("waits for its turn");
+        bar.set_message("waiting");
         bar.set_style(style(self.width, self.ascii, &Took::Nothing));
         Row {
             name: name.to_owned(),
@@ -203,7 +202,7 @@ impl Drawn {
         }
     }
 
-    /// Returns where the line of `name` is, which may be a new one.
+    /// Returns the index of the row `name`, after adding it if needed.
     fn find(&mut self, name: &str, steps: usize) -> usize {
         let known = self.rows.iter().position(|row| row.name == name);
         known.unwrap_or_else(|| {
@@ -213,7 +212,7 @@ impl Drawn {
         })
     }
 
-    /// Draws the lines around `at`.
+    /// Draws the rows around `at`.
     fn look_at(&mut self, at: usize) {
         let last = self.rows.len().saturating_sub(DRAWN);
         let from = at.saturating_sub(ABOVE).min(last);
@@ -243,12 +242,12 @@ impl Drawn {
     }
 
     fn begin(&mut self, at: usize, step: usize, of: usize, what: &str) {
-        // Each line that ticks has a thread: one is enough.
+        // Each ticking row has a thread: one is enough.
         for row in &self.rows {
             row.bar.disable_steady_tick();
         }
         let row = &mut self.rows[at];
-        // What is done is filled; the number is that of the step that goes on.
+        // The bar is filled up to the last finished step; the number is that of the active one.
         let done = step.saturating_sub(1);
         row.begin(done, of, &Took::SoFar, self.width, self.ascii);
         row.bar.set_message(plain(what));
@@ -268,15 +267,15 @@ fn count(steps: usize) -> u64 {
     u64::try_from(steps).unwrap_or(u64::MAX)
 }
 
-/// What is drawn of steps and their time.
+/// The state of a row, which decides what is drawn of its steps and time.
 enum Took {
-    /// Nothing was begun.
+    /// Waiting.
     Nothing,
-    /// The step that goes on, and the time so far.
+    /// Active: the step, and the elapsed time.
     SoFar,
-    /// How many are through, and the time so far.
+    /// The row below: the finished rows, and the elapsed time.
     Total,
-    /// All, and how long they took.
+    /// Finished: all steps, and the total time.
     InAll(Duration),
 }
 
@@ -299,7 +298,7 @@ fn style(width: u16, ascii: bool, took: &Took) -> ProgressStyle {
         let at = (state.pos() + goes_on).min(of);
         let took = timed.then(|| clock(in_all.unwrap_or_else(|| state.elapsed())));
         let took = took.unwrap_or_default();
-        // Nothing that is written to can fail.
+        // Writing to this buffer does not fail.
         write!(out, "{at:>2}/{of:<2}  {took:>5}").ok();
     };
     style
@@ -318,7 +317,7 @@ fn clock(took: Duration) -> String {
     }
 }
 
-/// Returns `name` in at most `most` characters, without its middle: what tells nodes apart is at either end.
+/// Returns `name` in at most `most` characters, cut in the middle: nodes of a pool differ at either end.
 fn shorten(name: &str, most: usize, ascii: bool) -> String {
     let all: Vec<char> = name.chars().collect();
     if all.len() <= most {
@@ -332,14 +331,14 @@ fn shorten(name: &str, most: usize, ascii: bool) -> String {
     format!("{head}{dots}{tail}")
 }
 
-/// Returns `text` as one line, without anything that a terminal obeys: some of it comes from afar.
+/// Returns `text` as one line without control characters: some of it comes from the cluster.
 fn plain(text: &str) -> String {
     let words = text.split(|c: char| c.is_control() || c == ' ');
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }
 
-/// A terminal that remembers, for tests.
+/// A virtual terminal, for tests.
 #[cfg(test)]
 pub(crate) mod glass {
     use std::fmt;
@@ -351,7 +350,7 @@ pub(crate) mod glass {
 
     use super::Board;
 
-    /// What is to be seen of a terminal.
+    /// A virtual terminal.
     #[derive(Clone)]
     pub(crate) struct Glass(Arc<Mutex<vt100::Parser>>);
 
@@ -362,14 +361,14 @@ pub(crate) mod glass {
             Self(Arc::new(Mutex::new(parser)))
         }
 
-        /// Returns a board that is drawn on it.
+        /// Returns a board on this terminal.
         pub(crate) fn board(&self, ascii: bool) -> Board {
             let target = ProgressDrawTarget::term_like_with_hz(Box::new(self.clone()), 255);
             let width = self.width();
             Board::on(target, width, ascii)
         }
 
-        /// Returns the lines that are to be seen.
+        /// Returns the visible lines.
         pub(crate) fn seen(&self) -> Vec<String> {
             let glass = self.0.lock().unwrap();
             let columns = glass.screen().size().1.get();
@@ -391,7 +390,7 @@ pub(crate) mod glass {
         }
     }
 
-    /// As a terminal does it for a program that writes lines.
+    /// Translates line ends like a terminal.
     impl Write for Glass {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let text = String::from_utf8_lossy(bytes).replace('\n', "\r\n");
@@ -468,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_terminal_lines_follow_each_other() {
+    fn without_a_terminal_messages_are_plain_lines() {
         let mut plain = Vec::new();
         let mut board = Board::default();
         board.add(&[("a", 2)], "all");
@@ -479,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_above_what_goes_on() {
+    fn messages_are_above_the_rows() {
         let mut glass = Glass::new(12, 80);
         let mut board = glass.board(true);
         board.add(&[("worker1", 4), ("control-plane1", 4)], "cluster");
@@ -492,7 +491,7 @@ mod tests {
             [
                 "kpx: worker1: restart kube-proxy",
                 "worker1         ==>-------   2/4    0:00  waiting: [2J first sync",
-                "control-plane1  ----------   0/4          waits for its turn",
+                "control-plane1  ----------   0/4          waiting",
                 "cluster         ----------   0/2    0:00",
             ]
         );
@@ -515,11 +514,11 @@ mod tests {
             "kpx: worker1: restart kube-proxy",
             "kpx: control-plane1: build",
         ];
-        assert_eq!(glass.seen(), said, "what was said stays, and nothing else");
+        assert_eq!(glass.seen(), said, "messages stay, rows do not");
     }
 
     #[test]
-    fn of_many_those_around_the_one_that_goes_on_are_drawn() {
+    fn of_many_rows_those_around_the_active_one_are_drawn() {
         let mut glass = Glass::new(24, 80);
         let mut board = glass.board(false);
         let names: Vec<String> = (1..=40).map(|at| format!("worker{at}")).collect();
@@ -552,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn in_few_columns_each_has_one_line_still() {
+    fn on_a_narrow_terminal_each_row_has_one_line() {
         let mut glass = Glass::new(10, 60);
         let mut board = glass.board(false);
         let long = "gke-production-pool-1-0a1b2c3d-x7f9";

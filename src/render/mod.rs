@@ -1,4 +1,4 @@
-//! From a report to bytes on a stream.
+//! Reports as text: pages for people, JSON and YAML for programs.
 
 mod ascii;
 mod board;
@@ -15,38 +15,38 @@ pub(crate) use board::glass;
 pub use page::{Page, Style, Tone, terminal_width};
 pub use progress::Progress;
 
-/// A result that can be printed for people or serialised for programs.
+/// The result of a command: a page for people, or a serialised value for programs.
 ///
-/// `page` sees only `self`, so a table can never show what JSON lacks.
+/// `page` has only `self`, so a page cannot show what JSON lacks.
 pub trait Report: Serialize {
     /// The `kind` in the JSON envelope.
     const KIND: &'static str;
 
-    /// Lays the report out for people.
+    /// Writes the report to `page`.
     fn page(&self, page: &mut Page);
 
-    /// Returns the exit status the report stands for.
+    /// Returns the exit status of the report.
     fn exit(&self) -> u8;
 }
 
-/// The formats every command has.
+/// A format that every report has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
-    /// For people.
+    /// A page, as wide as the terminal.
     Human,
-    /// For people with room.
+    /// A page with every column, as wide as needed.
     Wide,
     /// One JSON document.
     Json,
-    /// The same as YAML.
+    /// One YAML document.
     Yaml,
 }
 
 impl Format {
-    /// The formats' names, in the order help lists them.
+    /// The names, in the order of the help.
     pub const NAMES: [&'static str; 4] = ["human", "wide", "json", "yaml"];
 
-    /// Returns the format called `name`.
+    /// Returns the format `name`.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "human" => Self::Human,
@@ -67,7 +67,7 @@ struct Envelope<'a, R> {
     report: &'a R,
 }
 
-/// Writes `value`, which is a `kind` of thing, to `out` as one line of JSON.
+/// Writes `value` to `out` as one line of JSON; `kind` is the `kind` of the envelope.
 pub fn write_line<T: Serialize>(kind: &str, value: &T, out: &mut dyn Write) -> io::Result<()> {
     let envelope = Envelope {
         api_version: "kpx/v1",
@@ -80,7 +80,7 @@ pub fn write_line<T: Serialize>(kind: &str, value: &T, out: &mut dyn Write) -> i
     out.flush()
 }
 
-/// Writes `report` to `out`.
+/// Writes `report` to `out` in `format`.
 pub fn write<R: Report>(
     report: &R,
     format: Format,
@@ -104,7 +104,7 @@ pub fn write<R: Report>(
             }
         }
         Format::Json => {
-            // In one piece: standard output writes out every line by itself.
+            // In one piece: stdout flushes at each line end.
             let mut text = serde_json::to_vec_pretty(&envelope)?;
             text.push(b'\n');
             out.write_all(&text)

@@ -1,25 +1,25 @@
-//! A page for people.
+//! A page of text: tables, paragraphs, colours.
 
 use std::fmt::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-/// How a page may look.
+/// The style of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// Columns.
+    /// The width, in columns.
     pub width: u16,
-    /// Whether colour may be used.
+    /// Whether colours are used.
     pub color: bool,
-    /// Whether only ASCII may be used.
+    /// Whether the page is ASCII only.
     pub ascii: bool,
-    /// Whether to show more columns than fit.
+    /// Whether tables have every column, even if they exceed the width.
     pub wide: bool,
-    /// How much more to say.
+    /// The number of `-v` options.
     pub verbose: u8,
 }
 
-/// Returns how many columns the terminal says it has, if standard output is one.
+/// Returns the width of the terminal on stdout, in columns; `None` without a terminal.
 pub fn terminal_width() -> Option<u16> {
     Table::new().width()
 }
@@ -40,12 +40,12 @@ impl Page {
         }
     }
 
-    /// Returns how the page may look.
+    /// Returns the style of the page.
     pub fn style(&self) -> Style {
         self.style
     }
 
-    /// Adds a table with `header`; `fill` calls its argument once per row.
+    /// Adds a table with `header`; `fill` calls its argument for each row.
     pub fn table<const N: usize>(
         &mut self,
         header: [&str; N],
@@ -73,10 +73,11 @@ impl Page {
         }
     }
 
-    /// Adds a table of `columns`, each with its rank: where the width does not hold all, those of the highest rank go first.
+    /// Adds a table of `columns`, each a title and a rank: columns of the highest rank are dropped first if the table is too
+    /// wide.
     ///
-    /// Columns of rank 0 stay; if even they do not fit, their cells wrap, from the right. A column without a word in it
-    /// is left out. With `-o wide` nothing is dropped or wrapped.
+    /// Columns of rank 0 are never dropped; if they do not fit, their cells wrap, starting from the right. Empty columns are
+    /// dropped. With `-o wide`, every column stays and no cell wraps.
     pub fn grid(&mut self, columns: &[(&str, u8)], rows: &[Vec<String>]) {
         let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at));
         let mut widths: Vec<usize> = (0..columns.len())
@@ -148,15 +149,15 @@ impl Page {
         writeln!(self.text, "{line}").expect("writing to a String does not fail");
     }
 
-    /// Adds `text`, wrapped to the width: the first line behind `lead`, the others indented as far.
+    /// Adds `text`, wrapped to the width: the first line after `lead`, the others with the same indent.
     ///
-    /// Words are never broken; one that does not fit gets a line of its own.
+    /// Words are never broken: a long word has a line of its own.
     pub fn para(&mut self, lead: &str, text: &str) {
         let indent = " ".repeat(length(lead));
         self.hang(lead, &indent, text);
     }
 
-    /// Adds `text`, wrapped to the width: the first line behind `lead`, the others behind `indent`.
+    /// Adds `text`, wrapped to the width: the first line after `lead`, the others after `indent`.
     pub fn hang(&mut self, lead: &str, indent: &str, text: &str) {
         let width = usize::from(self.style.width).max(length(indent) + 20);
         let mut line = lead.to_owned();
@@ -177,7 +178,7 @@ impl Page {
         self.line(line.trim_end());
     }
 
-    /// Adds a line, cut to the width.
+    /// Adds a line, truncated to the width.
     pub fn cut(&mut self, line: &str) {
         let width = usize::from(self.style.width);
         if line.chars().count() <= width || self.style.wide {
@@ -189,7 +190,7 @@ impl Page {
         self.line(&format!("{}{dots}", kept.trim_end()));
     }
 
-    /// Returns `text` in the colour of `tone`, where colour may be used.
+    /// Returns `text` in the colour of `tone`, if the page has colours.
     pub fn paint(&self, tone: Tone, text: &str) -> String {
         if self.style.color {
             format!("\x1b[{}m{text}\x1b[0m", tone.code())
@@ -204,14 +205,14 @@ impl Page {
     }
 }
 
-/// Columns between two cells.
+/// The space between two cells, in columns.
 const GUTTER: usize = 2;
 
 fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Iterates over the parts of a cell between which a line may break: behind a space, and in a name behind its slash.
+/// Iterates over the parts of a cell between which a line may break: after a space, and after the slash in a name.
 fn pieces(cell: &str) -> impl Iterator<Item = &str> {
     let mut rest = cell;
     std::iter::from_fn(move || {
@@ -227,7 +228,7 @@ fn pieces(cell: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns how far a wrapped cell's further lines are set in: those of the first column must not look like a new row.
+/// Returns the indent of the second and later lines of a cell: in the first column, they must not look like a new row.
 fn indent(column: usize) -> usize {
     if column == 0 { GUTTER } else { 0 }
 }
@@ -249,16 +250,16 @@ fn wrap(cell: &str, width: usize, indent: usize) -> Vec<String> {
     lines
 }
 
-/// What a colour stands for; the words say the same.
+/// The meaning of a colour; the words next to it always have the same meaning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tone {
-    /// Wrong.
+    /// An error.
     Bad,
-    /// A risk.
+    /// A warning.
     Doubtful,
-    /// In order.
+    /// Healthy.
     Good,
-    /// Not known.
+    /// Unknown.
     Unclear,
     /// A title.
     Strong,
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_by_rank_and_then_wrapped() {
+    fn a_wide_table_drops_columns_by_rank_and_then_wraps_cells() {
         let columns = [("NAME", 0), ("PORT", 0), ("NOTE", 1), ("DOES", 0)];
         let rows: &[&[&str]] = &[&[
             "kube-system/long-name:http",
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_without_a_word_is_left_out() {
+    fn an_empty_column_is_dropped() {
         let text = page(80, &[("A", 0), ("B", 0), ("C", 0)], &[&["1", "", "3"]]);
         assert_eq!(text, "A  C\n1  3\n");
     }

@@ -1,4 +1,4 @@
-//! A sign of life on standard error, for reads that take a while.
+//! A spinner on stderr during long reads.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Nothing is shown for what takes no longer than this.
+/// The delay before the spinner appears.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How often the spinner turns.
+/// The interval between two frames.
 const TICK: Duration = Duration::from_millis(120);
 
-/// How many of the things waited for are named.
+/// The number of pending items that are named.
 const NAMED: usize = 3;
 
 /// Shows a spinner from half a second after its start until it is dropped.
@@ -24,12 +24,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts waiting for each of `pending`.
+    /// Returns a spinner for `pending`, the names of the items being read.
     pub fn start(pending: Vec<String>, ascii: bool) -> Self {
         let (done, ended) = mpsc::channel();
         let pending = Arc::new(Mutex::new(pending));
         let waited_for = Arc::clone(&pending);
-        // A thread, because whoever is waited for may keep the main one busy.
+        // A thread, because parsing can keep the main one busy.
         let spinner = thread::Builder::new().name("progress".to_owned());
         let spinner = spinner.spawn(move || {
             if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
@@ -42,7 +42,7 @@ impl Progress {
             } else {
                 style
             });
-            // The sender goes when the wait is over.
+            // The sender is dropped at the end.
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 if let Ok(pending) = waited_for.lock() {
                     bar.set_message(message(&pending));
@@ -52,20 +52,20 @@ impl Progress {
             bar.finish_and_clear();
         });
         Self {
-            // Without a thread there is no spinner, and nothing else is lost.
+            // Without a thread there is only no spinner.
             shown: spinner.ok().map(|spinner| (done, spinner)),
             pending,
         }
     }
 
-    /// Says that `what` is waited for no longer.
+    /// Removes `what` from the pending items.
     pub fn done(&self, what: &str) {
         if let Ok(mut pending) = self.pending.lock() {
             pending.retain(|one| one != what);
         }
     }
 
-    /// Shows nothing.
+    /// Returns a spinner that is never shown.
     pub fn silent() -> Self {
         Self {
             shown: None,
@@ -88,7 +88,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((done, spinner)) = self.shown.take() {
             drop(done);
-            // Joined, so that its last line is gone before the report is printed.
+            // Joined, so that the spinner is erased before the report is printed.
             spinner.join().ok();
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_named() {
+    fn pending_items_are_named() {
         let all = ["a", "b", "c", "d", "e"].map(str::to_owned);
         assert_eq!(message(&all[..1]), "reading a");
         assert_eq!(message(&all), "reading a, b, c and 2 more");

@@ -9,6 +9,7 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::render::{Page, Report, Tone};
 use crate::view::{Kind, Leftover};
+use crate::words::number_of;
 
 /// The outcome of `kpx diff`.
 #[derive(Debug, Serialize)]
@@ -154,9 +155,9 @@ impl DiffReport {
                 ];
                 let parts = parts.iter().filter(|(count, _)| *count > 0);
                 let parts: Vec<_> = parts.map(|(n, what)| format!("{n} {what}")).collect();
-                let s = if count == 1 { "" } else { "s" };
                 format!(
-                    "{count} difference{s} from mode {mode}: {}",
+                    "{} from mode {mode}: {}",
+                    number_of(count, "difference"),
                     parts.join(", ")
                 )
             }

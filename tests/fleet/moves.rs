@@ -103,10 +103,16 @@ async fn only_selected_nodes_migrate() {
     for (args, tells) in [
         (
             &["--node", "a", "migrate", "--to", "ipvs", "--node", "b"][..],
-            "give all on one side",
+            "give all names on one side",
         ),
-        (&["doctor", "--node", "a", "--node", "b"], "about one node"),
-        (&["doctor", "--node", "a,b"], "about one node"),
+        (
+            &["doctor", "--node", "a", "--node", "b"],
+            "only `kpx migrate --to MODE` takes several",
+        ),
+        (
+            &["doctor", "--node", "a,b"],
+            "only `kpx migrate --to MODE` takes several",
+        ),
     ] {
         let ran = world.kpx(args).await;
         assert_eq!(ran.code, 2, "{ran}");

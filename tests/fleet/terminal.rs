@@ -209,7 +209,7 @@ async fn each_node_has_a_line_below_the_log() {
     let args = ["--all-nodes", "--image", "kpx:1", "--soak", "2s"];
     let mut session = Session::start(&world, (30, 100), &[], &args);
     session.wait("question", |line| {
-        line.starts_with("Carry out the migration of 3 nodes?")
+        line.starts_with("Apply the migration of 3 nodes?")
     });
     session.type_in("y\n");
     let (status, mut seen) = session.end();
@@ -227,7 +227,7 @@ async fn each_node_has_a_line_below_the_log() {
         shows(glass, "worker1", "━━━━━━━━━━   5/5 ")
             && shows(glass, "worker1", "done")
             && shows(glass, "worker2", " 5/5 ")
-            && shows(glass, "control1", "waits for its turn")
+            && shows(glass, "control1", "waiting")
             && shows(glass, "cluster", " 1/3 ")
     };
     assert!(seen.ever(later), "{:#?}", seen.all);
@@ -293,7 +293,7 @@ async fn questions_are_printed_above_the_lines_and_answered() {
     assert_eq!(status.code(), Some(0), "{kept:#?}");
     let said = kept.join(" ");
     for tells in [
-        "kpx: on node worker1, run: kpx migrate prepare --to iptables --left ipvs --strategy drain-node --delete-bare-pods ",
+        "kpx: on node worker1, run: kpx migrate prepare --to iptables --old-mode ipvs --strategy drain-node --delete-bare-pods ",
         "kpx: on node worker1, run: kpx migrate finish ",
     ] {
         assert!(said.contains(tells), "{tells}: {kept:#?}");
@@ -346,7 +346,7 @@ async fn a_signal_at_a_question_stops() {
     for (args, question, tells) in [
         (
             &["--node", "worker1", "--soak", "0s"][..],
-            "Carry out the migration of 1 node?",
+            "Apply the migration of 1 node?",
             "stopped on request; nothing was changed",
         ),
         (
@@ -408,7 +408,7 @@ async fn without_a_terminal_lines_follow_each_other() {
         let kept = seen.kept();
         assert_eq!(status.code(), Some(0), "{kept:#?}");
         let bytes = String::from_utf8_lossy(&seen.bytes);
-        for drawn in ["\u{1b}[2K", "\u{1b}[1A", "━", "waits for its turn"] {
+        for drawn in ["\u{1b}[2K", "\u{1b}[1A", "━", "    waiting"] {
             assert!(!bytes.contains(drawn), "{args:?}: {bytes}");
         }
         // With the time, which nothing else tells there.

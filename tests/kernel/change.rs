@@ -445,7 +445,7 @@ fn without_a_terminal_nobody_agrees() {
     );
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{err}");
-    assert!(err.contains("--yes agrees beforehand"), "{err}");
+    assert!(err.contains("pass --yes"), "{err}");
     assert!(state(&netns).is_empty());
 }
 

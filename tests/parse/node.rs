@@ -36,7 +36,7 @@ fn every_recorded_link_and_route_parses() {
 
 #[test]
 fn every_item_is_parsed() {
-    let mut used = String::new();
+    let mut code = String::new();
     let edges = ["host", "redact", "evidence"];
     let mut folders = vec![root().join("src")];
     while let Some(folder) = folders.pop() {
@@ -46,15 +46,15 @@ fn every_item_is_parsed() {
             if path.is_dir() && !edges.contains(&name) {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == "rs") {
-                used += &fs::read_to_string(path).unwrap();
+                code += &fs::read_to_string(path).unwrap();
             }
         }
     }
     for item in ITEMS {
         let name = format!("Item::{item:?}");
-        let mut uses = used.match_indices(&name);
-        let is_used = uses.any(|(at, _)| {
-            let next = used[at + name.len()..].chars().next();
+        let mut places = code.match_indices(&name);
+        let is_used = places.any(|(at, _)| {
+            let next = code[at + name.len()..].chars().next();
             !next.is_some_and(char::is_alphanumeric)
         });
         assert!(is_used, "no code parses {name}: add its parser to src/node");

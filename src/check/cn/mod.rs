@@ -1,4 +1,4 @@
-//! CN: the network plug-in.
+//! CN: the network plugin.
 
 mod calico;
 mod plugins;

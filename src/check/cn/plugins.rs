@@ -1,4 +1,4 @@
-//! Network plug-ins: Cilium, hostPorts, bridges and NodeLocal DNS.
+//! Network plugins: Cilium, `hostPorts`, bridges and `NodeLocal` DNS.
 
 use std::net::IpAddr;
 

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::check::Severity;
 use crate::net::Family;
+use crate::words::number_of;
 
 /// One fact that breaks a check.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -293,8 +294,8 @@ impl fmt::Display for Proof {
                 chain,
                 rules,
             } => {
-                let s = if *rules == 1 { "" } else { "s" };
-                write!(f, "{family} {table} {chain} ({rules} rule{s})")
+                let rules = number_of(*rules, "rule");
+                write!(f, "{family} {table} {chain} ({rules})")
             }
             Self::Rule {
                 family,

@@ -23,7 +23,7 @@ pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
     if !check.is_asked(facts.target) {
         return Outcome::Skip(match facts.target {
             Some(target) => format!("not asked before a switch to {target}"),
-            None => "asked only before a switch of the mode: --for MODE".to_owned(),
+            None => "asked only before a switch of the mode: --to MODE".to_owned(),
         });
     }
     // A parser that panics leaves its section unparsed, so a panic cannot corrupt shared state.

@@ -11,6 +11,7 @@ use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::conntrack::Entry;
 use crate::owner::{EndpointState, Owners, Port};
+use crate::words::number_of;
 
 const FLOWS: &[Item] = &[
     Item::Conntrack,
@@ -245,9 +246,8 @@ fn connections(facts: &Facts<'_>) -> Verdict {
             of.proto, of.client, of.server, of.real
         ))
     });
-    let count = open.len();
-    let s = if count == 1 { "" } else { "s" };
+    let count = number_of(open.len(), "connection");
     Ok(vec![
-        Finding::new(Severity::Warning, format!("{count} connection{s}"), message).evidence(seen),
+        Finding::new(Severity::Warning, count, message).evidence(seen),
     ])
 }

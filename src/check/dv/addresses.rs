@@ -237,7 +237,7 @@ fn services_with<'a>(facts: &Facts<'a>, ip: IpAddr) -> impl Iterator<Item = Stri
         let mut of = service.spec.external_ips.iter().chain(ingress);
         of.any(|text| text.parse() == Ok(ip))
     })
-    .map(|service| name_of(service))
+    .map(name_of)
 }
 
 fn local_dns(facts: &Facts<'_>) -> Verdict {

@@ -179,7 +179,7 @@ fn not_there(facts: &Facts<'_>) -> Result<Vec<String>, Gap> {
     Ok(missing)
 }
 
-/// Returns whether the kernel loads nf_conntrack, which every mode needs, as a module.
+/// Returns whether the kernel loads `nf_conntrack`, which every mode needs, as a module.
 fn is_modular(modules: &Modules<'_>) -> bool {
     let loaded = modules.loaded.as_ref();
     loaded.is_some_and(|loaded| loaded.contains_key("nf_conntrack"))

@@ -23,7 +23,7 @@ pub(super) fn needed(facts: &Facts<'_>, mode: Mode) -> Vec<String> {
     all.map(std::borrow::Cow::into_owned).collect()
 }
 
-/// Returns the state of `name`; before kernel 5.2 xt_MASQUERADE was ipt_MASQUERADE.
+/// Returns the state of `name`; before kernel 5.2 `xt_MASQUERADE` was `ipt_MASQUERADE`.
 pub(super) fn standing(modules: &Modules<'_>, name: &str) -> Standing {
     match (name, modules.standing(name)) {
         ("xt_MASQUERADE", Standing::Missing) => modules.standing("ipt_MASQUERADE"),

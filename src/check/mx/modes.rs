@@ -9,6 +9,7 @@ use crate::check::core::{
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::config::ProxyConfig;
 use crate::evidence::{Gap, Item, Time};
+use crate::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -126,9 +127,8 @@ fn configured_modes(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let seen = by_mode.iter().map(|(mode, nodes)| {
-        let s = if nodes.len() == 1 { "" } else { "s" };
         Proof::setting(
-            format!("{} node{s}", nodes.len()),
+            number_of(nodes.len(), "node"),
             mode.name(),
             nodes.join(", "),
         )

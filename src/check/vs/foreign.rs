@@ -61,7 +61,7 @@ fn foreign_servers(facts: &Facts<'_>) -> Result<Option<Vec<Key>>, Gap> {
     let foreign = keys.filter(|key| match *key {
         Key::Address { addr, port, .. } => !facts.node.owns_server(addr, port),
         // kube-proxy creates no virtual server by firewall mark.
-        _ => true,
+        Key::Fwmark { .. } => true,
     });
     Ok(Some(foreign.collect()))
 }

@@ -7,11 +7,12 @@ use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use super::hinted;
-use crate::cli::{BridgeArgs, Global};
+use crate::cli::BridgeArgs;
 use crate::cmd::Io;
-use crate::cmd::change::open_after_guard;
-use crate::cmd::failure::Failure;
 use crate::cmd::local_bridge::{LocalBridge, LocalKeeper};
+use crate::cmd::shared::change::open_after_guard;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::session::Session;
 use crate::host::clock;
 use crate::migrate::controller::follow::Follower;
 use crate::migrate::controller::has_bridge;
@@ -20,25 +21,25 @@ use crate::report::{CLEAN, FAILED};
 
 /// Follows the cluster until a signal arrives or the bridge is removed.
 pub(in crate::cmd) async fn run(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<u8, Failure> {
-    if global.from.is_some() || global.cluster_from.is_some() {
+    if session.from.is_some() || session.cluster_from.is_some() {
         return Err(Failure::usage(
             "`bridge follow` watches a live cluster: it takes neither --from nor --cluster-from",
         ));
     }
-    let mode = crate::cmd::diff::mode_of(global, io, args.mode).await?;
-    let live = open_after_guard(global).await?;
-    let keeper = LocalKeeper::start(global, args.lease, "kpx bridge follow", Order::Keep)?;
-    let mut node = LocalBridge::new(global, Some(live), keeper);
+    let mode = session.mode(args.mode).await?;
+    let live = open_after_guard(session).await?;
+    let keeper = LocalKeeper::start(session, args.lease, "kpx bridge follow", Order::Keep)?;
+    let mut node = LocalBridge::new(session, Some(live), keeper);
     if !has_bridge(&mut node).await? {
         let failure = Failure::from(eyre!("there is no bridge to follow the cluster with"));
         return Err(failure.with_hint("`kpx bridge up --apply` loads one"));
     }
     let mut follower = Follower::start(node, mode).await.map_err(hinted)?;
-    let quiet = global.quiet;
+    let quiet = session.quiet;
     let mut notify = |text: String| {
         if !quiet {
             // Without a reader, the bridge is followed all the same.

@@ -1,28 +1,29 @@
 //! `kpx bridge guard`
 
 use super::hinted;
-use crate::cli::{BridgeArgs, Global};
+use crate::cli::BridgeArgs;
 use crate::cmd::Io;
-use crate::cmd::failure::{Failure, Hint as _};
 use crate::cmd::local_bridge::{LocalBridge, LocalKeeper};
+use crate::cmd::shared::failure::{Failure, Hint as _};
+use crate::cmd::shared::session::Session;
 use crate::migrate::controller::guard::{self, GuardError};
 use crate::migrate::controller::keep::Order;
 use crate::report::CLEAN;
 
 /// Guards until the bridge is gone.
 pub(in crate::cmd) async fn run(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<u8, Failure> {
-    if global.from.is_some() {
+    if session.from.is_some() {
         return Err(Failure::usage(
             "`bridge guard` works on this node: it does not take --from",
         ));
     }
-    let mode = crate::cmd::diff::mode_of(global, io, args.mode).await?;
-    let keeper = LocalKeeper::start(global, args.lease, "kpx bridge guard", Order::Rest)?;
-    let node = LocalBridge::new(global, None, keeper);
+    let mode = session.mode(args.mode).await?;
+    let keeper = LocalKeeper::start(session, args.lease, "kpx bridge guard", Order::Rest)?;
+    let node = LocalBridge::new(session, None, keeper);
     let mut notify = |line: &str| {
         // Without a reader, the guard goes on all the same.
         writeln!(io.err, "kpx: {line}").ok();

@@ -6,10 +6,12 @@ use super::draft::{self, Draft};
 use super::local_node::LocalNode;
 use super::{Continue, go_on, limits, refuse_bundle, run_engine};
 use crate::backend::Mode;
-use crate::cli::{Global, JourneyArgs};
-use crate::cmd::change::{confirm, open_after_guard};
-use crate::cmd::failure::Failure;
-use crate::cmd::{Io, identity, journals, mode, output};
+use crate::cli::JourneyArgs;
+use crate::cmd::shared::change::{confirm, open_after_guard};
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::identity;
+use crate::cmd::shared::session::Session;
+use crate::cmd::{Io, journals};
 use crate::host::Journals;
 use crate::migrate::engine::MigrationNode as _;
 use crate::migrate::journal::{Entry, MigrationState};
@@ -20,21 +22,21 @@ use crate::render::{self, Format};
 use crate::report::migrate::{MigrateReport, Summary};
 
 pub(super) async fn run(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &JourneyArgs,
     external: bool,
 ) -> Result<MigrateReport, Failure> {
     let to = draft::to(args)?;
-    if external && args.go_on.again && !args.dry_run && is_begun(&journals::of(global), to)? {
-        return go_on(global, io, &args.go_on, Continue::Resume).await;
+    if external && args.go_on.again && !args.dry_run && is_begun(&journals::of(session), to)? {
+        return go_on(session, io, &args.go_on, Continue::Resume).await;
     }
     // Found once: every stage and every later command uses this name.
-    let named = identity::named(global, io).await?;
-    let given = global;
-    let global = &named.global;
-    let present = draft::present(global, io).await?;
-    let from = match args.left.map(mode) {
+    let named = identity::named(session).await?;
+    let given = session;
+    let session = &named.session;
+    let present = draft::present(session).await?;
+    let from = match args.old_mode {
         Some(left) if present == to => left,
         _ => present,
     };
@@ -42,23 +44,23 @@ pub(super) async fn run(
         return Ok(MigrateReport::already(to));
     }
     if args.dry_run {
-        let draft = draft::plan(global, &named, io, args, from, external).await?;
+        let draft = draft::plan(session, &named, args, from, external).await?;
         let mut report = planned(draft).0;
         if args.brief {
             report.shorten();
         }
         return Ok(report);
     }
-    refuse_bundle(global)?;
+    refuse_bundle(session)?;
     // Locked from here on: no other kpx changes the node after it was read.
-    let live = open_after_guard(global).await?;
-    let journals = journals::of(global);
+    let live = open_after_guard(session).await?;
+    let journals = journals::of(session);
     refuse_unfinished(given, &journals)?;
-    let draft = draft::plan(global, &named, io, args, from, external).await?;
+    let draft = draft::plan(session, &named, args, from, external).await?;
     let (report, migration) = planned(draft);
-    let quiet = global.quiet && args.go_on.yes;
+    let quiet = session.quiet && args.go_on.yes;
     if !quiet {
-        let style = output::style(global, io);
+        let style = session.style;
         if args.go_on.yes && report.is_free() {
             render::write(&Summary(&report), Format::Human, style, io.err)?;
         } else {
@@ -74,7 +76,7 @@ pub(super) async fn run(
     let journal = journals.create(&migration.id);
     let journal = journal.wrap_err_with(|| format!("cannot create {}", folder.display()))?;
     let mut node = LocalNode::new(
-        global,
+        session,
         live,
         journal,
         folder,
@@ -112,7 +114,7 @@ fn is_begun(journals: &Journals, to: Mode) -> Result<bool, Failure> {
     }))
 }
 
-fn refuse_unfinished(global: &Global, journals: &Journals) -> Result<(), Failure> {
+fn refuse_unfinished(session: &Session, journals: &Journals) -> Result<(), Failure> {
     match journals::newest(journals)? {
         Some(state) if !state.ended => Err(Failure::from(eyre!(
             "the migration from mode {} to mode {} that began {} is unfinished",
@@ -122,8 +124,8 @@ fn refuse_unfinished(global: &Global, journals: &Journals) -> Result<(), Failure
         ))
         .with_hint(format!(
             "`kpx migrate status` shows its state; `{}` or `{}` ends it",
-            identity::migrate_command(global, "resume"),
-            identity::migrate_command(global, "rollback")
+            identity::migrate_command(session, "resume"),
+            identity::migrate_command(session, "rollback")
         ))),
         _ => Ok(()),
     }

@@ -7,13 +7,15 @@ use super::local_node::probe;
 use crate::backend::Mode;
 use crate::bridge::Lease;
 use crate::check;
-use crate::cli::{Global, JourneyArgs, StrategyArg};
+use crate::cli::JourneyArgs;
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::edit::Fields;
 use crate::cluster::validate;
-use crate::cmd::failure::{Failure, Hint as _};
-use crate::cmd::identity::Named;
-use crate::cmd::{Io, doctor, gather, mode, preflight};
+use crate::cmd::shared::READABLE;
+use crate::cmd::shared::failure::{Failure, Hint as _};
+use crate::cmd::shared::identity::Named;
+use crate::cmd::shared::session::{Readable as _, Session};
+use crate::cmd::{doctor, preflight};
 use crate::diff;
 use crate::evidence::{Evidence, Item, Time};
 use crate::host::{clock, own_pods};
@@ -29,8 +31,6 @@ use crate::report::migrate::{Offer, Offers, PlannedMigration, PlannedStage};
 use crate::report::preflight::PreflightReport;
 use crate::requirements::Status;
 
-const READ: &str = "`kpx snapshot -v` lists what can be read of the node and its cluster";
-
 /// A migration before it is confirmed.
 pub(super) struct Draft {
     pub(super) migration: Migration,
@@ -39,30 +39,29 @@ pub(super) struct Draft {
 }
 
 /// Returns the mode that kube-proxy reports.
-pub(super) async fn present(global: &Global, io: &Io<'_>) -> Result<Mode, Failure> {
-    let evidence = gather(global, io, &[Item::ProxyMode]).await?;
+pub(super) async fn present(session: &Session) -> Result<Mode, Failure> {
+    let evidence = session.gather(&[Item::ProxyMode]).await?;
     let told = NodeSnapshot::new(&evidence).reported_mode();
     told.hint("kube-proxy must run and serve /proxyMode at its metrics address, so that kpx can verify the new mode")
 }
 
 /// Reads the node, which is `named`, and plans its migration from mode `from`.
 pub(super) async fn plan(
-    global: &Global,
+    session: &Session,
     named: &Named,
-    io: &Io<'_>,
     args: &JourneyArgs,
     from: Mode,
     external: bool,
 ) -> Result<Draft, Failure> {
     let to = to(args)?;
-    refuse_strays(global, args)?;
+    refuse_strays(session, args)?;
     let name = named.name.as_str();
     let skipped = doctor::named(&args.skip)?;
     let mut checks = check::asked(Some(to));
     checks.retain(|check| skipped.iter().all(|skipped| skipped.id != check.id));
-    let report = preflight::look(global, io, to, &checks).await?;
+    let report = preflight::look(session, to, &checks).await?;
     preflight::refuse_without(&report)?;
-    let evidence = gather(global, io, &needs(from, to)).await?;
+    let evidence = session.gather(&needs(from, to)).await?;
     let node = NodeSnapshot::new(&evidence).called(Some(name));
     plan::refuse_other(&node)
         .hint("kpx migrates kube-proxy, and another proxy serves Services on this node")?;
@@ -71,12 +70,12 @@ pub(super) async fn plan(
     let mut migration = migration(&node, args, from, external, &report)?;
     migration.node = Some(name.to_owned());
     let state = MigrationState::new(migration.clone());
-    let wanted = stage::configured(&evidence, &state).hint(READ)?;
+    let wanted = stage::configured(&evidence, &state).readable()?;
     let wanted = NodeSnapshot::new(&wanted).called(Some(name));
-    let desired = wanted.desired(to).hint(READ)?;
-    if global.from.is_none() {
+    let desired = wanted.desired(to).readable()?;
+    if session.from.is_none() {
         let targets = probes::targets(desired);
-        let met = join_all(targets.iter().map(|target| probe(global, target))).await;
+        let met = join_all(targets.iter().map(|target| probe(session, target))).await;
         let answered = targets.into_iter().zip(met).filter(|(_, met)| met.is_ok());
         migration.probes = answered.map(|(target, _)| target).collect();
     }
@@ -143,8 +142,8 @@ pub(super) async fn plan(
 
 /// Returns the requested mode.
 pub(super) fn to(args: &JourneyArgs) -> Result<Mode, Failure> {
-    let to = args.to.map(mode);
-    to.ok_or_else(|| Failure::usage("--to MODE is required"))
+    args.to
+        .ok_or_else(|| Failure::usage("--to MODE is required"))
 }
 
 fn needs(from: Mode, to: Mode) -> Vec<Item> {
@@ -167,8 +166,8 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
 
 /// Refuses a configuration that kube-proxy rejects in mode `to`: its container would crash-loop.
 pub(super) fn refuse_invalid(evidence: &Evidence, to: Mode) -> Result<(), Failure> {
-    let text = evidence.text(Item::ProxyConfig).hint(READ)?;
-    let refused = validate::refused(text, to).hint(READ)?;
+    let text = evidence.text(Item::ProxyConfig).readable()?;
+    let refused = validate::refused(text, to).readable()?;
     // The mode is about to change.
     let refused = refused.iter().filter(|of| of.field != "mode");
     let refused: Vec<String> = refused.map(ToString::to_string).collect();
@@ -244,7 +243,7 @@ fn migration(
     report: &PreflightReport,
 ) -> Result<Migration, Failure> {
     let to = to(args)?;
-    let config = node.proxy_config().hint(READ)?;
+    let config = node.proxy_config().readable()?;
     let began = clock::now();
     let (there, back) = fields(args, config, from, to);
     Ok(Migration {
@@ -257,7 +256,7 @@ fn migration(
         strategy: match args.strategy {
             // The old mode no longer serves: only its leftovers are removed.
             _ if node.reported_mode() == Ok(to) => Strategy::InPlace,
-            Some(arg) => strategy(arg),
+            Some(strategy) => strategy,
             None => Strategy::usual(from, to),
         },
         evict: consent(args),
@@ -265,15 +264,6 @@ fn migration(
         external,
         probes: Vec::new(),
     })
-}
-
-/// Returns the requested strategy.
-pub(super) const fn strategy(arg: StrategyArg) -> Strategy {
-    match arg {
-        StrategyArg::Bridge => Strategy::Bridge,
-        StrategyArg::InPlace => Strategy::InPlace,
-        StrategyArg::DrainNode => Strategy::DrainNode,
-    }
 }
 
 /// Returns which pods may be evicted although data is lost.
@@ -285,14 +275,14 @@ pub(super) const fn consent(args: &JourneyArgs) -> Consent {
 }
 
 /// Refuses options that belong to another mode or strategy.
-pub(super) fn refuse_strays(global: &Global, args: &JourneyArgs) -> Result<(), Failure> {
-    let drains = args.strategy == Some(StrategyArg::DrainNode);
+pub(super) fn refuse_strays(session: &Session, args: &JourneyArgs) -> Result<(), Failure> {
+    let drains = args.strategy == Some(Strategy::DrainNode);
     let what = if to(args)? != Mode::Ipvs && (args.scheduler.is_some() || args.strict_arp.is_some())
     {
         "--scheduler and --strict-arp require --to ipvs"
     } else if !drains && !consent(args).is_none() {
         "--delete-bare-pods and --delete-emptydir-data require --strategy drain-node"
-    } else if drains && global.no_api {
+    } else if drains && session.host.no_api {
         "--strategy drain-node cordons the node and evicts its pods through the API server: it cannot be used with --no-api"
     } else {
         return Ok(());
@@ -408,7 +398,7 @@ fn unplanned(error: stage::Unplanned) -> Failure {
         stage::Unplanned::Unwritable(_) => Failure::from(error).with_hint(
             "run `kpx migrate prepare --to MODE`, change the configuration and restart kube-proxy, then run `kpx migrate finish`",
         ),
-        _ => Failure::from(error).with_hint(READ),
+        _ => Failure::from(error).with_hint(READABLE),
     }
 }
 

@@ -12,9 +12,11 @@ use super::progress::{self, FleetProgress};
 use super::prompt::{agree, refuse_unattended, unless_asked};
 use super::remote_cluster::RemoteCluster;
 use super::{fleet_draft, preview};
-use crate::cli::{Global, GoOnArgs, MigrateArgs};
-use crate::cmd::failure::Failure;
-use crate::cmd::{Io, output};
+use crate::cli::{ContinueArgs, MigrateArgs};
+use crate::cmd::Io;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::session::Session;
+
 use crate::evidence::Time;
 use crate::host::clock::{self, Interrupts};
 use crate::migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
@@ -30,17 +32,17 @@ pub(super) const GO_ON: &str = "kpx migrate resume --all-nodes";
 pub(super) const GO_BACK: &str = "kpx migrate rollback --all-nodes";
 
 /// Returns whether the command line selects other nodes than this one.
-pub(super) fn is_asked(global: &Global, args: &MigrateArgs) -> bool {
-    args.fleet.all_nodes || global.node.is_some() && !args.journey.go_on.this_node
+pub(super) fn is_asked(session: &Session, args: &MigrateArgs) -> bool {
+    args.fleet.all_nodes || !session.nodes.is_empty() && !args.journey.go_on.this_node
 }
 
 /// Begins a migration of nodes.
 pub(super) async fn begin(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &MigrateArgs,
 ) -> Result<u8, Failure> {
-    if global.from.is_some() || global.no_api {
+    if session.from.is_some() || session.host.no_api {
         let what = "a cluster's nodes are migrated through its API server: --from and --no-api cannot be used";
         return Err(Failure::usage(what));
     }
@@ -48,15 +50,15 @@ pub(super) async fn begin(
         refuse_unattended(io, args.fleet.image.as_deref())?;
     }
     let shared = RefCell::new(io);
-    let mut cluster = RemoteCluster::new(global, &shared);
+    let mut cluster = RemoteCluster::new(session, &shared);
     let mut interrupts = Interrupts::listen_to_hangup();
     let mut draft = unless_asked(
         &mut interrupts,
-        fleet_draft::plan(global, &mut cluster, args),
+        fleet_draft::plan(session, &mut cluster, args),
     )
     .await?;
     if let Some(planned) = &mut draft.report.plan {
-        let previews = preview::all(global, &shared, &mut cluster, &draft.plan);
+        let previews = preview::all(session, &shared, &mut cluster, &draft.plan);
         match unless_asked(&mut interrupts, previews).await {
             Ok(previews) => planned.previews = previews,
             Err(failure) => {
@@ -68,7 +70,7 @@ pub(super) async fn begin(
     }
     let report = draft.report;
     if args.journey.dry_run || report.outcome == Outcome::Already {
-        return print(global, &mut shared.borrow_mut(), &report);
+        return print(session, &mut shared.borrow_mut(), &report);
     }
     if let (Some(unfinished), _) = kept(&mut cluster).await?
         && !unfinished.ended
@@ -86,9 +88,9 @@ pub(super) async fn begin(
         let io = &mut **shared.borrow_mut();
         // If no preview succeeded, the failure has all reasons.
         let previewed = report.plan.as_ref().is_none_or(PlannedFleet::is_previewed);
-        if (!(global.quiet && agreed) || blocked.is_some()) && (previewed || blocked.is_none()) {
-            let style = output::style(global, io);
-            if agreed && blocked.is_none() && global.verbose == 0 {
+        if (!(session.quiet && agreed) || blocked.is_some()) && (previewed || blocked.is_none()) {
+            let style = session.style;
+            if agreed && blocked.is_none() && session.style.verbose == 0 {
                 render::write(&FleetSummary(&report), Format::Human, style, io.err)?;
             } else {
                 render::write(&report, Format::Human, style, io.err)?;
@@ -106,7 +108,7 @@ pub(super) async fn begin(
     let mut fleet = Fleet::new(draft.plan);
     let began = clock::now();
     let ended = run(
-        global,
+        session,
         &shared,
         &mut cluster,
         &mut fleet,
@@ -115,13 +117,13 @@ pub(super) async fn begin(
     )
     .await?;
     let report = outcome(&fleet, ended, began);
-    print(global, &mut shared.borrow_mut(), &report)
+    print(session, &mut shared.borrow_mut(), &report)
 }
 
 /// Reports the state of the newest migration.
-pub(super) async fn status(global: &Global, io: &mut Io<'_>) -> Result<u8, Failure> {
+pub(super) async fn status(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
     let shared = RefCell::new(io);
-    let mut cluster = RemoteCluster::new(global, &shared);
+    let mut cluster = RemoteCluster::new(session, &shared);
     let (Some(fleet), _) = kept(&mut cluster).await? else {
         return Err(none());
     };
@@ -135,18 +137,18 @@ pub(super) async fn status(global: &Global, io: &mut Io<'_>) -> Result<u8, Failu
         report.next = Some(GO_ON.to_owned());
     }
     report.lease = Some(lease_status(&mut cluster).await);
-    print(global, &mut shared.borrow_mut(), &report)
+    print(session, &mut shared.borrow_mut(), &report)
 }
 
 /// Resumes a migration that stopped, or rolls one back.
 pub(super) async fn go_on(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
-    args: &GoOnArgs,
+    args: &ContinueArgs,
     back: bool,
 ) -> Result<u8, Failure> {
     let shared = RefCell::new(io);
-    let mut cluster = RemoteCluster::new(global, &shared);
+    let mut cluster = RemoteCluster::new(session, &shared);
     let (Some(mut fleet), _) = kept(&mut cluster).await? else {
         return Err(none());
     };
@@ -178,7 +180,7 @@ pub(super) async fn go_on(
     };
     let began = clock::now();
     let ended = run(
-        global,
+        session,
         &shared,
         &mut cluster,
         &mut fleet,
@@ -187,7 +189,7 @@ pub(super) async fn go_on(
     )
     .await?;
     let report = outcome(&fleet, ended, began);
-    print(global, &mut shared.borrow_mut(), &report)
+    print(session, &mut shared.borrow_mut(), &report)
 }
 
 pub(super) fn nodes(count: usize) -> String {
@@ -244,7 +246,7 @@ async fn kept(
 
 /// Runs the remaining tasks while it holds the Lease.
 async fn run<'io>(
-    global: &Global,
+    session: &Session,
     io: &RefCell<&mut Io<'io>>,
     cluster: &mut RemoteCluster<'_, '_, 'io>,
     fleet: &mut Fleet,
@@ -256,7 +258,7 @@ async fn run<'io>(
         writeln!(io.borrow_mut().err, "{text}").ok();
     };
     let mut lock = unless_asked(interrupts, Lock::take(&cluster.live, waits)).await?;
-    let ran = locked(global, io, cluster, fleet, what, &mut lock, interrupts).await;
+    let ran = locked(session, io, cluster, fleet, what, &mut lock, interrupts).await;
     lock.release().await;
     // The display ends before the report is printed.
     *cluster.board.borrow_mut() = Board::default();
@@ -264,7 +266,7 @@ async fn run<'io>(
 }
 
 async fn locked<'io>(
-    global: &Global,
+    session: &Session,
     io: &RefCell<&mut Io<'io>>,
     cluster: &mut RemoteCluster<'_, '_, 'io>,
     fleet: &mut Fleet,
@@ -289,14 +291,14 @@ async fn locked<'io>(
         fleet.turn("requested");
     }
     fleet.requested |= what == FleetRun::Rollback;
-    *cluster.board.borrow_mut() = progress::board(global, &io.borrow());
-    let mut progress = FleetProgress::new(global, io, Rc::clone(&cluster.board), fleet);
+    *cluster.board.borrow_mut() = progress::board(session, &io.borrow());
+    let mut progress = FleetProgress::new(session, io, Rc::clone(&cluster.board), fleet);
     let mut on_event = |event: Event<'_>| progress.show(event);
     let (stop, board) = (Rc::clone(&cluster.stop), Rc::clone(&cluster.board));
     let second_signal = async {
         interrupts.next().await;
         stop.set(true);
-        if !global.quiet {
+        if !session.quiet {
             let line = "kpx: stopping after the step in progress; a second signal stops at once";
             board.borrow().say(line, io.borrow_mut().err);
         }
@@ -359,10 +361,10 @@ fn guarded(fleet: &Fleet) -> Option<String> {
     })
 }
 
-fn print(global: &Global, io: &mut Io<'_>, report: &FleetReport) -> Result<u8, Failure> {
-    if progress::is_lines(global) {
+fn print(session: &Session, io: &mut Io<'_>, report: &FleetReport) -> Result<u8, Failure> {
+    if progress::is_lines(session) {
         render::write_line(FleetReport::KIND, report, io.out)?;
         return Ok(report.exit());
     }
-    output::finish(global, io, report)
+    session.finish(io, report)
 }

@@ -7,10 +7,11 @@ use color_eyre::eyre::eyre;
 
 use super::draft;
 use super::remote_cluster::RemoteCluster;
-use crate::cli::{Global, GoOnArgs, MigrateArgs};
+use crate::cli::{ContinueArgs, MigrateArgs};
 use crate::cluster::Node;
 use crate::cluster::config::ProxyConfig;
-use crate::cmd::failure::{Failure, Hint as _};
+use crate::cmd::shared::failure::{Failure, Hint as _};
+use crate::cmd::shared::session::Session;
 use crate::evidence::Item;
 use crate::host::clock;
 use crate::migrate::fleet::engine::Cluster as _;
@@ -36,25 +37,18 @@ pub(super) struct Draft {
 
 /// Reads the cluster and plans the migration.
 pub(super) async fn plan(
-    global: &Global,
+    session: &Session,
     cluster: &mut RemoteCluster<'_, '_, '_>,
     args: &MigrateArgs,
 ) -> Result<Draft, Failure> {
     let to = draft::to(&args.journey)?;
-    draft::refuse_strays(global, &args.journey)?;
+    draft::refuse_strays(session, &args.journey)?;
     let items = [Item::Nodes, Item::Pods, Item::DaemonSets, Item::ConfigMaps];
     let evidence = cluster.read(&items, "").await;
     let node = NodeSnapshot::new(&evidence);
-    let wanted: Option<Vec<String>> = match &global.node {
-        Some(names) if !args.fleet.all_nodes => Some(
-            names
-                .split(',')
-                .map(|name| name.trim().to_owned())
-                .collect(),
-        ),
-        _ => None,
-    };
-    let nodes = order::choose(node.nodes()?, node.all_pods()?, wanted.as_deref())
+    let named = !session.nodes.is_empty() && !args.fleet.all_nodes;
+    let wanted = named.then_some(session.nodes.as_slice());
+    let nodes = order::choose(node.nodes()?, node.all_pods()?, wanted)
         .hint("--node NAME,NAME selects nodes")?;
     let store = ConfigSource::find(&node, &nodes[0])?.ready_within(args.fleet.ready_timeout);
     let config = ProxyConfig::parse(store.text())?;
@@ -82,7 +76,7 @@ pub(super) async fn plan(
         there,
         whole: all.iter().all(|name| nodes.iter().any(|node| node == name)),
         nodes,
-        strategy: args.journey.strategy.map(draft::strategy),
+        strategy: args.journey.strategy,
         evict: draft::consent(&args.journey),
         staged: args.fleet.staged,
         image: args.fleet.image.clone(),
@@ -143,7 +137,7 @@ fn unwritable(error: Unwritable) -> Failure {
     }
 }
 
-fn timeouts(args: &GoOnArgs) -> Timeouts {
+fn timeouts(args: &ContinueArgs) -> Timeouts {
     let lease = (args.lease != LEASE).then_some(args.lease);
     Timeouts::new(
         args.confirm_timeout,

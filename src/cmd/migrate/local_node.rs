@@ -11,10 +11,9 @@ use futures_util::future::{Either, select};
 use crate::action::Action;
 use crate::apply::{Apply, StepError};
 use crate::backend::Mode;
-use crate::cli::Global;
 use crate::cluster::Pod;
 use crate::cmd::local_bridge::{LocalBridge, LocalKeeper, read_all, start_guard};
-use crate::cmd::options;
+use crate::cmd::shared::session::Session;
 use crate::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest, Time};
 use crate::host::{self, Journal, Live, ProbeOutcome, clock};
 use crate::migrate::controller::follow::Follower;
@@ -36,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 
 /// This node.
 pub(super) struct LocalNode<'g> {
-    global: &'g Global,
+    session: &'g Session,
     live: Live,
     journal: Journal,
     folder: PathBuf,
@@ -58,7 +57,7 @@ type Follows = Pin<Box<dyn Future<Output = ()>>>;
 
 impl<'g> LocalNode<'g> {
     pub(super) fn new(
-        global: &'g Global,
+        session: &'g Session,
         live: Live,
         journal: Journal,
         folder: PathBuf,
@@ -66,7 +65,7 @@ impl<'g> LocalNode<'g> {
         lease: Duration,
     ) -> Self {
         Self {
-            global,
+            session,
             live,
             journal,
             folder,
@@ -85,7 +84,7 @@ impl<'g> LocalNode<'g> {
         if let Some(keeper) = &self.keeper {
             return Ok(keeper.clone());
         }
-        let started = LocalKeeper::start(self.global, self.lease, "kpx migrate", order);
+        let started = LocalKeeper::start(self.session, self.lease, "kpx migrate", order);
         let keeper =
             started.map_err(|e| format!("cannot start the keeper of the bridge's lease: {e}"))?;
         self.keeper = Some(keeper.clone());
@@ -130,7 +129,7 @@ impl Clock for LocalNode<'_> {
 
 impl Node for LocalNode<'_> {
     async fn read(&mut self, items: &[Item]) -> Evidence {
-        beside(&mut self.follower, read_all(self.global, items)).await
+        beside(&mut self.follower, read_all(self.session, items)).await
     }
 }
 
@@ -140,7 +139,7 @@ impl MigrationNode for LocalNode<'_> {
     }
 
     async fn probe(&mut self, target: &Target) -> Result<(), String> {
-        probe(self.global, target).await
+        probe(self.session, target).await
     }
 
     async fn proxy_pods(&mut self, node: &str) -> Result<Vec<Pod>, Gap> {
@@ -174,19 +173,19 @@ impl MigrationNode for LocalNode<'_> {
 
     async fn guard(&mut self, mode: Mode) -> Result<(), String> {
         self.keeper(Order::Keep)?;
-        let started = start_guard(self.global, mode, self.lease).await;
+        let started = start_guard(self.session, mode, self.lease).await;
         started.map_err(|e| e.to_string())
     }
 
     async fn follow(&mut self, mode: Mode) -> Result<(), String> {
         self.guard(mode).await?;
-        if self.global.no_api || self.global.cluster_from.is_some() {
+        if self.session.host.no_api || self.session.cluster_from.is_some() {
             // The cluster's objects cannot change, so an expired bridge is as good as a new one.
             self.keeper = None;
             return self.keeper(Order::Revive).map(|_| ());
         }
         let keeper = self.keeper(Order::Keep)?;
-        let node = LocalBridge::new(self.global, Some(self.live.beside()), keeper);
+        let node = LocalBridge::new(self.session, Some(self.live.beside()), keeper);
         let follower = Follower::start(node, mode).await;
         let mut follower = follower.map_err(|e| e.to_string())?;
         let notices = Rc::clone(&self.notices);
@@ -216,8 +215,8 @@ impl MigrationNode for LocalNode<'_> {
 }
 
 /// Connects to `target` from this node; fails with what happened instead of an answer.
-pub(super) async fn probe(global: &Global, target: &Target) -> Result<(), String> {
-    let mut options = options(global);
+pub(super) async fn probe(session: &Session, target: &Target) -> Result<(), String> {
+    let mut options = session.host.clone();
     options.timeout = options.timeout.min(SILENCE);
     let probed = host::probe(&options, target.at, target.proto, target.question()).await;
     match probed.map_err(|gap| gap.to_string())?.met {

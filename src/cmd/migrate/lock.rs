@@ -6,7 +6,7 @@ use color_eyre::eyre::eyre;
 
 use crate::action::{Action, KubeCommand};
 use crate::apply::{Apply as _, StepError};
-use crate::cmd::failure::Failure;
+use crate::cmd::shared::failure::Failure;
 use crate::host::{LiveCluster, clock};
 use crate::migrate::fleet::lease::{self, BEAT, Claim, HOLDS};
 

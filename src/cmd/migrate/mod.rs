@@ -21,10 +21,12 @@ use std::pin::pin;
 use color_eyre::eyre::{WrapErr as _, eyre};
 use futures_util::future::{Either, select};
 
-use super::change::open_after_guard;
-use super::failure::Failure;
-use super::{Io, finish, identity, journals};
-use crate::cli::{Global, GoOnArgs, MigrateArgs, MigratePart};
+use super::shared::identity;
+use super::{Io, journals};
+use crate::cli::{ContinueArgs, MigrateArgs, MigratePart};
+use crate::cmd::shared::change::open_after_guard;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::session::Session;
 use crate::host::clock::Interrupts;
 use crate::migrate::engine::{Ended, Engine, Event, Limits};
 use crate::migrate::journal::MigrationState;
@@ -35,40 +37,40 @@ use local_node::LocalNode;
 use progress::NodeProgress;
 
 pub(super) async fn run(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &MigrateArgs,
 ) -> Result<u8, Failure> {
     let report = match &args.part {
-        None if fleet::is_asked(global, args) => {
-            return Box::pin(fleet::begin(global, io, args)).await;
+        None if fleet::is_asked(session, args) => {
+            return Box::pin(fleet::begin(session, io, args)).await;
         }
         Some(MigratePart::Status(args)) if args.all_nodes => {
-            return Box::pin(fleet::status(global, io)).await;
+            return Box::pin(fleet::status(session, io)).await;
         }
         Some(MigratePart::Resume(args)) if args.all_nodes => {
-            return Box::pin(fleet::go_on(global, io, &args.go_on, false)).await;
+            return Box::pin(fleet::go_on(session, io, &args.go_on, false)).await;
         }
         Some(MigratePart::Rollback(args)) if args.all_nodes => {
-            return Box::pin(fleet::go_on(global, io, &args.go_on, true)).await;
+            return Box::pin(fleet::go_on(session, io, &args.go_on, true)).await;
         }
-        None => Box::pin(begin::run(global, io, &args.journey, false)).await?,
-        Some(MigratePart::Prepare(args)) => Box::pin(begin::run(global, io, args, true)).await?,
-        Some(MigratePart::Status(_)) => return finish(global, io, &status(global)?),
+        None => Box::pin(begin::run(session, io, &args.journey, false)).await?,
+        Some(MigratePart::Prepare(args)) => Box::pin(begin::run(session, io, args, true)).await?,
+        Some(MigratePart::Status(_)) => return session.finish(io, &status(session)?),
         Some(MigratePart::Finish(args)) => {
-            Box::pin(go_on(global, io, args, Continue::Finish)).await?
+            Box::pin(go_on(session, io, args, Continue::Finish)).await?
         }
         Some(MigratePart::Resume(args)) => {
-            Box::pin(go_on(global, io, &args.go_on, Continue::Resume)).await?
+            Box::pin(go_on(session, io, &args.go_on, Continue::Resume)).await?
         }
         Some(MigratePart::Rollback(args)) => {
             let how = Continue::Rollback {
                 external: args.until_restart,
             };
-            Box::pin(go_on(global, io, &args.go_on, how)).await?
+            Box::pin(go_on(session, io, &args.go_on, how)).await?
         }
     };
-    progress::report(global, io, &report)
+    progress::report(session, io, &report)
 }
 
 /// A command that continues a migration.
@@ -89,24 +91,24 @@ impl Continue {
 }
 
 /// Refuses a bundle.
-fn refuse_bundle(global: &Global) -> Result<(), Failure> {
-    if global.from.is_some() {
+fn refuse_bundle(session: &Session) -> Result<(), Failure> {
+    if session.from.is_some() {
         let what = "this command changes the node that kpx runs on: it does not take --from";
         return Err(Failure::usage(what));
     }
     Ok(())
 }
 
-fn status(global: &Global) -> Result<StatusReport, Failure> {
-    let state = journals::newest(&journals::of(global))?;
+fn status(session: &Session) -> Result<StatusReport, Failure> {
+    let state = journals::newest(&journals::of(session))?;
     Ok(StatusReport {
-        next: state.as_ref().and_then(|state| next(global, state)),
+        next: state.as_ref().and_then(|state| next(session, state)),
         migration: state.as_ref().map(MigrationStatus::from),
     })
 }
 
 /// Returns the command that continues `state`, with the options of this command line that it takes.
-fn next(global: &Global, state: &MigrationState) -> Option<String> {
+fn next(session: &Session, state: &MigrationState) -> Option<String> {
     if state.ended {
         return None;
     }
@@ -115,13 +117,13 @@ fn next(global: &Global, state: &MigrationState) -> Option<String> {
     } else {
         "resume"
     };
-    Some(identity::migrate_command(global, part))
+    Some(identity::migrate_command(session, part))
 }
 
 /// Returns the command line with the Node of the journal: this machine is no other one.
-fn as_journal(global: &Global, state: &MigrationState) -> Result<Global, Failure> {
+fn as_journal(session: &Session, state: &MigrationState) -> Result<Session, Failure> {
     let kept = &state.migration.node;
-    if let (Some(given), Some(kept)) = (&global.node, kept)
+    if let (Some(given), Some(kept)) = (session.name(), kept)
         && given != kept
     {
         return Err(Failure::from(eyre!(
@@ -130,25 +132,22 @@ fn as_journal(global: &Global, state: &MigrationState) -> Result<Global, Failure
         ))
         .with_hint("omit --node: the journal has the name"));
     }
-    Ok(Global {
-        node: kept.clone().or_else(|| global.node.clone()),
-        ..global.clone()
-    })
+    Ok(session.named(kept.as_deref().or_else(|| session.name())))
 }
 
 async fn go_on(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
-    args: &GoOnArgs,
+    args: &ContinueArgs,
     how: Continue,
 ) -> Result<MigrateReport, Failure> {
-    refuse_bundle(global)?;
+    refuse_bundle(session)?;
     // Locked first: another kpx may be writing the journal.
-    let live = open_after_guard(global).await?;
-    let journals = journals::of(global);
+    let live = open_after_guard(session).await?;
+    let journals = journals::of(session);
     let state = journals::newest(&journals)?;
     if args.again
-        && let Some(report) = done(global, io, state.as_ref(), how).await?
+        && let Some(report) = done(session, state.as_ref(), how).await?
     {
         return Ok(report);
     }
@@ -161,18 +160,18 @@ async fn go_on(
             "the newest migration is already rolled back"
         )));
     }
-    let given = global;
-    let global = &as_journal(given, &state)?;
-    if let Some(name) = &global.node {
+    let given = session;
+    let session = &as_journal(given, &state)?;
+    if let Some(name) = session.name() {
         // The journal of an older kpx may not have it.
-        state.migration.node = Some(name.clone());
+        state.migration.node = Some(name.to_owned());
     }
     let journal = journals
         .open(&state.migration.id)
         .wrap_err("cannot open the journal")?;
     let folder = journals.folder(&state.migration.id);
     let node = LocalNode::new(
-        global,
+        session,
         live,
         journal,
         folder,
@@ -191,14 +190,13 @@ async fn go_on(
 
 /// Returns the report if the command was done before, or has nothing to do: with `--again`.
 async fn done(
-    global: &Global,
-    io: &mut Io<'_>,
+    session: &Session,
     state: Option<&MigrationState>,
     how: Continue,
 ) -> Result<Option<MigrateReport>, Failure> {
     Ok(match (state, how) {
         (None, Continue::Rollback { .. }) => {
-            let mode = draft::present(global, io).await?;
+            let mode = draft::present(session).await?;
             Some(MigrateReport::already(mode))
         }
         (Some(state), Continue::Rollback { .. }) if state.ended && state.leg == Leg::Back => {
@@ -213,14 +211,14 @@ async fn done(
 
 /// Runs the rest of a migration and reports how it ended.
 async fn run_engine(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     mut node: LocalNode<'_>,
     limits: Limits,
     state: &mut MigrationState,
     how: Continue,
 ) -> Result<MigrateReport, Failure> {
-    let progress = NodeProgress::new(global, io, state.migration.node.as_deref());
+    let progress = NodeProgress::new(session, io, state.migration.node.as_deref());
     let progress = RefCell::new(progress);
     let stop = node.stop();
     let mut interrupts = Interrupts::listen();
@@ -249,10 +247,10 @@ async fn run_engine(
         Either::Right((ended, _)) => ended,
     };
     let requested = how.is_back() || state.requested;
-    Ok(outcome(global, state, ended, requested))
+    Ok(outcome(session, state, ended, requested))
 }
 
-fn limits(args: &GoOnArgs) -> Limits {
+fn limits(args: &ContinueArgs) -> Limits {
     Limits {
         confirm: args.confirm_timeout,
         drain: args.drain_timeout,
@@ -264,7 +262,7 @@ fn limits(args: &GoOnArgs) -> Limits {
 
 /// Reports how a migration ended; `requested` is true if an operator requested a rollback.
 fn outcome(
-    global: &Global,
+    session: &Session,
     state: &MigrationState,
     ended: Ended,
     requested: bool,
@@ -282,9 +280,9 @@ fn outcome(
     let result = &mut report.result;
     result.why = why;
     result.took.clone_from(&state.took);
-    result.next = next(global, state);
+    result.next = next(session, state);
     if outcome == Outcome::Stopped && state.leg == Leg::There {
-        let back = identity::migrate_command(global, "rollback");
+        let back = identity::migrate_command(session, "rollback");
         result.next = result.next.take().map(|next| format!("{next}, or {back}"));
     }
     result.notes.clone_from(&state.notes);

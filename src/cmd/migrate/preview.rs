@@ -5,9 +5,10 @@ use std::cell::{Cell, RefCell};
 use color_eyre::eyre::eyre;
 
 use super::remote_cluster::RemoteCluster;
-use crate::cli::{Global, MigrateArgs};
+use crate::cli::MigrateArgs;
 use crate::cmd::Io;
-use crate::cmd::failure::Failure;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::session::Session;
 use crate::evidence::Item;
 use crate::host::own_pods;
 use crate::migrate::fleet::engine::{Cluster as _, Engine};
@@ -20,7 +21,7 @@ use crate::report::migrate::FleetReport;
 
 /// Returns the preview of each node, if there is an image to run kpx there; and refuses to drain the node of kpx itself.
 pub(super) async fn all<'io>(
-    global: &Global,
+    session: &Session,
     io: &RefCell<&mut Io<'io>>,
     cluster: &mut RemoteCluster<'_, '_, 'io>,
     plan: &FleetPlan,
@@ -28,7 +29,7 @@ pub(super) async fn all<'io>(
     if plan.strategy == Some(Strategy::DrainNode) {
         refuse_own(cluster, plan).await?;
     }
-    if let Some(image) = plan.image.as_ref().filter(|_| !global.quiet) {
+    if let Some(image) = plan.image.as_ref().filter(|_| !session.quiet) {
         let count = plan.nodes.len();
         let nodes = super::fleet::nodes(count);
         let line = format!("kpx: previewing {nodes} in pods of {image}");

@@ -5,9 +5,11 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use crate::cli::Global;
-use crate::cmd::failure::Failure;
-use crate::cmd::{Io, finish, output};
+use crate::cmd::Io;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::output::Output;
+use crate::cmd::shared::session::Session;
+
 use crate::evidence::Time;
 use crate::host::clock;
 use crate::migrate::engine::Event;
@@ -16,7 +18,7 @@ use crate::migrate::fleet::state::{Fleet, NodeState};
 use crate::migrate::fleet::task::Task;
 use crate::migrate::migration::Leg;
 use crate::migrate::wire::{self, EventLine, Line};
-use crate::render::{self, Board, Report as _};
+use crate::render::{self, Board, Format, Report as _};
 use crate::report::migrate::{FleetEvent, MigrateReport};
 
 /// The `kind` of an event of a fleet's migration.
@@ -26,9 +28,9 @@ const FLEET_EVENT: &str = "FleetEvent";
 const CLUSTER: &str = "cluster";
 
 /// Returns the display of progress; it draws only on a terminal.
-pub(super) fn board(global: &Global, io: &Io<'_>) -> Board {
-    if io.progress && !global.quiet && !is_lines(global) {
-        Board::on_terminal(io.width, output::style(global, io).ascii)
+pub(super) fn board(session: &Session, io: &Io<'_>) -> Board {
+    if io.progress && !session.quiet && !is_lines(session) {
+        Board::on_terminal(io.width, session.style.ascii)
     } else {
         Board::default()
     }
@@ -65,13 +67,13 @@ struct FleetEventLine<'e> {
 }
 
 impl<'t, 'io> NodeProgress<'t, 'io> {
-    pub(super) fn new(global: &Global, io: &'t mut Io<'io>, node: Option<&str>) -> Self {
+    pub(super) fn new(session: &Session, io: &'t mut Io<'io>, node: Option<&str>) -> Self {
         Self {
-            board: board(global, io),
+            board: board(session, io),
             io,
             name: node.unwrap_or("this node").to_owned(),
-            lines: is_lines(global),
-            quiet: global.quiet,
+            lines: is_lines(session),
+            quiet: session.quiet,
             last: String::new(),
             stage: (String::new(), 0),
         }
@@ -156,7 +158,7 @@ pub(super) struct FleetProgress<'t, 'f, 'io> {
 impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
     /// Returns the progress of `fleet` from now on.
     pub(super) fn new(
-        global: &Global,
+        session: &Session,
         io: &'t RefCell<&'f mut Io<'io>>,
         board: Rc<RefCell<Board>>,
         fleet: &Fleet,
@@ -173,8 +175,8 @@ impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
         Self {
             io,
             board,
-            lines: is_lines(global),
-            quiet: global.quiet,
+            lines: is_lines(session),
+            quiet: session.quiet,
             at: fleet.done,
             done: fleet.nodes.values().filter(over).count(),
             tasks,
@@ -267,30 +269,28 @@ fn in_words(leg: Leg, task: &Task) -> String {
 }
 
 /// Returns whether events are lines of JSON and the report is the last of them.
-pub(super) fn is_lines(global: &Global) -> bool {
-    global.output.as_deref() == Some("json")
+pub(super) fn is_lines(session: &Session) -> bool {
+    session.output == Some(Output::Format(Format::Json))
 }
 
 /// Prints `report` and returns the exit status.
 pub(super) fn report(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     report: &MigrateReport,
 ) -> Result<u8, Failure> {
-    if is_lines(global) && report.plan.is_none() {
+    if is_lines(session) && report.plan.is_none() {
         render::write_line(MigrateReport::KIND, report, io.out)?;
         return Ok(report.exit());
     }
-    finish(global, io, report)
+    session.finish(io, report)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
     use crate::apply;
-    use crate::cli::Cli;
+    use crate::cmd::shared::session::parsed;
     use crate::migrate::drain::{Gauge, Holder};
     use crate::migrate::migration::Stage;
     use crate::plan::Plan;
@@ -325,8 +325,8 @@ mod tests {
             ascii: true,
             progress: false,
         };
-        let cli = Cli::try_parse_from(["kpx", "explain"]).unwrap();
-        let mut progress = NodeProgress::new(&cli.global, &mut io, Some("worker1"));
+        let (_, session) = parsed(&["kpx", "explain"]);
+        let mut progress = NodeProgress::new(&session, &mut io, Some("worker1"));
         progress.board = glass.board(true);
         let plan = Plan::default();
         let (first, last, none) = (gauge(400), gauge(12), gauge(0));

@@ -7,8 +7,8 @@ use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use crate::cmd::Io;
-use crate::cmd::change::{answer, ask};
-use crate::cmd::failure::Failure;
+use crate::cmd::shared::change::{answer, ask};
+use crate::cmd::shared::failure::Failure;
 use crate::host::clock::{self, Interrupts};
 
 /// Refuses a migration with neither an image nor a terminal: no one would prepare the nodes before kube-proxy restarts.

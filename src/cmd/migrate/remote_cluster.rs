@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use crate::action::{Action, KubeCommand, Object, Only, Resource};
 use crate::apply::{Apply, StepError};
-use crate::cli::Global;
-use crate::cmd::{Io, options};
+use crate::cmd::Io;
+use crate::cmd::shared::session::Session;
+
 use crate::evidence::{Evidence, Item, Time};
 use crate::host::{LiveCluster, clock};
 use crate::migrate::fleet::engine::Cluster;
@@ -29,9 +30,9 @@ pub(super) struct RemoteCluster<'c, 'f, 'io> {
 }
 
 impl<'c, 'f, 'io> RemoteCluster<'c, 'f, 'io> {
-    pub(super) fn new(global: &Global, io: &'c RefCell<&'f mut Io<'io>>) -> Self {
+    pub(super) fn new(session: &Session, io: &'c RefCell<&'f mut Io<'io>>) -> Self {
         Self {
-            live: LiveCluster::new(&options(global)),
+            live: LiveCluster::new(&session.host),
             io,
             board: Rc::default(),
             stop: Rc::default(),

@@ -1,12 +1,10 @@
 //! The last lines of `kpx migrate`: the result, and the command that continues.
 
-use clap::Parser as _;
-
 use super::*;
 use crate::backend::Mode;
-use crate::cli::Cli;
 use crate::cluster::edit::Fields;
 use crate::cmd::journals::prune;
+use crate::cmd::shared::session::parsed;
 use crate::evidence::Time;
 use crate::host::Journals;
 use crate::migrate::journal::{Entry, Took};
@@ -42,10 +40,8 @@ fn last(state: &MigrationState, ended: Ended, asked: bool) -> (String, u8) {
 
 /// Returns the same for another command line.
 fn last_of(args: &[&str], state: &MigrationState, ended: Ended, asked: bool) -> (String, u8) {
-    let words: Vec<_> = args.iter().map(Into::into).collect();
-    let mut cli = Cli::try_parse_from(args).unwrap();
-    cli.gather(&words).unwrap();
-    let report = outcome(&cli.global, state, ended, asked);
+    let (_, session) = parsed(args);
+    let report = outcome(&session, state, ended, asked);
     let mut page = Page::new(Style {
         width: 80,
         color: false,
@@ -115,17 +111,14 @@ fn the_next_command_has_the_options_that_it_takes() {
 
 #[test]
 fn another_node_than_the_journal_names_is_refused() {
-    let global = |args: &str| {
+    let session = |args: &str| {
         let words: Vec<&str> = args.split(' ').collect();
-        let mut cli = Cli::try_parse_from(&words).unwrap();
-        let words: Vec<_> = words.iter().map(Into::into).collect();
-        cli.gather(&words).unwrap();
-        cli.global
+        parsed(&words).1
     };
-    let bare = global("kpx migrate rollback");
+    let bare = session("kpx migrate rollback");
     let named = as_journal(&bare, &state(false)).ok().unwrap();
-    assert_eq!(named.node.as_deref(), Some("worker1"));
-    let other = global("kpx migrate rollback --node worker2 --this-node");
+    assert_eq!(named.name(), Some("worker1"));
+    let other = session("kpx migrate rollback --node worker2 --this-node");
     let refused = as_journal(&other, &state(false)).err().unwrap().to_string();
     assert_eq!(
         refused,
@@ -135,7 +128,7 @@ fn another_node_than_the_journal_names_is_refused() {
     let mut old = state(false);
     old.migration.node = None;
     let named = as_journal(&other, &old).ok().unwrap();
-    assert_eq!(named.node.as_deref(), Some("worker2"));
+    assert_eq!(named.name(), Some("worker2"));
 }
 
 #[test]

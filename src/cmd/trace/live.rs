@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 
-use super::super::failure::Failure;
-use super::super::{Io, gather, machine};
 use super::NEEDS;
 use crate::backend::iptables::listing;
 use crate::backend::iptables::model::Target;
 use crate::backend::iptables::names;
-use crate::cli::Global;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::session::Session;
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::host::{ChainReader, Listing};
 use crate::net::Family;
@@ -22,14 +21,13 @@ pub(super) type Walked = (Vec<Vec<Outcome>>, Vec<String>);
 
 /// Follows `flows` over this node's rules.
 pub(super) async fn walk<'n>(
-    global: &Global,
-    io: &Io<'_>,
+    session: &Session,
     node: &'n NodeSnapshot<'n>,
     family: Family,
     flows: &[Flow],
 ) -> Result<Walked, Failure> {
-    let Some(reader) = ChainReader::new(&machine(global)?, family).await else {
-        return whole(global, io, family, flows).await;
+    let Some(reader) = ChainReader::new(session.machine()?, family).await else {
+        return whole(session, family, flows).await;
     };
     let mut saved: BTreeMap<Need, Option<String>> = BTreeMap::new();
     let mut wanted = trace::base_chains();
@@ -42,7 +40,7 @@ pub(super) async fn walk<'n>(
             let text = match listing {
                 Ok(Listing::Chain(text)) => Some(listing::as_saved(&need.table, &text)),
                 Ok(Listing::Missing) => None,
-                Ok(Listing::Incompatible) => return whole(global, io, family, flows).await,
+                Ok(Listing::Incompatible) => return whole(session, family, flows).await,
                 Err(gap) => {
                     let walks = super::walk(&world(node, Rules::Unknown(gap)), flows)?;
                     return Ok((walks, Vec::new()));
@@ -73,15 +71,10 @@ fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> 
 }
 
 /// Follows `flows` over all rules: which of nftables' are iptables-nft's shows only beside those.
-async fn whole(
-    global: &Global,
-    io: &Io<'_>,
-    family: Family,
-    flows: &[Flow],
-) -> Result<Walked, Failure> {
+async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walked, Failure> {
     let of_node = NEEDS.iter().filter(|item| !item.is_of_cluster());
     let items: Vec<_> = of_node.chain(IPTABLES).copied().collect();
-    let evidence = gather(global, io, &items).await?;
+    let evidence = session.gather(&items).await?;
     let node = NodeSnapshot::new(&evidence);
     let walks = super::walk(&World::whole(&node, family), flows)?;
     Ok((walks, trace::unread(&node, family)))

@@ -1,4 +1,4 @@
-//! PodState of kube-proxy's pod on one node, from the API server.
+//! State of kube-proxy's pod on one node, from the API server.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(super) async fn wait(
     }
 }
 
-/// PodState of a new pod that is not ready.
+/// State of a new pod that is not ready.
 enum PodState {
     Ready,
     /// Not ready yet; the reason.

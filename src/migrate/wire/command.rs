@@ -198,7 +198,7 @@ impl CommandLine {
         // Its value is optional, so it follows an equals sign.
         self.0
             .extend(start.strict_arp.map(|on| format!("--strict-arp={on}")));
-        self.option("--left", Some(start.left.name()));
+        self.option("--old-mode", Some(start.left.name()));
         let strategy = start.strategy.map(|strategy| strategy.to_string());
         self.option("--strategy", strategy.as_deref());
         self.flag("--delete-bare-pods", start.evict.bare);

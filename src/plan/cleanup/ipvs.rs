@@ -8,6 +8,7 @@ use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::node::objects::{Found, Object};
 use crate::plan::{Plan, Undo};
+use crate::words::number_of;
 
 impl Plan {
     /// Adds steps for unreferenced objects: sets, then virtual servers by exact key, then addresses, then the link.
@@ -60,21 +61,18 @@ impl Plan {
         let mut step = |title: String, (make, undo)| self.push(title, make, Undo::Do(undo));
         if set_count > 0 {
             step(
-                format!("delete {}", counted(set_count, "set", "sets")),
+                format!("delete {}", number_of(set_count, "set")),
                 sets.actions(),
             );
         }
         if server_count > 0 {
             step(
-                format!(
-                    "delete {}",
-                    counted(server_count, "virtual server", "virtual servers")
-                ),
+                format!("delete {}", number_of(server_count, "virtual server")),
                 servers.actions(),
             );
         }
         if !addresses.is_empty() {
-            let count = counted(addresses.len(), "address", "addresses");
+            let count = number_of(addresses.len(), "address");
             let title = format!("delete {count} from {DUMMY}");
             step(title, ipvs::change::delete_addresses(&addresses));
         }
@@ -83,8 +81,4 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -12,6 +12,7 @@ use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::plan::{Plan, Undo};
+use crate::words::number_of;
 
 /// How removed real servers end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -188,10 +189,7 @@ fn in_table<'c>(changes: &[&'c Change]) -> nftables::change::Edits<'c> {
 /// Returns how often what is done, without what is not: "add 1 member", "delete 2 members".
 fn counted(parts: &[(usize, &str, &str)]) -> Vec<String> {
     let parts = parts.iter().filter(|(number, _, _)| *number > 0);
-    let words = parts.map(|(number, verb, what)| {
-        let s = if *number == 1 { "" } else { "s" };
-        format!("{verb} {number} {what}{s}")
-    });
+    let words = parts.map(|(number, verb, what)| format!("{verb} {}", number_of(*number, what)));
     words.collect()
 }
 

@@ -8,6 +8,7 @@ use crate::check::Severity;
 use crate::net::Family;
 use crate::render::{Page, Tone};
 use crate::view::head::{Head, ModeHead, Sync};
+use crate::words::number_of;
 
 /// Maximum of equal lines without -v.
 const FEW: usize = 3;
@@ -56,7 +57,7 @@ fn answer(report: &DoctorReport) -> (Tone, String) {
     let parts: Vec<_> = counted
         .iter()
         .filter(|(count, _)| *count > 0)
-        .map(|&(count, what)| plural(count, what))
+        .map(|&(count, what)| number_of(count, what))
         .collect();
     let tone = match (summary.errors, summary.warnings, summary.unknown) {
         (1.., _, _) => Tone::Bad,
@@ -66,7 +67,7 @@ fn answer(report: &DoctorReport) -> (Tone, String) {
     };
     let blind = match summary.unknown {
         0 => String::new(),
-        count => format!("; {} unknown", plural(count, "check")),
+        count => format!("; {} unknown", number_of(count, "check")),
     };
     let found = match (parts.is_empty(), summary.unknown, report.target) {
         (false, _, None) => parts.join(", "),
@@ -110,10 +111,10 @@ fn head(report: &DoctorReport, page: &mut Page) {
         page.para("  leftovers  ", &text);
     }
     if let Some(cluster) = cluster {
-        let mut text = plural(cluster.services, "Service");
+        let mut text = number_of(cluster.services, "Service");
         if let Some(endpoints) = cluster.endpoints {
             text.push_str(", ");
-            text.push_str(&plural(endpoints, "endpoint"));
+            text.push_str(&number_of(endpoints, "endpoint"));
         }
         page.para("  cluster    ", &text);
     }
@@ -301,7 +302,7 @@ fn tail(report: &DoctorReport, page: &mut Page) {
     let summary = &report.summary;
     page.line(&format!(
         "{}: {} passed, {} failed, {} skipped, {} unknown",
-        plural(report.checks.len(), "check"),
+        number_of(report.checks.len(), "check"),
         summary.passed,
         summary.failed,
         summary.skipped,
@@ -357,7 +358,7 @@ fn ignored(report: &DoctorReport, page: &mut Page) {
             page.para(LEAD, &text);
         }
     } else if !report.ignored.is_empty() {
-        let count = plural(report.ignored.len(), "finding");
+        let count = number_of(report.ignored.len(), "finding");
         page.para(LEAD, &format!("{count} by {file} (-v shows them)"));
     }
     for entry in &report.ignore_entries {
@@ -382,9 +383,4 @@ fn ignored(report: &DoctorReport, page: &mut Page) {
         );
         page.para(LEAD, &text);
     }
-}
-
-fn plural(count: usize, what: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{s}")
 }

@@ -15,6 +15,7 @@ use crate::plan::Step;
 use crate::render::{Page, Report, Tone};
 use crate::report::plan::block;
 use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
+use crate::words::number_of;
 
 /// The result of `kpx migrate` for a cluster's nodes.
 #[derive(Debug, Serialize)]
@@ -159,8 +160,7 @@ impl FleetReport {
 
     fn head(&self) -> (Tone, String) {
         let (from, to, count) = (self.from, self.to, self.nodes.len());
-        let s = if count == 1 { "" } else { "s" };
-        let nodes = format!("{count} node{s}");
+        let nodes = number_of(count, "node");
         let there = [Some(NodeState::Migrated), Some(NodeState::Already)];
         let moved = self.nodes.iter().filter(|node| there.contains(&node.state));
         let moved = moved.count();

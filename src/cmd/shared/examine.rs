@@ -16,30 +16,30 @@ use crate::node::NodeSnapshot;
 use crate::report::doctor::Head;
 
 /// The input of the checks.
-pub(super) struct Case {
-    pub(super) evidence: Evidence,
+pub(in crate::cmd) struct Case {
+    pub(in crate::cmd) evidence: Evidence,
     /// The name of the node, if given.
-    pub(super) name: Option<String>,
-    pub(super) now: Option<Time>,
+    pub(in crate::cmd) name: Option<String>,
+    pub(in crate::cmd) now: Option<Time>,
     /// The target mode of a planned switch.
-    pub(super) target: Option<Mode>,
+    pub(in crate::cmd) target: Option<Mode>,
 }
 
 /// The result.
-pub(super) struct Examined {
+pub(in crate::cmd) struct Examined {
     /// The outcome of each check, in their order.
-    pub(super) outcomes: Vec<(&'static Check, Outcome)>,
-    pub(super) head: Head,
+    pub(in crate::cmd) outcomes: Vec<(&'static Check, Outcome)>,
+    pub(in crate::cmd) head: Head,
 }
 
-/// A thread that runs checks, one after the other.
+/// A thread that runs checks one after the other.
 struct Worker {
     outcomes: Receiver<Outcome>,
     head: Receiver<Head>,
 }
 
 /// Runs `checks`, each for at most `limit`.
-pub(super) fn examine(
+pub(in crate::cmd) fn examine(
     case: &Arc<Case>,
     checks: &[&'static Check],
     limit: Duration,
@@ -104,7 +104,7 @@ mod tests {
     use crate::check::{Severity, When};
     use crate::evidence::{Gap, Item};
 
-    /// Returns a check that does what `run` does.
+    /// Returns a check with the function `run`.
     fn made_up(id: &'static str, run: fn(&Facts<'_>) -> check::Verdict) -> &'static Check {
         Box::leak(Box::new(Check {
             id,

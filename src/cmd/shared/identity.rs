@@ -1,16 +1,18 @@
 //! Which Node this machine is: found once, before anything is done in a Node's name.
 
+use std::path::PathBuf;
+
 use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, Hint as _};
-use super::{Io, gather};
-use crate::cli::{BridgeAct, Command, Global, MigratePart};
+use super::session::Session;
+use crate::cli::{BridgeAction, Command, MigratePart};
 use crate::node::NodeSnapshot;
 use crate::node::identity::{Clue, Identity, NEEDS};
 
 /// Returns whether `command` reads this machine, or changes it, in the name of the Node that `--node` names.
-pub(super) fn claims(global: &Global, command: &Command) -> bool {
-    if global.from.is_some() || global.node.is_none() {
+pub(in crate::cmd) fn claims(session: &Session, command: &Command) -> bool {
+    if session.from.is_some() || session.nodes.is_empty() {
         return false;
     }
     match command {
@@ -23,7 +25,7 @@ pub(super) fn claims(global: &Global, command: &Command) -> bool {
         | Command::Show(_)
         | Command::Trace(_) => true,
         // Whoever started it looked; and it has little time to begin.
-        Command::Bridge(args) => args.act != BridgeAct::Guard || args.detach,
+        Command::Bridge(args) => args.action != BridgeAction::Guard || args.detach,
         Command::Snapshot(args) => !args.script,
         Command::Migrate(args) => match &args.part {
             None => args.journey.go_on.this_node && !args.fleet.all_nodes,
@@ -32,48 +34,50 @@ pub(super) fn claims(global: &Global, command: &Command) -> bool {
             Some(MigratePart::Rollback(args)) => !args.all_nodes,
             Some(MigratePart::Status(_)) => false,
         },
-        Command::Explain { .. }
+        Command::Explain(_)
         | Command::Resolve(_)
-        | Command::Completions { .. }
-        | Command::Man { .. } => false,
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Help(_)
+        | Command::Version => false,
     }
 }
 
-/// Refuses a `--node` that this machine is known not to be. Where nothing is known, it is taken for it.
-pub(super) async fn refuse_other(global: &Global, io: &Io<'_>) -> Result<(), Failure> {
-    let Some(name) = &global.node else {
+/// Refuses a `--node` that names another machine, as far as that is known.
+pub(in crate::cmd) async fn refuse_other(session: &Session) -> Result<(), Failure> {
+    let Some(name) = session.name() else {
         return Ok(());
     };
-    let evidence = gather(global, io, NEEDS).await?;
+    let evidence = session.gather(NEEDS).await?;
     match NodeSnapshot::new(&evidence).contradiction(name) {
         None => Ok(()),
         Some(why) => Err(
             Failure::from(eyre!("this machine is not node {name}: {why}")).with_hint(format!(
-                "run kpx on node {name}; without --node, it finds the Node that this machine is"
+                "run kpx on node {name}, or omit --node: kpx then finds the name of this machine's Node"
             )),
         ),
     }
 }
 
-/// A command line with the name of this machine's Node, and what tells it.
-pub(super) struct Named {
-    /// The command line, with `--node`.
-    pub(super) global: Global,
-    /// The name.
-    pub(super) name: String,
-    /// What tells it.
-    pub(super) by: Clue,
+/// A session with the name of this machine's Node.
+pub(in crate::cmd) struct Named {
+    /// The session, for this Node.
+    pub(in crate::cmd) session: Session,
+    /// The Node's name.
+    pub(in crate::cmd) name: String,
+    /// The source of the name.
+    pub(in crate::cmd) by: Clue,
 }
 
 /// Finds the Node that this machine, or the bundle of `--from`, is.
-pub(super) async fn named(global: &Global, io: &Io<'_>) -> Result<Named, Failure> {
-    let identity = if let Some(name) = &global.node {
+pub(in crate::cmd) async fn named(session: &Session) -> Result<Named, Failure> {
+    let identity = if let Some(name) = session.name() {
         Identity::Known {
-            name: name.clone(),
+            name: name.to_owned(),
             by: Clue::Given,
         }
     } else {
-        let evidence = gather(global, io, NEEDS).await?;
+        let evidence = session.gather(NEEDS).await?;
         NodeSnapshot::new(&evidence).identity()
     };
     let by = match &identity {
@@ -81,39 +85,36 @@ pub(super) async fn named(global: &Global, io: &Io<'_>) -> Result<Named, Failure
         Identity::Unknown(_) => Clue::Only,
     };
     let name = identity.name().hint(
-        "--node NAME --this-node names this machine's Node; `kubectl get nodes -o wide` lists them",
+        "pass the name with --node NAME --this-node; `kubectl get nodes -o wide` lists the Nodes",
     )?;
     Ok(Named {
-        global: Global {
-            node: Some(name.clone()),
-            ..global.clone()
-        },
+        session: session.named(Some(&name)),
         name,
         by,
     })
 }
 
-/// Returns the command `kpx migrate PART`, with the options of this command line that it takes to reach the same node and
-/// the same cluster.
-pub(super) fn migrate_command(global: &Global, part: &str) -> String {
+/// Returns the command `kpx migrate SUBCOMMAND`, with the options of `session` that select the node and the cluster.
+pub(in crate::cmd) fn migrate_command(session: &Session, part: &str) -> String {
     let mut words = vec!["kpx migrate".to_owned(), part.to_owned()];
-    let path = |path: &std::path::PathBuf| path.display().to_string();
+    let path = |path: &PathBuf| path.display().to_string();
+    let host = &session.host;
     for (flag, value) in [
-        ("--kubeconfig", global.kubeconfig.as_ref().map(path)),
-        ("--context", global.context.clone()),
-        ("--cluster-from", global.cluster_from.as_ref().map(path)),
-        ("--root", global.root.as_ref().map(path)),
-        ("--netns", global.netns.clone()),
-        ("--node", global.node.clone()),
+        ("--kubeconfig", host.kubeconfig.as_ref().map(path)),
+        ("--context", host.context.clone()),
+        ("--cluster-from", session.cluster_from.as_ref().map(path)),
+        ("--root", session.other_root().map(path)),
+        ("--netns", host.netns.clone()),
+        ("--node", host.node.clone()),
     ] {
         if let Some(value) = value {
             words.push(format!("{flag} {}", quoted(&value)));
         }
     }
-    if global.node.is_some() {
+    if host.node.is_some() {
         words.push("--this-node".to_owned());
     }
-    if global.no_api {
+    if session.host.no_api {
         words.push("--no-api".to_owned());
     }
     words.join(" ")
@@ -130,26 +131,14 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-    use crate::cli::Cli;
-
-    fn cli(args: &[&str]) -> Cli {
-        let words: Vec<_> = args.iter().map(Into::into).collect();
-        let mut cli = Cli::try_parse_from(args).unwrap();
-        cli.gather(&words).unwrap();
-        cli
-    }
+    use crate::cmd::shared::session::parsed;
 
     #[test]
     fn the_next_command_reaches_the_same_node_and_cluster() {
-        let plain = cli(&["kpx", "migrate", "--to", "ipvs"]);
-        assert_eq!(
-            migrate_command(&plain.global, "resume"),
-            "kpx migrate resume"
-        );
-        let full = cli(&[
+        let (_, plain) = parsed(&["kpx", "migrate", "--to", "ipvs"]);
+        assert_eq!(migrate_command(&plain, "resume"), "kpx migrate resume");
+        let (_, full) = parsed(&[
             "kpx",
             "migrate",
             "--to",
@@ -163,7 +152,7 @@ mod tests {
             "x",
             "--no-api",
         ]);
-        let next = migrate_command(&full.global, "rollback");
+        let next = migrate_command(&full, "rollback");
         assert_eq!(
             next,
             "kpx migrate rollback --kubeconfig '/a b/c' --context x --node w1 --this-node --no-api"
@@ -171,16 +160,16 @@ mod tests {
         // It is understood.
         let words = next.replace("'/a b/c'", "/c");
         let words: Vec<&str> = words.split(' ').collect();
-        let again = cli(&words);
-        assert_eq!(again.global.node.as_deref(), Some("w1"));
+        let (_, again) = parsed(&words);
+        assert_eq!(again.name(), Some("w1"));
     }
 
     #[test]
     fn whoever_reads_or_changes_this_machine_in_a_name_claims_it() {
         let claim = |line: &str| {
             let words: Vec<&str> = line.split(' ').collect();
-            let cli = cli(&words);
-            claims(&cli.global, &cli.command)
+            let (cli, session) = parsed(&words);
+            claims(&session, &cli.command)
         };
         for line in [
             "kpx doctor",

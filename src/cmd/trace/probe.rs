@@ -1,10 +1,10 @@
-//! `kpx trace --probe`: one real connection beside the trace.
+//! `kpx trace TARGET --probe`: one real connection beside the trace.
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::failure::Failure;
-use super::options;
-use crate::cli::{Global, TraceArgs};
+use crate::cli::TraceArgs;
+use crate::cmd::shared::failure::Failure;
+use crate::cmd::shared::session::Session;
 use crate::evidence::Item;
 use crate::host::{self, ProbeOutcome, ProbeResult};
 use crate::net::Proto;
@@ -13,36 +13,35 @@ use crate::report::trace::ProbeRow;
 use crate::trace::target::Found;
 use crate::trace::{Outcome, Verdict};
 
-/// Complains about what a probe cannot do, before anything is read.
-pub(super) fn check(global: &Global, args: &TraceArgs) -> Result<(), Failure> {
-    if global.from.is_some() {
+/// Refuses options that a probe cannot honour, before anything is read.
+pub(super) fn check(session: &Session, args: &TraceArgs) -> Result<(), Failure> {
+    if session.from.is_some() {
         return Err(Failure::usage(
-            "--probe opens a real connection from this host; a bundle has no host",
+            "--probe opens a connection from this host: do not combine it with --from",
         ));
     }
     match args.source.as_deref() {
         None | Some("host") => Ok(()),
         Some(other) => Err(Failure::usage(format!(
-            "--probe opens a real connection from this host; it cannot come from {other}"
+            "--probe opens a connection from this host: --source must be host, not {other}"
         ))),
     }
 }
 
-/// Opens the connection, and compares the backend that took it with `ways`, which the trace found for the host.
+/// Opens the connection, and compares its backend with `ways`, the outcomes of the trace from the host.
 pub(super) async fn run(
-    global: &Global,
+    session: &Session,
     found: Found,
     proto: Proto,
     ways: &[Outcome],
 ) -> Result<ProbeRow, Failure> {
     if proto == Proto::Sctp {
-        return Err(Failure::usage("--probe speaks TCP and UDP, not SCTP"));
+        return Err(Failure::usage("--probe supports TCP and UDP, not SCTP"));
     }
-    let options = options(global);
     let target = SocketAddr::new(found.addr, found.port);
-    let probed = host::probe(&options, target, proto, &[]).await?;
+    let probed = host::probe(&session.host, target, proto, &[]).await?;
     let tables = [Item::Conntrack, Item::IpvsConnections];
-    let evidence = host::collect(&tables, &options).await;
+    let evidence = host::collect(&tables, &session.host).await;
     let node = NodeSnapshot::new(&evidence);
     let recorded = taken(&node, target, proto, &probed);
     let result = match &probed.met {
@@ -53,23 +52,23 @@ pub(super) async fn run(
     };
     let agrees = agrees(ways, target, &probed.met, recorded);
     let how = match proto {
-        Proto::Udp => format!("a datagram to {target} got: {result}"),
-        _ => format!("a connection to {target} got: {result}"),
+        Proto::Udp => format!("a datagram to {target}: {result}"),
+        _ => format!("a connection to {target}: {result}"),
     };
     let took = match (recorded, node.conntrack()) {
         (Some((backend, of)), _) if backend == target => {
-            format!("{of} says that it was not translated")
+            format!("not translated, according to {of}")
         }
-        (Some((backend, of)), _) => format!("{of} says that {backend} took it"),
-        (None, Err(gap)) => format!("which backend took it is not known: {gap}"),
+        (Some((backend, of)), _) => format!("sent to {backend}, according to {of}"),
+        (None, Err(gap)) => format!("its backend is unknown: {gap}"),
         (None, Ok(_)) if probed.met == ProbeOutcome::Refused => {
-            "the kernel keeps no record of what is refused".to_owned()
+            "the kernel does not track refused connections".to_owned()
         }
-        (None, Ok(_)) => "nothing recorded it".to_owned(),
+        (None, Ok(_)) => "not tracked".to_owned(),
     };
     let agreement = match agrees {
-        Some(true) => "; the trace says the same",
-        Some(false) => "; THE TRACE SAYS OTHERWISE",
+        Some(true) => "; the trace agrees",
+        Some(false) => "; THE TRACE DISAGREES",
         None => "",
     };
     Ok(ProbeRow {
@@ -81,7 +80,7 @@ pub(super) async fn run(
     })
 }
 
-/// Returns who took the connection, and what says so: IPVS, or conntrack.
+/// Returns the connection's backend, and its source: IPVS or conntrack.
 fn taken(
     node: &NodeSnapshot<'_>,
     target: SocketAddr,
@@ -108,7 +107,7 @@ fn taken(
     })
 }
 
-/// Returns whether what happened is one of the ways the trace found; `None` where that cannot be told.
+/// Returns whether the result is one of the outcomes of the trace; `None` if unknown.
 fn agrees(
     ways: &[Outcome],
     target: SocketAddr,
@@ -125,13 +124,13 @@ fn agrees(
             let mut ways = ways.iter();
             Some(ways.any(|way| way.verdict == Verdict::Deliver && to(way)))
         }
-        // Translated to itself: a Service whose backend has the same address, which hardly is.
+        // Translated to itself: a Service whose backend has the Service's own address, which is rare.
         Some(_) => Some(
             !ways
                 .iter()
                 .all(|way| way.verdict == Verdict::Deliver && !same(way, target)),
         ),
-        // What is refused or dropped on the way out is not recorded; nor is what a backend refuses.
+        // A connection that is refused or dropped on its way out is not tracked; nor is one that a backend refuses.
         None => match met {
             ProbeOutcome::Refused | ProbeOutcome::Unreachable(_) => {
                 (has(Verdict::Reject) || has(Verdict::Drop)).then_some(true)

@@ -1,27 +1,27 @@
-//! How a command fails: what went wrong, what to try, how to exit.
+//! Errors of commands: the error with its causes, advice, and the exit status.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 
 use color_eyre::eyre::{Report, eyre};
 
-use crate::cli::Global;
+use crate::cli::GlobalArgs;
 use crate::report::{FAILED, USAGE};
 
-/// How much to tell.
+/// How much of an error is printed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verbosity {
-    /// No advice.
+pub(in crate::cmd) enum Verbosity {
+    /// The error and its causes.
     Quiet,
-    /// Causes and advice.
+    /// The same, and advice.
     Normal,
-    /// Everything color-eyre knows, the place in the source and the stack included.
+    /// Everything that color-eyre has, with the place in the source and the stack.
     Full,
 }
 
 impl Verbosity {
-    /// Returns what `-q` and `-vv` ask for.
-    pub(super) fn of(global: &Global) -> Self {
+    /// Returns the verbosity that `-q` and `-vv` select.
+    pub(in crate::cmd) fn of(global: &GlobalArgs) -> Self {
         match (global.quiet, global.verbose) {
             (_, 2..) => Self::Full,
             (true, _) => Self::Quiet,
@@ -30,8 +30,8 @@ impl Verbosity {
     }
 }
 
-/// An error on its way out of the program.
-pub(super) struct Failure {
+/// An error of a command.
+pub(in crate::cmd) struct Failure {
     report: Report,
     hint: Option<Cow<'static, str>>,
     code: u8,
@@ -48,8 +48,8 @@ impl<E: Into<Report>> From<E> for Failure {
 }
 
 impl Failure {
-    /// Returns a complaint about the command line.
-    pub(super) fn usage(message: impl std::fmt::Display) -> Self {
+    /// Returns an error of the command line: exit status 2.
+    pub(in crate::cmd) fn usage(message: impl std::fmt::Display) -> Self {
         Self {
             report: eyre!("{message}"),
             hint: None,
@@ -58,7 +58,7 @@ impl Failure {
     }
 
     /// Adds advice.
-    pub(super) fn with_hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
+    pub(in crate::cmd) fn with_hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self {
             hint: Some(hint.into()),
             ..self
@@ -67,7 +67,7 @@ impl Failure {
 }
 
 /// Adds advice to a failure.
-pub(super) trait Hint<T> {
+pub(in crate::cmd) trait Hint<T> {
     fn hint(self, hint: &'static str) -> Result<T, Failure>;
 }
 
@@ -87,12 +87,12 @@ impl std::fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Tells the user, and returns the exit status.
-    pub(super) fn tell(&self, err: &mut dyn Write, verbosity: Verbosity) -> u8 {
+    /// Prints the error to `err`, and returns the exit status.
+    pub(in crate::cmd) fn tell(&self, err: &mut dyn Write, verbosity: Verbosity) -> u8 {
         if self.is_broken_pipe() {
             return 0;
         }
-        // When standard error is gone too, the status is all that is left.
+        // If stderr is closed as well, only the exit status is left.
         self.write(err, verbosity).ok();
         self.code
     }

@@ -2,11 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::options;
 use crate::action::{Action, Backend, IpvsCommand, IpvsVerb, LinkCommand};
 use crate::apply::{Apply as _, StepError};
 use crate::backend::Mode;
-use crate::cli::Global;
+use crate::cmd::shared::session::Session;
 use crate::evidence::Item;
 use crate::evidence::ipvs::Service;
 use crate::host::{self, Live, Trial};
@@ -14,11 +13,11 @@ use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::report::preflight::Proof;
 
-/// Where kube-proxy itself tries a scheduler: an address for documentation.
+/// The address with which kube-proxy itself tests a scheduler: one for documentation.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0));
 const PORT: u16 = 20_000;
 
-/// Each kind of set that kube-proxy makes.
+/// Each type of IP set that kube-proxy creates.
 const SETS: &str = "\
 create kpx-1 hash:ip family inet
 create kpx-2 hash:ip,port family inet
@@ -27,7 +26,7 @@ create kpx-4 hash:ip,port,net family inet
 create kpx-5 bitmap:port range 0-65535
 ";
 
-/// Each match and target that kube-proxy's rules have in every cluster.
+/// Each match and target of kube-proxy's rules in every cluster.
 const RULES: &str = "\
 *nat
 :KPX - [0:0]
@@ -40,7 +39,7 @@ COMMIT
 COMMIT
 ";
 
-/// Each match and target that the iptables mode has besides.
+/// Each further match and target of mode iptables.
 const CHANCE: &str = "\
 *nat
 :KPX - [0:0]
@@ -48,7 +47,7 @@ const CHANCE: &str = "\
 COMMIT
 ";
 
-/// Each kind of expression that the table has.
+/// Each type of expression in kube-proxy's table.
 const TABLE: &str = "\
 table ip kpx-proof {
   chain prerouting {
@@ -70,11 +69,11 @@ dnat to numgen random mod 1 map { 0 : 198.51.100.0 . 20000 }
 /// Tries in the kernel what mode `to` needs, with each of `schedulers` in ipvs mode.
 pub(super) async fn prove(
     node: &Live,
-    global: &Global,
+    session: &Session,
     to: Mode,
     schedulers: &[String],
 ) -> Vec<Proof> {
-    let mut trial = match node.trial(&options(global)) {
+    let mut trial = match node.trial(&session.host) {
         Ok(trial) => trial,
         Err(e) => {
             return vec![Proof {

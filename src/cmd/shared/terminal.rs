@@ -1,44 +1,44 @@
-//! What the environment says about the terminal: read once, here, and carried as values from then on.
+//! The terminal, detected once from the environment and the streams.
 
 use std::io::{IsTerminal as _, stderr, stdin, stdout};
 
 use crate::render;
 
-/// Columns to use where nothing says how many there are.
+/// The width of a terminal of unknown width, in columns.
 const WIDTH: u16 = 80;
 
-/// Narrower than this, tables are unreadable; some serial consoles say 0.
+/// The smallest width, in columns: narrower tables are unreadable, and some serial consoles report 0.
 const NARROWEST: u16 = 40;
 
-/// How the terminal looks, before the command line has its say.
+/// The terminal, before options of the command line.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "facts that have nothing to do with each other"
+    reason = "facts that are independent of each other"
 )]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terminal {
-    pub(super) width: u16,
-    pub(super) color: bool,
-    pub(super) ascii: bool,
-    pub(super) input: bool,
-    pub(super) out: bool,
-    pub(super) err: bool,
-    /// Whether lines on it can be drawn over.
-    pub(super) drawn: bool,
+pub(in crate::cmd) struct Terminal {
+    pub(in crate::cmd) width: u16,
+    pub(in crate::cmd) color: bool,
+    pub(in crate::cmd) ascii: bool,
+    pub(in crate::cmd) input: bool,
+    pub(in crate::cmd) out: bool,
+    pub(in crate::cmd) err: bool,
+    /// Whether progress can be drawn on stderr.
+    pub(in crate::cmd) drawn: bool,
 }
 
-/// Returns the value of an environment variable that is set to something.
+/// Returns the value of an environment variable that is set and not empty.
 #[expect(
     clippy::disallowed_methods,
-    reason = "variables that other programs define, such as NO_COLOR, are no options of kpx"
+    reason = "conventions of other programs, such as NO_COLOR, are not options of kpx"
 )]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl Terminal {
-    /// Asks the environment and the terminal.
-    pub(super) fn detect() -> Self {
+    /// Detects the terminal of this process.
+    pub(in crate::cmd) fn detect() -> Self {
         let (out, err) = (stdout().is_terminal(), stderr().is_terminal());
         Self {
             width: width(
@@ -55,7 +55,7 @@ impl Terminal {
     }
 }
 
-/// Whether the terminal knows no more than to write on.
+/// Returns whether the terminal has no control sequences.
 fn is_dumb(variable: impl Fn(&str) -> Option<String>) -> bool {
     variable("TERM").is_some_and(|term| term == "dumb")
 }
@@ -68,7 +68,7 @@ fn width(columns: Option<&str>, terminal: Option<u16>) -> u16 {
     }
 }
 
-/// Returns whether output may be coloured where the command line leaves it open.
+/// Returns whether `--color auto` means colour.
 fn color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     if variable("NO_COLOR").is_some() {
         return false;
@@ -79,7 +79,7 @@ fn color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     terminal && !is_dumb(variable)
 }
 
-/// Returns whether the locale's characters are not UTF-8; the first variable that is set decides, as in setlocale(3).
+/// Returns whether the locale's encoding is not UTF-8; the first variable that is set decides, as in setlocale(3).
 fn ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()

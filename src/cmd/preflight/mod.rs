@@ -1,24 +1,26 @@
 //! `kpx preflight`
 
+mod prove;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::sync::Arc;
 
 use color_eyre::eyre::{WrapErr as _, eyre};
 
-use super::change::{carry_out_on, open};
+use self::prove::prove;
+use super::Io;
 use super::doctor::{LONGER, taken};
-use super::examine::{Case, Examined, examine};
-use super::failure::{Failure, Hint as _};
-use super::prove::prove;
-use super::{Io, gather, mode};
+use super::shared::change::{carry_out_on, open};
+use super::shared::examine::{Case, Examined, examine};
+use super::shared::failure::{Failure, Hint as _};
+use super::shared::session::Session;
 use crate::action::Action;
 use crate::apply::{self, StepError};
 use crate::backend::Mode;
 use crate::check::{self, Check, Facts, Severity};
-use crate::cli::{Global, PreflightArgs};
+use crate::cli::PreflightArgs;
 use crate::evidence::{Gap, Item};
 use crate::host::{Live, clock};
 use crate::node::NodeSnapshot;
@@ -29,43 +31,39 @@ use crate::report::preflight::{PreflightReport, Proof};
 use crate::requirements::{self, Area, NEEDS, Status};
 
 pub(super) async fn run(
-    global: &Global,
+    session: &Session,
     io: &mut Io<'_>,
     args: &PreflightArgs,
 ) -> Result<PreflightReport, Failure> {
-    let to = mode(args.to);
+    let to = args.to;
     let checks = check::asked(Some(to));
     if !(args.load || args.persist) {
-        return look(global, io, to, &checks).await;
+        return look(session, to, &checks).await;
     }
-    if global.from.is_some() {
-        let what =
-            "--load and --persist change this node, and --from reads another: take one of them";
-        return Err(Failure::usage(what));
-    }
+    session.refuse_bundle("--load and --persist change")?;
     let goal = match (args.load, args.persist) {
-        (true, true) => format!("load what mode {to} needs, now and at every boot"),
-        (true, false) => format!("load what mode {to} needs"),
-        _ => format!("have what mode {to} needs loaded at every boot"),
+        (true, true) => format!("load the modules of mode {to}, now and at every boot"),
+        (true, false) => format!("load the modules of mode {to}"),
+        _ => format!("load the modules of mode {to} at every boot"),
     };
-    let mut node = open(global)?;
-    let before = loaded(global, io).await?;
-    let make = async |io: &Io<'_>| -> Result<Plan, Failure> {
-        let report = look(global, io, to, &[]).await?;
-        plan_for(global, io, args, &report).await
+    let mut node = open(session)?;
+    let before = loaded(session).await?;
+    let make = async || -> Result<Plan, Failure> {
+        let report = look(session, to, &[]).await?;
+        plan_for(session, args, &report).await
     };
-    let done = carry_out_on(&mut node, global, io, args.yes, &goal, make).await?;
+    let done = carry_out_on(&mut node, session, io, args.yes, &goal, make).await?;
     let (mut done, mut proofs) = (done, Vec::new());
     if args.load && done.stopped.is_none() {
-        let needs = look(global, io, to, &[]).await?;
-        proofs = prove(&node, global, to, &schedulers(&needs)).await;
+        let needs = look(session, to, &[]).await?;
+        proofs = prove(&node, session, to, &schedulers(&needs)).await;
         if let Some(failed) = proofs.iter().find(|proof| proof.error.is_some()) {
             done = take_back(&mut node, done, failed).await;
         }
     }
-    let mut report = look(global, io, to, &checks).await?;
+    let mut report = look(session, to, &checks).await?;
     if done.stopped.is_none() {
-        let after = loaded(global, io).await?;
+        let after = loaded(session).await?;
         let new = after
             .into_iter()
             .filter(|(name, _)| !before.contains_key(name));
@@ -78,8 +76,7 @@ pub(super) async fn run(
 
 /// Reads the node, and runs `checks` over it.
 pub(super) async fn look(
-    global: &Global,
-    io: &Io<'_>,
+    session: &Session,
     to: Mode,
     checks: &[&'static Check],
 ) -> Result<PreflightReport, Failure> {
@@ -90,10 +87,10 @@ pub(super) async fn look(
         items.extend(HEAD_WHOLE);
     }
     let items: Vec<_> = items.into_iter().collect();
-    let evidence = gather(global, io, &items).await?;
-    let named = global.node.as_deref();
+    let evidence = session.gather(&items).await?;
+    let named = session.name();
     let named = named.or_else(|| evidence.manifest()?.node.as_deref());
-    let now = match &global.from {
+    let now = match &session.from {
         Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
         None => Some(clock::now()),
     };
@@ -103,7 +100,7 @@ pub(super) async fn look(
         now,
         target: Some(to),
     });
-    let Examined { outcomes, head } = examine(&case, checks, global.timeout * LONGER)
+    let Examined { outcomes, head } = examine(&case, checks, session.host.timeout * LONGER)
         .wrap_err("cannot start a thread for the checks")?;
     let assessment = DoctorReport::new(outcomes, head, now, None, Some(Severity::Error));
     let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
@@ -116,30 +113,28 @@ pub(super) async fn look(
 }
 
 async fn plan_for(
-    global: &Global,
-    io: &Io<'_>,
+    session: &Session,
     args: &PreflightArgs,
     report: &PreflightReport,
 ) -> Result<Plan, Failure> {
     let to = report.to;
     refuse_without(report)?;
-    let evidence = gather(global, io, NEEDS).await?;
+    let evidence = session.gather(NEEDS).await?;
     let node = NodeSnapshot::new(&evidence);
     let mut plan = match (args.load, node.modules()) {
         (true, Ok(modules)) => plan::load_modules(modules, to, &report.modules(Status::Loadable)),
-        // Where nothing says which modules there are, the proof says what works.
+        // Without a list of modules, the test shows whether they work.
         (true, Err(_)) | (false, _) => Plan::default(),
     };
     if args.persist {
-        let before = at_boot(global)?;
+        let before = at_boot(session)?;
         let names = report.modules_at_boot();
         if names.is_empty() {
-            let why =
-                "no module is to be named: all that is needed is part of the kernel, or not known";
+            let why = "no module is added to the file: all are built into the kernel, or unknown";
             plan.notes.push(why.to_owned());
         } else {
             plan::name_at_boot(&mut plan, to, &names, before.as_deref())
-                .hint("move the file to another name, and run the same command again")?;
+                .hint("rename the file, and run the command again")?;
         }
     }
     Ok(plan)
@@ -157,14 +152,13 @@ pub(super) fn refuse_without(report: &PreflightReport) -> Result<(), Failure> {
         return Ok(());
     }
     let all = missing.join(", ");
-    let hint = format!("`kpx preflight --to {to}` says more; nothing was changed");
-    Err(Failure::from(eyre!("mode {to} cannot have what it needs: {all}")).with_hint(hint))
+    let hint = format!("`kpx preflight --to {to}` prints the details; nothing was changed");
+    Err(Failure::from(eyre!("mode {to} cannot run on this node: {all}")).with_hint(hint))
 }
 
-/// Returns what the file of `--persist` holds, if there is one.
-fn at_boot(global: &Global) -> Result<Option<String>, Failure> {
-    let root = global.root.as_deref().unwrap_or(Path::new("/"));
-    let path = root.join(plan::AT_BOOT.trim_start_matches('/'));
+/// Returns the contents of the file of `--persist`, if it exists.
+fn at_boot(session: &Session) -> Result<Option<String>, Failure> {
+    let path = session.root().join(plan::AT_BOOT.trim_start_matches('/'));
     match fs::read_to_string(&path) {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -174,14 +168,14 @@ fn at_boot(global: &Global) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Returns the schedulers that virtual servers are to have.
+/// Returns the schedulers that virtual servers need.
 fn schedulers(report: &PreflightReport) -> Vec<String> {
     let modules = report.needs.iter().filter(|need| need.area == Area::Module);
     let names = modules.filter_map(|need| need.name.strip_prefix("ip_vs_"));
     names.map(str::to_owned).collect()
 }
 
-/// Takes back what was done for something that does not work.
+/// Rolls back the plan after a failed test.
 async fn take_back(node: &mut Live, done: PlanReport, failed: &Proof) -> PlanReport {
     if done.steps.is_empty() {
         return done;
@@ -191,7 +185,7 @@ async fn take_back(node: &mut Live, done: PlanReport, failed: &Proof) -> PlanRep
         notes: Vec::new(),
     };
     let left = apply::undo(&plan, plan.steps.len(), node, |_| {}).await;
-    let error = StepError::Refused(format!("the kernel still refuses {}", failed.what));
+    let error = StepError::Refused(format!("the kernel refuses {}", failed.what));
     done.carried_out(Err(apply::Stopped {
         step: plan.steps.len() - 1,
         error,
@@ -199,14 +193,14 @@ async fn take_back(node: &mut Live, done: PlanReport, failed: &Proof) -> PlanRep
     }))
 }
 
-/// Returns the modules that are loaded, each with its place in the list of the kernel, where the newest are first.
-async fn loaded(global: &Global, io: &Io<'_>) -> Result<BTreeMap<String, usize>, Failure> {
-    let evidence = gather(global, io, &[Item::Modules]).await?;
+/// Returns the loaded modules, each with its position in the kernel's list, newest first.
+async fn loaded(session: &Session) -> Result<BTreeMap<String, usize>, Failure> {
+    let evidence = session.gather(&[Item::Modules]).await?;
     let text = match evidence.text(Item::Modules) {
         Ok(text) => text,
-        // A kernel without modules has loaded none.
+        // A kernel without module support has loaded none.
         Err(Gap::NotApplicable(_)) => "",
-        // Taken for none, what was loaded before would be unloaded with what is loaded now.
+        // With an empty list, the undo would unload modules that were loaded before.
         Err(gap) => return Err(gap.into()),
     };
     let names = text.lines().filter_map(|line| line.split(' ').next());
@@ -216,7 +210,7 @@ async fn loaded(global: &Global, io: &Io<'_>) -> Result<BTreeMap<String, usize>,
         .collect())
 }
 
-/// Returns the commands that take back what was done, the newest change first; `new` is what is loaded since.
+/// Returns the commands that undo the plan, newest change first; `new` are the modules loaded since.
 fn undo(done: &PlanReport, node: &Live, new: BTreeMap<String, usize>) -> Vec<String> {
     let mut commands = Vec::new();
     let ours = node.loaded();

@@ -1,17 +1,18 @@
 //! `kpx trace`
 
 mod live;
+mod probe;
 
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
 
-use super::failure::{Failure, Hint as _};
-use super::output::Extra;
-use super::{Io, families, gather, mode, probe};
+use super::shared::failure::{Failure, Hint as _};
+use super::shared::output::Extra;
+use super::shared::session::{Readable as _, Session};
 use crate::backend::Mode;
-use crate::cli::{Global, TraceArgs};
+use crate::cli::TraceArgs;
 use crate::diff;
 use crate::evidence::{IPTABLES, Item};
 use crate::net::{Family, Proto};
@@ -54,18 +55,14 @@ const NEEDS: &[Item] = &[
 /// The output formats of a trace, beside the common ones.
 pub(super) const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
 
-pub(super) async fn run(
-    global: &Global,
-    io: &Io<'_>,
-    args: &TraceArgs,
-) -> Result<TraceReport, Failure> {
+pub(super) async fn run(session: &Session, args: &TraceArgs) -> Result<TraceReport, Failure> {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
     if args.probe {
-        probe::check(global, args)?;
+        probe::check(session, args)?;
     }
-    let assumed = args.assumed.map(mode);
+    let assumed = args.mode;
     // Live, the rules are read chain by chain, as the walk asks for them.
-    let whole = global.from.is_some() || assumed.is_some();
+    let whole = session.from.is_some() || assumed.is_some();
     let mut items = NEEDS.to_vec();
     if whole {
         items.extend(IPTABLES);
@@ -73,24 +70,17 @@ pub(super) async fn run(
     items.extend(assumed.into_iter().flat_map(diff::needs));
     items.sort();
     items.dedup();
-    let evidence = gather(global, io, &items).await?;
-    let node = NodeSnapshot::new(&evidence).called(global.node.as_deref());
+    let evidence = session.gather(&items).await?;
+    let node = session.node(&evidence);
     let other = match assumed {
-        Some(mode) => Some(
-            Assumed::new(&node, mode)
-                .hint("`kpx snapshot -v` lists what can be read from the node and its cluster")?,
-        ),
+        Some(mode) => Some(Assumed::new(&node, mode).readable()?),
         None => None,
     };
     let node = match &other {
-        Some(other) => other.snapshot().called(global.node.as_deref()),
+        Some(other) => other.snapshot().called(session.name()),
         None => node,
     };
-    let family = match families(global).as_slice() {
-        [one] => Some(*one),
-        _ => None,
-    };
-    let found = find(&target, &node, family)?;
+    let found = find(&target, &node, session.family())?;
     // Naming every endpoint of a large cluster takes longer than everything else together.
     let mut owners = Owners::at_address(&node, found.addr, found.port);
     let proto = args
@@ -108,7 +98,7 @@ pub(super) async fn run(
         let walks = walk(&World::whole(&node, family), &flows)?;
         (walks, trace::unread(&node, family))
     } else {
-        live::walk(global, io, &node, family, &flows).await?
+        live::walk(session, &node, family, &flows).await?
     };
     if owners.source == owner::Source::Api && !are_named(&owners, proto, &walks) {
         owners = Owners::new(&node);
@@ -120,7 +110,7 @@ pub(super) async fn run(
         Some(port)
             if assumed.is_none() && walks.iter().any(|walk| mismatch::is_odd(port, walk)) =>
         {
-            why_not(global, io, &node, port, &walks).await?
+            why_not(session, &node, port, &walks).await?
         }
         _ => Vec::new(),
     };
@@ -140,15 +130,14 @@ pub(super) async fn run(
         let host = sources.iter().position(|s| s.entry == Entry::Host);
         let ways = host.and_then(|at| walks.get(at));
         report.probe =
-            Some(probe::run(global, found, proto, ways.map_or(&[], Vec::as_slice)).await?);
+            Some(probe::run(session, found, proto, ways.map_or(&[], Vec::as_slice)).await?);
     }
     Ok(report)
 }
 
 /// Compares the node with the desired state, for a packet that does not reach the endpoints.
 async fn why_not(
-    global: &Global,
-    io: &Io<'_>,
+    session: &Session,
     node: &NodeSnapshot<'_>,
     port: &Port,
     walks: &[Vec<Outcome>],
@@ -157,9 +146,9 @@ async fn why_not(
         Ok(mode) => mode,
         Err(gap) => return Ok(vec![format!("not compared with the desired state: {gap}")]),
     };
-    let evidence = gather(global, io, &diff::needs(mode)).await?;
-    let whole = NodeSnapshot::new(&evidence).called(global.node.as_deref());
-    let compared = match diff::compare(&whole, mode, &families(global)) {
+    let evidence = session.gather(&diff::needs(mode)).await?;
+    let whole = session.node(&evidence);
+    let compared = match diff::compare(&whole, mode, session.families()) {
         Ok(compared) => compared,
         Err(gap) => return Ok(vec![format!("not compared with the desired state: {gap}")]),
     };

@@ -1,0 +1,72 @@
+//! `kpx reconcile` and `kpx cleanup`, and what all commands that change a node share.
+
+use clap::Args;
+
+use super::value;
+use crate::backend::Mode;
+use crate::diff::Layer;
+
+/// Options of every command that can change a node.
+///
+/// They have no environment variables: consent is typed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ApplyArgs {
+    /// Apply the plan, after confirmation
+    #[arg(long)]
+    pub apply: bool,
+
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+pub(super) const RECONCILE_EXAMPLES: &str = "\
+Examples:
+  kpx reconcile --apply                  apply it, after confirmation
+  kpx reconcile --part iptables --apply --yes
+  kpx reconcile --mode ipvs              plan for another mode";
+
+/// Options of `kpx reconcile`.
+#[derive(Args, Debug)]
+pub struct ReconcileArgs {
+    /// Use this mode [default: the configured mode]
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
+    pub mode: Option<Mode>,
+
+    /// Change these parts only, separated by commas
+    #[arg(long, value_parser = value::part(), value_name = "PARTS", value_delimiter = ',', env = "KPX_PART")]
+    pub part: Vec<Layer>,
+
+    /// Continue although another service proxy owns the node
+    #[arg(long)]
+    pub force: bool,
+
+    /// Delete real servers without draining connections
+    #[arg(long)]
+    pub no_drain: bool,
+
+    /// Whether to change anything.
+    #[command(flatten)]
+    pub change: ApplyArgs,
+}
+
+pub(super) const CLEANUP_EXAMPLES: &str = "\
+Examples:
+  kpx cleanup --mode iptables            plan the removal of iptables leftovers
+  kpx cleanup --mode iptables --apply    remove them, after confirmation";
+
+/// Options of `kpx cleanup`.
+#[derive(Args, Debug)]
+pub struct CleanupArgs {
+    /// Remove the leftovers of this mode
+    #[arg(long, value_parser = value::mode(), value_name = "MODE")]
+    pub mode: Mode,
+
+    /// Remove the mode although it serves the node
+    #[arg(long)]
+    pub force: bool,
+
+    /// Whether to change anything.
+    #[command(flatten)]
+    pub change: ApplyArgs,
+}

@@ -1,0 +1,131 @@
+//! `kpx doctor`, `kpx explain` and `kpx preflight`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::value;
+use crate::backend::Mode;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  kpx doctor                             all checks on this node
+  kpx --from node1.tar.gz doctor         all checks on a bundle
+  kpx doctor --only MX01,sysctl          some checks: by id, name or group
+  kpx doctor --skip DP01 --fail-on warning
+  kpx doctor --to nftables               before a switch to mode nftables
+  kpx doctor --wait 2m                   re-check until healthy";
+
+/// Options of `kpx doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Run these checks only: ids, names or groups
+    ///
+    /// Ids, names or groups, separated by commas.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_ONLY")]
+    pub only: Vec<String>,
+
+    /// Skip these checks: ids, names or groups
+    ///
+    /// Ids, names or groups, separated by commas.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_SKIP")]
+    pub skip: Vec<String>,
+
+    /// Suppress the findings listed in this file
+    ///
+    /// On a live node /etc/kpx/ignore.yaml is the default.
+    ///
+    /// The file is a YAML list of entries such as {check: DP01, subject: "mode *", reason: we switch in spring, expires:
+    /// 2027-03-31}. `check` is an id or a name. `subject` limits the entry to matching findings; * matches any text. The
+    /// entry expires at the end of its last day, in UTC. Suppressed findings are counted, listed with -v and in JSON, and do
+    /// not change the exit status.
+    #[arg(long, value_name = "FILE", env = "KPX_IGNORE_FILE")]
+    pub ignore_file: Option<PathBuf>,
+
+    /// Write Prometheus metrics to this file as well
+    ///
+    /// The file is replaced atomically: format prom, for node-exporter's textfile collector.
+    #[arg(long, value_name = "FILE", env = "KPX_TEXTFILE")]
+    pub textfile: Option<PathBuf>,
+
+    /// Add the checks before a switch to this mode
+    ///
+    /// Report what blocks a switch to this mode: errors block it, warnings do not.
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_TO")]
+    pub to: Option<Mode>,
+
+    /// Set the lowest severity with exit status 1
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SEVERITY",
+        default_value_t,
+        env = "KPX_FAIL_ON"
+    )]
+    pub fail_on: FailOn,
+
+    /// List the checks; do not run them
+    #[arg(long, conflicts_with = "textfile")]
+    pub list: bool,
+
+    /// Re-check until healthy, at most this long
+    #[arg(long, value_name = "TIME", value_parser = value::duration, conflicts_with = "from", env = "KPX_WAIT")]
+    pub wait: Option<Duration>,
+}
+
+/// The lowest severity with which `kpx doctor` exits with 1.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub enum FailOn {
+    /// Lost traffic, now or later
+    #[default]
+    Error,
+    /// Errors and risks
+    Warning,
+    /// No finding
+    Never,
+}
+
+pub(super) const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  kpx explain MX01                       one check
+  kpx explain                            all checks, one line each";
+
+/// Options of `kpx explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// Explain this check; without it, list all
+    #[arg(value_name = "ID")]
+    pub check: Option<String>,
+}
+
+pub(super) const PREFLIGHT_EXAMPLES: &str = "\
+Examples:
+  kpx preflight --to ipvs                    what the mode needs
+  kpx preflight --to ipvs --load             load its modules and test them
+  kpx preflight --to ipvs --load --persist   and load them at every boot
+  kpx --from node1.tar.gz preflight --to nftables";
+
+/// Options of `kpx preflight`.
+#[derive(Args, Debug)]
+pub struct PreflightArgs {
+    /// Check the requirements of this mode
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_TO")]
+    pub to: Mode,
+
+    /// Load the modules that the mode needs, and test them
+    ///
+    /// The test runs in a temporary network namespace. If it fails, the modules are unloaded.
+    #[arg(long)]
+    pub load: bool,
+
+    /// Load the modules at every boot
+    ///
+    /// Writes /etc/modules-load.d/kpx.conf.
+    #[arg(long)]
+    pub persist: bool,
+
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    pub yes: bool,
+}

@@ -1,0 +1,99 @@
+//! Options that every command takes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::value::{self, Output};
+use crate::net::Family;
+
+/// Options that every command takes.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalArgs {
+    /// Read a bundle (folder, .tar or .tar.gz), not this node
+    #[arg(long, global = true, value_name = "BUNDLE", env = "KPX_FROM")]
+    pub from: Option<PathBuf>,
+
+    /// Read the cluster from a bundle, and the node live
+    ///
+    /// Read the API objects and kube-proxy's configuration from a bundle, and everything else from this node.
+    #[arg(
+        long,
+        global = true,
+        value_name = "BUNDLE",
+        env = "KPX_CLUSTER_FROM",
+        conflicts_with = "from"
+    )]
+    pub cluster_from: Option<PathBuf>,
+
+    /// Use this kubeconfig file
+    #[arg(long, global = true, value_name = "FILE", env = "KPX_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Use this context of the kubeconfig file
+    #[arg(long, global = true, value_name = "NAME", env = "KPX_CONTEXT")]
+    pub context: Option<String>,
+
+    /// Do not contact the Kubernetes API
+    #[arg(long, global = true, env = "KPX_NO_API")]
+    pub no_api: bool,
+
+    /// Set the name of this machine's Node object
+    ///
+    /// Without it, kpx finds the name from kube-proxy's configuration, the machine's addresses and its host name. `kpx
+    /// migrate` takes several names, separated by commas or with the option repeated: the nodes to switch.
+    #[arg(long = "node", global = true, value_name = "NAME", action = ArgAction::Append, env = "KPX_NODE")]
+    pub nodes: Vec<String>,
+
+    /// Read this network namespace, by name or path
+    #[arg(long, global = true, value_name = "NAME|PATH", env = "KPX_NETNS")]
+    pub netns: Option<String>,
+
+    /// Use this folder as the host's root file system
+    #[arg(long, global = true, value_name = "DIR", env = "KPX_ROOT")]
+    pub root: Option<PathBuf>,
+
+    /// Read only this IP family
+    #[arg(long, global = true, value_parser = value::family(), env = "KPX_FAMILY")]
+    pub family: Option<Family>,
+
+    /// Print in this format
+    #[arg(long, short, global = true, value_name = "FORMAT", value_parser = Output(Vec::new()), env = "KPX_OUTPUT")]
+    pub output: Option<String>,
+
+    /// Use colours
+    #[arg(long, global = true, value_enum, default_value_t, env = "KPX_COLOR")]
+    pub color: Color,
+
+    /// Print ASCII characters only
+    #[arg(long, global = true, env = "KPX_ASCII")]
+    pub ascii: bool,
+
+    /// Limit the time of each read
+    ///
+    /// Reading the rules of iptables and nftables, and each check of the doctor, may take six times as long.
+    #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = value::duration, env = "KPX_TIMEOUT")]
+    pub timeout: Duration,
+
+    /// Print results and errors only
+    #[arg(long, short, global = true, env = "KPX_QUIET")]
+    pub quiet: bool,
+
+    /// Print more details; twice for full error reports
+    #[arg(long, short, global = true, action = ArgAction::Count, env = "KPX_VERBOSE")]
+    pub verbose: u8,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub enum Color {
+    /// When stdout is a terminal
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}

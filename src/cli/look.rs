@@ -1,0 +1,128 @@
+//! Commands that only read: diff, render, resolve, show, snapshot.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+
+use super::value;
+use crate::backend::Mode;
+use crate::diff::Layer;
+use crate::view::View;
+
+pub(super) const DIFF_EXAMPLES: &str = "\
+Examples:
+  kpx diff                               this node, in its configured mode
+  kpx diff --mode nftables               against another mode
+  kpx --from node1.tar.gz diff -o json   a bundle, as JSON";
+
+/// Options of `kpx diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// Compare with this mode [default: the configured mode]
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
+    pub mode: Option<Mode>,
+}
+
+pub(super) const RENDER_EXAMPLES: &str = "\
+Examples:
+  kpx render                             every part of the configured mode
+  kpx render --part iptables | iptables-restore --noflush --test
+  kpx --family 6 render --part iptables  the IPv6 rules
+  kpx --from node1.tar.gz render --mode nftables --part nftables";
+
+/// Options of `kpx render`.
+#[derive(Args, Debug)]
+pub struct RenderArgs {
+    /// Use this mode [default: the configured mode]
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
+    pub mode: Option<Mode>,
+
+    /// Print this part only
+    ///
+    /// Print this part only, without a heading: the input of iptables-restore --noflush (IPv4, or IPv6 with --family 6),
+    /// ipset restore, ipvsadm --restore, ip -batch (link), nft -f or sysctl -p.
+    #[arg(long, value_parser = value::part(), value_name = "PART", env = "KPX_PART")]
+    pub part: Option<Layer>,
+}
+
+pub(super) const SHOW_EXAMPLES: &str = "\
+Examples:
+  kpx show services                   how this node handles each Service
+  kpx show chains default/nginx-svc   the rules of one Service, as a tree
+  kpx show ipvs -o wide               virtual servers, all columns
+  kpx show config                     mode and settings, with their sources";
+
+/// Options of `kpx show`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// Show this view
+    #[arg(value_parser = value::view(), value_name = "VIEW")]
+    pub view: View,
+
+    /// Show this object only
+    ///
+    /// Show this object only: a Service (NAMESPACE/NAME[:PORT]), chain, set, address, port, module or setting.
+    pub name: Option<String>,
+}
+
+pub(super) const SNAPSHOT_EXAMPLES: &str = "\
+Examples:
+  kpx snapshot                                    kpx-snapshot-NODE-TIME.tar.gz
+  kpx snapshot --redact -o bug.tar.gz             safe to share
+  kpx --from node1 snapshot --redact -o bug.tgz   redact an existing bundle
+  kpx snapshot --script > snapshot.sh             for a node without kpx";
+
+/// Options of `kpx snapshot`.
+#[derive(Args, Debug)]
+pub struct SnapshotArgs {
+    /// Replace names and addresses; omit logs and secrets
+    ///
+    /// Each name and address has the same replacement everywhere in the bundle.
+    #[arg(long, env = "KPX_REDACT")]
+    pub redact: bool,
+
+    /// Print a shell script that records a bundle
+    ///
+    /// The script is POSIX shell and uses standard tools only.
+    #[arg(long, conflicts_with = "redact")]
+    pub script: bool,
+}
+
+pub(super) const RESOLVE_EXAMPLES: &str = "\
+Examples:
+  kpx resolve web --namespace demo --env   as a pod in namespace demo
+  kpx resolve _http._tcp.web.demo.svc.cluster.local.
+  kpx resolve www.example.com              the search path of an external name
+
+Exit status: 0 as expected, 1 wrong answer or no such name, 3 unknown";
+
+/// Options of `kpx resolve`.
+#[derive(Args, Debug)]
+pub struct ResolveArgs {
+    /// Resolve this name, as a program in a pod would
+    ///
+    /// A dot at its end makes the name absolute: the search path is not used.
+    pub name: String,
+
+    /// Resolve as a pod in this namespace
+    #[arg(long, value_name = "NS", default_value = "default")]
+    pub namespace: String,
+
+    /// List the Service's variables in a container
+    #[arg(long)]
+    pub env: bool,
+
+    /// Use this cluster domain
+    #[arg(
+        long,
+        value_name = "DOMAIN",
+        default_value = "cluster.local",
+        env = "KPX_CLUSTER_DOMAIN",
+        hide_short_help = true
+    )]
+    pub cluster_domain: String,
+
+    /// Query this server, not Service kube-system/kube-dns
+    #[arg(long, value_name = "IP:PORT")]
+    pub server: Option<SocketAddr>,
+}

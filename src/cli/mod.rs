@@ -1,0 +1,397 @@
+//! The command line: the one definition behind parsing, help, man pages and completions.
+
+mod bridge;
+mod change;
+mod doctor;
+mod global;
+mod look;
+mod migrate;
+mod trace;
+mod value;
+
+use std::ffi::OsString;
+
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+pub use bridge::{BridgeAction, BridgeArgs};
+pub use change::{ApplyArgs, CleanupArgs, ReconcileArgs};
+pub use doctor::{DoctorArgs, ExplainArgs, FailOn, PreflightArgs};
+pub use global::{Color, GlobalArgs};
+pub use look::{DiffArgs, RenderArgs, ResolveArgs, ShowArgs, SnapshotArgs};
+pub use migrate::{
+    ContinueArgs, EvictArgs, FleetArgs, JourneyArgs, MigrateArgs, MigratePart, ResumeArgs,
+    RollbackArgs, StatusArgs,
+};
+pub use trace::TraceArgs;
+
+use crate::render::Format;
+
+/// Inspect, repair and migrate a node's kube-proxy rules
+///
+/// kpx reads what kube-proxy programmed on a node (iptables, ipvs or nftables), compares it with the cluster's Services, and
+/// reports what is wrong and how to fix it. It is read-only unless you pass `--apply`, or confirm a migration.
+#[derive(Debug, Parser)]
+#[command(name = "kpx", version, disable_help_subcommand = true, after_help = EXAMPLES, after_long_help = LONG_AFTER)]
+pub struct Cli {
+    /// Options that every command takes.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+
+    /// The command to run.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+impl Cli {
+    /// Parses `words`, a command line with the program's name in front. Fails with clap's complaint, or with the help or
+    /// version that was asked for.
+    pub fn parse_from_words(words: &[OsString]) -> Result<Self, clap::Error> {
+        let mut matches = command().try_get_matches_from(words)?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
+    }
+}
+
+/// Returns the definition of the command line, with each command's formats and short help.
+pub fn command() -> clap::Command {
+    let root = Cli::command();
+    let globals: Vec<_> = root
+        .get_arguments()
+        .filter(|arg| arg.is_global_set())
+        .cloned()
+        .collect();
+    let output = globals.iter().find(|arg| arg.get_id() == "output");
+    let output = output.cloned().unwrap_or_else(|| clap::Arg::new("output"));
+    let names = global_names(&globals);
+    let root = root.mut_subcommands(|sub| {
+        let formats = formats(sub.get_name());
+        let output = match sub.get_name() {
+            "snapshot" => output
+                .clone()
+                .value_name("PATH")
+                .value_hint(clap::ValueHint::AnyPath)
+                .help("Write the bundle to this path"),
+            _ => output
+                .clone()
+                .value_parser(value::Output(formats.clone()))
+                .hide(formats.is_empty()),
+        };
+        let sub = sub.arg(output);
+        with_short_help(sub, &formats, &names)
+    });
+    with_short_help(root, &[], &names).mut_args(finished)
+}
+
+/// Returns the formats that `--output` takes for `command`; none for one that prints no report.
+pub(crate) fn formats(command: &str) -> Vec<&'static str> {
+    let extra: &[&str] = match command {
+        "completions" | "help" | "man" | "snapshot" | "version" => return Vec::new(),
+        "doctor" => &["short", "junit", "prom"],
+        "trace" => &["mermaid", "dot"],
+        _ => &[],
+    };
+    [&Format::NAMES[..], extra].concat()
+}
+
+/// Adds the formats and the names of the global options to the help of `-h`, for `command` and those below it.
+fn with_short_help(command: clap::Command, formats: &[&str], globals: &str) -> clap::Command {
+    let mut text = command
+        .get_after_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    if formats.is_empty() {
+        text.push('\n');
+    } else {
+        text = format!("{text}\n\nFormats (-o): {}", formats.join(", "));
+    }
+    let text = format!("{text}\n{globals}");
+    let command = if command.get_name() == "kpx" {
+        command
+    } else {
+        command
+            .mut_args(finished)
+            .mut_subcommands(|sub| with_short_help(sub, formats, globals))
+    };
+    command.after_help(text)
+}
+
+/// Returns `arg` as it is shown and parsed: its variable is named in the long help alone, and a switch's variable takes 1, true
+/// and yes, or 0, false and no.
+fn finished(mut arg: clap::Arg) -> clap::Arg {
+    if arg.is_global_set() {
+        arg = arg.hide_short_help(true);
+    }
+    let Some(variable) = arg
+        .get_env()
+        .map(|name| name.to_string_lossy().into_owned())
+    else {
+        return arg;
+    };
+    if matches!(arg.get_action(), ArgAction::SetTrue) {
+        arg = arg.value_parser(BoolishValueParser::new());
+    }
+    let help = arg.get_long_help().or_else(|| arg.get_help());
+    let help = help.map(ToString::to_string).unwrap_or_default();
+    arg.hide_env(true)
+        .long_help(format!("{help}\n\n[env: {variable}]"))
+}
+
+/// Returns two or three lines with the names of the global options.
+fn global_names(globals: &[clap::Arg]) -> String {
+    let mut lines = vec!["Global options (see --help):".to_owned()];
+    for arg in globals {
+        let long = arg.get_long().unwrap_or_default();
+        let short = arg.get_short().map(|short| format!("-{short}/"));
+        let name = format!("{}--{long}", short.unwrap_or_default());
+        match lines.last_mut() {
+            Some(line) if line.len() + name.len() < 79 => {
+                line.push(' ');
+                line.push_str(&name);
+            }
+            _ => lines.push(format!("  {name}")),
+        }
+    }
+    lines.join("\n")
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  kpx doctor                          find problems on this node
+  kpx show services                   how this node handles each Service
+  kpx snapshot -o node1.tar.gz        record the node
+  kpx --from node1.tar.gz doctor      analyse the recording elsewhere";
+
+const LONG_AFTER: &str = "\
+Examples:
+  kpx doctor                          find problems on this node
+  kpx show services                   how this node handles each Service
+  kpx snapshot -o node1.tar.gz        record the node
+  kpx --from node1.tar.gz doctor      analyse the recording elsewhere
+
+Exit status:
+  0  healthy, or done
+  1  findings at or above --fail-on, or differences
+  2  wrong command line
+  3  inconclusive: data is missing
+  4  failed, refused, or stopped before the end
+
+Environment:
+  Most options have a variable, named in their help. A switch takes 1, true or
+  yes, and 0, false or no. Options that consent to a change have none: type them.";
+
+/// The commands of `kpx`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Find problems of this node and how to fix them
+    ///
+    /// Reads the node, the API objects and kube-proxy, runs every check, and prints the problems, worst first: what is wrong,
+    /// the evidence, the fix, and where to read more. Read-only.
+    ///
+    /// Formats of its own: short (one line per problem), junit, prom (for Prometheus, through node-exporter's textfile
+    /// collector).
+    #[command(after_help = doctor::EXAMPLES, after_long_help = doctor::EXAMPLES)]
+    Doctor(DoctorArgs),
+
+    /// Explain a check: symptom, cause, verification, fix
+    #[command(after_help = doctor::EXPLAIN_EXAMPLES, after_long_help = doctor::EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+
+    /// Compare cluster DNS with the cluster's Services
+    ///
+    /// Tries the names that a resolver in a pod would try, in the same order, and compares the answer that the Services and
+    /// endpoints call for with the answer of cluster DNS to this node. With --env it also lists the environment variables
+    /// that a container has for the Service. Read-only.
+    #[command(after_help = look::RESOLVE_EXAMPLES, after_long_help = look::RESOLVE_EXAMPLES)]
+    Resolve(ResolveArgs),
+
+    /// Compare the live rules with the cluster's Services
+    ///
+    /// Compares the live state (rules, IP sets, virtual servers, addresses, kernel settings) with what kube-proxy would
+    /// program for the cluster's Services, and lists every object that is missing, extra or different, with its Service.
+    /// Objects that kube-proxy does not own are ignored. Read-only.
+    #[command(after_help = look::DIFF_EXAMPLES, after_long_help = look::DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+
+    /// Record the node in a bundle for offline analysis
+    ///
+    /// -o names the bundle: a path that ends in .tar.gz, .tgz or .tar is an archive, any other path a folder. The default is
+    /// kpx-snapshot-NODE-TIME.tar.gz in the current folder. An existing file is never overwritten. Only its owner can read
+    /// the bundle: it contains the cluster's addresses and names, unless --redact replaces them.
+    #[command(after_help = look::SNAPSHOT_EXAMPLES, after_long_help = look::SNAPSHOT_EXAMPLES)]
+    Snapshot(SnapshotArgs),
+
+    /// Show one view of the live state
+    ///
+    /// Every view names the Services and pods behind the objects. The names come from the API or, without it, from
+    /// kube-proxy's comments in its rules.
+    #[command(after_help = look::SHOW_EXAMPLES, after_long_help = look::SHOW_EXAMPLES)]
+    Show(ShowArgs),
+
+    /// Trace a packet through the rules to its destination
+    ///
+    /// Follows the first packet of a new connection through every hook, as the kernel does: both iptables backends,
+    /// nftables, IPVS and routing, including the rules of other software. Read-only, and sends no packet unless you pass
+    /// --probe.
+    ///
+    /// Formats of its own: mermaid, dot.
+    #[command(after_help = trace::SHORT_EXAMPLES, after_long_help = trace::EXAMPLES)]
+    Trace(TraceArgs),
+
+    /// Print the rules that kube-proxy would program
+    ///
+    /// Prints every part of the mode, each under the command that loads it: iptables-restore, ipset, ipvsadm, ip, nft or
+    /// sysctl. Read-only.
+    #[command(after_help = look::RENDER_EXAMPLES, after_long_help = look::RENDER_EXAMPLES)]
+    Render(RenderArgs),
+
+    /// Check that a node can run a mode; load its modules
+    ///
+    /// Lists everything that the mode needs of the node, with its state: kernel, modules, tools, settings, kube-proxy's view
+    /// of the host, rights at the API server. Then it lists what blocks the switch, like `kpx doctor --to MODE`. Read-only
+    /// unless you pass --load or --persist: kpx then prints its plan, asks for confirmation, applies the plan, and prints
+    /// the commands that undo it.
+    #[command(after_help = doctor::PREFLIGHT_EXAMPLES, after_long_help = doctor::PREFLIGHT_EXAMPLES)]
+    Preflight(PreflightArgs),
+
+    /// Repair the differences that kpx diff reports
+    ///
+    /// Prints the plan: each step as a command, with its undo. With --apply, kpx asks for confirmation, reads the node again,
+    /// and applies the plan; if a step fails, the steps before it are rolled back. On a node without any rules of the mode,
+    /// the plan programs all of them. Objects that kube-proxy does not own are never changed.
+    #[command(after_help = change::RECONCILE_EXAMPLES, after_long_help = change::RECONCILE_EXAMPLES)]
+    Reconcile(ReconcileArgs),
+
+    /// Remove the leftovers of another mode
+    ///
+    /// Prints the plan; --apply applies it. Rules are removed first, then chains, IP sets, virtual servers, addresses and
+    /// the link. Objects that the active mode uses too, and objects that other software created or refers to, stay. kpx
+    /// refuses to remove the active mode.
+    #[command(after_help = change::CLEANUP_EXAMPLES, after_long_help = change::CLEANUP_EXAMPLES)]
+    Cleanup(CleanupArgs),
+
+    /// Serve Services while kube-proxy changes its mode
+    ///
+    /// kube-proxy removes the old mode's rules before it writes the new mode's. The bridge fills the gap: the nftables table
+    /// kpx-bridge serves new connections before any of kube-proxy's rules. Established connections are not touched. When
+    /// kube-proxy has written its rules, the bridge can be removed; connections that started through it continue.
+    ///
+    /// In mode ipvs, kube-ipvs0 holds the Services' addresses, and the node's own processes use such an address as source
+    /// when they connect to it. These connections would break when kube-proxy deletes kube-ipvs0. So the bridge adds a route
+    /// for each address to table local (protocol 107) that selects the node's own address as source: for IPv4 in front of
+    /// the kernel's route, for IPv6 in its place. Connections that already use such an address keep working as long as the
+    /// bridge is loaded. The routes follow kube-ipvs0 within two seconds.
+    ///
+    /// The bridge has a lease: its set `alive`, whose elements expire in the kernel. `kpx bridge follow`, `kpx bridge guard`
+    /// and `kpx migrate` renew it. If all of them are killed, the lease expires (--lease), new connections use kube-proxy's
+    /// rules, and established connections continue. Routes do not expire: the guard removes them, and check MX09 reports
+    /// routes without a keeper.
+    ///
+    /// To remove the bridge by hand: nft delete table ip kpx-bridge; nft delete table ip6 kpx-bridge; ip route flush table
+    /// local proto 107; ip -6 route flush table local proto 107. Then remove the IPv6 addresses that are still on kube-ipvs0
+    /// and add them again.
+    #[command(after_help = bridge::EXAMPLES, after_long_help = bridge::EXAMPLES)]
+    Bridge(BridgeArgs),
+
+    /// Switch nodes to another mode, or roll back
+    ///
+    /// Switches the node that kpx runs on. With --all-nodes, or --node NAME,NAME, it switches these nodes one after the other
+    /// through the API.
+    ///
+    /// kpx checks what blocks the switch, saves a backup, loads modules, builds the new mode's rules beside the old ones,
+    /// changes kube-proxy's configuration, restarts kube-proxy, waits until it serves in the new mode and the Services
+    /// answer, and removes the old mode's rules. Each step is written to a journal first: after a crash, `resume` or
+    /// `rollback` continues from there. Steps that fail or time out are rolled back.
+    ///
+    /// Ctrl-C or SIGTERM stops the migration after the step in progress, or at once during a wait. The exit status is then 4,
+    /// and the last line names the next command. A second signal stops at once.
+    ///
+    /// With -o json, each event is one line of JSON, and the last line is the report.
+    #[command(after_help = migrate::EXAMPLES, after_long_help = migrate::LONG_EXAMPLES)]
+    Migrate(Box<MigrateArgs>),
+
+    /// Print a shell completion script
+    #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+
+    /// Print a man page
+    #[command(after_help = MAN_EXAMPLES, after_long_help = MAN_EXAMPLES)]
+    Man(ManArgs),
+
+    /// Print the help of a command
+    #[command(after_help = HELP_EXAMPLES, after_long_help = HELP_EXAMPLES)]
+    Help(HelpArgs),
+
+    /// Print the version
+    #[command(after_help = VERSION_EXAMPLES, after_long_help = VERSION_EXAMPLES)]
+    Version,
+}
+
+impl Command {
+    /// Returns the command's name, as it is typed.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Doctor(_) => "doctor",
+            Self::Explain(_) => "explain",
+            Self::Resolve(_) => "resolve",
+            Self::Diff(_) => "diff",
+            Self::Snapshot(_) => "snapshot",
+            Self::Show(_) => "show",
+            Self::Trace(_) => "trace",
+            Self::Render(_) => "render",
+            Self::Preflight(_) => "preflight",
+            Self::Reconcile(_) => "reconcile",
+            Self::Cleanup(_) => "cleanup",
+            Self::Bridge(_) => "bridge",
+            Self::Migrate(_) => "migrate",
+            Self::Completions(_) => "completions",
+            Self::Man(_) => "man",
+            Self::Help(_) => "help",
+            Self::Version => "version",
+        }
+    }
+}
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  kpx completions bash > /etc/bash_completion.d/kpx
+  kpx completions zsh > /usr/local/share/zsh/site-functions/_kpx
+  kpx completions fish > ~/.config/fish/completions/kpx.fish";
+
+/// Options of `kpx completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// Write for this shell
+    pub shell: Shell,
+}
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  kpx man | man -l -                     the page of kpx
+  kpx man doctor > /usr/local/share/man/man1/kpx-doctor.1
+  kpx man checks | man -l -              all checks";
+
+/// Options of `kpx man`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Print the page of this command, or of checks
+    #[arg(value_name = "NAME")]
+    pub page: Option<String>,
+}
+
+const HELP_EXAMPLES: &str = "\
+Examples:
+  kpx help doctor                        the same as kpx doctor --help
+  kpx help migrate status";
+
+/// Options of `kpx help`.
+#[derive(Args, Debug)]
+pub struct HelpArgs {
+    /// Print the help of this command
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+const VERSION_EXAMPLES: &str = "\
+Examples:
+  kpx version                            the same as kpx --version";

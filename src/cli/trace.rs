@@ -1,0 +1,59 @@
+//! `kpx trace`
+
+use clap::Args;
+
+use super::value;
+use crate::backend::Mode;
+use crate::net::Proto;
+
+pub(super) const SHORT_EXAMPLES: &str = "\
+Examples:
+  kpx trace default/nginx-svc --source host    a Service, from this node
+  kpx trace nodeport:31082 --source external   a NodePort, from outside
+  kpx trace default/nginx-svc --mode nftables  in another mode";
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  kpx trace 10.97.54.248:80                    from a pod, the host and outside
+  kpx trace default/nginx-svc --source host    a Service, from this node
+  kpx trace nodeport:31082 --source external   a NodePort, from outside
+  kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full
+  kpx trace default/nginx-svc --mode nftables  in another mode
+  kpx trace default/nginx-svc --probe          and open one real connection";
+
+/// Options of `kpx trace`.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// Trace to this address, Service or NodePort
+    ///
+    /// IP:PORT, [IP6]:PORT, NAMESPACE/SERVICE[:PORT], a cluster DNS name with :PORT, or nodeport:N.
+    #[arg(value_name = "TARGET")]
+    pub target: String,
+
+    /// Trace from an IP, a POD, host or external
+    ///
+    /// An address, a pod of this node (NAMESPACE/POD), host, or external. Without it, kpx traces from a pod, from the host
+    /// and from outside.
+    #[arg(long, value_name = "SOURCE", env = "KPX_SOURCE")]
+    pub source: Option<String>,
+
+    /// Use this protocol: tcp, udp or sctp
+    #[arg(long, value_name = "P", value_parser = value::protocol, env = "KPX_PROTOCOL", hide_short_help = true)]
+    pub protocol: Option<Proto>,
+
+    /// Trace a later packet of an established connection
+    ///
+    /// Filters see the packet as established; it is translated like the connection's first packet.
+    #[arg(long, env = "KPX_ESTABLISHED", hide_short_help = true)]
+    pub established: bool,
+
+    /// Trace the rules that this mode would have
+    ///
+    /// Trace the rules that kube-proxy would program in this mode, not the live rules.
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
+    pub mode: Option<Mode>,
+
+    /// Open one real connection and report its backend
+    #[arg(long, conflicts_with_all = ["mode", "established"])]
+    pub probe: bool,
+}

@@ -1,0 +1,195 @@
+//! Parsers of option values.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Error};
+
+use crate::backend::Mode;
+use crate::diff::Layer;
+use crate::migrate::migration::Strategy;
+use crate::net::{Family, Proto};
+use crate::view::View;
+
+/// A parser of a fixed list of words: each word, its value and its line of help.
+#[derive(Clone, Copy)]
+pub(super) struct Choice<T: 'static>(&'static [(&'static str, T, &'static str)]);
+
+impl<T> Choice<T> {
+    fn values(&self) -> impl Iterator<Item = PossibleValue> + use<T> {
+        let words = self.0.iter();
+        words.map(|(word, _, help)| PossibleValue::new(word).help(help))
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Choice<T> {
+    type Value = T;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
+        let words: Vec<_> = self.values().collect();
+        let word = PossibleValuesParser::new(words).parse_ref(command, arg, value)?;
+        let found = self.0.iter().find(|(name, ..)| *name == word);
+        let (_, value, _) =
+            found.ok_or_else(|| Error::raw(ErrorKind::InvalidValue, format!("{word:?}\n")))?;
+        Ok(value.clone())
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.values()))
+    }
+}
+
+/// Parses a mode of kube-proxy.
+pub(super) const fn mode() -> Choice<Mode> {
+    Choice(&[
+        ("iptables", Mode::Iptables, "KUBE-* chains and rules"),
+        (
+            "ipvs",
+            Mode::Ipvs,
+            "virtual servers, IP sets and a few rules",
+        ),
+        ("nftables", Mode::Nftables, "the nftables table kube-proxy"),
+    ])
+}
+
+/// Parses an IP family.
+pub(super) const fn family() -> Choice<Family> {
+    Choice(&[("4", Family::V4, "IPv4"), ("6", Family::V6, "IPv6")])
+}
+
+/// Parses a part of what a mode programs.
+pub(super) const fn part() -> Choice<Layer> {
+    Choice(&[
+        ("iptables", Layer::Iptables, "chains and rules"),
+        ("ipset", Layer::Ipset, "IP sets"),
+        ("ipvs", Layer::Ipvs, "virtual and real servers"),
+        ("link", Layer::Link, "kube-ipvs0 and its addresses"),
+        ("nftables", Layer::Nftables, "the nftables table"),
+        ("sysctl", Layer::Sysctl, "kernel settings"),
+    ])
+}
+
+/// Parses a strategy of a migration.
+pub(super) const fn strategy() -> Choice<Strategy> {
+    Choice(&[
+        (
+            "bridge",
+            Strategy::Bridge,
+            "kpx's own table serves new connections; connections through ipvs are drained first",
+        ),
+        (
+            "in-place",
+            Strategy::InPlace,
+            "the new mode's rules are built before the old mode's are removed",
+        ),
+        (
+            "drain-node",
+            Strategy::DrainNode,
+            "the node is drained first, then as in-place, then uncordoned",
+        ),
+    ])
+}
+
+/// Parses a view of `kpx show`.
+pub(super) const fn view() -> Choice<View> {
+    Choice(&[
+        (
+            "services",
+            View::Services,
+            "how the node handles each Service",
+        ),
+        ("chains", View::Chains, "chains, with their owners"),
+        ("ipvs", View::Ipvs, "virtual servers and their real servers"),
+        ("sets", View::Sets, "IP sets, with their purpose"),
+        (
+            "addresses",
+            View::Addresses,
+            "addresses of kube-ipvs0, with the reason for each",
+        ),
+        (
+            "nodeports",
+            View::Nodeports,
+            "NodePorts, with the processes that listen there",
+        ),
+        (
+            "conntrack",
+            View::Conntrack,
+            "tracked connections of Services",
+        ),
+        (
+            "modules",
+            View::Modules,
+            "kernel modules, with the modes that need them",
+        ),
+        (
+            "sysctls",
+            View::Sysctls,
+            "kernel settings, with the recommended values",
+        ),
+        (
+            "config",
+            View::Config,
+            "kube-proxy's configuration and mode",
+        ),
+    ])
+}
+
+/// Parses a transport protocol: tcp, udp or sctp.
+pub(super) fn protocol(text: &str) -> Result<Proto, String> {
+    match text.parse() {
+        Ok(proto @ (Proto::Tcp | Proto::Udp | Proto::Sctp)) => Ok(proto),
+        _ => Err("expected tcp, udp or sctp".to_owned()),
+    }
+}
+
+/// Parses a duration: a number with the unit `ms`, `s`, `m` or `h`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits
+        .parse()
+        .map_err(|_| "expected a number with a unit, such as 10s or 500ms".to_owned())?;
+    let seconds = match &text[digits.len()..] {
+        "ms" => number / 1000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err("expected one of the units ms, s, m and h".to_owned()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| "the duration is out of range".to_owned())
+}
+
+/// Parses the lease of the bridge: 10 s to 1 h, long enough for a restart of its keeper and short enough to matter.
+pub(super) fn lease(text: &str) -> Result<Duration, String> {
+    let allowed = Duration::from_secs(10)..=Duration::from_secs(3600);
+    let time = duration(text)?;
+    if allowed.contains(&time) {
+        Ok(time)
+    } else {
+        Err("expected 10s to 1h".to_owned())
+    }
+}
+
+/// A parser of `--output`: it offers a command's formats and accepts any word, because a word in front of the command is
+/// parsed before the command is known. `Session` refuses what the command does not have.
+#[derive(Clone)]
+pub(super) struct Output(pub(super) Vec<&'static str>);
+
+impl TypedValueParser for Output {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let values = self.0.iter().map(PossibleValue::new);
+        (!self.0.is_empty()).then(|| Box::new(values) as Box<dyn Iterator<Item = _>>)
+    }
+}

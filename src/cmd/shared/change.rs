@@ -1,0 +1,132 @@
+//! From a plan to a changed node: print the plan, ask, read the node again, apply.
+
+use std::time::Duration;
+
+use super::failure::{Failure, Hint as _};
+use super::session::Session;
+use crate::apply::{self, Event};
+use crate::cli::ApplyArgs;
+use crate::cmd::Io;
+use crate::host::{Live, Locked, clock, is_guarded};
+use crate::plan::Plan;
+use crate::render::{self, Format};
+use crate::report::plan::PlanReport;
+use crate::words::number_of;
+
+/// Returns the report of the plan that `make` makes. With `--apply`, it is applied first.
+///
+/// `make` is called again after the confirmation, and must return the same plan.
+pub(in crate::cmd) async fn carry_out(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &ApplyArgs,
+    goal: &str,
+    make: impl AsyncFn() -> Result<Plan, Failure>,
+) -> Result<PlanReport, Failure> {
+    if args.apply {
+        session.refuse_bundle("--apply changes")?;
+    }
+    if !args.apply {
+        return Ok(PlanReport::new(goal, make().await?));
+    }
+    let mut node = open_after_guard(session).await?;
+    carry_out_on(&mut node, session, io, args.yes, goal, make).await
+}
+
+/// Returns this node, locked for this process.
+pub(in crate::cmd) fn open(session: &Session) -> Result<Live, Failure> {
+    // A change in progress is finished even if the terminal goes away.
+    clock::outlive_terminal();
+    Live::new(&session.host)
+        .hint("run kpx as root, one at a time on a node: `ps -C kpx` lists the others")
+}
+
+/// The longest time to wait for a guard of the bridge that reads the whole node.
+const GUARD: Duration = Duration::from_secs(30);
+
+/// Returns this node like [`open`], after a guard of the bridge has released it.
+pub(in crate::cmd) async fn open_after_guard(session: &Session) -> Result<Live, Failure> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let mut waited = Duration::ZERO;
+    let options = &session.host;
+    let is_guarded = || is_guarded(options).unwrap_or(true);
+    while waited < GUARD && matches!(Live::new(options), Err(Locked::Held(_))) && is_guarded() {
+        clock::pause(PAUSE).await;
+        waited += PAUSE;
+    }
+    open(session)
+}
+
+/// Applies the plan that `make` makes to `node`, and returns the report; `yes` skips the confirmation.
+pub(in crate::cmd) async fn carry_out_on(
+    node: &mut Live,
+    session: &Session,
+    io: &mut Io<'_>,
+    yes: bool,
+    goal: &str,
+    make: impl AsyncFn() -> Result<Plan, Failure>,
+) -> Result<PlanReport, Failure> {
+    let plan = make().await?;
+    let report = PlanReport::new(goal, plan.clone());
+    if plan.steps.is_empty() {
+        return Ok(report.carried_out(Ok(())));
+    }
+    if !session.quiet || !yes {
+        render::write(&report, Format::Human, session.style, io.err)?;
+        writeln!(io.err)?;
+    }
+    if !yes {
+        confirm(io, &number_of(plan.steps.len(), "step"))?;
+    }
+    let again = make().await?;
+    if again.fingerprint() != plan.fingerprint() {
+        return Err(Failure::from(color_eyre::eyre::eyre!(
+            "the node or its cluster changed after the plan was made; nothing was changed"
+        ))
+        .with_hint("run the command again to make a new plan"));
+    }
+    let quiet = session.quiet;
+    let outcome = apply::run(&plan, node, |event| {
+        let text = match event {
+            Event::Begins(number, title) => format!("step {}: {title}", number + 1),
+            Event::Undoes(number, title) => format!("undoing step {}: {title}", number + 1),
+        };
+        if !quiet {
+            // The change continues even if stderr is closed.
+            writeln!(io.err, "kpx: {text}").ok();
+        }
+    });
+    let outcome = outcome.await;
+    Ok(report.carried_out(outcome))
+}
+
+/// Asks for confirmation of `what` on the terminal.
+pub(in crate::cmd) fn confirm(io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
+    ask(io, what)?;
+    answer(io)
+}
+
+/// Asks for confirmation of `what` on the terminal; [`answer`] reads the answer.
+pub(in crate::cmd) fn ask(io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
+    if !io.interactive {
+        return Err(Failure::from(color_eyre::eyre::eyre!(
+            "cannot ask for confirmation: standard input is not a terminal"
+        ))
+        .with_hint("pass --yes to skip the confirmation"));
+    }
+    write!(io.err, "Apply {what}? [y/N] ")?;
+    io.err.flush()?;
+    Ok(())
+}
+
+/// Reads the answer to [`ask`].
+pub(in crate::cmd) fn answer(io: &mut Io<'_>) -> Result<(), Failure> {
+    let mut answer = String::new();
+    io.input.read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::from(color_eyre::eyre::eyre!(
+            "not confirmed; nothing was changed"
+        ))),
+    }
+}

@@ -1,0 +1,13 @@
+//! What several commands share.
+
+pub(super) mod change;
+pub(super) mod examine;
+pub(super) mod failure;
+pub(super) mod identity;
+pub(super) mod output;
+pub(super) mod session;
+pub(super) mod terminal;
+
+/// Advice where evidence is missing.
+pub(super) const READABLE: &str =
+    "run `kpx snapshot -v`: it reports what kpx can read of the node and its cluster";

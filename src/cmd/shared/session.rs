@@ -1,0 +1,287 @@
+//! The global options of one run, resolved once.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::READABLE;
+use super::failure::{Failure, Hint as _};
+use super::output::{self, Output};
+use crate::backend::Mode;
+use crate::cli::{Cli, Color, Command, GlobalArgs};
+use crate::cmd::Io;
+use crate::evidence::{self, Evidence, Gap, Item};
+use crate::host;
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::render::{Progress, Style};
+
+/// The global options of one run: what to read, and how to print.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    /// The bundle that is read instead of this node.
+    pub(in crate::cmd) from: Option<PathBuf>,
+    /// The bundle that the cluster is read from.
+    pub(in crate::cmd) cluster_from: Option<PathBuf>,
+    /// The nodes that `--node` names; only `kpx migrate` takes more than one.
+    pub(in crate::cmd) nodes: Vec<String>,
+    /// How to read this machine and the cluster.
+    pub(in crate::cmd) host: host::Options,
+    /// The format that was asked for, if any.
+    pub(in crate::cmd) output: Option<Output>,
+    /// How pages look.
+    pub(in crate::cmd) style: Style,
+    /// Whether only results and errors are printed.
+    pub(in crate::cmd) quiet: bool,
+    /// Whether progress is drawn on standard error.
+    pub(in crate::cmd) progress: bool,
+}
+
+impl Session {
+    /// Resolves the options of `cli`, which was parsed from `words`, for the streams of `io`.
+    ///
+    /// Fails if options contradict each other or do not fit the command.
+    pub(in crate::cmd) fn new(cli: &Cli, words: &[OsString], io: &Io<'_>) -> Result<Self, Failure> {
+        let global = &cli.global;
+        let nodes = nodes(cli, words)?;
+        let output = match &global.output {
+            None => None,
+            Some(word) => Some(output::resolve(&cli.command, word)?),
+        };
+        let style = Style {
+            width: io.width,
+            color: match global.color {
+                Color::Always => true,
+                Color::Never => false,
+                Color::Auto => io.color,
+            },
+            ascii: global.ascii || io.ascii,
+            wide: output == Some(Output::WIDE),
+            verbose: global.verbose,
+        };
+        Ok(Self {
+            from: global.from.clone(),
+            cluster_from: global.cluster_from.clone(),
+            host: options(global, &nodes),
+            nodes,
+            output,
+            style,
+            quiet: global.quiet,
+            progress: io.progress && !global.quiet,
+        })
+    }
+
+    /// Returns the name of the Node that `--node` names, where it names one.
+    pub(in crate::cmd) fn name(&self) -> Option<&str> {
+        self.host.node.as_deref()
+    }
+
+    /// Returns the session for Node `name`.
+    pub(in crate::cmd) fn named(&self, name: Option<&str>) -> Self {
+        let mut session = self.clone();
+        session.nodes = name.iter().map(|name| (*name).to_owned()).collect();
+        session.host.node = name.map(str::to_owned);
+        session
+    }
+
+    /// Returns the families that are asked for.
+    pub(in crate::cmd) fn families(&self) -> &[Family] {
+        &self.host.families
+    }
+
+    /// Returns the one family that is asked for; `None` for both.
+    pub(in crate::cmd) fn family(&self) -> Option<Family> {
+        match self.families() {
+            [only] => Some(*only),
+            _ => None,
+        }
+    }
+
+    /// Returns the folder where the host's root file system is mounted.
+    pub(in crate::cmd) fn root(&self) -> &Path {
+        &self.host.root
+    }
+
+    /// Returns the same folder, unless it is `/`.
+    pub(in crate::cmd) fn other_root(&self) -> Option<&PathBuf> {
+        Some(&self.host.root).filter(|root| *root != Path::new("/"))
+    }
+
+    /// Returns `evidence`, parsed on first use, as that of the Node that `--node` names.
+    pub(in crate::cmd) fn node<'e>(&self, evidence: &'e Evidence) -> NodeSnapshot<'e> {
+        NodeSnapshot::new(evidence).called(self.name())
+    }
+
+    /// Returns `asked`, or else the mode that kube-proxy is configured for.
+    pub(in crate::cmd) async fn mode(&self, asked: Option<Mode>) -> Result<Mode, Failure> {
+        self.configured(asked).await?.hint("pass `--mode MODE`")
+    }
+
+    /// Returns `asked`, or else the mode that kube-proxy is configured for or why that is unknown.
+    pub(in crate::cmd) async fn configured(
+        &self,
+        asked: Option<Mode>,
+    ) -> Result<Result<Mode, Gap>, Failure> {
+        if let Some(mode) = asked {
+            return Ok(Ok(mode));
+        }
+        let evidence = self.gather(&[Item::ProxyConfig]).await?;
+        Ok(NodeSnapshot::new(&evidence).configured_mode())
+    }
+
+    /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
+    /// Reports progress while it takes long.
+    pub(in crate::cmd) async fn gather(&self, items: &[Item]) -> Result<Evidence, Failure> {
+        self.read(items, &self.progress(items)).await
+    }
+
+    /// Reads `items` like [`Session::gather`], and reports to `progress`.
+    pub(in crate::cmd) async fn read(
+        &self,
+        items: &[Item],
+        progress: &Progress,
+    ) -> Result<Evidence, Failure> {
+        let load = |path, items: &[Item]| {
+            evidence::load(path, items).hint("write a bundle with `kpx snapshot -o PATH`")
+        };
+        if let Some(path) = &self.from {
+            return load(path, items);
+        }
+        let Some(path) = &self.cluster_from else {
+            return self.collect(items, progress).await;
+        };
+        let (cluster, node): (Vec<Item>, Vec<Item>) =
+            items.iter().partition(|item| item.is_of_cluster());
+        let cluster = load(path, &cluster)?;
+        let mut evidence = self.collect(&node, progress).await?;
+        evidence.extend(cluster);
+        Ok(evidence)
+    }
+
+    /// Reads `items` from this node.
+    async fn collect(&self, items: &[Item], progress: &Progress) -> Result<Evidence, Failure> {
+        let options = self.machine()?;
+        Ok(host::collect_watched(items, options, |item| progress.done(item.file())).await)
+    }
+
+    /// Returns how to read this machine. Fails if the network namespace does not exist, which every item would report.
+    pub(in crate::cmd) fn machine(&self) -> Result<&host::Options, Failure> {
+        host::check(&self.host).map_err(|none| {
+            let hint = match none.names.as_slice() {
+                [] => "`ip netns` lists none; pass a path such as /proc/PID/ns/net".to_owned(),
+                names => format!("existing network namespaces: {}", names.join(", ")),
+            };
+            Failure::from(none).with_hint(hint)
+        })?;
+        Ok(&self.host)
+    }
+
+    /// Reports what is being read, after half a second.
+    fn progress(&self, items: &[Item]) -> Progress {
+        if !self.progress {
+            return Progress::silent();
+        }
+        let pending = match &self.from {
+            Some(path) => vec![path.display().to_string()],
+            None => items.iter().map(|item| item.file().to_owned()).collect(),
+        };
+        Progress::start(pending, self.style.ascii)
+    }
+
+    /// Refuses `--from` for a command that works on this node.
+    pub(in crate::cmd) fn refuse_bundle(&self, what: &str) -> Result<(), Failure> {
+        if self.from.is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{what} this node, but --from reads a bundle: use one of them"
+        )))
+    }
+}
+
+/// Adds the advice for missing evidence.
+pub(in crate::cmd) trait Readable<T> {
+    /// Adds the advice to a failure.
+    fn readable(self) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<Failure>> Readable<T> for Result<T, E> {
+    fn readable(self) -> Result<T, Failure> {
+        self.hint(READABLE)
+    }
+}
+
+/// Returns the names that `--node` gives, each once given or separated by commas.
+fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
+    let given = &cli.global.nodes;
+    let is_node = |word: &&OsString| {
+        let word = word.to_string_lossy();
+        word == "--node" || word.starts_with("--node=")
+    };
+    // The parser replaces the values in front of the command by those behind it.
+    if words.iter().filter(is_node).count() > given.len() {
+        return Err(Failure::usage(
+            "--node is given both before and after the command: give all names on one side",
+        ));
+    }
+    let names = given.iter().flat_map(|names| names.split(','));
+    let names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
+    let fleet = matches!(
+        &cli.command,
+        Command::Migrate(args) if args.part.is_none() && !args.journey.go_on.this_node
+    );
+    if names.len() > 1 && !fleet {
+        return Err(Failure::usage(
+            "more than one --node is given: only `kpx migrate --to MODE` takes several",
+        ));
+    }
+    Ok(names)
+}
+
+/// Returns how to read, for the one Node of `nodes`.
+fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
+    let text = |value: OsString| value.into_string().ok();
+    host::Options {
+        netns: global.netns.clone(),
+        root: global.root.clone().unwrap_or_else(|| PathBuf::from("/")),
+        node: match nodes {
+            [one] => Some(one.clone()),
+            _ => None,
+        },
+        families: global
+            .family
+            .map_or_else(|| Family::BOTH.to_vec(), |family| vec![family]),
+        timeout: global.timeout,
+        kubeconfig: global.kubeconfig.clone(),
+        context: global.context.clone(),
+        no_api: global.no_api,
+        environment: host::Environment {
+            kubeconfig: std::env::var_os("KUBECONFIG"),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            service_host: std::env::var_os("KUBERNETES_SERVICE_HOST").and_then(text),
+            service_port: std::env::var_os("KUBERNETES_SERVICE_PORT").and_then(text),
+        },
+    }
+}
+
+/// Returns the command line `args`, parsed and resolved, for tests.
+#[cfg(test)]
+pub(in crate::cmd) fn parsed(args: &[&str]) -> (Cli, Session) {
+    let words: Vec<OsString> = args.iter().map(Into::into).collect();
+    let cli = Cli::parse_from_words(&words).unwrap();
+    let io = Io {
+        out: &mut Vec::new(),
+        err: &mut Vec::new(),
+        input: &mut std::io::empty(),
+        interactive: false,
+        width: 80,
+        terminal: false,
+        color: false,
+        ascii: false,
+        progress: false,
+    };
+    let session = Session::new(&cli, &words, &io);
+    (
+        cli,
+        session.unwrap_or_else(|failure| panic!("{args:?}: {failure}")),
+    )
+}

@@ -1,0 +1,238 @@
+//! kpx understands every command line that it prints as advice, or that its documents show.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::error::ErrorKind;
+
+use crate::support::{parse, root};
+
+/// Words that stand for values, with a value for each.
+const PLACEHOLDERS: &[(&str, &str)] = &[
+    ("BUNDLE", "node1.tar.gz"),
+    ("COMMAND", "doctor"),
+    ("DIR", "/mnt"),
+    ("DURATION", "10s"),
+    ("FILE", "file"),
+    ("ID", "MX01"),
+    ("IDS", "MX01,DP01"),
+    ("IMAGE", "registry.example/kpx:1"),
+    ("IP:PORT", "10.96.0.10:53"),
+    ("MODE", "nftables"),
+    ("NAME", "web"),
+    ("NAMESPACE", "demo"),
+    ("NODE", "worker1"),
+    ("PART", "iptables"),
+    ("PATH", "node1.tar.gz"),
+    ("SERVICE", "demo/web"),
+    ("STRATEGY", "bridge"),
+    ("SUBCOMMAND", "resume"),
+    ("TARGET", "demo/web"),
+    ("TIME", "10s"),
+];
+
+/// Returns `text` with values in the place of placeholders: words in capitals, and `{…}` of a format string.
+fn with_values(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        out.push_str(before);
+        let (name, after) = after.split_once('}').unwrap_or((after, ""));
+        let value = match name {
+            "" | "mode" | "to" | "from" | "target" | "other" => "nftables",
+            "id" => "MX01",
+            _ => "web",
+        };
+        out.push_str(value);
+        rest = after;
+    }
+    out.push_str(rest);
+    let words = out.split(' ').map(|word| {
+        let parts = word.split_inclusive([',', '=']).map(|part| {
+            let name = part.trim_end_matches([',', '=']);
+            let found = PLACEHOLDERS
+                .iter()
+                .find(|(placeholder, _)| *placeholder == name);
+            found.map_or(part.to_owned(), |(_, value)| part.replacen(name, value, 1))
+        });
+        parts.collect::<String>()
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns why kpx does not understand `line`. A command that is only named, without options, may lack arguments.
+fn misunderstood(line: &str) -> Option<String> {
+    let line = with_values(line);
+    let words: Vec<&str> = line
+        .split_ascii_whitespace()
+        .filter(|word| *word != "...")
+        .collect();
+    let error = parse(&words).err()?;
+    let is_name = words.iter().all(|word| !word.starts_with('-'));
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
+        ErrorKind::MissingRequiredArgument
+        | ErrorKind::MissingSubcommand
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            if is_name =>
+        {
+            None
+        }
+        _ => Some(format!("`{line}`: {error}")),
+    }
+}
+
+/// The command lines in a text: `kpx …` between backticks, and lines that are one, as in examples.
+fn command_lines(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let paragraphs = text.split("\n\n").map(|text| text.replace('\n', " "));
+    let spans = paragraphs.map(|text| text.split('`').map(str::to_owned).collect::<Vec<_>>());
+    for (at, span) in spans.flat_map(|spans| spans.into_iter().enumerate()) {
+        // A command that is itself a placeholder has a test where it is composed.
+        if at % 2 == 1 && span.starts_with("kpx ") && !span.starts_with("kpx {") {
+            found.push(span);
+        }
+    }
+    for line in text.lines() {
+        let prompts = ["$ kpx ", "# kpx ", "  kpx "];
+        let command = prompts.iter().find_map(|prompt| line.strip_prefix(prompt));
+        // A command, and after two spaces or a number sign what it does.
+        if let Some(line) = command {
+            let line = line.split("  ").next().unwrap_or_default();
+            let line = line.split(" #").next().unwrap_or_default();
+            found.push(format!("kpx {line}"));
+        }
+    }
+    let of_shell = |line: String| {
+        let ends = [" | ", " > ", " && ", ";"];
+        let end = ends.iter().filter_map(|end| line.find(end)).min();
+        line[..end.unwrap_or(line.len())].trim().to_owned()
+    };
+    found.into_iter().map(of_shell).collect()
+}
+
+/// The text of string literals and documentation of a source file: continued lines are one.
+fn text_of_source(source: &str) -> String {
+    let mut text = String::new();
+    for line in source.lines() {
+        let line = line.trim();
+        let doc = line
+            .strip_prefix("/// ")
+            .or(line.strip_prefix("//! "))
+            .or(line.strip_prefix("// "));
+        match (doc, line.strip_suffix('\\')) {
+            (Some(doc), _) => {
+                text.push_str(doc);
+                text.push(' ');
+            }
+            (None, Some(line)) => {
+                text.push_str(line);
+                text.push(' ');
+            }
+            (None, None) => {
+                text.push_str(line);
+                text.push_str("\n\n");
+            }
+        }
+    }
+    text.replace("\\\"", "\"")
+        .replace("{{", "{")
+        .replace("}}", "}")
+}
+
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, ending, found);
+        } else if path.to_str().unwrap().ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_command_line_in_sources_and_documents_is_understood() {
+    let mut paths = Vec::new();
+    files(&root().join("src"), ".rs", &mut paths);
+    files(&root().join("deploy"), ".yaml", &mut paths);
+    for name in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+    ] {
+        paths.push(root().join(name));
+    }
+    let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
+    for path in paths {
+        let mut text = fs::read_to_string(&path).unwrap();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            text = text_of_source(&text);
+        }
+        for line in command_lines(&text) {
+            if let Some(why) = misunderstood(&line) {
+                wrong.push(format!(
+                    "{}: {why}",
+                    path.strip_prefix(root()).unwrap().display()
+                ));
+            }
+            seen.insert(line);
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} command lines:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(seen.len() > 80, "{}: {seen:#?}", seen.len());
+}
+
+#[test]
+fn every_command_line_in_help_is_understood() {
+    fn look(command: &clap::Command, seen: &mut usize, wrong: &mut Vec<String>) {
+        let texts = [
+            command.get_after_help(),
+            command.get_after_long_help(),
+            command.get_long_about(),
+        ];
+        for text in texts.into_iter().flatten() {
+            for line in command_lines(&text.to_string()) {
+                *seen += 1;
+                wrong.extend(misunderstood(&line));
+            }
+        }
+        for sub in command.get_subcommands() {
+            look(sub, seen, wrong);
+        }
+    }
+    let (mut seen, mut wrong) = (0, Vec::new());
+    look(&kpx::cli::command(), &mut seen, &mut wrong);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen > 60, "{seen}");
+}
+
+#[test]
+fn what_is_not_a_command_line_is_noticed() {
+    for line in [
+        "kpx doctor --for nftables",
+        "kpx cleanup --apply",
+        "kpx migrate --mode ipvs",
+        "kpx show services extra words",
+        "kpx mend",
+    ] {
+        assert!(misunderstood(line).is_some(), "{line}");
+    }
+    assert_eq!(
+        misunderstood("kpx migrate --to {to} --node NAME,NAME"),
+        None
+    );
+    let text =
+        "x `kpx doctor --to MODE` y\n$ kpx man | man -l -   # a page\n  kpx diff    differences";
+    assert_eq!(
+        command_lines(text),
+        ["kpx doctor --to MODE", "kpx man", "kpx diff"]
+    );
+}

@@ -1,0 +1,228 @@
+//! Help is short, complete and consistent.
+
+use clap::{Arg, ArgAction, Command};
+use kpx::cli;
+
+use crate::support::kpx;
+
+/// Every command with its words: `["migrate", "status"]`.
+fn commands() -> Vec<(Vec<String>, Command)> {
+    fn walk(command: &Command, words: &[String], all: &mut Vec<(Vec<String>, Command)>) {
+        all.push((words.to_vec(), command.clone()));
+        for sub in command.get_subcommands() {
+            let words = [words, &[sub.get_name().to_owned()]].concat();
+            walk(sub, &words, all);
+        }
+    }
+    let mut root = cli::command();
+    root.build();
+    let mut all = Vec::new();
+    walk(&root, &[], &mut all);
+    all
+}
+
+#[test]
+fn the_command_line_is_sound() {
+    cli::command().debug_assert();
+}
+
+#[test]
+fn every_command_has_examples_of_at_most_80_columns() {
+    for (words, command) in commands() {
+        let help = command.get_after_help().map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        assert!(help.contains("Examples:"), "{words:?} has no examples");
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{words:?}: {line}");
+        }
+    }
+}
+
+/// The first words of help lines.
+const VERBS: &[&str] = &[
+    "Add", "Apply", "Check", "Compare", "Continue", "Delete", "Do", "Drain", "Drop", "Evict",
+    "Explain", "Find", "Handle", "Ignore", "Inspect", "Limit", "List", "Load", "Name", "Open",
+    "Print", "Query", "Re-check", "Read", "Record", "Remove", "Repair", "Replace", "Resolve",
+    "Roll", "Run", "Serve", "Set", "Show", "Skip", "Stop", "Suppress", "Switch", "Trace", "Use",
+    "Wait", "Watch", "Write", "Change",
+];
+
+fn is_help_line(line: &str) -> bool {
+    let verb = line.split([' ', ',']).next().unwrap_or_default();
+    line.chars().count() <= 60 && !line.ends_with('.') && VERBS.contains(&verb)
+}
+
+#[test]
+fn a_help_line_begins_with_a_verb_and_fits_60_columns() {
+    for (words, command) in commands() {
+        let about = command.get_about().unwrap().to_string();
+        assert!(is_help_line(&about), "{words:?}: {about}");
+        for arg in command.get_arguments() {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(is_help_line(&help), "{words:?} {}: {help}", arg.get_id());
+        }
+    }
+}
+
+/// The commands whose short help is longer than 24 lines: those with many subcommands or options.
+const LONG: &[&str] = &["", "doctor", "migrate", "migrate prepare"];
+
+#[test]
+fn short_help_fits_a_screen() {
+    for (words, command) in commands() {
+        let help = command.term_width(80).render_help().to_string();
+        let words = words.join(" ");
+        let lines = help.trim_end().lines().count();
+        let most = if LONG.contains(&words.as_str()) {
+            40
+        } else {
+            24
+        };
+        assert!(lines <= most, "kpx {words} -h has {lines} lines:\n{help}");
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "kpx {words} -h: {line}");
+        }
+    }
+}
+
+#[test]
+fn short_help_names_every_global_option_and_long_help_describes_it() {
+    for (words, mut command) in commands() {
+        let globals: Vec<String> = command
+            .get_arguments()
+            .filter(|arg| arg.is_global_set() && !arg.is_hide_set())
+            .filter_map(|arg| arg.get_long().map(|long| format!("--{long}")))
+            .collect();
+        assert!(globals.len() >= 14, "{words:?}: {globals:?}");
+        let (short, long) = (
+            command.render_help().to_string(),
+            command.render_long_help().to_string(),
+        );
+        let (_, listed) = short.split_once("Global options (see --help):").unwrap();
+        for global in globals {
+            let is_listed = listed.split([' ', '/', '\n']).any(|word| word == global);
+            assert!(is_listed, "{words:?} {global}:\n{short}");
+            assert!(long.contains(&global), "{words:?} {global}:\n{long}");
+        }
+    }
+}
+
+#[test]
+fn each_command_offers_its_own_formats() {
+    let formats = |name: &str| -> Vec<String> {
+        let all = commands();
+        let (_, command) = all
+            .iter()
+            .find(|(words, _)| words.join(" ") == name)
+            .unwrap();
+        let output = command
+            .get_arguments()
+            .find(|arg| arg.get_id() == "output")
+            .unwrap();
+        let values = output.get_possible_values();
+        values
+            .iter()
+            .map(|value| value.get_name().to_owned())
+            .collect()
+    };
+    let common = ["human", "wide", "json", "yaml"];
+    assert_eq!(formats("diff"), common);
+    assert_eq!(formats("migrate status"), common);
+    assert_eq!(
+        formats("doctor"),
+        [&common[..], &["short", "junit", "prom"]].concat()
+    );
+    assert_eq!(
+        formats("trace"),
+        [&common[..], &["mermaid", "dot"]].concat()
+    );
+    assert!(formats("snapshot").is_empty() && formats("man").is_empty());
+}
+
+/// Options that consent to a change, or make it larger.
+const CONSENT: &[&str] = &[
+    "accept_loss",
+    "again",
+    "all_nodes",
+    "apply",
+    "delete_bare_pods",
+    "delete_emptydir_data",
+    "detach",
+    "force",
+    "load",
+    "no_drain",
+    "persist",
+    "probe",
+    "staged",
+    "until_restart",
+    "yes",
+];
+
+#[test]
+fn consent_has_no_environment_variable() {
+    let mut seen = Vec::new();
+    for (words, command) in commands() {
+        for arg in command.get_arguments() {
+            let id = arg.get_id().as_str();
+            let goes_on =
+                words.first().is_some_and(|word| word == "migrate") && ["skip", "to"].contains(&id);
+            if CONSENT.contains(&id) || goes_on {
+                assert_eq!(arg.get_env(), None, "{words:?} --{id}");
+                seen.push(id.to_owned());
+            }
+        }
+    }
+    for id in CONSENT {
+        assert!(seen.iter().any(|seen| seen == id), "no command has {id}");
+    }
+}
+
+#[test]
+fn a_variable_has_the_name_of_its_option_and_is_in_its_long_help() {
+    for (words, command) in commands() {
+        for arg in command.get_arguments() {
+            let Some(variable) = arg.get_env() else {
+                continue;
+            };
+            let variable = variable.to_str().unwrap();
+            let long = arg.get_long().unwrap_or_default();
+            let wanted = format!("KPX_{}", long.to_uppercase().replace('-', "_"));
+            assert_eq!(variable, wanted, "{words:?}");
+            let help = arg.get_long_help().unwrap().to_string();
+            assert!(
+                help.contains(&format!("[env: {variable}]")),
+                "{words:?}: {help}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_switch_reads_its_variable_as_people_write_it() {
+    let is_switch =
+        |arg: &Arg| matches!(arg.get_action(), ArgAction::SetTrue) && arg.get_env().is_some();
+    let mut seen = 0;
+    for (words, command) in commands() {
+        for arg in command.get_arguments().filter(|arg| is_switch(arg)) {
+            seen += 1;
+            let parser = arg.get_value_parser();
+            let is_boolish = format!("{parser:?}").contains("Boolish")
+                || parser.type_id() == clap::builder::ValueParser::bool().type_id();
+            assert!(is_boolish, "{words:?} {}: {parser:?}", arg.get_id());
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn help_and_version_are_commands() {
+    let by_flag = kpx(&["migrate", "status", "--help"]).await;
+    let by_command = kpx(&["help", "migrate", "status"]).await;
+    assert_eq!(by_flag.out, by_command.out);
+    assert_eq!(by_command.code, 0);
+    assert_eq!(kpx(&["help"]).await.out, kpx(&["--help"]).await.out);
+    assert_eq!(kpx(&["version"]).await.out, kpx(&["--version"]).await.out);
+    let ran = kpx(&["help", "no-such"]).await;
+    assert_eq!(ran.code, 2, "{ran}");
+    assert!(ran.err.contains("kpx has no command \"no-such\""), "{ran}");
+}
