@@ -77,9 +77,9 @@ test-files:
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
 	done | grep .
 
-# On this machine's kernel, in network namespaces of the tests' own. Those that only read run in parallel. The others run
-# alone: they hold kpx's lock, or count failed connections, which a busy machine causes too.
-READERS = kernel::links kernel::live_trace kernel::render kernel::show kernel::sockets kernel::tools kernel::trace
+# On this machine's kernel, in network namespaces of the tests' own. Those that compare rules run in parallel. The others run
+# alone: they hold kpx's lock, list this program's sockets, or count failed connections, which a busy machine causes too.
+READERS = kernel::links kernel::live_trace kernel::render kernel::trace
 HERE = $(KERNEL_TESTS) $(if $(SUDO),$(call RUNNER,sudo)) -- --ignored --skip ::vm_ $(if $(ALL),,--skip ::long_)
 .PHONY: test-kernel
 test-kernel: root
