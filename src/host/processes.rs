@@ -98,9 +98,12 @@ fn process(dir: &Path, pid: u32, boot: u64, network: Option<&PathBuf>) -> Option
         .split_terminator('\0')
         .map(str::to_owned)
         .collect();
-    is_proxy(&name, &args).then(|| Process {
+    let state = fields(dir).and_then(|all| all.first().cloned());
+    // A zombie has ended; only its parent has not noticed.
+    let runs = state.as_deref() != Some("Z");
+    (runs && is_proxy(&name, &args)).then(|| Process {
         pid,
-        state: fields(dir).and_then(|all| all.first().cloned()),
+        state,
         started: started(dir, boot),
         same_network: network
             .and_then(|ours| Some(fs::read_link(dir.join("ns/net")).ok()? == *ours)),

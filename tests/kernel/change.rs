@@ -677,7 +677,7 @@ fn the_kubelets_chains_stay_and_so_does_what_others_refer_to() {
     ];
     let said = kpx(&netns, "full-iptables", &args, 0);
     assert!(said.contains("the kubelet on this node"), "{said}");
-    assert!(said.contains("chain KUBE-MARK-MASQ stays"), "{said}");
+    assert!(said.contains("chain KUBE-MARK-MASQ is kept"), "{said}");
     assert_eq!(
         netns.run("iptables-nft -t filter -S KUBE-FIREWALL"),
         firewall

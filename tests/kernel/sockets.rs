@@ -3,8 +3,10 @@
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::process;
+use std::thread;
+use std::time::Duration;
 
-use kpx::evidence::Item;
+use kpx::evidence::{Evidence, Item};
 
 use super::netns::Netns;
 
@@ -105,15 +107,23 @@ async fn processes_of_proxies_are_found() {
     let mut child = netns.start(&[program.to_str().unwrap(), "60"]);
     let evidence = netns.collect(&[Item::Processes]).await;
     child.kill().unwrap();
+    // Until its parent waits for it, it is a zombie.
+    let stat = format!("/proc/{}/stat", child.id());
+    while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let after = netns.collect(&[Item::Processes]).await;
     child.wait().unwrap();
-    let text = evidence.text(Item::Processes).unwrap();
-    let found: serde_json::Value = serde_json::from_str(text).unwrap();
-    let process = found["processes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|process| process["pid"] == child.id())
-        .unwrap_or_else(|| panic!("{text}"));
+    let listed = |evidence: &Evidence| {
+        let text = evidence.text(Item::Processes).unwrap();
+        let found: serde_json::Value = serde_json::from_str(text).unwrap();
+        let all = found["processes"].as_array().unwrap();
+        all.iter()
+            .find(|process| process["pid"] == child.id())
+            .cloned()
+    };
+    assert_eq!(listed(&after), None);
+    let process = listed(&evidence).unwrap();
     assert_eq!(process["name"], "kube-proxy");
     assert_eq!(process["sameNetwork"], true);
     assert!(process["started"].as_u64().unwrap() > 1_600_000_000);
