@@ -350,15 +350,30 @@ pub(crate) mod glass {
 
     use super::Board;
 
-    /// A virtual terminal.
+    /// A virtual terminal. What is drawn appears with the next flush, at once: rows are drawn by another thread, too.
     #[derive(Clone)]
-    pub(crate) struct Glass(Arc<Mutex<vt100::Parser>>);
+    pub(crate) struct Glass(Arc<Mutex<Screen>>);
+
+    struct Screen {
+        parser: vt100::Parser,
+        pending: String,
+    }
+
+    impl Screen {
+        fn flush(&mut self) {
+            let pending = std::mem::take(&mut self.pending);
+            self.parser.process(pending.as_bytes());
+        }
+    }
 
     impl Glass {
         pub(crate) fn new(rows: u16, columns: u16) -> Self {
             let size = |size| NonZeroU16::new(size).unwrap();
             let parser = vt100::Parser::new(size(rows), size(columns), 1000);
-            Self(Arc::new(Mutex::new(parser)))
+            Self(Arc::new(Mutex::new(Screen {
+                parser,
+                pending: String::new(),
+            })))
         }
 
         /// Returns a board on this terminal.
@@ -371,8 +386,9 @@ pub(crate) mod glass {
         /// Returns the visible lines.
         pub(crate) fn seen(&self) -> Vec<String> {
             let glass = self.0.lock().unwrap();
-            let columns = glass.screen().size().1.get();
-            let rows = glass.screen().rows(0, columns);
+            let screen = glass.parser.screen();
+            let columns = screen.size().1.get();
+            let rows = screen.rows(0, columns);
             let mut rows: Vec<_> = rows.map(|row| row.trim_end().to_owned()).collect();
             let used = rows.iter().rposition(|row| !row.is_empty());
             rows.truncate(used.map_or(0, |last| last + 1));
@@ -380,7 +396,7 @@ pub(crate) mod glass {
         }
 
         fn send(&self, text: &str) {
-            self.0.lock().unwrap().process(text.as_bytes());
+            self.0.lock().unwrap().pending.push_str(text);
         }
     }
 
@@ -395,6 +411,7 @@ pub(crate) mod glass {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let text = String::from_utf8_lossy(bytes).replace('\n', "\r\n");
             self.send(&text);
+            self.0.lock().unwrap().flush();
             Ok(bytes.len())
         }
 
@@ -405,11 +422,11 @@ pub(crate) mod glass {
 
     impl TermLike for Glass {
         fn width(&self) -> u16 {
-            self.0.lock().unwrap().screen().size().1.get()
+            self.0.lock().unwrap().parser.screen().size().1.get()
         }
 
         fn height(&self) -> u16 {
-            self.0.lock().unwrap().screen().size().0.get()
+            self.0.lock().unwrap().parser.screen().size().0.get()
         }
 
         fn move_cursor_up(&self, n: usize) -> io::Result<()> {
@@ -456,6 +473,7 @@ pub(crate) mod glass {
         }
 
         fn flush(&self) -> io::Result<()> {
+            self.0.lock().unwrap().flush();
             Ok(())
         }
     }
