@@ -170,12 +170,12 @@ pub enum IpvsVerb {
 pub enum LinkCommand {
     /// Adds a dummy link, down and without ARP.
     AddDummy {
-        /// The name.
+        /// Name of the link.
         name: String,
     },
     /// Deletes a link, with its addresses.
     Delete {
-        /// The name.
+        /// Name of the link.
         name: String,
     },
     /// Adds a host address (/32, /128) to a link.

@@ -80,7 +80,7 @@ pub struct Object {
     pub resource: Resource,
     /// The namespace; `None` for a cluster-scoped object.
     pub namespace: Option<String>,
-    /// The name.
+    /// Name of the object.
     pub name: String,
 }
 

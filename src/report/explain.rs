@@ -17,11 +17,11 @@ pub struct CheckList {
 /// One check in a list.
 #[derive(Debug, Serialize)]
 pub struct CheckLine {
-    /// The id.
+    /// Id of the check, as `MX01`.
     pub id: &'static str,
-    /// The name.
+    /// Name of the check, in kebab case.
     pub name: &'static str,
-    /// The group.
+    /// Name of its group.
     pub group: &'static str,
     /// The highest severity of its findings.
     pub severity: Severity,
@@ -83,11 +83,11 @@ impl Report for CheckList {
 /// One check, explained.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
-    /// The id.
+    /// Id of the check, as `MX01`.
     pub id: &'static str,
-    /// The name.
+    /// Name of the check, in kebab case.
     pub name: &'static str,
-    /// The group.
+    /// Name of its group.
     pub group: &'static str,
     /// The highest severity of its findings.
     pub severity: Severity,

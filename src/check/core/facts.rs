@@ -1,6 +1,7 @@
 //! The input of a check, and the values that many checks read first.
 
 use crate::backend::Mode;
+use crate::check::core::text_of;
 use crate::check::drift::Drift;
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::{ConfigMap, Node};
@@ -126,13 +127,8 @@ impl Facts<'_> {
         let text = maps
             .iter()
             .filter(|map: &&ConfigMap| map.metadata.name.starts_with("kube-proxy"))
-            // `config` is the key on EKS.
-            .find_map(|map| {
-                map.data
-                    .get("config.conf")
-                    .or_else(|| map.data.get("config"))
-            });
-        text.map(String::as_str).ok_or_else(|| {
+            .find_map(text_of);
+        text.ok_or_else(|| {
             let none = "no ConfigMap of kube-proxy contains a configuration";
             Gap::Absent(Item::ConfigMaps, none.to_owned())
         })
