@@ -70,6 +70,7 @@ impl Image {
             "/bin/kmod",
             "/bin/dash",
             "/bin/cat",
+            "/bin/chmod",
             "/bin/grep",
             "/bin/sleep",
             "/etc/protocols",

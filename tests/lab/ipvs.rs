@@ -5,9 +5,10 @@
 //! kpx restarts it in the new mode between `kpx migrate prepare` and `kpx migrate finish`.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -105,15 +106,31 @@ fn kpx(lab: &Lab, arguments: &[&str], codes: &[i32]) -> String {
     ];
     words.extend(["--node", "node"]);
     words.extend(arguments);
-    let output = crate::run::command(&words).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    // Each line of progress with its time, also when the machine ends before kpx.
+    let log = lab.log("kpx");
+    let mut child = crate::run::command(&words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut err = String::new();
+    let mut file = File::options().create(true).append(true).open(log).unwrap();
+    let began = Instant::now();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        writeln!(file, "{:6.1} {line}", began.elapsed().as_secs_f32()).unwrap();
+        err += &line;
+        err.push('\n');
+    }
+    let output = child.wait_with_output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
     let code = output.status.code();
     assert!(
         codes.iter().any(|good| code == Some(*good)),
         "{arguments:?}: {code:?}\n{out}\n{err}"
     );
-    out
+    out.into_owned()
 }
 
 struct Proxy {

@@ -119,6 +119,19 @@ impl Lab {
         self.folder.join(format!("log/{name}.log"))
     }
 
+    /// Copies the logs of the cluster to a folder for the failed scenario `name`; returns the folder.
+    pub(crate) fn keep_logs(&self, name: &str) -> PathBuf {
+        let kept = self.folder.with_file_name(format!("lab-failed-{name}"));
+        drop(fs::remove_dir_all(&kept));
+        must(&["mkdir", "-p", kept.to_str().unwrap()]);
+        must(&["cp", "-r", &self.path("log"), kept.to_str().unwrap()]);
+        for (node, _) in NODES {
+            let log = self.path(&format!("nodes/{node}/root/var/log"));
+            must(&["cp", "-r", &log, kept.join(node).to_str().unwrap()]);
+        }
+        kept
+    }
+
     pub(crate) fn program(&self, name: &str) -> String {
         self.programs.join(name).to_str().unwrap().to_owned()
     }
@@ -150,6 +163,7 @@ impl Lab {
         self.apply(include_str!("objects.yaml"));
         self.apply(include_str!("../../deploy/rbac.yaml"));
         self.apply(include_str!("../../deploy/rbac-migrate.yaml"));
+        self.apply(include_str!("../../deploy/rbac-nodes.yaml"));
         self.kubectl(&format!(
             "-n demo patch service edge-balanced --subresource=status --type=merge \
              -p '{{\"status\":{{\"loadBalancer\":{{\"ingress\":[{{\"ip\":\"{BALANCER}\"}}]}}}}}}'"

@@ -128,7 +128,10 @@ fn test(names: &[String]) -> ExitCode {
         let name = scenario.name;
         let Ok(said) = ran else {
             failed += 1;
-            println!("{name:14} FAILED {took:3} s");
+            println!(
+                "{name:14} FAILED {took:3} s; logs: {}",
+                lab.keep_logs(name).display()
+            );
             // The next one begins in a cluster as it should be.
             if !keep {
                 lab.up();

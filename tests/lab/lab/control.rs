@@ -217,6 +217,9 @@ impl Lab {
                 ),
                 "--use-service-account-credentials=true",
                 "--leader-elect=false",
+                // The default of 50 s and the reconnection of all watches, up to 30 s, race after the API server was away:
+                // nodes that serve would then become NotReady, and their endpoints with them.
+                "--node-monitor-grace-period=120s",
                 "--cluster-cidr=10.244.0.0/16",
                 "--bind-address=127.0.0.1",
             ],
