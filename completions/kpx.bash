@@ -43,6 +43,9 @@ _kpx() {
             kpx,migrate)
                 cmd="kpx__subcmd__migrate"
                 ;;
+            kpx,pod)
+                cmd="kpx__subcmd__pod"
+                ;;
             kpx,preflight)
                 cmd="kpx__subcmd__preflight"
                 ;;
@@ -89,7 +92,7 @@ _kpx() {
 
     case "${cmd}" in
         kpx)
-            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show trace render preflight reconcile cleanup bridge migrate completions man help version"
+            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show trace render preflight reconcile cleanup bridge migrate completions man help version pod"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -112,6 +115,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -151,7 +162,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__bridge)
-            opts="-y -o -q -v -h --mode --lease --detach --await --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help show up down follow guard"
+            opts="-y -o -q -v -h --mode --lease --detach --await --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help show up down follow guard"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -197,6 +208,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -225,7 +244,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__cleanup)
-            opts="-y -o -q -v -h --mode --force --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --mode --force --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -260,6 +279,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -291,7 +318,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__completions)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help bash elvish fish powershell zsh"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -325,6 +352,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -353,7 +388,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__diff)
-            opts="-o -q -v -h --mode --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --mode --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -391,6 +426,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -419,7 +462,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__doctor)
-            opts="-o -q -v -h --only --skip --ignore-file --textfile --to --fail-on --list --wait --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --only --skip --ignore-file --textfile --to --fail-on --list --wait --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -481,6 +524,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -509,7 +560,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__explain)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -540,6 +591,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -571,7 +630,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__help)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -602,6 +661,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -633,7 +700,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__man)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -667,6 +734,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -695,7 +770,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --image --service-account --soak --ready-timeout --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
+            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --service-account --soak --ready-timeout --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -734,10 +809,6 @@ _kpx() {
                     return 0
                     ;;
                 --lease)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --image)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -781,6 +852,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -809,7 +888,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__finish)
-            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -855,6 +934,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -883,7 +970,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__prepare)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -953,6 +1040,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -981,7 +1076,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__resume)
-            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1024,6 +1119,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1055,7 +1158,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__rollback)
-            opts="-y -o -q -v -h --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1101,6 +1204,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1129,7 +1240,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__status)
-            opts="-o -q -v -h --all-nodes --this-node --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --all-nodes --this-node --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1163,6 +1274,84 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kpx__subcmd__pod)
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1191,7 +1380,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__preflight)
-            opts="-y -o -q -v -h --to --load --persist --yes --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --load --persist --yes --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1229,6 +1418,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1257,7 +1454,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__reconcile)
-            opts="-y -o -q -v -h --mode --part --force --no-drain --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --mode --part --force --no-drain --apply --yes --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1296,6 +1493,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1327,7 +1532,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__render)
-            opts="-o -q -v -h --mode --part --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --mode --part --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1369,6 +1574,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1397,7 +1610,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__resolve)
-            opts="-o -q -v -h --namespace --env --cluster-domain --server --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --namespace --env --cluster-domain --server --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1443,6 +1656,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1471,7 +1692,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__show)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports conntrack modules sysctls config"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports conntrack modules sysctls config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1502,6 +1723,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1533,12 +1762,16 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__snapshot)
-            opts="-o -q -v -h --redact --script --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --redact --script --items --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --items)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --output)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1564,6 +1797,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1595,7 +1836,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__trace)
-            opts="-o -q -v -h --source --protocol --established --mode --probe --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --source --protocol --established --mode --probe --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1641,6 +1882,14 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --netns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1669,7 +1918,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__version)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --no-api --node --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --digest --output --from --cluster-from --kubeconfig --context --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1700,6 +1949,14 @@ _kpx() {
                     return 0
                     ;;
                 --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_kpx_global_optspecs
-    string join \n from= cluster-from= kubeconfig= context= no-api node= netns= root= family= o/output= color= ascii timeout= q/quiet v/verbose h/help V/version
+    string join \n from= cluster-from= kubeconfig= context= no-api node= image= programs= netns= root= family= o/output= color= ascii timeout= q/quiet v/verbose h/help V/version
 end
 
 function __fish_kpx_needs_command
@@ -28,7 +28,9 @@ complete -c kpx -n "__fish_kpx_needs_command" -l from -d 'Read a bundle (folder,
 complete -c kpx -n "__fish_kpx_needs_command" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_needs_command" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -61,6 +63,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "completions" -d 'Print a sh
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "man" -d 'Print a man page'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "help" -d 'Print the help of a command'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "version" -d 'Print the version'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "pod" -d 'Keep a pod running while its standard input is open'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l only -d 'Run these checks only: ids, names or groups' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l skip -d 'Skip these checks: ids, names or groups' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ignore-file -d 'Suppress the findings listed in this file' -r -F
@@ -83,7 +86,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -106,7 +111,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand explain" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -131,7 +138,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -157,7 +166,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l from -d 'Read a bundle 
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand diff" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -171,12 +182,15 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l ascii -d 'Print ASCII c
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l items -d 'Record only these items, by their files in a bundle' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s o -l output -d 'Write the bundle to this path' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -200,7 +214,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l from -d 'Read a bundle 
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand show" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -229,7 +245,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -262,7 +280,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand render" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -287,7 +307,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l from -d 'Read a bu
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -321,7 +343,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l from -d 'Read a bu
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -350,7 +374,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -380,7 +406,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -413,7 +441,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l confirm-timeout -d 'Roll back unless healthy after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l drain-timeout -d 'Drain connections and pods this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l lease -d 'Set the lease of the bridge: 10s to 1h' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l image -d 'Run kpx on the nodes in pods of this image' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l service-account -d 'Use this service account of kube-system for the pods' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l soak -d 'Watch each node this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l ready-timeout -d 'Wait this long for a new pod to be ready' -r
@@ -425,7 +452,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -478,7 +507,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -511,7 +542,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -537,7 +570,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -564,7 +599,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -594,7 +631,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -619,7 +658,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a 
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand completions" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -638,7 +679,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand man" -l from -d 'Read a bundle (
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand man" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -657,7 +700,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand help" -l from -d 'Read a bundle 
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand help" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -676,7 +721,9 @@ complete -c kpx -n "__fish_kpx_using_subcommand version" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand version" -l node -d 'Set the name of this machine\'s Node object' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l netns -d 'Read this network namespace, by name or path' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l root -d 'Use this folder as the host\'s root file system' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
@@ -685,8 +732,33 @@ complete -c kpx -n "__fish_kpx_using_subcommand version" -l color -d 'Use colour
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l digest -d 'Print the SHA-256 digest of this program'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -s o -l output -d 'Print in this format' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l netns -d 'Read this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l root -d 'Use this folder as the host\'s root file system' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l no-api -d 'Do not contact the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -s q -l quiet -d 'Print results and errors only'
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -s v -l verbose -d 'Print more details; twice for full error reports'
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -52,7 +52,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "action apply backend check cluster diff dns evidence migrate net owner plan render requirements trace view words",
     ),
     ("host", "action apply cluster evidence net"),
-    ("cli", "backend diff migrate net render view"),
+    ("cli", "backend diff evidence migrate net render view"),
     (
         "cmd",
         "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view words",
@@ -97,6 +97,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("serde_yaml", &["check", "cluster", "render"]),
     ("simple_dns", &["dns"]),
     ("tokio", &["host", "main"]),
+    ("tokio_tungstenite", &["host"]),
     ("yaml_edit", &["cluster"]),
 ];
 

@@ -59,7 +59,7 @@ async fn wanted() -> BTreeMap<PathBuf, String> {
 }
 
 fn below(command: &clap::Command, path: &str, names: &mut Vec<String>) {
-    for sub in command.get_subcommands() {
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let name = format!("{path}-{}", sub.get_name());
         names.push(name.clone());
         below(sub, &name, names);

@@ -9,7 +9,7 @@ use crate::support::kpx;
 fn commands() -> Vec<(Vec<String>, Command)> {
     fn walk(command: &Command, words: &[String], all: &mut Vec<(Vec<String>, Command)>) {
         all.push((words.to_vec(), command.clone()));
-        for sub in command.get_subcommands() {
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
             let words = [words, &[sub.get_name().to_owned()]].concat();
             walk(sub, &words, all);
         }
@@ -40,11 +40,11 @@ fn every_command_has_examples_of_at_most_80_columns() {
 
 /// The first words of help lines.
 const VERBS: &[&str] = &[
-    "Add", "Apply", "Check", "Compare", "Continue", "Delete", "Do", "Drain", "Drop", "Evict",
-    "Explain", "Find", "Handle", "Ignore", "Inspect", "Limit", "List", "Load", "Name", "Open",
-    "Print", "Query", "Re-check", "Read", "Record", "Remove", "Repair", "Replace", "Resolve",
-    "Roll", "Run", "Serve", "Set", "Show", "Skip", "Stop", "Suppress", "Switch", "Trace", "Use",
-    "Wait", "Watch", "Write", "Change",
+    "Add", "Apply", "Check", "Compare", "Continue", "Copy", "Delete", "Do", "Drain", "Drop",
+    "Evict", "Explain", "Find", "Handle", "Ignore", "Inspect", "Limit", "List", "Load", "Name",
+    "Open", "Print", "Query", "Re-check", "Read", "Record", "Remove", "Repair", "Replace",
+    "Resolve", "Roll", "Run", "Serve", "Set", "Show", "Skip", "Stop", "Suppress", "Switch",
+    "Trace", "Use", "Wait", "Watch", "Work", "Write", "Change",
 ];
 
 fn is_help_line(line: &str) -> bool {

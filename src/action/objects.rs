@@ -71,6 +71,8 @@ pub enum Resource {
     Pod,
     /// A `Lease`.
     Lease,
+    /// A `Job`.
+    Job,
 }
 
 /// An object by its name.
@@ -112,6 +114,7 @@ impl Resource {
             Self::ConfigMap | Self::Node | Self::Pod => "v1",
             Self::DaemonSet => "apps/v1",
             Self::Lease => "coordination.k8s.io/v1",
+            Self::Job => "batch/v1",
         }
     }
 
@@ -123,6 +126,7 @@ impl Resource {
             Self::Node => "Node",
             Self::Pod => "Pod",
             Self::Lease => "Lease",
+            Self::Job => "Job",
         }
     }
 
@@ -134,6 +138,7 @@ impl Resource {
             Self::Node => "nodes",
             Self::Pod => "pods",
             Self::Lease => "leases",
+            Self::Job => "jobs",
         }
     }
 

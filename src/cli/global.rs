@@ -40,12 +40,32 @@ pub struct GlobalArgs {
     #[arg(long, global = true, env = "KPX_NO_API")]
     pub no_api: bool,
 
-    /// Set the name of this machine's Node object
+    /// Work on this node
     ///
-    /// Without it, kpx finds the name from kube-proxy's configuration, the machine's addresses and its host name. `kpx
+    /// On another machine, kpx reads the node through a pod on it, which ends with kpx. Without this option, kpx works on
+    /// this machine, and finds its Node by kube-proxy's configuration, the machine's addresses and its host name. `kpx
     /// migrate` takes several names, separated by commas or with the option repeated: the nodes to switch.
     #[arg(long = "node", global = true, value_name = "NAME", action = ArgAction::Append, env = "KPX_NODE")]
     pub nodes: Vec<String>,
+
+    /// Use this image for pods on nodes
+    ///
+    /// kpx reads another node through a pod on it. The image must contain kpx. Without this option, a pod that reads has the
+    /// image of kube-proxy, and kpx copies itself into the pod.
+    #[arg(long, global = true, value_name = "IMAGE", env = "KPX_IMAGE")]
+    pub image: Option<String>,
+
+    /// Copy kpx from this folder to nodes with other processors
+    ///
+    /// The folder contains kpx for each processor: `kpx-amd64`, `kpx-arm64`.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "KPX_PROGRAMS",
+        hide_short_help = true
+    )]
+    pub programs: Option<PathBuf>,
 
     /// Read this network namespace, by name or path
     #[arg(long, global = true, value_name = "NAME|PATH", env = "KPX_NETNS")]

@@ -7,6 +7,7 @@ use clap::Args;
 use super::value;
 use crate::backend::Mode;
 use crate::diff::Layer;
+use crate::evidence::Item;
 use crate::view::View;
 
 pub(super) const DIFF_EXAMPLES: &str = "\
@@ -86,6 +87,10 @@ pub struct SnapshotArgs {
     /// The script is POSIX shell and uses standard tools only.
     #[arg(long, conflicts_with = "redact")]
     pub script: bool,
+
+    /// Record only these items, by their files in a bundle
+    #[arg(long, value_name = "FILE", value_delimiter = ',', value_parser = value::item, hide = true)]
+    pub items: Vec<Item>,
 }
 
 pub(super) const RESOLVE_EXAMPLES: &str = "\

@@ -91,12 +91,6 @@ pub struct FleetArgs {
     #[arg(long)]
     pub staged: bool,
 
-    /// Run kpx on the nodes in pods of this image
-    ///
-    /// The pods are privileged, and the image must contain kpx. Without it, kpx prints the commands to run on each node.
-    #[arg(long, value_name = "IMAGE", env = "KPX_IMAGE")]
-    pub image: Option<String>,
-
     /// Use this service account of kube-system for the pods
     ///
     /// deploy/rbac.yaml creates the default one.

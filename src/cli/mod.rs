@@ -324,7 +324,11 @@ pub enum Command {
 
     /// Print the version
     #[command(after_help = VERSION_EXAMPLES, after_long_help = VERSION_EXAMPLES)]
-    Version,
+    Version(VersionArgs),
+
+    /// Keep a pod running while its standard input is open
+    #[command(hide = true)]
+    Pod,
 }
 
 impl Command {
@@ -347,9 +351,18 @@ impl Command {
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
             Self::Help(_) => "help",
-            Self::Version => "version",
+            Self::Version(_) => "version",
+            Self::Pod => "pod",
         }
     }
+}
+
+/// Options of `kpx version`.
+#[derive(Args, Debug)]
+pub struct VersionArgs {
+    /// Print the SHA-256 digest of this program
+    #[arg(long)]
+    pub digest: bool,
 }
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -394,4 +407,5 @@ pub struct HelpArgs {
 
 const VERSION_EXAMPLES: &str = "\
 Examples:
-  kpx version                            the same as kpx --version";
+  kpx version                            the same as kpx --version
+  kpx version --digest                   compare two copies of kpx";

@@ -9,6 +9,7 @@ use clap::{Arg, Command, Error};
 
 use crate::backend::Mode;
 use crate::diff::Layer;
+use crate::evidence::Item;
 use crate::migrate::migration::Strategy;
 use crate::net::{Family, Proto};
 use crate::view::View;
@@ -39,6 +40,11 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Choice<T> {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(self.values()))
     }
+}
+
+/// Parses an item of evidence: its file in a bundle.
+pub(super) fn item(word: &str) -> Result<Item, String> {
+    Item::of_file(word).ok_or_else(|| "a bundle has no such file".to_owned())
 }
 
 /// Parses a mode of kube-proxy.

@@ -114,10 +114,10 @@ async fn examine_node(
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.
 fn ignores(session: &Session, args: &DoctorArgs) -> Result<Option<(String, Ignores)>, Failure> {
-    let path = match (&args.ignore_file, &session.from) {
-        (Some(path), _) => path.clone(),
-        (None, Some(_)) => return Ok(None),
-        (None, None) => session.root().join(IGNORE_FILE),
+    let path = match &args.ignore_file {
+        Some(path) => path.clone(),
+        None if session.is_here() => session.root().join(IGNORE_FILE),
+        None => return Ok(None),
     };
     let name = path.display().to_string();
     let text = match fs::read_to_string(&path) {

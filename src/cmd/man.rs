@@ -41,7 +41,8 @@ fn find(root: &clap::Command, name: &str) -> Option<(String, clap::Command)> {
 }
 
 fn below(command: &clap::Command, path: &str, name: &str) -> Option<(String, clap::Command)> {
-    command.get_subcommands().find_map(|sub| {
+    let mut shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    shown.find_map(|sub| {
         let full = format!("{path}{}", sub.get_name());
         if full == name {
             Some((format!("kpx-{full}"), sub.clone()))

@@ -25,9 +25,11 @@ use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 use color_eyre::config::{HookBuilder, Theme};
+use color_eyre::eyre::WrapErr as _;
 use futures_util::FutureExt as _;
 
 use crate::cli::{self, BridgeAction, BridgeArgs, Cli, Command};
+use crate::host;
 use crate::report::{CLEAN, FAILED, USAGE};
 use shared::failure::{Failure, Verbosity};
 use shared::identity;
@@ -131,10 +133,20 @@ fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
     }
 }
 
+/// Runs `command` on the machine that is meant, which another one may be.
 async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
-    if identity::claims(session, command) {
-        identity::refuse_other(session).await?;
+    if identity::claims(session, command)
+        && let Some(remote) = identity::locate(session, command).await?
+    {
+        let done = Box::pin(run_command(&remote, io, command)).await;
+        // The first error matters.
+        let closed = remote.close().await;
+        return done.and_then(|code| closed.map(|()| code));
     }
+    Box::pin(run_command(session, io, command)).await
+}
+
+async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Doctor(args) => doctor::run(session, io, args).await,
         Command::Explain(args) => match &args.check {
@@ -162,6 +174,9 @@ async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Resu
         }
         Command::Resolve(args) => session.finish(io, &resolve::run(session, args).await?),
         Command::Snapshot(args) if args.script => snapshot::script(session, io),
+        Command::Snapshot(args) if snapshot::prints(session) => {
+            snapshot::print(session, io, args).await
+        }
         Command::Snapshot(args) => session.finish(io, &snapshot::run(session, args).await?),
         Command::Show(args) => session.finish(io, &show::run(session, args).await?),
         Command::Trace(args) => {
@@ -184,8 +199,18 @@ async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Resu
             io.out.write_all(help::text(&args.command)?.as_bytes())?;
             Ok(CLEAN)
         }
-        Command::Version => {
-            writeln!(io.out, "kpx {}", env!("CARGO_PKG_VERSION"))?;
+        Command::Pod => {
+            io::copy(io.input, &mut io::sink())?;
+            Ok(CLEAN)
+        }
+        Command::Version(args) => {
+            if args.digest {
+                let program = std::fs::read("/proc/self/exe")
+                    .wrap_err("cannot read this program from /proc/self/exe")?;
+                writeln!(io.out, "{}", host::sha256(&program))?;
+            } else {
+                writeln!(io.out, "kpx {}", env!("CARGO_PKG_VERSION"))?;
+            }
             Ok(CLEAN)
         }
     }

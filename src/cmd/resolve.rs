@@ -41,6 +41,8 @@ pub(super) async fn run(session: &Session, args: &ResolveArgs) -> Result<Resolve
     };
     let server = if session.from.is_some() {
         DnsServer::NotQueried("offline bundle".to_owned())
+    } else if session.is_remote() {
+        DnsServer::NotQueried("this machine is not the node".to_owned())
     } else {
         args.server
             .map_or_else(|| server(&services, session), DnsServer::Address)

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::WrapErr as _;
 
@@ -11,7 +11,7 @@ use super::shared::output::Output;
 use super::shared::session::Session;
 use super::{Io, doctor};
 use crate::cli::SnapshotArgs;
-use crate::evidence::{self, ITEMS, Manifest};
+use crate::evidence::{self, Evidence, ITEMS, Manifest};
 use crate::host::{self, clock};
 use crate::node::NodeSnapshot;
 use crate::redact::Redactor;
@@ -31,6 +31,17 @@ pub(super) fn script(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> 
     Ok(crate::report::CLEAN)
 }
 
+/// Writes the bundle to standard output.
+pub(super) async fn print(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &SnapshotArgs,
+) -> Result<u8, Failure> {
+    let (evidence, manifest) = record(session, args).await?;
+    evidence::write_to(&evidence, &manifest, &mut io.out)?;
+    Ok(crate::report::CLEAN)
+}
+
 pub(super) async fn run(session: &Session, args: &SnapshotArgs) -> Result<SnapshotReport, Failure> {
     let wanted = match &session.output {
         Some(Output::Path(path)) => Some(path.clone()),
@@ -42,7 +53,29 @@ pub(super) async fn run(session: &Session, args: &SnapshotArgs) -> Result<Snapsh
     {
         return Err(evidence::SaveError::Exists(path.clone()).into());
     }
-    let mut evidence = session.gather(ITEMS).await?;
+    let (evidence, manifest) = record(session, args).await?;
+    let path = wanted.unwrap_or_else(|| PathBuf::from(default_name(&manifest)));
+    evidence::save(&evidence, &manifest, &path).hint("pass another path with -o")?;
+    Ok(SnapshotReport::new(
+        path,
+        manifest.redacted,
+        files(&evidence),
+        manifest.gaps,
+    ))
+}
+
+/// Returns whether the bundle goes to standard output.
+pub(super) fn prints(session: &Session) -> bool {
+    matches!(&session.output, Some(Output::Path(path)) if path == Path::new("-"))
+}
+
+async fn record(session: &Session, args: &SnapshotArgs) -> Result<(Evidence, Manifest), Failure> {
+    let items = if args.items.is_empty() {
+        ITEMS
+    } else {
+        &args.items
+    };
+    let mut evidence = session.gather(items).await?;
     let (time, node) = match &session.from {
         // A bundle that is written again keeps its time.
         Some(_) => {
@@ -57,7 +90,10 @@ pub(super) async fn run(session: &Session, args: &SnapshotArgs) -> Result<Snapsh
             let node = session.host.node.clone().or(named).or_else(configured);
             (doctor::taken(&evidence, &snapshot), node)
         }
-        None => (None, Some(host::node_name(&session.host).await)),
+        None => match session.name() {
+            Some(name) => (None, Some(name.to_owned())),
+            None => (None, Some(host::node_name(&session.host).await)),
+        },
     };
     let time = time.unwrap_or_else(clock::now).to_string();
     let redacted_before = evidence
@@ -71,14 +107,7 @@ pub(super) async fn run(session: &Session, args: &SnapshotArgs) -> Result<Snapsh
     }
     let mut manifest = Manifest::of(&evidence, time, node);
     manifest.redacted = args.redact || redacted_before;
-    let path = wanted.unwrap_or_else(|| PathBuf::from(default_name(&manifest)));
-    evidence::save(&evidence, &manifest, &path).hint("pass another path with -o")?;
-    Ok(SnapshotReport::new(
-        path,
-        manifest.redacted,
-        files(&evidence),
-        manifest.gaps,
-    ))
+    Ok((evidence, manifest))
 }
 
 /// Returns the default name of a bundle: sorted by node, then by time.

@@ -215,7 +215,12 @@ impl Item {
 
     /// Returns whether the item describes the cluster, not a single node: `--cluster-from` reads these items.
     pub fn is_of_cluster(self) -> bool {
-        self == Self::ProxyConfig || self.file().starts_with("cluster/")
+        self == Self::ProxyConfig || self.is_object()
+    }
+
+    /// Returns whether only the API server has it.
+    pub fn is_object(self) -> bool {
+        self.file().starts_with("cluster/")
     }
 
     /// Returns the item whose bundle file is `file`; `None` if there is none.

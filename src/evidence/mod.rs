@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use bundle::{
-    BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_within, save,
+    BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_file, load_within,
+    save, write_to,
 };
 pub use item::{IPTABLES, ITEMS, Item, Privilege, join};
 pub use kernel::{Kernel, NotAKernel};

@@ -22,6 +22,7 @@ mod own;
 mod probe;
 mod processes;
 mod proxy;
+mod remote;
 mod replace;
 mod rooted;
 mod routes;
@@ -51,6 +52,7 @@ pub use dns::ask;
 pub use journals::{Journal, Journals};
 pub use own::own_pods;
 pub use probe::{ProbeOutcome, ProbeResult, probe};
+pub use remote::{PodOptions, Remote, RemoteNode, Unreached, sha256};
 pub use replace::replace;
 
 /// Options of a collection.

@@ -106,6 +106,29 @@ impl Identity {
     }
 }
 
+/// Properties that a Node and its machine have in common, the strongest first.
+const CLUES: [Clue; 6] = [
+    Clue::Address,
+    Clue::SystemUuid,
+    Clue::ProviderId,
+    Clue::BootId,
+    Clue::MachineId,
+    Clue::HostName,
+];
+
+/// Whether this machine is a Node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Claim {
+    /// It is.
+    Same,
+    /// It is another machine; the evidence.
+    Other(String),
+    /// There is no such Node; the names of all.
+    NoNode(Vec<String>),
+    /// The evidence is missing.
+    Unknown,
+}
+
 impl NodeSnapshot<'_> {
     /// Identifies this machine's Node.
     pub fn identity(&self) -> Identity {
@@ -126,14 +149,7 @@ impl NodeSnapshot<'_> {
         let host = Host::of(self);
         let mut left: Vec<&Node> = nodes.iter().collect();
         let mut by = None;
-        for clue in [
-            Clue::Address,
-            Clue::SystemUuid,
-            Clue::ProviderId,
-            Clue::BootId,
-            Clue::MachineId,
-            Clue::HostName,
-        ] {
+        for clue in CLUES {
             let matches = |node: &&&Node| self.matches(&host, node, clue);
             let found: Vec<&Node> = left.iter().filter(matches).copied().collect();
             if !found.is_empty() && (by.is_none() || found.len() < left.len()) {
@@ -187,6 +203,36 @@ impl NodeSnapshot<'_> {
         }
         let config = self.proxy_config().ok()?;
         named(&config.hostname_override).map(|name| (name, Clue::Config))
+    }
+
+    /// Compares this machine with the Node `name`.
+    pub fn claim(&self, name: &str) -> Claim {
+        let Ok(nodes) = self.nodes() else {
+            return Claim::Unknown;
+        };
+        let Some(claimed) = nodes.iter().find(|node| node.metadata.name == name) else {
+            let names = nodes.iter().map(|node| node.metadata.name.clone());
+            return Claim::NoNode(names.collect());
+        };
+        if let Some(why) = self.contradiction(name) {
+            return Claim::Other(why);
+        }
+        let host = Host::of(self);
+        let configured = self.hostname_override();
+        // Cloned machines share IDs, and containers on one machine its boot ID: then an ID identifies none of them.
+        let is = |clue: &Clue| {
+            let of = |node: &&Node| self.matches(&host, node, *clue);
+            of(&claimed) && nodes.iter().filter(of).count() == 1
+        };
+        let same =
+            configured.is_some_and(|(configured, _)| configured == name) || CLUES.iter().any(is);
+        match (same, self.addresses()) {
+            (true, _) => Claim::Same,
+            (false, Err(_)) => Claim::Unknown,
+            (false, Ok(_)) => Claim::Other(format!(
+                "no address, ID or host name of Node {name} is one of this machine"
+            )),
+        }
     }
 
     /// Returns the evidence that this machine is not the Node `name`; `None` if there is none.

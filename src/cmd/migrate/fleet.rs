@@ -47,7 +47,7 @@ pub(super) async fn begin(
         return Err(Failure::usage(what));
     }
     if !args.journey.dry_run {
-        refuse_unattended(io, args.fleet.image.as_deref())?;
+        refuse_unattended(io, session.pods.image.as_deref())?;
     }
     let shared = RefCell::new(io);
     let mut cluster = RemoteCluster::new(session, &shared);

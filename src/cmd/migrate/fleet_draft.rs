@@ -79,7 +79,7 @@ pub(super) async fn plan(
         strategy: args.journey.strategy,
         evict: draft::consent(&args.journey),
         staged: args.fleet.staged,
-        image: args.fleet.image.clone(),
+        image: session.pods.image.clone(),
         service_account: args.fleet.service_account.clone(),
         soak: args.fleet.soak.as_secs(),
         ready: args.fleet.ready_timeout.as_secs().max(1),

@@ -8,7 +8,7 @@ use super::failure::{Failure, Hint as _};
 use super::session::Session;
 use crate::cli::{BridgeAction, Command, MigratePart};
 use crate::node::NodeSnapshot;
-use crate::node::identity::{Clue, Identity, NEEDS};
+use crate::node::identity::{Claim, Clue, Identity, NEEDS};
 
 /// Returns whether `command` reads this machine, or changes it, in the name of the Node that `--node` names.
 pub(in crate::cmd) fn claims(session: &Session, command: &Command) -> bool {
@@ -39,23 +39,66 @@ pub(in crate::cmd) fn claims(session: &Session, command: &Command) -> bool {
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Help(_)
-        | Command::Version => false,
+        | Command::Version(_)
+        | Command::Pod => false,
     }
 }
 
-/// Refuses a `--node` that names another machine, as far as that is known.
-pub(in crate::cmd) async fn refuse_other(session: &Session) -> Result<(), Failure> {
+/// Returns whether `command` only reads, so that another machine can be read through a pod.
+fn only_reads(command: &Command) -> bool {
+    match command {
+        Command::Doctor(_)
+        | Command::Diff(_)
+        | Command::Show(_)
+        | Command::Trace(_)
+        | Command::Snapshot(_) => true,
+        Command::Preflight(args) => !(args.load || args.persist),
+        Command::Reconcile(args) => !args.change.apply,
+        Command::Cleanup(args) => !args.change.apply,
+        _ => false,
+    }
+}
+
+/// Finds the machine that `--node` names: returns the session that reads it through a pod if it is another one, and `None`
+/// if it is this one, as far as that is known.
+///
+/// Fails if `command` changes this machine and the node is another one.
+pub(in crate::cmd) async fn locate(
+    session: &Session,
+    command: &Command,
+) -> Result<Option<Session>, Failure> {
     let Some(name) = session.name() else {
-        return Ok(());
+        return Ok(None);
     };
     let evidence = session.gather(NEEDS).await?;
-    match NodeSnapshot::new(&evidence).contradiction(name) {
-        None => Ok(()),
-        Some(why) => Err(
-            Failure::from(eyre!("this machine is not node {name}: {why}")).with_hint(format!(
-                "run kpx on node {name}, or omit --node: kpx then finds the name of this machine's Node"
-            )),
-        ),
+    let node = NodeSnapshot::new(&evidence);
+    // With --root or --netns, the machine is given.
+    let given = session.other_root().is_some() || session.host.netns.is_some();
+    if given || !only_reads(command) {
+        return match node.contradiction(name) {
+            None => Ok(None),
+            Some(why) => Err(
+                Failure::from(eyre!("this machine is not node {name}: {why}")).with_hint(format!(
+                    "run kpx on node {name}, or omit --node: kpx then finds the name of this machine's Node"
+                )),
+            ),
+        };
+    }
+    match node.claim(name) {
+        Claim::Same | Claim::Unknown => Ok(None),
+        Claim::Other(_) => Box::pin(session.at(name)).await.map(Some),
+        Claim::NoNode(names) => Err(Failure::from(eyre!("the cluster has no Node {name}"))
+            .with_hint(format!("its Nodes are {}", listed(&names)))),
+    }
+}
+
+/// Lists the first of `names`.
+fn listed(names: &[String]) -> String {
+    const FIRST: usize = 10;
+    let first = names[..names.len().min(FIRST)].join(", ");
+    match names.len().checked_sub(FIRST) {
+        None | Some(0) => first,
+        Some(more) => format!("{first} and {more} more"),
     }
 }
 

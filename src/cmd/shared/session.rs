@@ -2,6 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::future::join;
 
 use super::READABLE;
 use super::failure::{Failure, Hint as _};
@@ -26,6 +29,10 @@ pub(crate) struct Session {
     pub(in crate::cmd) nodes: Vec<String>,
     /// How to read this machine and the cluster.
     pub(in crate::cmd) host: host::Options,
+    /// The pods through which kpx reads other nodes.
+    pub(in crate::cmd) pods: host::PodOptions,
+    /// The node that is read through a pod; `None` for this machine or a bundle.
+    remote: Option<Arc<host::RemoteNode>>,
     /// The format that was asked for, if any.
     pub(in crate::cmd) output: Option<Output>,
     /// How pages look.
@@ -62,6 +69,11 @@ impl Session {
             from: global.from.clone(),
             cluster_from: global.cluster_from.clone(),
             host: options(global, &nodes),
+            pods: host::PodOptions {
+                image: global.image.clone(),
+                programs: global.programs.clone(),
+            },
+            remote: None,
             nodes,
             output,
             style,
@@ -73,6 +85,33 @@ impl Session {
     /// Returns the name of the Node that `--node` names, where it names one.
     pub(in crate::cmd) fn name(&self) -> Option<&str> {
         self.host.node.as_deref()
+    }
+
+    /// Returns the session for the other machine that is Node `name`, read through a pod on it.
+    pub(in crate::cmd) async fn at(&self, name: &str) -> Result<Self, Failure> {
+        let mut session = self.named(Some(name));
+        let remote = host::Remote::new(&session.host, self.pods.clone());
+        let node = remote.open(name).await.map_err(unreached)?;
+        session.remote = Some(Arc::new(node));
+        Ok(session)
+    }
+
+    /// Returns whether the node is another machine, read through a pod.
+    pub(in crate::cmd) const fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// Returns whether this machine is read: neither a bundle nor another machine.
+    pub(in crate::cmd) const fn is_here(&self) -> bool {
+        self.from.is_none() && self.remote.is_none()
+    }
+
+    /// Deletes the pod through which the node was read.
+    pub(in crate::cmd) async fn close(&self) -> Result<(), Failure> {
+        match &self.remote {
+            None => Ok(()),
+            Some(node) => node.close().await.map_err(|why| unreached(why.into())),
+        }
     }
 
     /// Returns the session for Node `name`.
@@ -147,14 +186,50 @@ impl Session {
             return load(path, items);
         }
         let Some(path) = &self.cluster_from else {
-            return self.collect(items, progress).await;
+            return match &self.remote {
+                None => self.collect(items, progress).await,
+                Some(node) => Box::pin(self.reach(node, items, progress)).await,
+            };
         };
         let (cluster, node): (Vec<Item>, Vec<Item>) =
             items.iter().partition(|item| item.is_of_cluster());
         let cluster = load(path, &cluster)?;
-        let mut evidence = self.collect(&node, progress).await?;
+        let mut evidence = match &self.remote {
+            None => self.collect(&node, progress).await?,
+            Some(remote) => Box::pin(self.reach(remote, &node, progress)).await?,
+        };
         evidence.extend(cluster);
         Ok(evidence)
+    }
+
+    /// Reads `items` of `node`: through its pod, and objects of the cluster from the API.
+    async fn reach(
+        &self,
+        node: &host::RemoteNode,
+        items: &[Item],
+        progress: &Progress,
+    ) -> Result<Evidence, Failure> {
+        let (api, own): (Vec<Item>, Vec<Item>) = items.iter().partition(|item| item.is_object());
+        let own = async {
+            let read = node.read(&own, self.families()).await.map_err(unreached)?;
+            for item in &own {
+                progress.done(item.file());
+            }
+            Ok::<_, Failure>(read)
+        };
+        let (api, own) = join(self.collect(&api, progress), own).await;
+        let (api, mut own): (_, Evidence) = (api?, own?);
+        for item in [Item::ProxyConfig, Item::ProxyLog] {
+            // Where the node does not have it, the API may.
+            if items.contains(&item)
+                && own.text(item).is_err()
+                && let Ok(text) = node.from_api(item).await
+            {
+                own.insert(item, Ok(text));
+            }
+        }
+        own.extend(api);
+        Ok(own)
     }
 
     /// Reads `items` from this node.
@@ -260,6 +335,14 @@ fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
             service_host: std::env::var_os("KUBERNETES_SERVICE_HOST").and_then(text),
             service_port: std::env::var_os("KUBERNETES_SERVICE_PORT").and_then(text),
         },
+    }
+}
+
+/// Returns the failure for a node that cannot be read.
+fn unreached(why: host::Unreached) -> Failure {
+    match why.hint() {
+        Some(hint) => Failure::from(why).with_hint(hint),
+        None => Failure::from(why),
     }
 }
 

@@ -61,8 +61,8 @@ pub(super) async fn run(session: &Session, args: &TraceArgs) -> Result<TraceRepo
         probe::check(session, args)?;
     }
     let assumed = args.mode;
-    // Live, the rules are read chain by chain, as the walk asks for them.
-    let whole = session.from.is_some() || assumed.is_some();
+    // On this machine, the rules are read chain by chain, as the walk asks for them.
+    let whole = !session.is_here() || assumed.is_some();
     let mut items = NEEDS.to_vec();
     if whole {
         items.extend(IPTABLES);

@@ -15,9 +15,9 @@ use crate::trace::{Outcome, Verdict};
 
 /// Refuses options that a probe cannot honour, before anything is read.
 pub(super) fn check(session: &Session, args: &TraceArgs) -> Result<(), Failure> {
-    if session.from.is_some() {
+    if !session.is_here() {
         return Err(Failure::usage(
-            "--probe opens a connection from this host: do not combine it with --from",
+            "--probe opens a connection from this machine: do not combine it with --from or another node",
         ));
     }
     match args.source.as_deref() {

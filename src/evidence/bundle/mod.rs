@@ -20,7 +20,7 @@ use thiserror::Error;
 use super::{Evidence, Gap, Item};
 pub use manifest::{MANIFEST, Manifest, Recorded};
 use member::Found;
-pub use save::{SaveError, save};
+pub use save::{SaveError, save, write_to};
 
 /// Size limits for reading a bundle.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +112,12 @@ pub fn load_within(path: &Path, items: &[Item], limits: Limits) -> Result<Eviden
         Err(not_one(path, "it is a device, pipe or socket"))
     }?;
     settle(path, items, found)
+}
+
+/// Loads `items` from the archive `file`; errors call it `name`.
+pub fn load_file(name: &Path, file: File, items: &[Item]) -> Result<Evidence, BundleError> {
+    let found = archive::load(name, file, items, Limits::default())?;
+    settle(name, items, found)
 }
 
 fn not_one(path: &Path, found: impl Into<String>) -> BundleError {

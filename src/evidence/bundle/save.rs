@@ -47,13 +47,34 @@ pub fn save(evidence: &Evidence, manifest: &Manifest, path: &Path) -> Result<(),
     })
 }
 
-fn write(evidence: &Evidence, manifest: &Manifest, path: &Path) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let manifest = serde_json::to_string_pretty(manifest).map_err(io::Error::other)? + "\n";
+/// Writes `evidence` and its `manifest` to `out` as a gzipped tar.
+pub fn write_to(evidence: &Evidence, manifest: &Manifest, out: impl Write) -> io::Result<()> {
+    let manifest = text_of(manifest)?;
+    let gzip = GzEncoder::new(out, Compression::fast());
+    pack(gzip, top(""), files(evidence, &manifest))?
+        .finish()?
+        .flush()
+}
+
+fn text_of(manifest: &Manifest) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(manifest).map_err(io::Error::other)? + "\n")
+}
+
+/// Returns the files of a bundle with their texts.
+fn files<'a>(
+    evidence: &'a Evidence,
+    manifest: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
     let items = evidence
         .iter()
         .filter_map(|(item, read)| Some((item.file(), read.ok()?)));
-    let files = [(MANIFEST, manifest.as_str())].into_iter().chain(items);
+    [(MANIFEST, manifest)].into_iter().chain(items)
+}
+
+fn write(evidence: &Evidence, manifest: &Manifest, path: &Path) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let manifest = text_of(manifest)?;
+    let files = files(evidence, &manifest);
     let temp = Temp::beside(path);
     if name.ends_with(".tar.gz") || name.ends_with(".tgz") {
         let gzip = GzEncoder::new(BufWriter::new(create(&temp.0)?), Compression::default());

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::Options;
 use super::super::cluster::Urgency;
 use super::super::context::Context;
-use crate::action::{Action, Object};
+use crate::action::{Action, OURS, Object, Resource};
 use crate::apply::{Apply, StepError};
 use crate::evidence::{Evidence, Item};
 
@@ -23,6 +23,13 @@ impl LiveCluster {
     pub fn new(options: &Options) -> Self {
         Self {
             context: Context::new(options),
+        }
+    }
+
+    /// Returns the cluster of `context`.
+    pub(in crate::host) fn of(context: &Arc<Context>) -> Self {
+        Self {
+            context: Arc::clone(context),
         }
     }
 
@@ -50,7 +57,10 @@ impl LiveCluster {
     /// Returns the pods of kube-system that kpx created.
     pub async fn own_pods(&self) -> Result<Vec<Value>, StepError> {
         let context = &self.context;
-        context.cluster.own_pods(&context.options).await
+        let pods = context
+            .cluster
+            .labelled(Resource::Pod, OURS, &context.options);
+        pods.await
     }
 
     /// Returns the whole log of the pod `name` of kube-system.

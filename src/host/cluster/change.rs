@@ -14,6 +14,9 @@ use crate::apply::StepError;
 /// Manifest of the roles that allow these changes.
 pub(super) const ROLES: &str = "deploy/rbac-migrate.yaml";
 
+/// Manifest of the roles that allow pods for reading nodes.
+pub(super) const NODE_ROLES: &str = "deploy/rbac-nodes.yaml";
+
 /// Number of retries after a conflict.
 const CONFLICTS: u32 = 10;
 
@@ -58,7 +61,11 @@ pub(super) fn failed(
         ),
         None => format!("{} {}", object.resource.grouped(), object.name),
     };
-    trouble.refusal(session, verb, &what, ROLES).step()
+    let roles = match object.resource {
+        Resource::Job => NODE_ROLES,
+        _ => ROLES,
+    };
+    trouble.refusal(session, verb, &what, roles).step()
 }
 
 /// Returns `object`; `None` if it does not exist.
@@ -66,20 +73,42 @@ pub(super) async fn get(way: Requester<'_>, object: &Object) -> Result<Option<Va
     look(way, object, &mut way.patience()).await
 }
 
-/// Returns the pods of kube-system that kpx created.
-pub(super) async fn own_pods(way: Requester<'_>) -> Result<Vec<Value>, StepError> {
-    let pods = Object::of_system(Resource::Pod, "");
-    let label = quote(&format!("{}={}", OURS.0, OURS.1));
-    let query = format!("labelSelector={label}");
-    let pods = async {
-        let found = way.list(&collection(&pods), &query).await?;
-        let pods = found.items.iter();
-        let pods: Result<_, _> = pods.map(|raw| serde_json::from_str(raw.get())).collect();
-        pods.map_err(|e| RequestError::Answer(e.to_string()))
+/// Returns the objects of kube-system with `label`.
+pub(super) async fn labelled(
+    way: Requester<'_>,
+    resource: Resource,
+    label: (&str, &str),
+) -> Result<Vec<Value>, StepError> {
+    let all = Object::of_system(resource, "");
+    let query = format!(
+        "labelSelector={}",
+        quote(&format!("{}={}", label.0, label.1))
+    );
+    let found = async {
+        let found = way.list(&collection(&all), &query).await?;
+        let objects = found.items.iter();
+        let objects: Result<_, _> = objects.map(|raw| serde_json::from_str(raw.get())).collect();
+        objects.map_err(|e| RequestError::Answer(e.to_string()))
     };
-    let of_kpx = Object::of_system(Resource::Pod, "of kpx");
-    let pods = pods.await;
-    pods.map_err(|trouble| failed(way.session, "list", &of_kpx, trouble))
+    let of_kpx = Object::of_system(resource, "of kpx");
+    let found = found.await;
+    found.map_err(|trouble| failed(way.session, "list", &of_kpx, trouble))
+}
+
+/// Returns the message of the newest warning about `object`; `None` if there is none or it cannot be read.
+pub(super) async fn warning(session: &Session, object: &Object) -> Option<String> {
+    let about = format!(
+        "type=Warning,involvedObject.kind={},involvedObject.name={}",
+        object.resource.kind(),
+        object.name
+    );
+    let path = "/api/v1/namespaces/kube-system/events";
+    let found = session
+        .list(path, &format!("fieldSelector={}", quote(&about)))
+        .await;
+    let newest = found.ok()?.items.pop()?;
+    let event: Value = serde_json::from_str(newest.get()).ok()?;
+    event["message"].as_str().map(str::to_owned)
 }
 
 /// Returns the whole log of the pod `name` of kube-system.
@@ -200,6 +229,8 @@ async fn delete(way: Requester<'_>, object: &Object, only: &Only) -> Result<(), 
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "preconditions": {"uid": uid},
+        // Otherwise the pods of a Job stay.
+        "propagationPolicy": "Background",
     });
     let delete = async || session.delete(&at, options.to_string()).await;
     match session.persist(&mut patience, "delete", &at, delete).await {

@@ -5,6 +5,7 @@
 
 mod access;
 mod change;
+mod exec;
 mod patience;
 mod proxy;
 mod rights;
@@ -21,11 +22,12 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::Options;
-use crate::action::{KubeCommand, Object};
+use crate::action::{KubeCommand, Object, Resource};
 use crate::apply::StepError;
 use crate::cluster::Pod;
 use crate::evidence::{Gap, Item};
 pub use access::Environment;
+pub(super) use exec::{CONTAINER, Ended, Held};
 pub(super) use patience::Urgency;
 use patience::{Patience, Requester};
 pub use watch::Watch;
@@ -248,9 +250,46 @@ impl Cluster {
         self.with_each(options, look).await
     }
 
-    /// Returns the pods of kube-system that kpx created, with the first credentials that are allowed to read them.
-    pub(super) async fn own_pods(&self, options: &Options) -> Result<Vec<Value>, StepError> {
-        self.with_each(options, change::own_pods).await
+    /// Returns the objects of kube-system with `label`, with the first credentials that are allowed to read them.
+    pub(super) async fn labelled(
+        &self,
+        resource: Resource,
+        label: (&str, &str),
+        options: &Options,
+    ) -> Result<Vec<Value>, StepError> {
+        let look = async |way: Requester<'_>| change::labelled(way, resource, label).await;
+        self.with_each(options, look).await
+    }
+
+    /// Returns the newest message of a warning about `object`; `None` if there is none or it cannot be read.
+    pub(super) async fn warning(&self, object: &Object, options: &Options) -> Option<String> {
+        let look = async |way: Requester<'_>| Ok(change::warning(way.session, object).await);
+        self.with_each(options, look).await.ok().flatten()
+    }
+
+    /// Runs `command` in the node pod `pod` with `input`; `quiet` limits the time without an answer.
+    pub(super) async fn exec(
+        &self,
+        pod: &str,
+        command: &[String],
+        input: Option<&[u8]>,
+        quiet: Duration,
+        options: &Options,
+    ) -> Result<Ended, StepError> {
+        let work = async |way: Requester<'_>| {
+            let done = way.session.exec(pod, command, input, quiet).await;
+            done.map_err(|trouble| exec::failed(way.session, "pods/exec", pod, trouble))
+        };
+        self.with_each(options, work).await
+    }
+
+    /// Keeps the standard input of the node pod `pod` open.
+    pub(super) async fn hold(&self, pod: &str, options: &Options) -> Result<Held, StepError> {
+        let work = async |way: Requester<'_>| {
+            let held = way.session.hold(pod).await;
+            held.map_err(|trouble| exec::failed(way.session, "pods/attach", pod, trouble))
+        };
+        self.with_each(options, work).await
     }
 
     /// Runs `work` with the first credentials that are allowed to.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
+use super::exec::PODS;
 use super::patience::Requester;
 use super::session::{Session, quote};
 use super::{Refusal, RequestError};
@@ -20,8 +21,6 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// Number of log lines to read for the last one that is not empty.
 const LAST_LINES: u32 = 5;
-
-const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 
 /// Waits until the kube-proxy pod on `node` that is not in `after` is ready.
 pub(super) async fn wait(

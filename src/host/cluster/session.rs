@@ -32,7 +32,8 @@ const PAGE: u32 = 500;
 
 /// A client that reached the API server.
 pub(super) struct Session {
-    client: Client,
+    /// The client.
+    pub(super) client: Client,
     /// Source of the credentials, for messages.
     pub(super) origin: String,
     /// URL of the API server, for messages.
@@ -273,7 +274,8 @@ impl Session {
         }
     }
 
-    fn signed(&self, mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    /// Returns `request` with the token, if there is one.
+    pub(super) fn signed(&self, mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
         if let Some(token) = &self.token {
             request.headers_mut().insert(AUTHORIZATION, token.header());
         }
@@ -389,7 +391,7 @@ fn refused(code: u16, headers: &HeaderMap, text: &str) -> RequestError {
 }
 
 /// Converts an error of the client.
-fn trouble(error: kube::Error) -> RequestError {
+pub(super) fn trouble(error: kube::Error) -> RequestError {
     match error {
         kube::Error::Api(status) => RequestError::Status(status.code, words(&status)),
         e @ (kube::Error::FromUtf8(_) | kube::Error::SerdeError(_)) => {
