@@ -1,0 +1,98 @@
+//! EndpointSlices.
+
+use serde::Deserialize;
+
+use super::{Metadata, null_is_default};
+
+/// An EndpointSlice.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointSlice {
+    /// Name, namespace, labels (`kubernetes.io/service-name`).
+    pub metadata: Metadata,
+    /// `IPv4`, `IPv6` or `FQDN`.
+    pub address_type: String,
+    /// Endpoints of the slice.
+    #[serde(deserialize_with = "null_is_default")]
+    pub endpoints: Vec<Endpoint>,
+    /// Ports of every endpoint.
+    #[serde(deserialize_with = "null_is_default")]
+    pub ports: Vec<EndpointPort>,
+}
+
+/// One endpoint of a slice.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Endpoint {
+    /// IP addresses; only the first one is used.
+    #[serde(deserialize_with = "null_is_default")]
+    pub addresses: Vec<String>,
+    /// Host name in DNS.
+    pub hostname: Option<String>,
+    /// State of the endpoint: ready, serving, terminating.
+    pub conditions: Conditions,
+    /// Name of the node it runs on.
+    pub node_name: Option<String>,
+    /// Zone it runs in.
+    pub zone: Option<String>,
+    /// Topology hints.
+    pub hints: Option<Hints>,
+    /// The pod behind it.
+    pub target_ref: Option<TargetRef>,
+}
+
+/// Conditions of an endpoint; an unset condition has the API's default.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Conditions {
+    /// Unset means ready.
+    pub ready: Option<bool>,
+    /// Unset means serving.
+    pub serving: Option<bool>,
+    /// Unset means not terminating.
+    pub terminating: Option<bool>,
+}
+
+/// Topology hints.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Hints {
+    /// Zones that the endpoint is meant for.
+    #[serde(deserialize_with = "null_is_default")]
+    pub for_zones: Vec<Named>,
+    /// Nodes that the endpoint is meant for.
+    #[serde(deserialize_with = "null_is_default")]
+    pub for_nodes: Vec<Named>,
+}
+
+/// A reference to an object by name.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Named {
+    /// Name of the object.
+    pub name: String,
+}
+
+/// The object behind an endpoint.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TargetRef {
+    /// Kind of the object, usually `Pod`.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// Namespace of the object.
+    pub namespace: String,
+}
+
+/// A port of a slice.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct EndpointPort {
+    /// Name of the port; unset and empty are different.
+    pub name: Option<String>,
+    /// `TCP`, `UDP` or `SCTP`; unset means `TCP`.
+    pub protocol: Option<String>,
+    /// Port number; unset means all ports.
+    pub port: Option<u16>,
+}

@@ -1,0 +1,159 @@
+//! Pods, their containers, and DaemonSets.
+
+use serde::Deserialize;
+
+use super::{Condition, Metadata, null_is_default};
+
+/// A Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// Name and labels.
+    pub metadata: Metadata,
+    /// Node and containers.
+    pub spec: PodSpec,
+    /// Phase, addresses and container states.
+    pub status: PodStatus,
+}
+
+/// `spec` of a Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// Name of the node.
+    pub node_name: Option<String>,
+    /// Whether the pod uses the node's network namespace.
+    pub host_network: bool,
+    /// Containers of the pod.
+    #[serde(deserialize_with = "null_is_default")]
+    pub containers: Vec<Container>,
+    /// Volumes, as written.
+    #[serde(deserialize_with = "null_is_default")]
+    pub volumes: Vec<serde_json::Value>,
+}
+
+/// A container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    /// Name of the container.
+    pub name: String,
+    /// Image reference.
+    pub image: String,
+    /// Entry point.
+    #[serde(deserialize_with = "null_is_default")]
+    pub command: Vec<String>,
+    /// Arguments of the entry point.
+    #[serde(deserialize_with = "null_is_default")]
+    pub args: Vec<String>,
+    /// Ports, as written.
+    #[serde(deserialize_with = "null_is_default")]
+    pub ports: Vec<serde_json::Value>,
+    /// Readiness probe, as written.
+    pub readiness_probe: Option<serde_json::Value>,
+    /// Volume mounts, as written.
+    #[serde(deserialize_with = "null_is_default")]
+    pub volume_mounts: Vec<serde_json::Value>,
+}
+
+/// `status` of a Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// `Running`, …
+    pub phase: String,
+    /// First IP address.
+    #[serde(rename = "podIP")]
+    pub pod_ip: Option<String>,
+    /// IP addresses, one per family.
+    #[serde(rename = "podIPs", deserialize_with = "null_is_default")]
+    pub pod_ips: Vec<PodIp>,
+    /// State of each container.
+    #[serde(deserialize_with = "null_is_default")]
+    pub container_statuses: Vec<ContainerStatus>,
+    /// Conditions: `Ready`, ….
+    #[serde(deserialize_with = "null_is_default")]
+    pub conditions: Vec<Condition>,
+}
+
+/// State of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    /// Name of the container.
+    pub name: String,
+    /// Number of restarts.
+    pub restart_count: u32,
+    /// Current state.
+    pub state: ContainerState,
+    /// State before the last restart.
+    pub last_state: ContainerState,
+}
+
+/// State of a container: waiting, running or terminated.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    /// Set while the container waits to start.
+    pub waiting: Option<ContainerWaiting>,
+    /// Set after the container has ended.
+    pub terminated: Option<ContainerTerminated>,
+}
+
+/// Details of a waiting container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerWaiting {
+    /// `CrashLoopBackOff`, ….
+    pub reason: Option<String>,
+    /// Details of the reason.
+    pub message: Option<String>,
+}
+
+/// Details of a terminated container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerTerminated {
+    /// `Error`, `OOMKilled`, `Completed`, ….
+    pub reason: Option<String>,
+    /// Exit status.
+    pub exit_code: i32,
+}
+
+/// An address of a Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodIp {
+    /// IP address.
+    pub ip: String,
+}
+
+/// A DaemonSet.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DaemonSet {
+    /// Name and labels.
+    pub metadata: Metadata,
+    /// Specification of the DaemonSet.
+    pub spec: DaemonSetSpec,
+}
+
+/// `spec` of a DaemonSet.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DaemonSetSpec {
+    /// Pod template.
+    pub template: PodTemplate,
+    /// Update strategy, as written.
+    pub update_strategy: serde_json::Value,
+}
+
+/// A pod template.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodTemplate {
+    /// Labels of the pods.
+    pub metadata: Metadata,
+    /// Specification of the pods.
+    pub spec: PodSpec,
+}
