@@ -11,7 +11,7 @@ use kube::config::{
     NamedCluster, NamedContext,
 };
 
-use super::Refusal;
+use super::refusal::Refusal;
 use crate::host::{Options, proxy, rooted};
 
 /// Environment variables that select the cluster.

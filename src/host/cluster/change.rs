@@ -6,8 +6,9 @@
 use serde_json::{Value, json};
 
 use super::patience::{Patience, Requester};
+use super::proxy;
+use super::refusal::RequestError;
 use super::session::{Session, quote};
-use super::{RequestError, proxy};
 use crate::action::{Field, KubeCommand, OURS, Object, Only, Resource, eviction, merge_patch};
 use crate::apply::StepError;
 

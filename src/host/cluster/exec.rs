@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use super::RequestError;
 use super::change::NODE_ROLES;
+use super::refusal::RequestError;
 use super::session::{Session, quote, trouble};
 use crate::apply::StepError;
 

@@ -8,6 +8,8 @@ mod change;
 mod exec;
 mod patience;
 mod proxy;
+mod read;
+mod refusal;
 mod rights;
 mod session;
 mod watch;
@@ -30,122 +32,18 @@ pub use access::Environment;
 pub(super) use exec::{CONTAINER, Ended, Held};
 pub(super) use patience::Urgency;
 use patience::{Patience, Requester};
+use read::{CONFIG_MAPS, Name};
+use refusal::Refusal;
+use session::Session;
 pub use watch::Watch;
-
-use session::{Objects, Session, quote};
-
-/// ConfigMaps of kube-system that may contain kube-proxy's configuration: kubeadm's name, and an alternative.
-const CONFIG_MAPS: &[&str] = &["kube-proxy", "kube-proxy-config"];
-
-/// DaemonSets of kube-system that run kube-proxy or a replacement.
-const DAEMON_SETS: &[&str] = &["kube-proxy", "cilium", "kube-router"];
-
-/// Path of the `ServiceCIDR` objects.
-const SERVICE_CIDRS: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 
 /// Reason if no API server is configured.
 const NONE: &str = "no cluster is configured";
-
-/// Number of log lines to read.
-const LOG_LINES: u32 = 5000;
 
 /// The API server; connected once for all items.
 #[derive(Debug, Default)]
 pub(super) struct Cluster {
     sessions: Mutex<Option<Result<Arc<[Session]>, Refusal>>>,
-}
-
-/// Why the API server cannot be used at all.
-#[derive(Clone, Debug)]
-enum Refusal {
-    NotApplicable(String),
-    Denied(String),
-    Failed(String),
-    /// The server is not available or is starting.
-    Away(String),
-}
-
-/// Why a request failed.
-#[derive(Debug)]
-enum RequestError {
-    /// The server answered with this status code and message.
-    Status(u16, String),
-    /// The server answered with this status code and message, and a time to retry after.
-    Busy(u16, String, Duration),
-    /// The server did not answer within the time limit.
-    Late,
-    /// The connection to the server failed.
-    Transport(String),
-    /// The answer is not valid.
-    Answer(String),
-}
-
-impl Refusal {
-    fn step(self) -> StepError {
-        match self {
-            Self::NotApplicable(why) => StepError::Absent(why),
-            Self::Denied(why) => StepError::Denied(why),
-            Self::Failed(why) | Self::Away(why) => StepError::Refused(why),
-        }
-    }
-
-    fn gap(&self, item: Item) -> Gap {
-        match self {
-            Self::NotApplicable(why) => Gap::NotApplicable(why.clone()),
-            Self::Denied(why) => Gap::Denied(item, why.clone()),
-            Self::Failed(why) | Self::Away(why) => Gap::Failed(item, why.clone()),
-        }
-    }
-}
-
-impl RequestError {
-    /// Returns the gap for a failed attempt to `verb` `what`.
-    fn gap(self, item: Item, session: &Session, verb: &str, what: &str) -> Gap {
-        self.refusal(session, verb, what, "deploy/rbac.yaml")
-            .gap(item)
-    }
-
-    /// Returns the refusal for a failed attempt to `verb` `what`, which the manifest `roles` allows.
-    fn refusal(self, session: &Session, verb: &str, what: &str, roles: &str) -> Refusal {
-        let Session { origin, server, .. } = session;
-        match self {
-            Self::Status(401, _) => session.unauthorized(),
-            Self::Status(403, message) => Refusal::Denied(format!(
-                "{verb} {what}: {message} (credentials: {origin}); apply {roles} to allow it"
-            )),
-            Self::Status(code, message) | Self::Busy(code, message, _) => Refusal::Failed(format!(
-                "{verb} {what}: {server} answered {code}: {message}"
-            )),
-            Self::Late => Refusal::Failed(format!("{verb} {what}: {server}: {}", session.late())),
-            Self::Transport(why) | Self::Answer(why) => {
-                Refusal::Failed(format!("{verb} {what}: {server}: {why}"))
-            }
-        }
-    }
-
-    /// Returns the reason without the request.
-    fn words(self) -> String {
-        match self {
-            Self::Status(code, message) | Self::Busy(code, message, _) => {
-                format!("answered {code}: {message}")
-            }
-            Self::Late => "no answer within the time limit".to_owned(),
-            Self::Transport(why) | Self::Answer(why) => why,
-        }
-    }
-
-    fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Status(403, _))
-    }
-
-    /// Returns whether the request may succeed later: the server is not available, starting or overloaded.
-    fn is_passing(&self) -> bool {
-        match self {
-            Self::Status(code, _) => matches!(code, 429 | 500 | 502 | 503 | 504),
-            Self::Late | Self::Transport(_) | Self::Busy(..) => true,
-            Self::Answer(_) => false,
-        }
-    }
 }
 
 impl Cluster {
@@ -157,7 +55,7 @@ impl Cluster {
         options: &Options,
         urgency: Urgency,
     ) -> Result<String, Gap> {
-        let look = async |way: Requester<'_>| read(way, item, node).await;
+        let look = async |way: Requester<'_>| read::read(way, item, node).await;
         self.look(item, options, urgency, look).await
     }
 
@@ -198,7 +96,7 @@ impl Cluster {
     /// Returns the end of the log of the kube-proxy pod on `node`.
     pub(super) async fn proxy_log(&self, node: &str, options: &Options) -> Result<String, Gap> {
         let item = Item::ProxyLog;
-        let look = async |way: Requester<'_>| log(way, item, node).await;
+        let look = async |way: Requester<'_>| read::log(way, item, node).await;
         self.look(item, options, Urgency::Look, look).await
     }
 
@@ -394,203 +292,4 @@ async fn open(options: &Options) -> Result<Vec<Session>, Refusal> {
         Some(why) if sessions.is_empty() => Err(why),
         _ => Ok(sessions),
     }
-}
-
-async fn read(way: Requester<'_>, item: Item, node: &str) -> Result<String, Gap> {
-    let session = way.session;
-    let list = async |path: &str, what: &str| {
-        let read = way.list(path, "").await;
-        read.map_err(|trouble| trouble.gap(item, session, "list", what))
-    };
-    match item {
-        Item::Services => list("/api/v1/services", "services").await,
-        Item::EndpointSlices => {
-            list(
-                "/apis/discovery.k8s.io/v1/endpointslices",
-                "endpointslices.discovery.k8s.io",
-            )
-            .await
-        }
-        Item::Nodes => nodes(way, node).await,
-        Item::ConfigMaps => {
-            let path = "/api/v1/namespaces/kube-system/configmaps";
-            return named(way, item, path, "configmaps", CONFIG_MAPS).await;
-        }
-        Item::DaemonSets => {
-            let path = "/apis/apps/v1/namespaces/kube-system/daemonsets";
-            return named(way, item, path, "daemonsets.apps", DAEMON_SETS).await;
-        }
-        Item::Pods => return pods(way, node).await,
-        Item::ServiceCidrs => match way.list(SERVICE_CIDRS, "").await {
-            Ok(ranges) => Ok(ranges),
-            Err(RequestError::Status(404, _)) => {
-                let why =
-                    "the API server has no ServiceCIDR objects, which require Kubernetes 1.33";
-                Err(Gap::NotApplicable(why.to_owned()))
-            }
-            Err(trouble) => {
-                Err(trouble.gap(item, session, "list", "servicecidrs.networking.k8s.io"))
-            }
-        },
-        Item::Access => return rights::read(way, item, node).await,
-        other => Err(Gap::NotCollected(other)),
-    }
-    .map(|objects| document(&objects, &[]))
-}
-
-/// Reads all Nodes; if that is forbidden, only this one.
-async fn nodes(way: Requester<'_>, node: &str) -> Result<Objects, Gap> {
-    let (item, session) = (Item::Nodes, way.session);
-    let trouble = match way.list("/api/v1/nodes", "").await {
-        Ok(nodes) => return Ok(nodes),
-        Err(trouble) if trouble.is_forbidden() => trouble,
-        Err(trouble) => return Err(trouble.gap(item, session, "list", "nodes")),
-    };
-    match way.object(&format!("/api/v1/nodes/{}", quote(node))).await {
-        Ok(Some(own)) => Ok(Objects {
-            items: vec![own],
-            version: String::new(),
-        }),
-        Err(own) if !own.is_forbidden() => {
-            Err(own.gap(item, session, "get", &format!("nodes {node}")))
-        }
-        Ok(None) | Err(_) => Err(trouble.gap(item, session, "list", "nodes")),
-    }
-}
-
-/// Reads the objects of kube-system with one of `names`; a missing object is not a gap.
-async fn named(
-    way: Requester<'_>,
-    item: Item,
-    path: &str,
-    what: &str,
-    names: &[&str],
-) -> Result<String, Gap> {
-    let session = way.session;
-    let gets = names
-        .iter()
-        .map(async |name| (name, way.object(&format!("{path}/{name}")).await));
-    let mut found = Objects::default();
-    let mut missing = Vec::new();
-    let mut forbidden = None;
-    for (name, read) in join_all(gets).await {
-        match read {
-            Ok(object) => found.items.extend(object),
-            Err(trouble) => {
-                let only = trouble.is_forbidden();
-                let one = format!("{what} {name} in namespace kube-system");
-                let gap = trouble.gap(item, session, "get", &one);
-                if !only {
-                    return Err(gap);
-                }
-                missing.push(format!("{one}: forbidden"));
-                forbidden = forbidden.or(Some(gap));
-            }
-        }
-    }
-    // A kubelet may only read objects that its pods mount. These include what kube-proxy's pod mounts.
-    match forbidden {
-        Some(gap) if found.items.is_empty() => Err(gap),
-        _ => Ok(document(&found, &missing)),
-    }
-}
-
-/// Reads the pods of kube-proxy on all nodes, and all pods of this node.
-async fn pods(way: Requester<'_>, node: &str) -> Result<String, Gap> {
-    let (item, session) = (Item::Pods, way.session);
-    let here = format!("fieldSelector={}", quote(&format!("spec.nodeName={node}")));
-    let (proxies, here) = tokio::join!(
-        way.list(
-            "/api/v1/namespaces/kube-system/pods",
-            "labelSelector=k8s-app%3Dkube-proxy"
-        ),
-        way.list("/api/v1/pods", &here)
-    );
-    let mut merged = here.map_err(|trouble| {
-        let what = format!("pods of node {node}");
-        trouble.gap(item, session, "list", &what)
-    })?;
-    let mut missing = Vec::new();
-    match proxies {
-        Ok(proxies) => merged.items.extend(proxies.items),
-        // A kubelet may only read the pods of its own node, which include that node's kube-proxy.
-        Err(trouble) if trouble.is_forbidden() => {
-            missing.push("pods of kube-proxy on other nodes: forbidden".to_owned());
-        }
-        Err(trouble) => {
-            let what = "pods of kube-proxy in namespace kube-system";
-            return Err(trouble.gap(item, session, "list", what));
-        }
-    }
-    let mut by_name = BTreeMap::new();
-    for pod in merged.items {
-        let Named { metadata } = serde_json::from_str(pod.get())
-            .map_err(|e| Gap::Failed(item, format!("a pod without a name: {e}")))?;
-        by_name.insert((metadata.namespace, metadata.name), pod);
-    }
-    let merged = Objects {
-        items: by_name.into_values().collect(),
-        version: merged.version,
-    };
-    Ok(document(&merged, &missing))
-}
-
-async fn log(way: Requester<'_>, item: Item, node: &str) -> Result<String, Gap> {
-    let session = way.session;
-    let pods = "/api/v1/namespaces/kube-system/pods";
-    let field = quote(&format!("spec.nodeName={node}"));
-    let query = format!("labelSelector=k8s-app%3Dkube-proxy&fieldSelector={field}");
-    let found = way
-        .list(pods, &query)
-        .await
-        .map_err(|trouble| trouble.gap(item, session, "list", "pods of kube-proxy"))?;
-    let Some(pod) = found.items.first() else {
-        let why = format!("no pod with the label k8s-app=kube-proxy runs on node {node}");
-        return Err(Gap::Absent(item, why));
-    };
-    let pod: Named = serde_json::from_str(pod.get())
-        .map_err(|e| Gap::Failed(item, format!("a pod without a name: {e}")))?;
-    let name = pod.metadata.name;
-    let path = format!("{pods}/{}/log?tailLines={LOG_LINES}", quote(&name));
-    way.get(&path)
-        .await
-        .map_err(|trouble| trouble.gap(item, session, "get", &format!("pods/log {name}")))
-}
-
-#[derive(Deserialize)]
-struct Named {
-    metadata: Name,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Name {
-    name: String,
-    namespace: String,
-}
-
-/// Returns one List with one object per line; `missing` lists the objects that could not be read.
-fn document(objects: &Objects, missing: &[String]) -> String {
-    let quoted = |text: &str| Value::from(text).to_string();
-    let size = objects
-        .items
-        .iter()
-        .map(|item| item.get().len() + 2)
-        .sum::<usize>();
-    let mut text = String::with_capacity(size + 200);
-    text += r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"#;
-    text += &quoted(&objects.version);
-    if !missing.is_empty() {
-        let missing: Vec<_> = missing.iter().map(|why| quoted(why)).collect();
-        text += r#","missing":["#;
-        text += &missing.join(",");
-        text.push(']');
-    }
-    text += "},\"items\":[";
-    for (index, object) in objects.items.iter().enumerate() {
-        text += if index == 0 { "\n" } else { ",\n" };
-        text += object.get();
-    }
-    text += "\n]}\n";
-    text
 }

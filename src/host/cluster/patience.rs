@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::RequestError;
+use super::refusal::RequestError;
 use super::session::{Objects, Session};
 
 /// Path of access reviews.

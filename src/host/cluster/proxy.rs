@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep};
 
 use super::exec::PODS;
 use super::patience::Requester;
+use super::refusal::{Refusal, RequestError};
 use super::session::{Session, quote};
-use super::{Refusal, RequestError};
 use crate::action::PROXY_LABEL;
 use crate::apply::StepError;
 use crate::cluster::Pod;

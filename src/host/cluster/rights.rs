@@ -69,5 +69,5 @@ pub(super) async fn read(way: Requester<'_>, item: Item, node: &str) -> Result<S
         items,
         version: String::new(),
     };
-    Ok(super::document(&objects, &[]))
+    Ok(super::read::document(&objects, &[]))
 }

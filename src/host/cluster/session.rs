@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::access::{Access, root_cause};
-use super::{Refusal, RequestError};
+use super::refusal::{Refusal, RequestError};
 
 /// Cause in the refusal by a `PodDisruptionBudget`: `DisruptionBudgetCause` of policy/v1.
 const BUDGET: &str = "DisruptionBudget";

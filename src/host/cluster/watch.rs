@@ -14,8 +14,8 @@ use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::RequestError;
 use super::patience::Urgency;
+use super::refusal::RequestError;
 use super::session::Session;
 use crate::cluster::{EndpointSlice, Metadata, Service};
 use crate::evidence::{Gap, Item};
