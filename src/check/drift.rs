@@ -17,6 +17,8 @@ use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 
 mod classify;
+mod messages;
+mod unsort;
 
 /// The items that the comparison reads.
 pub(super) const DRIFT: &[Item] = &[
@@ -87,7 +89,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
     } = diff::compare(facts.node, mode, &families)?;
     let manifest = facts.node.evidence().manifest();
     if manifest.is_some_and(|manifest| manifest.redacted) {
-        classify::unsort(&mut changes);
+        unsort::unsort(&mut changes);
     }
     let empty = empty_servers(facts.node);
     let mut parts: BTreeMap<(&'static str, String), Vec<Change>> = BTreeMap::new();
@@ -97,7 +99,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
     let restart = restart(facts);
     let mut findings: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for ((id, subject), changes) in parts {
-        let (severity, message) = classify::words(id, &changes);
+        let (severity, message) = messages::words(id, &changes);
         let mut finding = Finding::new(severity, subject, message);
         finding.evidence = changes.iter().map(proof).collect();
         finding.fix = fix(id, &changes, restart.as_ref());

@@ -1,18 +1,15 @@
-//! The check that each change belongs to, and its finding.
+//! The check that each change belongs to.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Change, ChangeKind, Delta, Layer, Mode, Object, Severity};
+use super::{Change, ChangeKind, Delta, Layer, Mode, Object};
 use crate::backend::ipset::{ElementKey, Member};
 use crate::backend::iptables::model::{Match, Rule, Target};
 use crate::backend::iptables::names::SEP;
 use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
-use crate::backend::nftables;
 use crate::backend::nftables::expect::TABLE;
-use crate::backend::nftables::model::{Datum, Expr, Statement};
-use crate::net::Family;
 
 /// Changes, each with its check and its subject: a Service, or the object where no Service is known.
 type Sorted = Vec<(&'static str, String, Change)>;
@@ -36,113 +33,6 @@ pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &HashSet<Key>) -> Sor
     fold_services(&mut found);
     fold_addresses(&mut found);
     found
-}
-
-/// The family and the chain of a rule, and its table in iptables.
-type Chain = (Option<Family>, Option<String>, String);
-
-/// Removes changes of rules that differ in their order alone.
-///
-/// Endpoints are sorted by address, and redacted addresses sort otherwise than those the rules were made from.
-pub(super) fn unsort(changes: &mut Vec<Change>) {
-    let chain = |change: &Change| -> Option<Chain> {
-        match &change.object {
-            Object::IptablesRule { table, chain, .. } => {
-                Some((change.family, Some(table.clone()), chain.clone()))
-            }
-            Object::NftablesRule { chain, .. } => Some((change.family, None, chain.clone())),
-            _ => None,
-        }
-    };
-    let mut parts: HashMap<Chain, [Vec<Part>; 2]> = HashMap::new();
-    for change in changes.iter() {
-        let Some(chain) = chain(change) else {
-            continue;
-        };
-        let sides = parts.entry(chain).or_default();
-        match &change.object {
-            Object::IptablesRule { rule, .. } => add(sides, rule, of_rule),
-            Object::NftablesRule { rule, .. } => add(sides, rule, of_statements),
-            _ => {}
-        }
-    }
-    let same: HashSet<Chain> = parts
-        .into_iter()
-        .filter(|(_, [have, want])| are_permuted(have, want))
-        .map(|(chain, _)| chain)
-        .collect();
-    changes.retain(|change| chain(change).is_none_or(|chain| !same.contains(&chain)));
-}
-
-/// A part of a rule, so small that a rule at another place has the same.
-#[derive(Debug, PartialEq)]
-enum Part {
-    Match(Match<'static>),
-    Target(Target<'static>),
-    Statement(Statement),
-    Expr(Expr),
-    Datum(Datum),
-    Comment(String),
-}
-
-fn add<R>(sides: &mut [Vec<Part>; 2], rule: &Delta<R>, parts: impl Fn(&R) -> Vec<Part>) {
-    let [have, want] = sides;
-    have.extend(rule.have().into_iter().flat_map(&parts));
-    want.extend(rule.want().into_iter().flat_map(&parts));
-}
-
-fn of_rule(rule: &Rule<'static>) -> Vec<Part> {
-    let matches = rule.matches.iter().cloned().map(Part::Match);
-    matches
-        .chain(rule.target.clone().map(Part::Target))
-        .collect()
-}
-
-fn of_statements(rule: &nftables::model::Rule) -> Vec<Part> {
-    let mut parts: Vec<_> = rule
-        .comment
-        .clone()
-        .map(Part::Comment)
-        .into_iter()
-        .collect();
-    for statement in &rule.statements {
-        let map = match statement {
-            Statement::Vmap {
-                data: Expr::Map(map),
-                ..
-            } => Some(map),
-            Statement::Nat {
-                addr: Some(Expr::Lookup { data, .. }),
-                ..
-            } => inline_map(data),
-            _ => None,
-        };
-        match map {
-            Some(map) => parts
-                .extend(map.iter().flat_map(|(key, datum)| {
-                    [Part::Expr(key.clone()), Part::Datum(datum.clone())]
-                })),
-            None => parts.push(Part::Statement(statement.clone())),
-        }
-    }
-    parts
-}
-
-fn inline_map(data: &Expr) -> Option<&Vec<(Expr, Datum)>> {
-    if let Expr::Map(map) = data {
-        Some(map)
-    } else {
-        None
-    }
-}
-
-fn are_permuted(a: &[Part], b: &[Part]) -> bool {
-    let mut left: Vec<&Part> = b.iter().collect();
-    a.len() == b.len()
-        && a.iter().all(|part| {
-            let at = left.iter().position(|other| *other == part);
-            at.map(|at| left.swap_remove(at)).is_some()
-        })
 }
 
 fn subject(id: &str, change: &Change) -> String {
@@ -373,114 +263,5 @@ fn of_nftables(object: &Object) -> &'static str {
         Object::NftablesElement { .. } => "NF02",
         Object::NftablesSet { name, .. } if name.starts_with("affinity-") => "NF03",
         _ => "NF01",
-    }
-}
-
-/// Returns the severity and message of a finding of check `id` with these changes.
-pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
-    use Severity::{Error, Info, Warning};
-    let is = |kind| changes.iter().all(|change| change.kind() == kind);
-    let missing = is(ChangeKind::Missing);
-    let extra = is(ChangeKind::Extra);
-    let differs = is(ChangeKind::Differs);
-    match id {
-        "IR01" if missing => (Error, "the jump to kube-proxy's chain is missing"),
-        "IR01" => (Error, "the jump to kube-proxy's chain is wrong"),
-        "IR03" if extra => (
-            Error,
-            "rules exist for a Service port that no longer exists",
-        ),
-        "IR03" if missing => (Error, "rules for this Service port are missing"),
-        "IR03" => (Error, "the rules for this Service port are wrong"),
-        "IR04" if missing => (
-            Error,
-            "rules for an endpoint are missing: it gets no traffic",
-        ),
-        "IR04" if extra => (Error, "rules lead to an endpoint that no longer exists"),
-        "IR04" => (Error, "the rules do not lead to the current endpoints"),
-        "IR05" => (Info, "chains of a deleted Service; no rule leads to them"),
-        "IR07" | "NF04" if extra => (
-            Error,
-            "traffic is rejected or dropped although the Service has endpoints",
-        ),
-        "IR07" | "NF04" => (
-            Warning,
-            "traffic is not rejected although the Service has no endpoints: clients wait",
-        ),
-        "IR08" => (
-            Warning,
-            "the load-balancing probabilities do not spread connections evenly",
-        ),
-        "IR09" => (Error, "the masquerade rules are wrong"),
-        "IR11" => (Error, "the rules that accept Service traffic are wrong"),
-        "VS01" => (Error, "the virtual server of this Service port is missing"),
-        "VS02" => (
-            Warning,
-            "virtual server of a port that the Service no longer has",
-        ),
-        "VS03" => (
-            Warning,
-            "virtual server of no Service, and not in excludeCIDRs",
-        ),
-        "VS04" if missing => (
-            Error,
-            "real servers are missing: their endpoints get no traffic",
-        ),
-        "VS04" if extra => (
-            Error,
-            "real servers get traffic for endpoints that no longer exist",
-        ),
-        "VS04" => (Error, "the real servers do not match the endpoints"),
-        "VS05" => (
-            Error,
-            "a real server has weight 0 while its endpoint is ready: it gets no new connections",
-        ),
-        "VS07" => (
-            Error,
-            "the virtual server has no real servers although the Service has endpoints",
-        ),
-        "VS08" => (
-            Warning,
-            "scheduler or persistence differs from the configuration",
-        ),
-        "VS16" => (
-            Warning,
-            "the rules that protect load-balancer addresses are wrong",
-        ),
-        "DV02" => (
-            Error,
-            "the address is missing on kube-ipvs0: packets to it bypass IPVS",
-        ),
-        "DV03" => (
-            Warning,
-            "the address is on kube-ipvs0 but no Service has it: packets to it end on this node",
-        ),
-        "DV08" => (
-            Warning,
-            "the rules that protect the host's own sockets from traffic to Service addresses are incomplete",
-        ),
-        "IS02" => (Error, "the set has the wrong type or size"),
-        "IS03" if missing => (Error, "members of an IP set are missing"),
-        "IS03" if extra => (Warning, "an IP set has extra members"),
-        "IS03" => (Error, "members of an IP set are wrong"),
-        "IS05" => (Error, "an IP set of kube-proxy is missing"),
-        "NF01" if missing => (Error, "a common part of kube-proxy's table is missing"),
-        "NF01" => (Error, "a common part of kube-proxy's table is wrong"),
-        "NF02" if missing => (Error, "no map element or rule leads to this Service port"),
-        "NF02" if extra => (
-            Error,
-            "the table has entries for a Service port that no longer exists",
-        ),
-        "NF02" => (Error, "the table's entries for this Service port are wrong"),
-        "NF03" if extra => (
-            Warning,
-            "chains or sets of an endpoint that no longer exists",
-        ),
-        "NF03" if differs => (
-            Error,
-            "the chain does not spread connections over the current endpoints",
-        ),
-        "NF03" => (Error, "the chains do not lead to the current endpoints"),
-        _ => (Error, "differs from the desired state"),
     }
 }

@@ -1,0 +1,112 @@
+//! The severity and the message of each check that compares.
+
+use super::{Change, ChangeKind, Severity};
+
+/// Returns the severity and message of a finding of check `id` with these changes.
+pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
+    use Severity::{Error, Info, Warning};
+    let is = |kind| changes.iter().all(|change| change.kind() == kind);
+    let missing = is(ChangeKind::Missing);
+    let extra = is(ChangeKind::Extra);
+    let differs = is(ChangeKind::Differs);
+    match id {
+        "IR01" if missing => (Error, "the jump to kube-proxy's chain is missing"),
+        "IR01" => (Error, "the jump to kube-proxy's chain is wrong"),
+        "IR03" if extra => (
+            Error,
+            "rules exist for a Service port that no longer exists",
+        ),
+        "IR03" if missing => (Error, "rules for this Service port are missing"),
+        "IR03" => (Error, "the rules for this Service port are wrong"),
+        "IR04" if missing => (
+            Error,
+            "rules for an endpoint are missing: it gets no traffic",
+        ),
+        "IR04" if extra => (Error, "rules lead to an endpoint that no longer exists"),
+        "IR04" => (Error, "the rules do not lead to the current endpoints"),
+        "IR05" => (Info, "chains of a deleted Service; no rule leads to them"),
+        "IR07" | "NF04" if extra => (
+            Error,
+            "traffic is rejected or dropped although the Service has endpoints",
+        ),
+        "IR07" | "NF04" => (
+            Warning,
+            "traffic is not rejected although the Service has no endpoints: clients wait",
+        ),
+        "IR08" => (
+            Warning,
+            "the load-balancing probabilities do not spread connections evenly",
+        ),
+        "IR09" => (Error, "the masquerade rules are wrong"),
+        "IR11" => (Error, "the rules that accept Service traffic are wrong"),
+        "VS01" => (Error, "the virtual server of this Service port is missing"),
+        "VS02" => (
+            Warning,
+            "virtual server of a port that the Service no longer has",
+        ),
+        "VS03" => (
+            Warning,
+            "virtual server of no Service, and not in excludeCIDRs",
+        ),
+        "VS04" if missing => (
+            Error,
+            "real servers are missing: their endpoints get no traffic",
+        ),
+        "VS04" if extra => (
+            Error,
+            "real servers get traffic for endpoints that no longer exist",
+        ),
+        "VS04" => (Error, "the real servers do not match the endpoints"),
+        "VS05" => (
+            Error,
+            "a real server has weight 0 while its endpoint is ready: it gets no new connections",
+        ),
+        "VS07" => (
+            Error,
+            "the virtual server has no real servers although the Service has endpoints",
+        ),
+        "VS08" => (
+            Warning,
+            "scheduler or persistence differs from the configuration",
+        ),
+        "VS16" => (
+            Warning,
+            "the rules that protect load-balancer addresses are wrong",
+        ),
+        "DV02" => (
+            Error,
+            "the address is missing on kube-ipvs0: packets to it bypass IPVS",
+        ),
+        "DV03" => (
+            Warning,
+            "the address is on kube-ipvs0 but no Service has it: packets to it end on this node",
+        ),
+        "DV08" => (
+            Warning,
+            "the rules that protect the host's own sockets from traffic to Service addresses are incomplete",
+        ),
+        "IS02" => (Error, "the set has the wrong type or size"),
+        "IS03" if missing => (Error, "members of an IP set are missing"),
+        "IS03" if extra => (Warning, "an IP set has extra members"),
+        "IS03" => (Error, "members of an IP set are wrong"),
+        "IS05" => (Error, "an IP set of kube-proxy is missing"),
+        "NF01" if missing => (Error, "a common part of kube-proxy's table is missing"),
+        "NF01" => (Error, "a common part of kube-proxy's table is wrong"),
+        "NF02" if missing => (Error, "no map element or rule leads to this Service port"),
+        "NF02" if extra => (
+            Error,
+            "the table has entries for a Service port that no longer exists",
+        ),
+        "NF02" => (Error, "the table's entries for this Service port are wrong"),
+        "NF03" if extra => (
+            Warning,
+            "chains or sets of an endpoint that no longer exists",
+        ),
+        "NF03" if differs => (
+            Error,
+            "the chain does not spread connections over the current endpoints",
+        ),
+        "NF03" => (Error, "the chains do not lead to the current endpoints"),
+        _ => (Error, "differs from the desired state"),
+    }
+}
