@@ -1,6 +1,8 @@
 //! Runs one task after the other, and rolls back if the first node cannot be migrated.
 
 mod config;
+mod guard;
+mod job;
 mod node;
 mod preview;
 

@@ -1,0 +1,92 @@
+//! The guard's pod, which keeps the bridge while a node migrates.
+
+use super::{Cluster, Engine, Event, Pace, TaskError};
+use crate::action::Object;
+use crate::migrate::fleet::pod::{self, Job, Phase};
+use crate::migrate::fleet::state::Fleet;
+
+impl<C: Cluster> Engine<'_, C> {
+    /// Creates the guard's pod on the node, or creates it again if it has ended. Returns the pod; `None` if there is no
+    /// bridge to guard.
+    pub(super) async fn guard(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+    ) -> Result<Option<Object>, TaskError> {
+        let Some(image) = fleet.plan.image.clone().filter(|_| fleet.plan.bridges()) else {
+            return Ok(None);
+        };
+        let object = pod::object(&fleet.plan, node, Job::Guard);
+        if let Some(old) = self.cluster.object(&object).await?
+            && (matches!(pod::phase(&old), Phase::Over(..)) || pod::is_ending(&old))
+        {
+            self.remove(fleet, node, Job::Guard).await?;
+        }
+        self.apply(pod::create(&fleet.plan, &image, node, Job::Guard))
+            .await?;
+        Ok(Some(object))
+    }
+
+    /// Creates the guard's pod on the node, and waits at most `limit` seconds until it runs.
+    pub(super) async fn guarded(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        limit: u64,
+    ) -> Result<(), TaskError> {
+        let Some(object) = self.guard(fleet, node).await? else {
+            return Ok(());
+        };
+        let (began, mut pace) = (self.cluster.now(), Pace::new());
+        loop {
+            let Some(pod) = self.cluster.object(&object).await? else {
+                return Err(TaskError::Failed(format!("{object} is gone")));
+            };
+            let Phase::Waits(why) = pod::phase(&pod) else {
+                return Ok(());
+            };
+            if self.cluster.now().since(began).as_secs() >= limit {
+                let why = format!("{object} does not start: {why}");
+                return Err(TaskError::Failed(why));
+            }
+            self.cluster.pause(pace.next()).await;
+        }
+    }
+
+    /// Creates the guard's pod again if it was evicted or deleted while another job runs on the node.
+    pub(super) async fn restore_guard(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        job: Job,
+    ) -> Result<(), TaskError> {
+        let guarded = fleet.plan.image.is_some() && fleet.plan.bridges();
+        if !guarded || matches!(job, Job::Preview | Job::Guard) {
+            return Ok(());
+        }
+        let object = pod::object(&fleet.plan, node, Job::Guard);
+        let why = match self.cluster.object(&object).await? {
+            None => "it was deleted".to_owned(),
+            Some(pod) if pod::is_ending(&pod) => return Ok(()),
+            Some(pod) => match pod::lost(&pod, "") {
+                Some(why) => why,
+                None => return Ok(()),
+            },
+        };
+        let words = format!("{object} was lost ({why}); creating it again");
+        (self.on_event)(Event::Reports(node, &words));
+        match self.guard(fleet, node).await {
+            // The job goes on without a guard.
+            Err(TaskError::Failed(why)) => (self.on_event)(Event::Reports(node, &why)),
+            created => drop(created?),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn unguard(&mut self, fleet: &Fleet, node: &str) -> Result<(), TaskError> {
+        if fleet.plan.image.is_some() && fleet.plan.bridges() {
+            self.remove(fleet, node, Job::Guard).await?;
+        }
+        Ok(())
+    }
+}
