@@ -180,7 +180,7 @@ pub enum Object {
         /// The chain.
         chain: String,
         /// Its place in the chain.
-        at: Place,
+        at: RuleNumber,
         /// The rule.
         rule: Delta<iptables::model::Rule<'static>>,
     },
@@ -239,7 +239,7 @@ pub enum Object {
         /// The chain.
         chain: String,
         /// Its place in the chain.
-        at: Place,
+        at: RuleNumber,
         /// The rule.
         rule: Delta<nftables::model::Rule>,
     },
@@ -266,12 +266,12 @@ pub enum Object {
     },
 }
 
-/// The place of a rule in its chain, counted from 0.
+/// The number of a rule in its chain, counted from 0.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct RuleNumber {
     /// The live rule's, or for a missing rule the desired one's.
     pub number: usize,
-    /// For a rule that is right but in the wrong order, the desired place.
+    /// For a rule that is right but in the wrong order, the desired number.
     pub moved_to: Option<usize>,
 }
 

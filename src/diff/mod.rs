@@ -22,7 +22,7 @@ use crate::net::{Cidr, Family};
 use crate::node::mode::Leftover;
 use crate::node::{IptablesBackend, NodeSnapshot};
 
-pub use change::{Change, ChangeKind, Delta, Layer, Object, Place};
+pub use change::{Change, ChangeKind, Delta, Layer, Object, RuleNumber};
 use owners::Owners;
 
 /// The differences found.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::change::{Change, Delta, Object, Place};
+use super::change::{Change, Delta, Object, RuleNumber};
 use crate::backend::ipset::Set;
 use crate::backend::ipvs::model::{DUMMY, VirtualServer};
 use crate::backend::nftables::expect::TABLE;
@@ -127,7 +127,7 @@ fn sides<T>(of: &Delta<T>, text: impl Fn(&T) -> String) -> (Option<String>, Opti
 
 /// Adds the places of a rule in the wrong order.
 fn moved(
-    at: Place,
+    at: RuleNumber,
     (have, want): (Option<String>, Option<String>),
 ) -> (Option<String>, Option<String>) {
     let Some(to) = at.moved_to else {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::change::{Delta, Place};
+use super::change::{Delta, RuleNumber};
 
 /// One difference between two lists, by position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -19,8 +19,8 @@ pub(super) enum Edit {
 
 impl Edit {
     /// Returns the place of the edit, and the items it is about.
-    pub(super) fn delta<'t, T>(self, have: &'t [T], want: &'t [T]) -> (Place, Delta<&'t T>) {
-        let place = |number| Place {
+    pub(super) fn delta<'t, T>(self, have: &'t [T], want: &'t [T]) -> (RuleNumber, Delta<&'t T>) {
+        let place = |number| RuleNumber {
             number,
             moved_to: None,
         };
@@ -29,7 +29,7 @@ impl Edit {
             Self::Extra(at) => (place(at), Delta::extra(&have[at])),
             Self::Differs(at, to) => (place(at), Delta::differs(&have[at], &want[to])),
             Self::Moved(at, to) => {
-                let place = Place {
+                let place = RuleNumber {
                     number: at,
                     moved_to: Some(to),
                 };

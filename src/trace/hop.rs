@@ -48,7 +48,7 @@ impl Hook {
 /// The part of the node that a hop is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Layer {
+pub enum Subsystem {
     /// A rule of iptables, in the back end in use.
     Iptables,
     /// A rule of the iptables back end that is not in use.
@@ -66,8 +66,8 @@ pub enum Layer {
 pub struct Hop {
     /// The hook.
     pub hook: Hook,
-    /// The layer.
-    pub layer: Layer,
+    /// The subsystem.
+    pub subsystem: Subsystem,
     /// The table; empty for routing and IPVS.
     pub table: String,
     /// The chain; empty for routing and IPVS.

@@ -2,7 +2,7 @@
 //!
 //! Sources: `ip_vs_in_hook`, `ip_vs_service_find`, `ip_vs_schedule` and the schedulers of Linux 5.10 to 6.18.
 
-use super::hop::{Effect, Hook, Hop, Layer};
+use super::hop::{Effect, Hook, Hop, Subsystem};
 use super::route::{Decision, Lookup};
 use super::walk::{Branch, End, Ends, Walker, has_ports};
 use crate::backend::ipvs::model::{Flags, Key, RealServer, VirtualServer};
@@ -234,7 +234,7 @@ pub(crate) fn is_sticky(server: &VirtualServer) -> bool {
 fn record(branch: &mut Branch, hook: Hook, packets: Option<u64>, effect: Effect, chance: f64) {
     branch.path.push(Hop {
         hook,
-        layer: Layer::Ipvs,
+        subsystem: Subsystem::Ipvs,
         table: String::new(),
         chain: String::new(),
         number: 0,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use super::hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
+use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 use super::packet::Flow;
 use super::why;
 use crate::diff::{Change, ChangeKind, Diff, Object};
@@ -119,7 +119,10 @@ pub(super) fn routes(
             continue;
         };
         let routed = outcome.hops[at..].iter().rev();
-        let Some(hop) = routed.into_iter().find(|hop| hop.layer == Layer::Routing) else {
+        let Some(hop) = routed
+            .into_iter()
+            .find(|hop| hop.subsystem == Subsystem::Routing)
+        else {
             continue;
         };
         match &hop.effect {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::hop::{Effect, Hook, Layer, Outcome, Verdict};
+use super::hop::{Effect, Hook, Outcome, Subsystem, Verdict};
 use super::ipvs::is_sticky;
 use super::mismatch;
 use super::packet::{Entry, Flow};
@@ -79,7 +79,8 @@ fn undecided(outcomes: &[Outcome], notes: &mut Vec<String>) {
 
 fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
     let hops = || outcomes.iter().flat_map(|outcome| &outcome.hops);
-    let recent = hops().any(|hop| hop.layer != Layer::Ipvs && hop.rule.contains("-m recent"));
+    let recent =
+        hops().any(|hop| hop.subsystem != Subsystem::Ipvs && hop.rule.contains("-m recent"));
     let set = hops()
         .any(|hop| matches!(&hop.effect, Effect::Other { what } if what.contains("@affinity-")));
     let key = Key::Address {
@@ -87,7 +88,7 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
         addr: flow.destination,
         port: flow.port,
     };
-    let persistent = hops().any(|hop| hop.layer == Layer::Ipvs)
+    let persistent = hops().any(|hop| hop.subsystem == Subsystem::Ipvs)
         && node.ipvs().is_ok_and(|table| {
             table
                 .servers

@@ -1,7 +1,7 @@
 //! Routing decisions between hooks.
 
 use super::ending::outcome;
-use super::hop::{Effect, Hook, Hop, Layer, Outcome, Verdict};
+use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 use super::packet::Link;
 use super::route::{Decision, Lookup};
 use super::walk::{Branch, End, Phase, Walker};
@@ -205,7 +205,7 @@ fn named(kind: Option<&String>) -> &str {
 fn hop(branch: &mut Branch, hook: Hook, effect: Effect) {
     branch.path.push(Hop {
         hook,
-        layer: Layer::Routing,
+        subsystem: Subsystem::Routing,
         table: String::new(),
         chain: String::new(),
         number: 0,

@@ -54,7 +54,7 @@ pub struct Pods<'a> {
 
 /// One pod with an address of its own.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Place {
+struct PodAddress {
     namespace: String,
     name: String,
     addr: IpAddr,
@@ -67,8 +67,8 @@ impl Pods<'_> {
     }
 
     /// Pods of the cluster's network with an address of `family`, from pods and from endpoints.
-    fn places(&self, family: Family) -> Vec<Place> {
-        let mut places = Vec::new();
+    fn pod_addresses(&self, family: Family) -> Vec<PodAddress> {
+        let mut addresses = Vec::new();
         for pod in self.pods.iter().filter(|pod| !pod.spec.host_network) {
             let addrs = pod
                 .status
@@ -79,7 +79,7 @@ impl Pods<'_> {
             let addr = addrs
                 .filter_map(|ip| ip.parse().ok())
                 .find(|ip| Family::of(*ip) == family);
-            places.extend(addr.map(|addr| Place {
+            addresses.extend(addr.map(|addr| PodAddress {
                 namespace: pod.metadata.namespace.clone(),
                 name: pod.metadata.name.clone(),
                 addr,
@@ -101,17 +101,18 @@ impl Pods<'_> {
             if self.is_node(addr) {
                 continue;
             }
-            places.push(Place {
+            addresses.push(PodAddress {
                 namespace: target.namespace.clone(),
                 name: target.name.clone(),
                 addr,
                 node: endpoint.node_name.clone(),
             });
         }
-        places
+        addresses
             .sort_by(|a, b| (&a.namespace, &a.name, a.addr).cmp(&(&b.namespace, &b.name, b.addr)));
-        places.dedup_by(|a, b| (&a.namespace, &a.name, a.addr) == (&b.namespace, &b.name, b.addr));
-        places
+        addresses
+            .dedup_by(|a, b| (&a.namespace, &a.name, a.addr) == (&b.namespace, &b.name, b.addr));
+        addresses
     }
 
     fn is_node(&self, addr: IpAddr) -> bool {
@@ -154,20 +155,20 @@ pub fn named(
         return Ok(from(addr, node, pods));
     }
     let found: Vec<_> = pods
-        .places(family)
+        .pod_addresses(family)
         .into_iter()
-        .filter(|place| match text.split_once('/') {
-            Some((namespace, name)) => place.namespace == namespace && place.name == name,
-            None => place.name == text,
+        .filter(|pod| match text.split_once('/') {
+            Some((namespace, name)) => pod.namespace == namespace && pod.name == name,
+            None => pod.name == text,
         })
         .collect();
     match found.as_slice() {
         [] => Err(SourceError::Form(text.to_owned())),
-        [place] => match &place.node {
+        [pod] => match &pod.node {
             Some(elsewhere) if !pods.name().is_empty() && elsewhere != pods.name() => {
                 Err(SourceError::Elsewhere(text.to_owned(), elsewhere.clone()))
             }
-            _ => Ok(pod(place)),
+            _ => Ok(from_pod(pod)),
         },
         several => {
             let names: Vec<_> = several
@@ -188,19 +189,14 @@ pub fn usual(
 ) -> Vec<Source> {
     let family = Family::of(target);
     let mut sources = Vec::new();
-    let local = |place: &Place| {
-        place
-            .node
-            .as_deref()
-            .is_some_and(|name| name == pods.name())
-    };
-    let places = pods.places(family);
-    let real = places
+    let local = |pod: &PodAddress| pod.node.as_deref().is_some_and(|name| name == pods.name());
+    let addresses = pods.pod_addresses(family);
+    let real = addresses
         .iter()
         .filter(|p| local(p))
         .find(|p| !backends.contains(&p.addr) && p.addr != target);
     match real {
-        Some(place) => sources.push(pod(place)),
+        Some(pod) => sources.push(from_pod(pod)),
         None => sources.extend(
             pods.prefixes(family)
                 .first()
@@ -226,19 +222,19 @@ fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
         };
     }
     let family = Family::of(addr);
-    let place = pods
-        .places(family)
+    let pod = pods
+        .pod_addresses(family)
         .into_iter()
-        .find(|place| place.addr == addr);
-    let here = place
+        .find(|pod| pod.addr == addr);
+    let here = pod
         .as_ref()
-        .is_some_and(|place| place.node.as_deref() == Some(pods.name()))
+        .is_some_and(|pod| pod.node.as_deref() == Some(pods.name()))
         || pods
             .prefixes(family)
             .iter()
             .any(|prefix| prefix.contains(addr));
-    match (here, place) {
-        (true, Some(place)) => pod(&place),
+    match (here, pod) {
+        (true, Some(pod)) => from_pod(&pod),
         (true, None) => Source {
             entry: Entry::Pod,
             addr: Some(addr),
@@ -269,11 +265,11 @@ pub fn uplink(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
         .map(|at| at.addr.addr)
 }
 
-fn pod(place: &Place) -> Source {
+fn from_pod(pod: &PodAddress) -> Source {
     Source {
         entry: Entry::Pod,
-        addr: Some(place.addr),
-        name: format!("a pod ({}, {}/{})", place.addr, place.namespace, place.name),
+        addr: Some(pod.addr),
+        name: format!("a pod ({}, {}/{})", pod.addr, pod.namespace, pod.name),
     }
 }
 

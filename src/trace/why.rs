@@ -1,6 +1,6 @@
 //! Why a packet ended as it did, in words, from the rule that ended it.
 
-use super::hop::{Effect, Hop, Layer, Outcome, Verdict};
+use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict};
 use crate::owner::software::{self, Maker};
 use crate::owner::{Endpoint, EndpointState, Owner, Owners, Port};
 
@@ -28,7 +28,7 @@ fn decisive(outcome: &Outcome) -> Option<&Hop> {
 fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<String> {
     let name = service.map_or("the Service".to_owned(), |port| port.name.to_string());
     let chain = hop.chain.as_str();
-    let nft = hop.layer == Layer::Nftables && hop.table.ends_with(" kube-proxy");
+    let nft = hop.subsystem == Subsystem::Nftables && hop.table.ends_with(" kube-proxy");
     if let Effect::NoServer { .. } = hop.effect {
         let ready = |e: &&Endpoint| e.state == Some(EndpointState::Ready);
         let mut ready = service
@@ -46,8 +46,8 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
             )
         });
     }
-    let ranges = match hop.layer {
-        Layer::Nftables => nft && chain.starts_with("firewall-"),
+    let ranges = match hop.subsystem {
+        Subsystem::Nftables => nft && chain.starts_with("firewall-"),
         _ => {
             matches!(chain, "KUBE-PROXY-FIREWALL" | "KUBE-SOURCE-RANGES-FIREWALL")
                 || chain.starts_with("KUBE-FW-")
@@ -109,17 +109,19 @@ pub(crate) fn comment(rule: &str) -> Option<&str> {
 
 /// Returns the owner of a hop's chain.
 pub fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
-    match hop.layer {
-        Layer::Routing | Layer::Ipvs => Owner::General,
-        Layer::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
-        Layer::Iptables | Layer::IptablesOther | Layer::Nftables => owners.chain(&hop.chain),
+    match hop.subsystem {
+        Subsystem::Routing | Subsystem::Ipvs => Owner::General,
+        Subsystem::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
+        Subsystem::Iptables | Subsystem::IptablesOther | Subsystem::Nftables => {
+            owners.chain(&hop.chain)
+        }
     }
 }
 
 /// Returns the software that wrote the rule of a hop: judged by its target in a built-in chain, else by its chain or table.
 pub fn maker(hop: &Hop) -> Maker {
     let mut table = hop.table.as_str();
-    if hop.layer == Layer::Nftables {
+    if hop.subsystem == Subsystem::Nftables {
         (_, table) = table.split_once(' ').unwrap_or_default();
         match software::maker_of_table(table) {
             // It may be one of iptables-nft's.

@@ -15,7 +15,7 @@ use crate::net::Proto;
 use crate::owner::software::Maker;
 use crate::owner::{EndpointState, Owners, Port};
 use crate::render::{Page, Report};
-use crate::trace::{Effect, Hook, Hop, Layer, Outcome, Verdict, why};
+use crate::trace::{Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 
 pub use graph::{dot, mermaid};
 
@@ -145,8 +145,8 @@ pub struct BackendRow {
 pub struct HopRow {
     /// The hook.
     pub hook: Hook,
-    /// The layer.
-    pub layer: Layer,
+    /// The subsystem.
+    pub subsystem: Subsystem,
     /// The table.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub table: String,
@@ -232,7 +232,7 @@ fn backend(
 
 /// Returns the owner of a hop's rule, and whether that is other software than kube-proxy; `None` for the kernel's own.
 fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
-    if matches!(hop.layer, Layer::Ipvs | Layer::Routing) {
+    if matches!(hop.subsystem, Subsystem::Ipvs | Subsystem::Routing) {
         return (None, false);
     }
     if let Some(port) = why::owner(owners, hop).port() {
@@ -284,7 +284,7 @@ fn together(outcomes: &[Outcome], owners: &Owners) -> Vec<HopRow> {
         let (owner, foreign) = owner(owners, hop);
         HopRow {
             hook: hop.hook,
-            layer: hop.layer,
+            subsystem: hop.subsystem,
             table: hop.table.clone(),
             chain: hop.chain.clone(),
             number: hop.number,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{HopRow, OutcomeRow, SourceTrace};
-use crate::trace::{Effect, Hook, Layer, Verdict};
+use crate::trace::{Effect, Hook, Subsystem, Verdict};
 
 /// One thing shown.
 pub(super) enum Step<'t> {
@@ -81,17 +81,19 @@ fn returns_at_once(hops: &[HopRow], at: usize) -> bool {
 
 /// Returns where a hop is: `nat KUBE-SERVICES:3`.
 pub(super) fn place(hop: &HopRow) -> String {
-    match hop.layer {
-        Layer::Routing => "route".to_owned(),
-        Layer::Ipvs => "ipvs".to_owned(),
-        Layer::IptablesOther => format!(
+    match hop.subsystem {
+        Subsystem::Routing => "route".to_owned(),
+        Subsystem::Ipvs => "ipvs".to_owned(),
+        Subsystem::IptablesOther => format!(
             "{} {}:{} (other back end)",
             hop.table, hop.chain, hop.number
         ),
-        Layer::Iptables | Layer::Nftables if hop.number == 0 => {
+        Subsystem::Iptables | Subsystem::Nftables if hop.number == 0 => {
             format!("{} {} policy", hop.table, hop.chain)
         }
-        Layer::Iptables | Layer::Nftables => format!("{} {}:{}", hop.table, hop.chain, hop.number),
+        Subsystem::Iptables | Subsystem::Nftables => {
+            format!("{} {}:{}", hop.table, hop.chain, hop.number)
+        }
     }
 }
 
@@ -145,7 +147,7 @@ pub(super) fn branch(hop: &HopRow, trace: &SourceTrace) -> (String, String) {
     let place = match &hop.effect {
         Effect::Balance { server, .. } => format!("ipvs {server}"),
         // iptables has a rule for each way, nftables one for all.
-        _ if hop.layer == Layer::Iptables && hop.when.is_none() => {
+        _ if hop.subsystem == Subsystem::Iptables && hop.when.is_none() => {
             format!("{} {}", hop.table, hop.chain)
         }
         _ => place(hop),

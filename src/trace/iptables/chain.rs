@@ -6,7 +6,7 @@ use super::matches::{self, Context};
 use crate::backend::iptables::model::{Chain, Connmark, Nat, Policy, Rule, Target};
 use crate::net::{Family, Mark};
 use crate::node::IptablesBackend;
-use crate::trace::hop::{Effect, Hook, Hop, Layer};
+use crate::trace::hop::{Effect, Hook, Hop, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, End, Ends, Walker, has_ports};
@@ -507,10 +507,10 @@ fn record(
 ) {
     branch.path.push(Hop {
         hook: at.hook,
-        layer: if at.chains.store == IptablesBackend::InUse {
-            Layer::Iptables
+        subsystem: if at.chains.store == IptablesBackend::InUse {
+            Subsystem::Iptables
         } else {
-            Layer::IptablesOther
+            Subsystem::IptablesOther
         },
         table: at.table.to_owned(),
         chain: chain.name.to_string(),

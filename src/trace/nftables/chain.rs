@@ -7,7 +7,7 @@ use crate::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };
 use crate::backend::nftables::print;
-use crate::trace::hop::{Effect, Hook, Hop, Layer};
+use crate::trace::hop::{Effect, Hook, Hop, Subsystem};
 use crate::trace::iptables::chain::{masquerade, redirect, split, translate, translate_source};
 use crate::trace::packet::Likelihood;
 use crate::trace::walk::{Branch, End, Ends, Walker};
@@ -498,7 +498,7 @@ fn number(value: &Value) -> Option<u16> {
 fn record_policy(branch: &mut Branch, hook: Hook, table: &Table, chain: &Chain) {
     branch.path.push(Hop {
         hook,
-        layer: Layer::Nftables,
+        subsystem: Subsystem::Nftables,
         table: format!("{} {}", table.family, table.name),
         chain: chain.name.clone(),
         number: 0,
@@ -531,7 +531,7 @@ fn record(
         });
     branch.path.push(Hop {
         hook: at.hook,
-        layer: Layer::Nftables,
+        subsystem: Subsystem::Nftables,
         table: format!("{} {}", at.table.family, at.table.name),
         chain: at.chain.name.clone(),
         number: index + 1,

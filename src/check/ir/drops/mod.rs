@@ -18,7 +18,7 @@ use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
 use crate::owner::{EndpointState, Owners, Port};
 use crate::trace::sources::Source;
-use crate::trace::{self, Effect, Entry, Flow, Hop, Layer, Outcome, World};
+use crate::trace::{self, Effect, Entry, Flow, Hop, Outcome, Subsystem, World};
 use finding::finding;
 use foreign::{ForeignRules, is_foreign, is_foreign_table};
 use sources::Sources;
@@ -219,13 +219,13 @@ fn note(
     }
     let position = Position {
         // A table of family inet covers both.
-        family: if hop.layer == Layer::Nftables && hop.table.starts_with("inet ") {
+        family: if hop.subsystem == Subsystem::Nftables && hop.table.starts_with("inet ") {
             Family::V4
         } else {
             family
         },
-        other: hop.layer == Layer::IptablesOther,
-        nft: hop.layer == Layer::Nftables,
+        other: hop.subsystem == Subsystem::IptablesOther,
+        nft: hop.subsystem == Subsystem::Nftables,
         table: hop.table.clone(),
         chain: hop.chain.clone(),
         number: hop.number,
@@ -263,10 +263,10 @@ fn is_foreign_drop(hop: &Hop) -> bool {
     if !matches!(hop.effect, Effect::Drop | Effect::Reject { .. }) {
         return false;
     }
-    let table = match hop.layer {
-        Layer::Nftables => hop.table.split_once(' ').map_or("", |(_, name)| name),
-        Layer::Iptables | Layer::IptablesOther => "",
-        Layer::Ipvs | Layer::Routing => return false,
+    let table = match hop.subsystem {
+        Subsystem::Nftables => hop.table.split_once(' ').map_or("", |(_, name)| name),
+        Subsystem::Iptables | Subsystem::IptablesOther => "",
+        Subsystem::Ipvs | Subsystem::Routing => return false,
     };
     is_foreign_table(table) && is_foreign(trace::why::maker(hop))
 }
