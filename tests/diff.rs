@@ -9,26 +9,7 @@ use kpx::backend::Mode;
 use kpx::evidence::Item;
 use serde_json::{Value, json};
 
-use crate::support::{Ran, kpx, kpx_on, recorded, root};
-
-/// Healthy nodes, by the mode they run in.
-const HEALTHY: &[&str] = &[
-    "dual-iptables",
-    "dual-ipvs",
-    "dual-nftables",
-    "full-iptables",
-    "full-iptables-masqall",
-    "full-iptables-v1.30",
-    "full-ipvs",
-    "full-ipvs-lc-strictarp",
-    "full-ipvs-v1.30",
-    "full-nftables",
-    "scale-2000x10-iptables",
-    "scale-2000x10-nftables",
-    "seed-iptables",
-    "seed-ipvs",
-    "seed-nftables",
-];
+use crate::support::{HEALTHY, Ran, kpx, kpx_on, recorded, root};
 
 #[tokio::test]
 async fn a_healthy_node_has_no_difference() {

@@ -40,3 +40,6 @@ mod fake_api;
 
 #[path = "random.rs"]
 mod random;
+
+#[expect(dead_code, reason = "the suite uses all of it")]
+mod support;

@@ -4,6 +4,25 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+/// Recordings of healthy nodes, whose rules and cluster belong together; the others lack parts or were broken on purpose.
+pub(crate) const HEALTHY: &[&str] = &[
+    "dual-iptables",
+    "dual-ipvs",
+    "dual-nftables",
+    "full-iptables",
+    "full-iptables-masqall",
+    "full-iptables-v1.30",
+    "full-ipvs",
+    "full-ipvs-lc-strictarp",
+    "full-ipvs-v1.30",
+    "full-nftables",
+    "scale-2000x10-iptables",
+    "scale-2000x10-nftables",
+    "seed-iptables",
+    "seed-ipvs",
+    "seed-nftables",
+];
+
 /// What a command printed and how it exited.
 pub(crate) struct Ran {
     pub(crate) out: String,

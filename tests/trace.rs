@@ -12,24 +12,7 @@ use kpx::trace::{Assumed, Entry, Flow, Outcome, Verdict, World};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Ran, kpx, kpx_on, recordings, root};
-
-/// Recordings whose rules and cluster belong together; the others lack parts or were broken on purpose.
-const HEALTHY: [&str; 13] = [
-    "dual-iptables",
-    "dual-ipvs",
-    "dual-nftables",
-    "full-iptables",
-    "full-iptables-masqall",
-    "full-iptables-v1.30",
-    "full-ipvs",
-    "full-ipvs-lc-strictarp",
-    "full-ipvs-v1.30",
-    "full-nftables",
-    "seed-iptables",
-    "seed-ipvs",
-    "seed-nftables",
-];
+use crate::support::{HEALTHY, Ran, kpx, kpx_on, recordings, root};
 
 const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
 

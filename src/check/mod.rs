@@ -112,6 +112,27 @@ impl Check {
         }
     }
 
+    /// Returns a check for tests, with the function `run`.
+    #[cfg(test)]
+    pub(crate) const fn made_up(id: &'static str, run: fn(&Facts<'_>) -> Verdict) -> Self {
+        Self {
+            id,
+            name: "made-up",
+            severity: Severity::Error,
+            when: When::Now,
+            title: "made up",
+            symptom: "",
+            why: "",
+            verify: "",
+            commands: &[],
+            fix: "Fix it.",
+            incidents: &[],
+            needs: &[],
+            caused_by: &[],
+            run,
+        }
+    }
+
     /// Returns the name of its group.
     pub fn group(&self) -> &'static str {
         let letters = self.id.get(..2).unwrap_or(self.id);

@@ -13,6 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 
+/// First words of a recorded configuration that is not from a file of the node; the rest of the line names its source.
+pub const ORIGIN: &str = "# From ";
+
 /// A mode of kube-proxy.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Mode {

@@ -2,22 +2,19 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::WrapErr as _;
 
 use super::Io;
-use super::shared::examine::{Case, Examined, examine};
+use super::shared::examine::{Examined, examine};
 use super::shared::failure::{Failure, Hint as _};
 use super::shared::output::Extra;
 use super::shared::session::Session;
 use crate::check::ignore::{EXAMPLE, Ignores};
 use crate::check::{self, Check, Severity};
 use crate::cli::{DoctorArgs, FailOn};
-use crate::evidence::{Evidence, Time};
 use crate::host::{self, clock};
-use crate::node::NodeSnapshot;
 use crate::render::Report as _;
 use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE, IgnoreFile};
 use crate::report::explain::CheckList;
@@ -27,9 +24,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// The default ignore file, below the host's root.
 const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
-
-/// The limit of a check in multiples of `--timeout`; reading iptables rules has the same one.
-pub(super) const LONGER: u32 = 6;
 
 /// The doctor's formats in addition to those of every command.
 const FORMATS: &[Extra<DoctorReport>] = &[
@@ -79,23 +73,8 @@ async fn examine_node(
     if args.only.is_empty() {
         items.extend(HEAD_WHOLE);
     }
-    let items: Vec<_> = items.into_iter().collect();
-    let evidence = session.gather(&items).await?;
-    let named = session.name();
-    let named = named.or_else(|| evidence.manifest()?.node.as_deref());
-    let now = match &session.from {
-        Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
-        None => Some(clock::now()),
-    };
-    let target = args.to;
-    let case = Arc::new(Case {
-        name: named.map(str::to_owned),
-        evidence,
-        now,
-        target,
-    });
-    let Examined { mut outcomes, head } = examine(&case, checks, session.host.timeout * LONGER)
-        .wrap_err("cannot start a thread for the checks")?;
+    let (case, examined) = examine(session, items, checks, args.to).await?;
+    let Examined { mut outcomes, head } = examined;
     check::fold(&mut outcomes);
     let fail_on = match args.fail_on {
         FailOn::Error => Some(Severity::Error),
@@ -106,10 +85,10 @@ async fn examine_node(
         path: path.clone(),
         ignores: ignores.clone(),
         // Entries expire by the time of the bundle, if it has one.
-        now: now.unwrap_or_else(clock::now),
+        now: case.now.unwrap_or_else(clock::now),
     });
     let ignore = ignore.as_ref();
-    Ok(DoctorReport::new(outcomes, head, now, ignore, fail_on).before(target))
+    Ok(DoctorReport::new(outcomes, head, case.now, ignore, fail_on).before(args.to))
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.
@@ -132,14 +111,6 @@ fn ignores(session: &Session, args: &DoctorArgs) -> Result<Option<(String, Ignor
         .wrap_err_with(|| format!("cannot use the ignore file {name}"))
         .hint(EXAMPLE)?;
     Ok(Some((name, ignores)))
-}
-
-/// Returns the time of a bundle: from its manifest, or else from kube-proxy's clock.
-pub(super) fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time> {
-    let manifest = evidence.manifest().map(|manifest| manifest.time.as_str());
-    let health = node.health().ok();
-    let health = health.and_then(|health| health.current_time.as_deref());
-    manifest.or(health)?.parse().ok()
 }
 
 fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::WrapErr as _;
 
+use super::Io;
+use super::shared::examine;
 use super::shared::failure::{Failure, Hint as _};
 use super::shared::output::Output;
 use super::shared::session::Session;
-use super::{Io, doctor};
 use crate::cli::SnapshotArgs;
 use crate::evidence::{self, Evidence, ITEMS, Manifest};
 use crate::host::{self, clock};
@@ -88,7 +89,7 @@ async fn record(session: &Session, args: &SnapshotArgs) -> Result<(Evidence, Man
                 Some(config.hostname_override.clone()).filter(|name| !name.is_empty())
             };
             let node = session.host.node.clone().or(named).or_else(configured);
-            (doctor::taken(&evidence, &snapshot), node)
+            (examine::taken(&evidence, &snapshot), node)
         }
         None => match session.name() {
             Some(name) => (None, Some(name.to_owned())),

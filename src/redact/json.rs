@@ -107,17 +107,7 @@ impl Redactor {
     fn object(&mut self, value: Value, key: &str, of: &str) -> Value {
         match value {
             Value::Object(map) => self.map(map, key, of),
-            Value::Array(list) if matches!(key, "command" | "args") => {
-                let args: Vec<String> = list
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .map(str::to_owned)
-                    .collect();
-                self.arguments(args)
-                    .into_iter()
-                    .map(Value::String)
-                    .collect()
-            }
+            Value::Array(list) if matches!(key, "command" | "args") => self.command_line(&list),
             Value::Array(list) => list
                 .into_iter()
                 .map(|value| self.object(value, key, of))
@@ -125,6 +115,13 @@ impl Redactor {
             Value::String(text) => Value::String(self.string(&text, key, of)),
             other => other,
         }
+    }
+
+    /// Redacts the words of a command line.
+    fn command_line(&mut self, list: &[Value]) -> Value {
+        let words = list.iter().filter_map(Value::as_str).map(str::to_owned);
+        let words = self.arguments(words.collect());
+        words.into_iter().map(Value::String).collect()
     }
 
     fn map(&mut self, map: Map<String, Value>, key: &str, of: &str) -> Value {
@@ -310,17 +307,7 @@ impl Redactor {
                 });
                 Value::Object(new.collect())
             }
-            Value::Array(list) if key == "args" => {
-                let args = list
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .map(str::to_owned)
-                    .collect();
-                self.arguments(args)
-                    .into_iter()
-                    .map(Value::String)
-                    .collect()
-            }
+            Value::Array(list) if key == "args" => self.command_line(&list),
             Value::Array(list) => list
                 .into_iter()
                 .map(|value| self.document(value, key))

@@ -15,30 +15,7 @@ impl Walker<'_, '_, '_> {
         flow: &Flow,
         outcomes: &mut Vec<Outcome>,
     ) -> Option<(Branch, Phase)> {
-        let mut packet = Packet {
-            source: flow.source.unwrap_or(match self.family {
-                Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            }),
-            destination: flow.destination,
-            port: flow.port,
-            proto: flow.proto,
-            mark: 0,
-            ct_mark: 0,
-            first_mark: None,
-            input: Link::None,
-            output: Link::None,
-            rerouted: None,
-            bridged: false,
-            dnat: false,
-            snat: false,
-            untracked: false,
-            established: flow.established,
-            bound: [false; 2],
-            virtual_server: None,
-            original: (flow.destination, flow.port),
-            original_source: flow.source.unwrap_or(flow.destination),
-        };
+        let mut packet = Packet::of(flow);
         if flow.entry != Entry::Host {
             packet.input = self.input_of(flow.entry, packet.source);
             let branch = Branch {

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 use crate::backend::iptables::model::Chain;
 use crate::backend::iptables::parse::Saved;
-use crate::evidence::Gap;
+use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 
@@ -34,6 +34,38 @@ pub use hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 pub use notes::{notes, unread};
 pub use packet::{Entry, Flow};
 pub use why::why;
+
+/// Items that decide the path of a packet, beside the rules of iptables.
+pub const NEEDS: &[Item] = &[
+    Item::Nft,
+    Item::NftText,
+    Item::Ipset,
+    Item::Ipvs,
+    Item::IpvsSave,
+    Item::IpvsStats,
+    Item::Addresses,
+    Item::Links,
+    Item::Routes,
+    Item::Rules,
+    Item::Sysctl,
+    Item::ProxyConfig,
+    Item::Services,
+    Item::EndpointSlices,
+    Item::Nodes,
+    Item::Pods,
+];
+
+/// Further items that the notes of a trace use.
+pub const NOTES_NEEDS: &[Item] = &[
+    Item::IptablesVersion,
+    Item::Sockets,
+    Item::Tcp4,
+    Item::Tcp6,
+    Item::Udp4,
+    Item::Udp6,
+    Item::Conntrack,
+    Item::ProxyMode,
+];
 
 /// A chain the walk needs and does not have.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -1,6 +1,6 @@
 //! The packet being traced, and the likelihood of a match.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::net::{Family, Proto};
 
@@ -86,6 +86,35 @@ pub(crate) enum Link {
 }
 
 impl Packet {
+    /// Returns the first packet of `flow`, before it is routed.
+    pub(crate) fn of(flow: &Flow) -> Self {
+        let unspecified = match Family::of(flow.destination) {
+            Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        Self {
+            source: flow.source.unwrap_or(unspecified),
+            destination: flow.destination,
+            port: flow.port,
+            proto: flow.proto,
+            mark: 0,
+            ct_mark: 0,
+            first_mark: None,
+            input: Link::None,
+            output: Link::None,
+            rerouted: None,
+            bridged: false,
+            dnat: false,
+            snat: false,
+            untracked: false,
+            established: flow.established,
+            bound: [false; 2],
+            virtual_server: None,
+            original: (flow.destination, flow.port),
+            original_source: flow.source.unwrap_or(flow.destination),
+        }
+    }
+
     pub(crate) fn family(&self) -> Family {
         Family::of(self.destination)
     }

@@ -1,6 +1,5 @@
 //! `kpx preflight --load` and `--persist` on a kernel that has nothing loaded.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -9,6 +8,7 @@ use serde_json::Value;
 use super::ipvs::{modules, unload};
 use super::modules::Rule;
 use super::netns::run;
+use crate::support::kpx;
 
 /// The file of `--persist`.
 const AT_BOOT: &str = "/etc/modules-load.d/kpx.conf";
@@ -17,29 +17,12 @@ const AT_BOOT: &str = "/etc/modules-load.d/kpx.conf";
 async fn preflight(name: &str, args: &[&str]) -> (Value, String, u8) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes");
     let cluster = folder.join(name);
-    let mut all = vec![
-        "kpx",
-        "--cluster-from",
-        cluster.to_str().unwrap(),
-        "preflight",
-    ];
+    let mut all = vec!["--cluster-from", cluster.to_str().unwrap(), "preflight"];
     all.extend_from_slice(args);
     all.extend_from_slice(&["-o", "json"]);
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut io = kpx::Io {
-        out: &mut out,
-        err: &mut err,
-        input: &mut std::io::empty(),
-        interactive: false,
-        width: 80,
-        terminal: false,
-        color: false,
-        ascii: false,
-        progress: false,
-    };
-    let code = kpx::run(all.into_iter().map(OsString::from), &mut io).await;
-    let report = serde_json::from_slice(&out).unwrap_or(Value::Null);
-    (report, String::from_utf8(err).unwrap(), code)
+    let ran = kpx(&all).await;
+    let report = serde_json::from_str(&ran.out).unwrap_or(Value::Null);
+    (report, ran.err, ran.code)
 }
 
 /// Unloads everything of IPVS, of sets and of rules.

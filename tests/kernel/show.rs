@@ -1,12 +1,12 @@
 //! `kpx show` live, and from the bundle of the same namespace.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::netns::Netns;
+use crate::support;
 
 const VIEWS: [&str; 10] = [
     "services",
@@ -29,23 +29,9 @@ fn recording(name: &str) -> PathBuf {
 
 /// Runs kpx; returns what it printed and its exit status.
 async fn kpx(args: &[&str]) -> (String, u8) {
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let args = std::iter::once("kpx").chain(args.iter().copied());
-    let mut io = kpx::Io {
-        out: &mut out,
-        err: &mut err,
-        input: &mut std::io::empty(),
-        interactive: false,
-        width: 80,
-        terminal: false,
-        color: false,
-        ascii: false,
-        progress: false,
-    };
-    let code = kpx::run(args.map(OsString::from), &mut io).await;
-    let err = String::from_utf8_lossy(&err);
-    assert!(matches!(code, 0 | 3), "exit {code}: {err}");
-    (String::from_utf8(out).unwrap(), code)
+    let ran = support::kpx(args).await;
+    assert!(matches!(ran.code, 0 | 3), "{ran}");
+    (ran.out, ran.code)
 }
 
 /// Leaves out what goes on while one looks.

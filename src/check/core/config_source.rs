@@ -4,7 +4,7 @@
 //! from the ConfigMap.
 
 use crate::check::Facts;
-use crate::cluster::config::{ProxyConfig, written};
+use crate::cluster::config::{ORIGIN, ProxyConfig, written};
 use crate::cluster::{ConfigMap, Pod};
 use crate::evidence::Item;
 
@@ -16,8 +16,8 @@ pub(in crate::check) const COPY: &str = "kube-proxy-kpx-";
 
 /// The source of the configuration of this node's kube-proxy.
 pub(in crate::check) enum Source<'a> {
-    /// This ConfigMap.
-    Map(&'a ConfigMap),
+    /// This ConfigMap, with the configuration in it.
+    Map { map: &'a ConfigMap, text: &'a str },
     /// A ConfigMap of this name that was not collected.
     Unread(String),
     /// Unknown.
@@ -56,38 +56,41 @@ impl<'a> Facts<'a> {
             return Source::Unknown;
         };
         let map = |name: &str| {
-            let mut maps = maps.iter();
-            maps.find(|map| map.metadata.name == name && text_of(map).is_some())
+            let mut maps = maps.iter().filter(|map| map.metadata.name == name);
+            maps.find_map(|map| {
+                let text = text_of(map)?;
+                Some(Source::Map { map, text })
+            })
         };
         match mounted(pod).find_map(map) {
-            Some(map) => Source::Map(map),
+            Some(source) => source,
             None => mounted(pod)
                 .find(|name| name.starts_with("kube-proxy"))
                 .map_or(Source::Unknown, |name| Source::Unread(name.to_owned())),
         }
     }
 
-    /// Returns the seconds since `map` was edited, if the kubelet has not written the edit to the node yet.
-    pub(in crate::check) fn pending(&self, map: &ConfigMap) -> Option<u64> {
+    /// Returns the seconds since `map`, which contains the configuration `text`, was edited, if the kubelet has not written
+    /// the edit to the node yet.
+    pub(in crate::check) fn pending(&self, map: &ConfigMap, text: &str) -> Option<u64> {
         let age = self.now?.since(map.metadata.last_edit()?).as_secs();
         let file = self.file()?;
-        let stale = written(file).ok()? != written(text_of(map)?).ok()?;
+        let stale = written(file).ok()? != written(text).ok()?;
         (stale && age < SOON).then_some(age)
     }
 
     /// Returns the configuration file on the node, if the configuration was read from it.
     pub(in crate::check) fn file(&self) -> Option<&'a str> {
         let text = self.node.evidence().text(Item::ProxyConfig).ok()?;
-        // The first line of a configuration from another source names that source.
-        (!text.starts_with("# From ")).then_some(text)
+        (!text.starts_with(ORIGIN)).then_some(text)
     }
 
     /// Returns the seconds since this node's ConfigMap was set to `mode`, if the kubelet has not written the edit yet.
     pub(in crate::check) fn pending_to(&self, mode: crate::backend::Mode) -> Option<u64> {
-        let Source::Map(map) = self.source() else {
+        let Source::Map { map, text } = self.source() else {
             return None;
         };
-        let asked = ProxyConfig::parse(text_of(map)?).ok()?.mode_asked();
-        self.pending(map).filter(|_| asked == Some(mode))
+        let asked = ProxyConfig::parse(text).ok()?.mode_asked();
+        self.pending(map, text).filter(|_| asked == Some(mode))
     }
 }

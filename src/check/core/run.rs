@@ -59,27 +59,12 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Severity, Verdict, When};
+    use crate::check::{Severity, Verdict};
     use crate::evidence::{Evidence, Item};
     use crate::node::NodeSnapshot;
 
     fn outcome(run: fn(&Facts<'_>) -> Verdict) -> Outcome {
-        let check = Check {
-            id: "ZZ99",
-            name: "made-up",
-            severity: Severity::Error,
-            when: When::Now,
-            title: "made up",
-            symptom: "",
-            why: "",
-            verify: "",
-            commands: &[],
-            fix: "Fix it.",
-            incidents: &[],
-            needs: &[&[Item::Sysctl]],
-            caused_by: &[],
-            run,
-        };
+        let check = Check::made_up("ZZ99", run);
         let evidence = Evidence::default();
         let node = NodeSnapshot::new(&evidence);
         super::run(&check, &Facts::new(&node, None))

@@ -1,9 +1,7 @@
 //! kube-proxy's mode and configuration.
 
 use crate::backend::Mode;
-use crate::check::core::{
-    COPY, MODE, OBSERVED, Source, if_recorded, leaves, plain, text_of, with_flags,
-};
+use crate::check::core::{COPY, MODE, OBSERVED, Source, if_recorded, leaves, plain, with_flags};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::config::{go_duration, written};
 use crate::evidence::{Gap, Item};
@@ -252,11 +250,11 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         .ok_or_else(|| bad("it has no field kubeproxy.config.k8s.io".to_owned()))?;
     let source = facts.source();
     // The file on the node is a copy of a ConfigMap that was not collected.
-    let (source_name, text) = match &source {
-        Source::Map(map) => (
-            format!("ConfigMap {}", map.metadata.name),
-            text_of(map).unwrap_or_default(),
-        ),
+    let (map_name, source_name, text) = match &source {
+        Source::Map { map, text } => {
+            let name = map.metadata.name.as_str();
+            (name, format!("ConfigMap {name}"), *text)
+        }
         Source::Unread(name) => {
             let unread = || {
                 let why =
@@ -264,9 +262,17 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
                 Gap::Absent(Item::ConfigMaps, why)
             };
             let file = facts.file().ok_or_else(unread)?;
-            (format!("the node's file from ConfigMap {name}"), file)
+            (
+                name.as_str(),
+                format!("the node's file from ConfigMap {name}"),
+                file,
+            )
         }
-        Source::Unknown => ("ConfigMap kube-proxy".to_owned(), facts.config_map_text()?),
+        Source::Unknown => (
+            "kube-proxy",
+            "ConfigMap kube-proxy".to_owned(),
+            facts.config_map_text()?,
+        ),
     };
     let wanted = written(text).map_err(|gap| gap.about(Item::ConfigMaps))?;
     let mut seen = Vec::new();
@@ -289,8 +295,8 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
     if seen.is_empty() {
         return Ok(Vec::new());
     }
-    if let Source::Map(map) = &source
-        && let Some(age) = facts.pending(map)
+    if let Source::Map { map, text } = source
+        && let Some(age) = facts.pending(map, text)
     {
         let message = format!(
             "the ConfigMap was edited {age} s ago, and the kubelet has not written the edit to the node yet"
@@ -303,7 +309,7 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
     let message =
         "the ConfigMap changed after kube-proxy started: its next restart applies the new settings";
     let finding = Finding::new(Severity::Warning, "kube-proxy", message).evidence(seen);
-    Ok(vec![if source_name.contains(COPY) {
+    Ok(vec![if map_name.starts_with(COPY) {
         finding.fix(
             "kpx made this copy for a migration: finish it with `kpx migrate resume`, or undo it with `kpx migrate rollback`.",
         )

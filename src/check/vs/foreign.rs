@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
-use crate::check::core::{Source, text_of};
+use crate::check::core::Source;
 use crate::check::drift::DRIFT;
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
@@ -109,7 +109,7 @@ fn command(facts: &Facts<'_>, list: &str) -> Option<String> {
         ("excludeCIDRs: []", r"excludeCIDRs: \[\]"),
     ];
     let (name, text) = match facts.source() {
-        Source::Map(map) => (map.metadata.name.as_str(), text_of(map)?),
+        Source::Map { map, text } => (map.metadata.name.as_str(), text),
         Source::Unread(_) => return None,
         Source::Unknown => ("kube-proxy", facts.config_map_text().ok()?),
     };

@@ -11,7 +11,7 @@ use crate::cmd::shared::failure::Failure;
 use crate::cmd::shared::session::Session;
 use crate::evidence::Item;
 use crate::host::own_pods;
-use crate::migrate::fleet::engine::{Cluster as _, Engine};
+use crate::migrate::fleet::engine::{Cluster, Engine};
 use crate::migrate::fleet::state::FleetPlan;
 use crate::migrate::migration::Strategy;
 use crate::migrate::preview::NodePreview;
@@ -35,27 +35,31 @@ pub(super) async fn all<'io>(
         let line = format!("kpx: previewing {nodes} in pods of {image}");
         writeln!(io.borrow_mut().err, "{line}")?;
     }
-    let stop = Cell::new(false);
-    let mut engine = Engine {
-        cluster,
-        saved: None,
-        on_event: &mut |_| (),
-        stop: &stop,
-    };
-    Ok(Box::pin(engine.previews(plan)).await)
+    let previews = with_engine(cluster, async |engine| engine.previews(plan).await);
+    Ok(Box::pin(previews).await)
 }
 
 /// Deletes the pods of interrupted previews.
 pub(super) async fn cancel(cluster: &mut RemoteCluster<'_, '_, '_>, plan: &FleetPlan) {
+    // A pod that stays ends on its own, and the next migration deletes it.
+    with_engine(cluster, async |engine| engine.cancel_previews(plan).await)
+        .await
+        .ok();
+}
+
+/// Runs `work` with an engine that reports no events and is not stopped.
+async fn with_engine<C: Cluster, T>(
+    cluster: &mut C,
+    work: impl AsyncFnOnce(&mut Engine<'_, C>) -> T,
+) -> T {
     let stop = Cell::new(false);
-    let mut engine = Engine {
+    work(&mut Engine {
         cluster,
         saved: None,
         on_event: &mut |_| (),
         stop: &stop,
-    };
-    // A pod that stays ends on its own, and the next migration deletes it.
-    engine.cancel_previews(plan).await.ok();
+    })
+    .await
 }
 
 /// Refuses to drain the node that kpx itself runs on.

@@ -5,15 +5,13 @@ mod prove;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::sync::Arc;
 
 use color_eyre::eyre::{WrapErr as _, eyre};
 
 use self::prove::prove;
 use super::Io;
-use super::doctor::{LONGER, taken};
 use super::shared::change::{carry_out_on, open};
-use super::shared::examine::{Case, Examined, examine};
+use super::shared::examine::{Examined, examine};
 use super::shared::failure::{Failure, Hint as _};
 use super::shared::session::Session;
 use crate::action::Action;
@@ -22,7 +20,7 @@ use crate::backend::Mode;
 use crate::check::{self, Check, Facts, Severity};
 use crate::cli::PreflightArgs;
 use crate::evidence::{Gap, Item};
-use crate::host::{Live, clock};
+use crate::host::Live;
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Plan, Undo};
 use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE};
@@ -86,22 +84,8 @@ pub(super) async fn look(
         items.extend(HEAD);
         items.extend(HEAD_WHOLE);
     }
-    let items: Vec<_> = items.into_iter().collect();
-    let evidence = session.gather(&items).await?;
-    let named = session.name();
-    let named = named.or_else(|| evidence.manifest()?.node.as_deref());
-    let now = match &session.from {
-        Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
-        None => Some(clock::now()),
-    };
-    let case = Arc::new(Case {
-        name: named.map(str::to_owned),
-        evidence,
-        now,
-        target: Some(to),
-    });
-    let Examined { outcomes, head } = examine(&case, checks, session.host.timeout * LONGER)
-        .wrap_err("cannot start a thread for the checks")?;
+    let (case, Examined { outcomes, head }) = examine(session, items, checks, Some(to)).await?;
+    let now = case.now;
     let assessment = DoctorReport::new(outcomes, head, now, None, Some(Severity::Error));
     let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
     let facts = Facts::new(&node, now).before(Some(to));

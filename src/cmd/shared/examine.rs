@@ -3,15 +3,21 @@
 //! A check is a plain function, which cannot be interrupted. If one takes too long, its thread is abandoned, and another
 //! thread continues with the next check.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use color_eyre::eyre::WrapErr as _;
+
+use super::failure::Failure;
+use super::session::Session;
 use crate::backend::Mode;
 use crate::check::{self, Check, Facts, Outcome};
-use crate::evidence::{Evidence, Time};
+use crate::evidence::{Evidence, Item, Time};
+use crate::host::clock;
 use crate::node::NodeSnapshot;
 use crate::report::doctor::Head;
 
@@ -38,12 +44,45 @@ struct Worker {
     head: Receiver<Head>,
 }
 
-/// Runs `checks`, each for at most `limit`.
-pub(in crate::cmd) fn examine(
-    case: &Arc<Case>,
+/// The limit of a check in multiples of `--timeout`; reading iptables rules has the same one.
+const LONGER: u32 = 6;
+
+/// Reads `items` of the node of `session`, and runs `checks` on them; `target` is the mode of a planned switch.
+pub(in crate::cmd) async fn examine(
+    session: &Session,
+    items: BTreeSet<Item>,
     checks: &[&'static Check],
-    limit: Duration,
-) -> io::Result<Examined> {
+    target: Option<Mode>,
+) -> Result<(Arc<Case>, Examined), Failure> {
+    let items: Vec<_> = items.into_iter().collect();
+    let evidence = session.gather(&items).await?;
+    let named = session.name();
+    let named = named.or_else(|| evidence.manifest()?.node.as_deref());
+    let now = match &session.from {
+        Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
+        None => Some(clock::now()),
+    };
+    let case = Arc::new(Case {
+        name: named.map(str::to_owned),
+        evidence,
+        now,
+        target,
+    });
+    let examined = each(&case, checks, session.host.timeout * LONGER)
+        .wrap_err("cannot start a thread for the checks")?;
+    Ok((case, examined))
+}
+
+/// Returns the time of a bundle: from its manifest, or else from kube-proxy's clock.
+pub(in crate::cmd) fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time> {
+    let manifest = evidence.manifest().map(|manifest| manifest.time.as_str());
+    let health = node.health().ok();
+    let health = health.and_then(|health| health.current_time.as_deref());
+    manifest.or(health)?.parse().ok()
+}
+
+/// Runs `checks`, each for at most `limit`.
+fn each(case: &Arc<Case>, checks: &[&'static Check], limit: Duration) -> io::Result<Examined> {
     // Threads do not share parsed evidence, so many checks may each wait for the same parser that never ends. Therefore
     // the limit is halved with every check that exceeds it, down to a minimum: all of them take about twice the limit.
     let mut limit_now = limit;
@@ -101,27 +140,11 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Severity, When};
-    use crate::evidence::{Gap, Item};
+    use crate::evidence::Gap;
 
     /// Returns a check with the function `run`.
     fn made_up(id: &'static str, run: fn(&Facts<'_>) -> check::Verdict) -> &'static Check {
-        Box::leak(Box::new(Check {
-            id,
-            name: "made-up",
-            severity: Severity::Error,
-            when: When::Now,
-            title: "made up",
-            symptom: "",
-            why: "",
-            verify: "",
-            commands: &[],
-            fix: "Fix it.",
-            incidents: &[],
-            needs: &[&[Item::KernelRelease]],
-            caused_by: &[],
-            run,
-        }))
+        Box::leak(Box::new(Check::made_up(id, run)))
     }
 
     #[test]
@@ -152,7 +175,7 @@ mod tests {
             made_up("ZZ06", |_| Err(Gap::NotCollected(Item::Sysctl))),
         ];
         let limit = Duration::from_secs(2);
-        let examined = examine(&case, &checks, limit).unwrap();
+        let examined = each(&case, &checks, limit).unwrap();
         let outcomes: Vec<_> = examined
             .outcomes
             .iter()

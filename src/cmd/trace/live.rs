@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 
-use super::NEEDS;
+use super::needs;
 use crate::backend::iptables::listing;
 use crate::backend::iptables::model::Target;
 use crate::backend::iptables::names;
@@ -72,8 +72,8 @@ fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> 
 
 /// Follows `flows` over all rules: which of nftables' are iptables-nft's shows only beside those.
 async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walked, Failure> {
-    let of_node = NEEDS.iter().filter(|item| !item.is_of_cluster());
-    let items: Vec<_> = of_node.chain(IPTABLES).copied().collect();
+    let of_node = needs().filter(|item| !item.is_of_cluster());
+    let items: Vec<_> = of_node.chain(IPTABLES.iter().copied()).collect();
     let evidence = session.gather(&items).await?;
     let node = NodeSnapshot::new(&evidence);
     let walks = super::walk(&World::whole(&node, family), flows)?;

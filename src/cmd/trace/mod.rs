@@ -24,33 +24,10 @@ use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{self, Found, Target};
 use crate::trace::{self, Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
 
-/// The items that a trace reads, beside the rules of iptables.
-const NEEDS: &[Item] = &[
-    Item::IptablesVersion,
-    Item::Nft,
-    Item::NftText,
-    Item::Ipset,
-    Item::Ipvs,
-    Item::IpvsSave,
-    Item::IpvsStats,
-    Item::Addresses,
-    Item::Links,
-    Item::Routes,
-    Item::Rules,
-    Item::Sockets,
-    Item::Tcp4,
-    Item::Tcp6,
-    Item::Udp4,
-    Item::Udp6,
-    Item::Sysctl,
-    Item::Conntrack,
-    Item::ProxyConfig,
-    Item::ProxyMode,
-    Item::Services,
-    Item::EndpointSlices,
-    Item::Nodes,
-    Item::Pods,
-];
+/// Returns the items that a trace reads, beside the rules of iptables.
+fn needs() -> impl Iterator<Item = Item> {
+    trace::NEEDS.iter().chain(trace::NOTES_NEEDS).copied()
+}
 
 /// The output formats of a trace, beside the common ones.
 pub(super) const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
@@ -63,7 +40,7 @@ pub(super) async fn run(session: &Session, args: &TraceArgs) -> Result<TraceRepo
     let assumed = args.mode;
     // On this machine, the rules are read chain by chain, as the walk asks for them.
     let whole = !session.is_here() || assumed.is_some();
-    let mut items = NEEDS.to_vec();
+    let mut items: Vec<_> = needs().collect();
     if whole {
         items.extend(IPTABLES);
     }

@@ -27,6 +27,7 @@ use super::Options;
 use crate::action::{KubeCommand, Object, Resource};
 use crate::apply::StepError;
 use crate::cluster::Pod;
+use crate::cluster::config::ORIGIN;
 use crate::evidence::{Gap, Item};
 pub use access::Environment;
 pub(super) use exec::{CONTAINER, Ended, Held};
@@ -80,7 +81,7 @@ impl Cluster {
             for (key, value) in map.data.unwrap_or_default() {
                 if value.contains("KubeProxyConfiguration") {
                     return Ok(format!(
-                        "# From ConfigMap kube-system/{}, key {key}; the node has no configuration file.\n{value}",
+                        "{ORIGIN}ConfigMap kube-system/{}, key {key}; the node has no configuration file.\n{value}",
                         map.metadata.name
                     ));
                 }

@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 use super::context::Context;
 use super::{files, processes};
-use crate::cluster::config::ProxyConfig;
+use crate::cluster::config::{ORIGIN, ProxyConfig};
 use crate::evidence::{Gap, Item};
 use http::NoResponse;
 use process::Table;
@@ -299,7 +299,7 @@ fn of_configz(text: &str) -> Option<String> {
     let parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
     let inner = parts.get("kubeproxy.config.k8s.io")?.get();
     Some(format!(
-        "# From /configz of the running kube-proxy.\n{inner}\n"
+        "{ORIGIN}/configz of the running kube-proxy.\n{inner}\n"
     ))
 }
 
@@ -318,7 +318,7 @@ fn local_config(root: &Path, table: &Table) -> Result<String, Gap> {
         }
         let text = process.flags.to_config();
         return Ok(format!(
-            "# From the command line of kube-proxy (process {pid}), which has no --config.\n{text}"
+            "{ORIGIN}the command line of kube-proxy (process {pid}), which has no --config.\n{text}"
         ));
     }
     let paths: Vec<PathBuf> = COMMON_FILES.iter().map(|path| root.join(path)).collect();

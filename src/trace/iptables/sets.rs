@@ -143,29 +143,17 @@ fn address(value: &str, addr: IpAddr) -> Option<Fit> {
 mod tests {
     use super::*;
     use crate::backend::ipset::Member;
+    use crate::trace::packet::{Entry, Flow};
 
     fn packet() -> Packet {
-        Packet {
-            source: "10.1.0.5".parse().unwrap(),
+        Packet::of(&Flow {
+            entry: Entry::Pod,
+            source: Some("10.1.0.5".parse().unwrap()),
             destination: "203.0.113.11".parse().unwrap(),
             port: 443,
             proto: Proto::Tcp,
-            mark: 0,
-            ct_mark: 0,
-            first_mark: None,
-            input: Link::None,
-            output: Link::None,
-            rerouted: None,
-            bridged: false,
-            dnat: false,
-            snat: false,
-            untracked: false,
             established: false,
-            bound: [false; 2],
-            virtual_server: None,
-            original: ("203.0.113.11".parse().unwrap(), 443),
-            original_source: "10.1.0.5".parse().unwrap(),
-        }
+        })
     }
 
     fn set(kind: &'static str, members: &[(&'static str, &'static str)]) -> Set<'static> {

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use crate::check::core::{by_family, if_recorded};
 use crate::check::{Check, Facts, Severity, Verdict, When};
-use crate::evidence::{Gap, IPTABLES, Item};
+use crate::evidence::{Gap, IPTABLES};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
@@ -49,27 +49,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#40182: Docker 1.13 sets the policy of FORWARD to DROP",
         "kubernetes/kubernetes#39823: pods do not reach Services under such a policy",
     ],
-    needs: &[
-        IPTABLES,
-        &[
-            Item::Nft,
-            Item::NftText,
-            Item::Ipset,
-            Item::Ipvs,
-            Item::IpvsSave,
-            Item::IpvsStats,
-            Item::Addresses,
-            Item::Links,
-            Item::Routes,
-            Item::Rules,
-            Item::Sysctl,
-            Item::ProxyConfig,
-            Item::Services,
-            Item::EndpointSlices,
-            Item::Nodes,
-            Item::Pods,
-        ],
-    ],
+    needs: &[IPTABLES, trace::NEEDS],
     caused_by: &[],
     run: foreign_drops,
 }];
