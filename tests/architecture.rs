@@ -226,6 +226,33 @@ fn only_the_list_of_releases_compares_with_a_release() {
     );
 }
 
+/// Calls that decide by a text for people: the reason of a gap, or the message of a finding.
+const BY_TEXT: &[&str] = &["why.", "reason.", ".message.", "gap.to_string()."];
+
+#[test]
+fn nothing_decides_by_a_text_for_people() {
+    const TESTS: [&str; 4] = ["contains(", "starts_with(", "ends_with(", "split_once("];
+    let mut wrong = Vec::new();
+    for (path, module) in sources() {
+        // The messages of tools are texts, which only the readers may interpret.
+        if module == "host" {
+            continue;
+        }
+        let text = code(&path);
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        let calls = BY_TEXT
+            .iter()
+            .flat_map(|word| TESTS.map(|test| format!("{word}{test}")));
+        let found = calls.filter(|call| text.contains(call.as_str()));
+        wrong.extend(found.map(|call| format!("{}: {call}…)", path.display())));
+    }
+    assert!(
+        wrong.is_empty(),
+        "decide by a variant of Gap, or by another type:\n{}",
+        wrong.join("\n")
+    );
+}
+
 #[test]
 fn each_mode_has_the_same_files() {
     for mode in ["iptables", "ipvs", "nftables"] {

@@ -827,11 +827,11 @@ async fn a_kube_proxy_that_does_not_answer_is_told_from_none() {
         ..node.options()
     };
     let evidence = collect(&[Item::Metrics, Item::Healthz], &options).await;
-    let Gap::Failed(_, why) = gap(&evidence, Item::Metrics) else {
+    let Gap::Late(_, why) = gap(&evidence, Item::Metrics) else {
         panic!("{evidence:?}");
     };
     assert!(why.contains("no complete answer within"), "{why}");
-    let Gap::Absent(_, why) = gap(&evidence, Item::Healthz) else {
+    let Gap::Unreachable(_, why) = gap(&evidence, Item::Healthz) else {
         panic!("{evidence:?}");
     };
     let expected = format!(

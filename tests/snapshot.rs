@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use kpx::Redactor;
 use kpx::backend::iptables::names::{endpoint_hash, service_hash};
-use kpx::evidence::{Evidence, ITEMS, Item, load};
+use kpx::evidence::{Evidence, Forbidden, Gap, ITEMS, Item, load};
 use kpx::net::Proto;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -193,6 +193,39 @@ fn versions_survive_redaction() {
     }
     let after = Redactor::new([42; 32], &before).evidence(&before);
     assert!(before.iter().eq(after.iter()), "{after:?}");
+}
+
+#[test]
+fn the_user_of_a_refused_request_is_redacted() {
+    for (user, kept) in [
+        ("system:node:worker-1", "system:node:"),
+        ("system:serviceaccount:shop:till", "system:serviceaccount:"),
+        ("ann@example.org", ""),
+    ] {
+        let refused = Forbidden {
+            why: format!("list nodes: User \"{user}\" cannot list resource \"nodes\""),
+            user: user.to_owned(),
+            verb: "list".to_owned(),
+            resource: "nodes".to_owned(),
+            credentials: "/etc/kubernetes/kubelet.conf".to_owned(),
+        };
+        let mut before = Evidence::default();
+        let gap = Gap::Forbidden(Item::Nodes, Box::new(refused.clone()));
+        before.insert(Item::Nodes, Err(gap));
+        let after = Redactor::new([42; 32], &before).evidence(&before);
+        let Err(Gap::Forbidden(Item::Nodes, new)) = after.text(Item::Nodes) else {
+            panic!("{after:?}");
+        };
+        assert!(new.user.starts_with(kept) && new.user != user, "{new:?}");
+        assert_eq!(new.why, refused.why.replace(user, &new.user));
+        assert_eq!(
+            (&new.verb, &new.resource),
+            (&refused.verb, &refused.resource)
+        );
+        for secret in ["worker-1", "shop", "till", "example.org"] {
+            assert!(!format!("{new:?}").contains(secret), "{new:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -11,7 +11,7 @@ use crate::backend::Mode;
 use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::backend::ipvs::print;
 use crate::backend::nftables::expect::TABLE;
-use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object};
+use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object, Unknown};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
@@ -43,7 +43,7 @@ pub struct Drift(OnceCell<Result<Taken, Gap>>);
 #[derive(Debug)]
 struct Taken {
     findings: BTreeMap<&'static str, Vec<Finding>>,
-    unknown: Vec<(String, Gap)>,
+    unknown: Vec<Unknown>,
 }
 
 impl Facts<'_> {
@@ -52,20 +52,16 @@ impl Facts<'_> {
         taken.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the findings of check `id`; `parts` name the parts of the comparison that it depends on.
-    pub(super) fn drifted(&self, id: &str, modes: &[Mode], parts: &[&str]) -> Verdict {
+    /// Returns the findings of check `id`, about objects of `layer`.
+    pub(super) fn drifted(&self, id: &str, modes: &[Mode], layer: Layer) -> Verdict {
         self.only_in(modes)?;
         let taken = self.drift()?;
         if let Some(found) = taken.findings.get(id) {
             return Ok(found.clone());
         }
-        // A part called after a family alone is all of it.
-        let of = |what: &str| {
-            Family::BOTH.iter().any(|f| what == f.to_string())
-                || parts.iter().any(|part| what.contains(part))
-        };
-        match taken.unknown.iter().find(|(what, _)| of(what)) {
-            Some((_, gap)) => Err(gap.clone()),
+        let mut unknown = taken.unknown.iter();
+        match unknown.find(|of| of.layers.contains(&layer)) {
+            Some(of) => Err(of.gap.clone()),
             None => Ok(Vec::new()),
         }
     }

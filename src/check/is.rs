@@ -4,6 +4,7 @@ use crate::backend::Mode;
 use crate::backend::software::set_purpose;
 use crate::check::core::{DRIFT_NEEDS, MODE, RESTART, if_recorded, tool_version};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::diff::Layer;
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -47,7 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#77265: the sets for SCTP changed type"],
         needs: DRIFT_NEEDS,
         caused_by: &["KM01"],
-        run: |facts| facts.drifted("IS02", &[Mode::Ipvs], &["sets"]),
+        run: |facts| facts.drifted("IS02", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {
         id: "IS03",
@@ -68,7 +69,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["KM01"],
-        run: |facts| facts.drifted("IS03", &[Mode::Ipvs], &["sets"]),
+        run: |facts| facts.drifted("IS03", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {
         id: "IS04",
@@ -106,7 +107,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#67292"],
         needs: DRIFT_NEEDS,
         caused_by: &["KM01"],
-        run: |facts| facts.drifted("IS05", &[Mode::Ipvs], &["sets"]),
+        run: |facts| facts.drifted("IS05", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {
         id: "IS07",
@@ -130,9 +131,7 @@ fn revisions(facts: &Facts<'_>) -> Verdict {
     const SIGN: &str = "not supported by userspace";
     let mut seen = Vec::new();
     let sets = facts.node.evidence().text(Item::Ipset);
-    if let Err(Gap::Failed(_, why)) = &sets
-        && why.contains(SIGN)
-    {
+    if let Err(Gap::Unsupported(_, why)) = &sets {
         seen.push(Proof::Note(format!("the node's ipset: {why}")));
     }
     let log = facts.node.evidence().text(Item::ProxyLog);

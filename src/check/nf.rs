@@ -3,6 +3,7 @@
 use crate::backend::Mode;
 use crate::check::core::{DRIFT_NEEDS, RESTART};
 use crate::check::{Check, Severity, When};
+use crate::diff::Layer;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -21,7 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#136786"],
         needs: DRIFT_NEEDS,
         caused_by: &[],
-        run: |facts| facts.drifted("NF01", &[Mode::Nftables], &["table"]),
+        run: |facts| facts.drifted("NF01", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
         id: "NF02",
@@ -42,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &[],
-        run: |facts| facts.drifted("NF02", &[Mode::Nftables], &["table"]),
+        run: |facts| facts.drifted("NF02", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
         id: "NF03",
@@ -62,7 +63,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#70493: the same in other modes"],
         needs: DRIFT_NEEDS,
         caused_by: &[],
-        run: |facts| facts.drifted("NF03", &[Mode::Nftables], &["table"]),
+        run: |facts| facts.drifted("NF03", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
         id: "NF04",
@@ -79,6 +80,6 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#102314: the same with rules of iptables"],
         needs: DRIFT_NEEDS,
         caused_by: &[],
-        run: |facts| facts.drifted("NF04", &[Mode::Nftables], &["table"]),
+        run: |facts| facts.drifted("NF04", &[Mode::Nftables], Layer::Nftables),
     },
 ];

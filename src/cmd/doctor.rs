@@ -75,7 +75,7 @@ async fn examine_node(
     }
     let (case, examined) = examine(session, items, checks, args.to).await?;
     let Examined { mut outcomes, head } = examined;
-    check::fold(&mut outcomes);
+    check::fold(&mut outcomes, &case.evidence);
     let fail_on = match args.fail_on {
         FailOn::Error => Some(Severity::Error),
         FailOn::Warning => Some(Severity::Warning),

@@ -7,7 +7,7 @@ use super::shared::change::carry_out;
 use super::shared::failure::{Failure, Hint as _};
 use super::shared::session::{Readable as _, Session};
 use crate::cli::ReconcileArgs;
-use crate::diff::{self, Layer};
+use crate::diff::{self, Layer, Unknown};
 use crate::evidence::Item;
 use crate::plan::{self, Drain, Plan};
 use crate::report::plan::PlanReport;
@@ -34,7 +34,7 @@ pub(super) async fn run(
         let evidence = session.gather(&items).await?;
         let node = session.node(&evidence);
         let found = diff::compare(&node, mode, session.families()).readable()?;
-        if let Some((what, gap)) = found.unknown.first() {
+        if let Some(Unknown { what, gap, .. }) = found.unknown.first() {
             return Err(Failure::from(
                 eyre!("{gap}").wrap_err(format!("cannot compare {what} with the desired state")),
             )

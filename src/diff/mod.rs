@@ -11,6 +11,8 @@ mod owners;
 mod print;
 mod sequence;
 
+use serde::Serialize;
+
 use crate::backend::iptables::expect::Names;
 use crate::backend::iptables::names::SEP;
 use crate::backend::ipvs::model::DUMMY;
@@ -32,10 +34,22 @@ pub struct Diff {
     pub changes: Vec<Change>,
     /// Leftovers of other modes, if the mode compared with is the current one.
     pub leftovers: Vec<Leftover>,
-    /// Parts that could not be compared, each with the reason.
-    pub unknown: Vec<(String, Gap)>,
+    /// Parts that could not be compared.
+    pub unknown: Vec<Unknown>,
     /// Limits of the comparison, as sentences.
     pub notes: Vec<String>,
+}
+
+/// A part that could not be compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Unknown {
+    /// Name of the part, for people.
+    pub what: String,
+    /// Layers with objects of the part.
+    #[serde(skip)]
+    pub layers: &'static [Layer],
+    /// Reason.
+    pub gap: Gap,
 }
 
 /// Returns the items that a comparison with `mode` reads.
@@ -125,8 +139,11 @@ impl Diff {
                 part.changes.len()
             );
             part.changes.clear();
-            part.unknown
-                .push((family.to_string(), Gap::Failed(Item::Metrics, why)));
+            part.unknown.push(Unknown {
+                what: family.to_string(),
+                layers: &Layer::ALL,
+                gap: Gap::Failed(Item::Metrics, why),
+            });
         }
         if !part.changes.is_empty() && state.has_zone_hints() {
             part = Self::zone(node, desired, family, part);
@@ -189,7 +206,7 @@ impl Diff {
                 })?;
                 Ok(comparison.finish(&want))
             });
-        self.add(&format!("{} rules", state.family), part);
+        self.add(format!("{} rules", state.family), &[Layer::Iptables], part);
     }
 
     fn ipvs(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
@@ -197,21 +214,20 @@ impl Diff {
         let want = match backend::ipvs::expect::expect(desired, state) {
             Ok(want) => want,
             Err(gap) => {
-                return self.add(
-                    &format!("{family} virtual servers, sets and rules"),
-                    Err(gap),
-                );
+                let what =
+                    format!("{family} virtual servers, sets, rules and addresses of {DUMMY}");
+                return self.add(what, &Layer::ALL, Err(gap));
             }
         };
         let comparison = ipvs::Ipvs::new(state, &want, desired.config.exclude_cidrs());
         let rules = backend::ipvs::rules::expect(desired, state, &want);
         let part = node.iptables(IptablesBackend::InUse, family);
         let part = part.map(|have| iptables::compare(have, &rules, &comparison));
-        self.add(&format!("{family} rules"), part);
+        self.add(format!("{family} rules"), &[Layer::Iptables], part);
         let part = node.ipvs_or_none().map(|have| comparison.servers(have));
-        self.add(&format!("{family} virtual servers"), part);
+        self.add(format!("{family} virtual servers"), &[Layer::Ipvs], part);
         let part = node.ipset_or_none().map(|have| comparison.sets(have));
-        self.add(&format!("{family} sets"), part);
+        self.add(format!("{family} sets"), &[Layer::Ipset], part);
         let on_dummy = desired.facts.addresses.as_ref().map(|all| {
             let ours = all.iter().filter(|at| at.link == DUMMY);
             ours.map(|at| at.addr).collect::<Vec<_>>()
@@ -227,7 +243,10 @@ impl Diff {
                 object: Object::Link,
             }),
             (_, Ok(have)) => self.changes.extend(comparison.addresses(&have)),
-            (_, Err(gap)) => self.add(&format!("{family} addresses of {DUMMY}"), Err(gap.clone())),
+            (_, Err(gap)) => {
+                let what = format!("{family} addresses of {DUMMY}");
+                self.add(what, &[Layer::Link], Err(gap.clone()));
+            }
         }
     }
 
@@ -244,7 +263,8 @@ impl Diff {
                 &Owners::of(state),
             ))
         });
-        self.add(&format!("{} table {TABLE}", state.family), part);
+        let what = format!("{} table {TABLE}", state.family);
+        self.add(what, &[Layer::Nftables], part);
     }
 
     /// Removes the changes of rules that a kube-proxy older than the known releases may write differently.
@@ -261,8 +281,11 @@ impl Diff {
             _ => true,
         });
         let why = format!("kube-proxy {} may write them differently", desired.version);
-        let what = format!("rules other than {SEP}* and KUBE-MARK-MASQ");
-        self.unknown.push((what, Gap::NotApplicable(why)));
+        self.unknown.push(Unknown {
+            what: format!("rules other than {SEP}* and KUBE-MARK-MASQ"),
+            layers: &[Layer::Iptables],
+            gap: Gap::NotApplicable(why),
+        });
     }
 
     fn sysctls(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
@@ -289,10 +312,10 @@ impl Diff {
         }
     }
 
-    fn add(&mut self, what: &str, part: Result<Vec<Change>, Gap>) {
+    fn add(&mut self, what: String, layers: &'static [Layer], part: Result<Vec<Change>, Gap>) {
         match part {
             Ok(changes) => self.changes.extend(changes),
-            Err(gap) => self.unknown.push((what.to_owned(), gap)),
+            Err(gap) => self.unknown.push(Unknown { what, layers, gap }),
         }
     }
 

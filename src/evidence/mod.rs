@@ -1,6 +1,7 @@
 //! Evidence: the unmodified text of each item, or the reason why it is missing.
 
 mod bundle;
+mod gap;
 pub mod ipvs;
 mod item;
 mod kernel;
@@ -9,13 +10,11 @@ mod time;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
 pub use bundle::{
     BundleError, Limits, MANIFEST, Manifest, Recorded, SaveError, load, load_file, load_within,
     save, write_to,
 };
+pub use gap::{Forbidden, Gap};
 pub use item::{IPTABLES, ITEMS, Item, Privilege, join};
 pub use kernel::{Kernel, NotAKernel};
 pub use time::{NotATime, Time};
@@ -65,40 +64,5 @@ impl Evidence {
         self.items
             .iter()
             .map(|(&item, read)| (item, read.as_deref()))
-    }
-}
-
-/// Why an item is missing.
-#[derive(Clone, Debug, Deserialize, Eq, Error, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
-pub enum Gap {
-    /// The item does not apply to this node.
-    #[error("not applicable: {0}")]
-    NotApplicable(String),
-    /// The bundle does not contain the item, or the run did not read it.
-    #[error("{0} was not collected")]
-    NotCollected(Item),
-    /// The node does not have it; the text names the missing object.
-    #[error("{0}: {1}")]
-    Absent(Item, String),
-    /// The kernel or the API server denied access; the text names the required permission.
-    #[error("permission denied reading {0}: {1}")]
-    Denied(Item, String),
-    /// Reading or parsing failed.
-    #[error("{0}: {1}")]
-    Failed(Item, String),
-}
-
-impl Gap {
-    /// Returns the same reason for another item that depends on this one.
-    #[must_use]
-    pub fn about(self, item: Item) -> Self {
-        match self {
-            Self::NotApplicable(why) => Self::NotApplicable(why),
-            Self::NotCollected(_) => Self::NotCollected(item),
-            Self::Absent(_, why) => Self::Absent(item, why),
-            Self::Denied(_, why) => Self::Denied(item, why),
-            Self::Failed(_, why) => Self::Failed(item, why),
-        }
     }
 }

@@ -202,7 +202,7 @@ impl Context {
     /// Returns the gap for `what` after the time limit.
     pub(super) fn late(&self, item: Item, what: &str) -> Gap {
         let limit = self.limit(item);
-        Gap::Failed(
+        Gap::Late(
             item,
             format!("{what} took longer than {limit:?}; increase --timeout"),
         )

@@ -208,6 +208,8 @@ async fn output(item: Item, line: &str, path: &Path, args: &[String]) -> Result<
         };
         return Err(if is_refusal(&said) {
             denied(item, &what)
+        } else if is_unsupported(&said) {
+            Gap::Unsupported(item, what)
         } else {
             Gap::Failed(item, what)
         });
@@ -226,6 +228,14 @@ fn is_refusal(said: &str) -> bool {
     ]
     .iter()
     .any(|words| said.contains(words))
+}
+
+/// Returns whether an error message is about a program that is too old, or was built without a feature.
+fn is_unsupported(said: &str) -> bool {
+    // Messages of ipset, for sets that a newer one created, and of nft.
+    ["not supported by userspace", "JSON support not compiled-in"]
+        .iter()
+        .any(|words| said.contains(words))
 }
 
 #[cfg(test)]
@@ -325,13 +335,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_program_that_is_too_old_is_recognized() {
+        let said = "ipset v6.29: Kernel and userspace incompatible: settype hash:ip,port with revision 6 not supported by \
+                    userspace.";
+        let gap = save(&format!("echo '{said}' >&2; exit 1")).await;
+        let what = format!("`ipset save` failed: {said}");
+        assert_eq!(gap, Err(Gap::Unsupported(ITEM, what)));
+    }
+
+    #[tokio::test]
     async fn a_program_that_hangs_is_killed() {
         let dir = TempDir::new().expect("a folder");
         let pid = dir.path().join("pid");
         let script = format!("echo $$ > {}; exec sleep 600", pid.display());
         let gap = save(&script).await;
         let what = "`ipset save` took longer than 2s; increase --timeout";
-        assert_eq!(gap, Err(Gap::Failed(ITEM, what.to_owned())));
+        assert_eq!(gap, Err(Gap::Late(ITEM, what.to_owned())));
         let pid = fs::read_to_string(pid).expect("the script wrote its id");
         let status = PathBuf::from(format!("/proc/{}", pid.trim()));
         for _ in 0..1000 {

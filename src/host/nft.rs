@@ -17,9 +17,6 @@ use super::{exec, modules};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// Error of an `nft` built without JSON.
-const NO_JSON: &str = "JSON support not compiled-in";
-
 /// Reads the version of `nft`. Even for that it opens a socket, which loads nfnetlink.
 pub(super) async fn version(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     if modules::would_load(context, "nfnetlink") {
@@ -99,7 +96,7 @@ pub(super) async fn text(item: Item, context: &Arc<Context>) -> Result<String, G
             "{} has the same data",
             Item::Nft
         ))),
-        Err(Gap::Failed(_, why)) if why.contains(NO_JSON) => {
+        Err(Gap::Unsupported(..)) => {
             let read = async |_: &[Table], native: &[Table]| {
                 let reads = native
                     .iter()

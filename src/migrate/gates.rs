@@ -353,8 +353,8 @@ fn failures(metrics: &Metrics<'_>, previous: &mut Previous) -> Result<(), Unmet>
 
 fn live(node: &NodeSnapshot<'_>, mode: Mode, previous: &mut Previous) -> Result<(), Unmet> {
     let found = diff::compare(node, mode, &Family::BOTH)?;
-    if let Some((_, gap)) = found.unknown.into_iter().next() {
-        return Err(Unmet::Gap(gap));
+    if let Some(unknown) = found.unknown.into_iter().next() {
+        return Err(Unmet::Gap(unknown.gap));
     }
     // In a busy cluster, every check finds some differences: only those that persist are errors.
     let before = std::mem::replace(&mut previous.changes, found.changes);

@@ -199,7 +199,7 @@ pub fn masquerades(desired: &DesiredState) -> bool {
 fn certain(found: &Diff) -> Result<(), Gap> {
     match found.unknown.first() {
         None => Ok(()),
-        Some((_, gap)) => Err(gap.clone()),
+        Some(unknown) => Err(unknown.gap.clone()),
     }
 }
 

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use crate::cluster::{self, EndpointSlice, Service};
-use crate::evidence::{Evidence, Gap, IPTABLES, Item};
+use crate::evidence::{Evidence, Forbidden, Gap, IPTABLES, Item};
 use crate::net::Proto;
 use address::Addresses;
 use names::{Kind, Names};
@@ -125,12 +125,40 @@ impl Redactor {
     }
 
     fn gap(&mut self, gap: &Gap) -> Gap {
-        match gap {
-            Gap::NotApplicable(reason) => Gap::NotApplicable(self.reason(reason)),
-            Gap::NotCollected(item) => Gap::NotCollected(*item),
-            Gap::Absent(item, reason) => Gap::Absent(*item, self.reason(reason)),
-            Gap::Denied(item, reason) => Gap::Denied(*item, self.reason(reason)),
-            Gap::Failed(item, reason) => Gap::Failed(*item, self.reason(reason)),
+        match gap.clone() {
+            Gap::Forbidden(item, of) => {
+                let user = self.user(&of.user);
+                let why = self.reason(&of.why.replace(&of.user, &user));
+                let credentials = self.reason(&of.credentials);
+                Gap::Forbidden(
+                    item,
+                    Box::new(Forbidden {
+                        why,
+                        user,
+                        credentials,
+                        ..*of
+                    }),
+                )
+            }
+            gap => gap.reworded(|why| self.reason(why)),
+        }
+    }
+
+    /// Returns the replacement of a user of the API server.
+    fn user(&self, user: &str) -> String {
+        const NODE: &str = "system:node:";
+        const ACCOUNT: &str = "system:serviceaccount:";
+        if let Some(node) = user.strip_prefix(NODE) {
+            return format!("{NODE}{}", self.node(node));
+        }
+        let account = user.strip_prefix(ACCOUNT).and_then(|of| of.split_once(':'));
+        match account {
+            Some((namespace, name)) => format!(
+                "{ACCOUNT}{}:{}",
+                self.names.map(Kind::Namespace, namespace),
+                self.names.map(Kind::Other, name)
+            ),
+            None => self.names.map(Kind::Other, user),
         }
     }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::backend::Mode;
-use crate::diff::{Change, ChangeKind, Diff, Layer};
+use crate::diff::{Change, ChangeKind, Diff, Layer, Unknown};
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::render::{Page, Report, Tone};
@@ -81,22 +81,9 @@ pub struct Summary {
     pub differs: usize,
 }
 
-/// A part that could not be compared.
-#[derive(Clone, Debug, Serialize)]
-pub struct Unknown {
-    /// The part.
-    pub what: String,
-    /// The reason.
-    pub gap: Gap,
-}
-
 impl DiffReport {
     /// Reports `diff`.
     pub fn new(mode: Mode, diff: Diff) -> Self {
-        let unknown = diff.unknown.iter().map(|(what, gap)| Unknown {
-            what: what.clone(),
-            gap: gap.clone(),
-        });
         Self {
             mode: Some(mode),
             summary: Summary {
@@ -104,7 +91,7 @@ impl DiffReport {
                 extra: diff.count(ChangeKind::Extra),
                 differs: diff.count(ChangeKind::Differs),
             },
-            unknown: unknown.collect(),
+            unknown: diff.unknown,
             leftovers: diff.leftovers,
             notes: diff.notes,
             changes: diff.changes.iter().map(Row::new).collect(),
@@ -127,7 +114,11 @@ impl DiffReport {
                 differs: 0,
             },
             leftovers: Vec::new(),
-            unknown: vec![Unknown { what, gap }],
+            unknown: vec![Unknown {
+                what,
+                layers: &Layer::ALL,
+                gap,
+            }],
             notes: vec![hint.to_owned()],
             compared: false,
         }

@@ -85,10 +85,7 @@ impl Report for SnapshotReport {
 
 /// Returns whether the gap itself is an answer.
 fn is_moot(gap: &Gap) -> bool {
-    match gap {
-        Gap::NotApplicable(_) | Gap::NotCollected(_) | Gap::Absent(..) => true,
-        Gap::Denied(..) | Gap::Failed(..) => false,
-    }
+    gap.is_absence() || matches!(gap, Gap::NotCollected(_))
 }
 
 fn list(page: &mut Page, heading: &str, gaps: &[&Recorded]) {
@@ -99,12 +96,11 @@ fn list(page: &mut Page, heading: &str, gaps: &[&Recorded]) {
     page.line(heading);
     page.table(["FILE", "REASON"], |row| {
         for recorded in gaps {
-            let reason = match &recorded.gap {
-                Gap::NotApplicable(reason) | Gap::Absent(_, reason) | Gap::Failed(_, reason) => {
-                    reason.clone()
-                }
-                Gap::Denied(_, allowed) => format!("permission denied: {allowed}"),
-                Gap::NotCollected(_) => "not collected".to_owned(),
+            let gap = &recorded.gap;
+            let reason = match gap.reason() {
+                Some(reason) if gap.is_denial() => format!("permission denied: {reason}"),
+                Some(reason) => reason.to_owned(),
+                None => "not collected".to_owned(),
             };
             row([recorded.item.file(), &reason]);
         }

@@ -1,5 +1,6 @@
 //! What happened to a packet, step by step, and how it ended.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -194,6 +195,60 @@ pub enum Verdict {
     Mixed,
 }
 
+/// A condition that the node's state does not decide.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Question {
+    /// Whether the route back leads through the link of the packet, as `-m rpfilter` asks.
+    RouteBack(String),
+    /// Any other condition, as text.
+    Other(String),
+}
+
+/// What a path assumes about an unknown fact.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Assumption {
+    /// A condition holds, or not.
+    Answer {
+        /// The condition.
+        question: Question,
+        /// Whether it holds.
+        holds: bool,
+    },
+    /// The first address of a range is chosen.
+    Address {
+        /// The chosen address.
+        first: IpAddr,
+        /// The last address of the range.
+        last: IpAddr,
+    },
+}
+
+impl Question {
+    /// Returns the condition in full: `whether …`.
+    pub(crate) fn text(&self) -> String {
+        let (Self::RouteBack(text) | Self::Other(text)) = self;
+        text.clone()
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::RouteBack(text) | Self::Other(text)) = self;
+        f.write_str(text.strip_prefix("whether ").unwrap_or(text))
+    }
+}
+
+impl fmt::Display for Assumption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer { question, holds } => {
+                write!(f, "{question}: {}", if *holds { "yes" } else { "no" })
+            }
+            Self::Address { first, last } => write!(f, "{first} is chosen from {first}-{last}"),
+        }
+    }
+}
+
 /// One possible end of the packet.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -210,7 +265,7 @@ pub struct Outcome {
     /// The source it has in the end.
     pub source: IpAddr,
     /// The assumptions about unknown facts.
-    pub when: Vec<String>,
+    pub when: Vec<Assumption>,
     /// The reason of the verdict.
     pub reason: String,
     /// The hops, in order.

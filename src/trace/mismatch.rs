@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 use super::packet::Flow;
 use super::why;
-use crate::diff::{Change, ChangeKind, Diff, Object};
+use crate::diff::{Change, ChangeKind, Diff, Object, Unknown};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
@@ -230,7 +230,7 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
         };
         notes.push(format!("why: {} {what}{more}", change.object));
     }
-    for (what, gap) in &diff.unknown {
+    for Unknown { what, gap, .. } in &diff.unknown {
         notes.push(format!("{what} were not compared: {gap}"));
     }
     notes

@@ -30,7 +30,7 @@ use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 
 pub use assume::Assumed;
-pub use hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
+pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdict};
 pub use notes::{notes, unread};
 pub use packet::{Entry, Flow};
 pub use why::why;

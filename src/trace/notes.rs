@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::hop::{Effect, Hook, Outcome, Subsystem, Verdict};
+use super::hop::{Assumption, Effect, Hook, Outcome, Subsystem, Verdict};
 use super::ipvs::is_sticky;
 use super::mismatch;
 use super::packet::{Entry, Flow};
@@ -65,14 +65,15 @@ fn forwarding(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes:
 }
 
 fn undecided(outcomes: &[Outcome], notes: &mut Vec<String>) {
-    let mut said = Vec::new();
     for when in outcomes.iter().flat_map(|outcome| &outcome.when) {
-        let question = when.trim_end_matches(": yes").trim_end_matches(": no");
-        if !said.contains(&question) {
-            said.push(question);
-            notes.push(format!(
+        let note = match when {
+            Assumption::Answer { question, .. } => format!(
                 "unknown: {question}; both results are shown, with half the probability each"
-            ));
+            ),
+            Assumption::Address { .. } => format!("assumes that {when}"),
+        };
+        if !notes.contains(&note) {
+            notes.push(note);
         }
     }
 }

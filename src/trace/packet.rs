@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::hop::Question;
 use crate::net::{Family, Proto};
 
 /// Where a packet enters the node.
@@ -126,7 +127,7 @@ pub(crate) struct Likelihood {
     /// The probability that it does, apart from unknown facts: 0 to 1.
     pub(crate) chance: f64,
     /// The unknown facts that decide it; empty when it is decided.
-    pub(crate) undecided: Vec<String>,
+    pub(crate) undecided: Vec<Question>,
 }
 
 impl Likelihood {
@@ -151,9 +152,13 @@ impl Likelihood {
     }
 
     pub(crate) fn unknown(what: impl Into<String>) -> Self {
+        Self::undecided(Question::Other(what.into()))
+    }
+
+    pub(crate) fn undecided(question: Question) -> Self {
         Self {
             chance: 1.0,
-            undecided: vec![what.into()],
+            undecided: vec![question],
         }
     }
 

@@ -4,7 +4,7 @@
 //! `ipt_do_table`, `nft_do_chain`, `nf_nat_inet_fn` and `ip_vs_core.c` of Linux 5.10 to 6.18.
 
 use super::ending::{arrived, merge, outcome};
-use super::hop::{Hook, Outcome, Path, Verdict};
+use super::hop::{Assumption, Hook, Outcome, Path, Verdict};
 use super::iptables::{chain, matches};
 use super::packet::{Flow, Link, Packet};
 use super::route::Router;
@@ -24,7 +24,7 @@ const SOURCE: usize = 1;
 pub(crate) struct Branch {
     pub(crate) packet: Packet,
     pub(crate) weight: f64,
-    pub(crate) when: Vec<String>,
+    pub(crate) when: Vec<Assumption>,
     pub(crate) path: Path,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest};
+use kpx::evidence::{self, Evidence, Forbidden, Gap, ITEMS, Item, Manifest};
 use serde_json::Value;
 
 use crate::support::{kpx, root};
@@ -19,11 +19,14 @@ fn worker(dir: &std::path::Path) {
     let whole = evidence::load(&root().join("testdata/nodes/seed-iptables"), ITEMS).unwrap();
     let mut refused = Evidence::default();
     for (item, verb, what) in REFUSED {
-        let why = format!(
-            "{verb} {what}: {what} is forbidden: User \"system:node:w1\" cannot {verb} resource \"{what}\" in API group \
-             \"\" at the cluster scope (credentials: /etc/kubernetes/kubelet.conf); deploy/rbac.yaml allows it"
-        );
-        refused.insert(item, Err(Gap::Denied(item, why)));
+        let request = Forbidden {
+            why: format!("{verb} {what}: not for you"),
+            user: "system:node:w1".to_owned(),
+            verb: verb.to_owned(),
+            resource: what.to_owned(),
+            credentials: "/etc/kubernetes/kubelet.conf".to_owned(),
+        };
+        refused.insert(item, Err(Gap::Forbidden(item, Box::new(request))));
     }
     let manifest = Manifest::of(&refused, "2026-11-22T09:00:00Z".to_owned(), None);
     let path = |file: &str| dir.join(file);

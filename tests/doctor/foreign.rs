@@ -89,6 +89,7 @@ fn a_backend_that_cannot_be_read_is_not_empty() {
     let Outcome::Unknown(reason) = foreign_drops(&evidence) else {
         panic!("the rules are unknown");
     };
+    let reason = reason.to_string();
     assert!(reason.contains(why), "{reason}");
     let node = NodeSnapshot::new(&evidence);
     let notes = kpx::trace::unread(&node, Family::V4);

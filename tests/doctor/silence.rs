@@ -9,12 +9,15 @@ use crate::support::root;
 /// Items that only kube-proxy's two servers provide.
 const ANSWERS: [Item; 4] = [Item::Healthz, Item::ProxyMode, Item::Metrics, Item::Configz];
 
+/// The reason why an item of kube-proxy is missing.
+type Why = fn(Item) -> Gap;
+
 /// Returns a node whose kube-proxy does not answer for the reason `why`, with these `processes`.
-fn silent(why: &str, processes: &str) -> Evidence {
+fn silent(why: Why, processes: &str) -> Evidence {
     let path = root().join("testdata/nodes/full-iptables");
     let mut evidence = evidence::load(&path, ITEMS).unwrap();
     for item in ANSWERS {
-        evidence.insert(item, Err(Gap::Failed(item, why.to_owned())));
+        evidence.insert(item, Err(why(item)));
     }
     evidence.insert(
         Item::Processes,
@@ -36,7 +39,7 @@ fn outcomes(evidence: &Evidence) -> Vec<(&'static Check, Outcome)> {
     let mut outcomes: Vec<_> = checks
         .map(|check| (check, check::run(check, &facts)))
         .collect();
-    check::fold(&mut outcomes);
+    check::fold(&mut outcomes, evidence);
     outcomes
 }
 
@@ -49,7 +52,8 @@ fn outcome<'o>(outcomes: &'o [(&'static Check, Outcome)], id: &str) -> &'o Outco
 fn only(outcomes: &[(&'static Check, Outcome)]) -> Finding {
     for (check, outcome) in outcomes {
         if let Outcome::Unknown(reason) = outcome {
-            assert!(!reason.starts_with("kube-proxy/"), "{}: {reason}", check.id);
+            let text = reason.to_string();
+            assert!(!text.starts_with("kube-proxy/"), "{}: {text}", check.id);
         }
     }
     for id in ["KP06", "KP07", "KP08"] {
@@ -75,12 +79,17 @@ fn only(outcomes: &[(&'static Check, Outcome)]) -> Finding {
     findings[0].clone()
 }
 
-const LATE: &str = "127.0.0.1:10249/metrics: no complete answer within 9s";
-const REFUSED: &str = "no answer from 127.0.0.1:10249: Connection refused (os error 111)";
+fn late(item: Item) -> Gap {
+    Gap::Late(item, "127.0.0.1:10249: no complete answer".to_owned())
+}
+
+fn refused(item: Item) -> Gap {
+    Gap::Unreachable(item, "127.0.0.1:10249: Connection refused".to_owned())
+}
 
 #[test]
 fn a_stopped_process_is_named_with_the_command_that_continues_it() {
-    let finding = only(&outcomes(&silent(LATE, &process("T", true))));
+    let finding = only(&outcomes(&silent(late, &process("T", true))));
     assert!(
         finding
             .message
@@ -93,7 +102,7 @@ fn a_stopped_process_is_named_with_the_command_that_continues_it() {
 
 #[test]
 fn a_hung_process_is_restarted_by_deleting_its_pod() {
-    let finding = only(&outcomes(&silent(LATE, &process("S", true))));
+    let finding = only(&outcomes(&silent(late, &process("S", true))));
     assert!(
         finding
             .message
@@ -109,7 +118,7 @@ fn a_hung_process_is_restarted_by_deleting_its_pod() {
 
 #[test]
 fn a_kube_proxy_that_is_absent_is_one_error() {
-    let all = outcomes(&silent(REFUSED, ""));
+    let all = outcomes(&silent(refused, ""));
     let finding = only(&all);
     assert!(
         finding.message.contains("does not run on this node"),
@@ -122,15 +131,15 @@ fn a_kube_proxy_that_is_absent_is_one_error() {
 #[test]
 fn without_evidence_the_check_stays_unknown() {
     // kube-proxy cannot be reached from another network namespace.
-    let all = outcomes(&silent(REFUSED, &process("S", false)));
+    let all = outcomes(&silent(refused, &process("S", false)));
     assert!(matches!(outcome(&all, "KP05"), Outcome::Unknown(_)));
     // An error status is an answer.
-    let wrong = "127.0.0.1:10249 answered /metrics with status 500";
+    let wrong = |item| Gap::Failed(item, "no answer from it but status 500".to_owned());
     let all = outcomes(&silent(wrong, &process("S", true)));
     assert!(matches!(outcome(&all, "KP05"), Outcome::Unknown(_)));
     assert!(matches!(outcome(&all, "KP07"), Outcome::Unknown(_)));
     // A container may not see the host's processes.
-    let mut evidence = silent(REFUSED, "");
+    let mut evidence = silent(refused, "");
     let why = "no service proxy among the visible processes".to_owned();
     evidence.insert(Item::Processes, Err(Gap::Absent(Item::Processes, why)));
     assert!(matches!(
@@ -142,6 +151,6 @@ fn without_evidence_the_check_stays_unknown() {
 #[test]
 fn another_service_proxy_replaces_it() {
     let router = r#"{"pid":9,"name":"kube-router","args":["kube-router"],"sameNetwork":true}"#;
-    let all = outcomes(&silent(REFUSED, router));
+    let all = outcomes(&silent(refused, router));
     assert!(matches!(outcome(&all, "KP05"), Outcome::Skip(_)));
 }

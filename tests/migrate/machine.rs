@@ -468,7 +468,7 @@ impl Machine {
             found
                 .unknown
                 .iter()
-                .map(|(what, gap)| format!("{what}: {gap}")),
+                .map(|of| format!("{}: {}", of.what, of.gap)),
         );
         let leftovers = node.modes().leftovers;
         faults.extend(leftovers.iter().map(|left| format!("{left:?}")));

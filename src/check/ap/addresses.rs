@@ -186,7 +186,10 @@ fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
         .collect();
     if found.is_empty() {
         // The cluster has them, but they could not be read.
-        if let Err(gap @ (Gap::Denied(..) | Gap::Failed(..))) = objects {
+        if let Err(gap) = objects
+            && !gap.is_absence()
+            && !matches!(gap, Gap::NotCollected(_))
+        {
             return Err(gap);
         }
         let why = "the Service range is unknown: no kube-apiserver runs on this node";

@@ -1,6 +1,9 @@
 //! Runs a check, and contains its panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use thiserror::Error;
 
 use crate::check::{Check, Facts, Finding, Fix};
 use crate::evidence::Gap;
@@ -14,8 +17,22 @@ pub enum Outcome {
     Fail(Vec<Finding>),
     /// It does not apply here; the text is the reason.
     Skip(String),
-    /// Its data is missing; the text is the reason.
-    Unknown(String),
+    /// It has no result.
+    Unknown(Unknown),
+}
+
+/// Why a check has no result.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum Unknown {
+    /// Its data is missing.
+    #[error(transparent)]
+    Gap(#[from] Gap),
+    /// It did not end within this time.
+    #[error("the check took longer than {0:?} and was aborted; a longer --timeout allows more")]
+    Late(Duration),
+    /// It panicked.
+    #[error("the check panicked: this is a bug in kpx")]
+    Panicked,
 }
 
 /// Runs `check` on `facts`. A check that panics is unknown.
@@ -44,15 +61,8 @@ pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
             Outcome::Fail(findings)
         }
         Ok(Err(Gap::NotApplicable(reason))) => Outcome::Skip(reason),
-        Ok(Err(gap)) => Outcome::Unknown(gap.to_string()),
-        Err(_) => Outcome::broken(),
-    }
-}
-
-impl Outcome {
-    /// Returns the outcome of a check that panicked.
-    pub fn broken() -> Self {
-        Self::Unknown("the check panicked: this is a bug in kpx".to_owned())
+        Ok(Err(gap)) => Outcome::Unknown(gap.into()),
+        Err(_) => Outcome::Unknown(Unknown::Panicked),
     }
 }
 
@@ -72,17 +82,17 @@ mod tests {
 
     #[test]
     fn a_check_that_panics_is_unknown() {
-        assert!(matches!(
+        assert_eq!(
             outcome(|_| panic!("made up")),
-            Outcome::Unknown(_)
-        ));
+            Outcome::Unknown(Unknown::Panicked)
+        );
     }
 
     #[test]
     fn a_missing_item_is_unknown_not_ok() {
         assert_eq!(
             outcome(|facts| facts.node.sysctl().map(|_| Vec::new())),
-            Outcome::Unknown("node/sysctl.txt was not collected".to_owned())
+            Outcome::Unknown(Gap::NotCollected(Item::Sysctl).into())
         );
     }
 

@@ -9,6 +9,7 @@ use crate::check::core::{
     DRIFT_NEEDS, MODE, RESTART, address_proof, is_node_local_dns, name_of, split_addresses,
 };
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::node::desired::NEEDS;
 
@@ -29,7 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["cloudnativelabs/kube-router#425: the same on kube-dummy-if"],
         needs: DRIFT_NEEDS,
         caused_by: &["DV01", "KM01"],
-        run: |facts| facts.drifted("DV02", &[Mode::Ipvs], &["addresses"]),
+        run: |facts| facts.drifted("DV02", &[Mode::Ipvs], Layer::Link),
     },
     Check {
         id: "DV03",
@@ -49,7 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#78421"],
         needs: DRIFT_NEEDS,
         caused_by: &["DV04", "DV05", "DV01", "KM01"],
-        run: |facts| facts.drifted("DV03", &[Mode::Ipvs], &["addresses"]),
+        run: |facts| facts.drifted("DV03", &[Mode::Ipvs], Layer::Link),
     },
     Check {
         id: "DV04",
@@ -118,7 +119,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("DV08", &[Mode::Ipvs], &["rules"]),
+        run: |facts| facts.drifted("DV08", &[Mode::Ipvs], Layer::Iptables),
     },
     Check {
         id: "DV09",

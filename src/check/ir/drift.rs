@@ -3,6 +3,7 @@
 use crate::backend::Mode;
 use crate::check::core::{DRIFT_NEEDS, RESTART};
 use crate::check::{Check, Severity, When};
+use crate::diff::Layer;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -26,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("IR01", &[Mode::Iptables, Mode::Ipvs], &["rules"]),
+        run: |facts| facts.drifted("IR01", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
         id: "IR03",
@@ -48,7 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("IR03", &[Mode::Iptables], &["rules"]),
+        run: |facts| facts.drifted("IR03", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
         id: "IR04",
@@ -68,7 +69,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#70493"],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("IR04", &[Mode::Iptables], &["rules"]),
+        run: |facts| facts.drifted("IR04", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
         id: "IR05",
@@ -86,7 +87,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#110334"],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("IR05", &[Mode::Iptables], &["rules"]),
+        run: |facts| facts.drifted("IR05", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
         id: "IR07",
@@ -104,7 +105,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#102314"],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("IR07", &[Mode::Iptables], &["rules"]),
+        run: |facts| facts.drifted("IR07", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
         id: "IR08",
@@ -122,7 +123,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["seen only in tests, with edited or incomplete rules"],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("IR08", &[Mode::Iptables], &["rules"]),
+        run: |facts| facts.drifted("IR08", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
         id: "IR09",
@@ -145,7 +146,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("IR09", &[Mode::Iptables, Mode::Ipvs], &["rules"]),
+        run: |facts| facts.drifted("IR09", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
         id: "IR11",
@@ -166,6 +167,6 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("IR11", &[Mode::Iptables, Mode::Ipvs], &["rules"]),
+        run: |facts| facts.drifted("IR11", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
 ];

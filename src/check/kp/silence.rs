@@ -1,8 +1,8 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
 use crate::check::core::{containers, is_cilium, runs_here};
-use crate::check::{Check, Facts, Finding, Outcome, Proof, Severity, Verdict};
-use crate::evidence::{Gap, Item};
+use crate::check::{Check, Facts, Finding, Outcome, Proof, Severity, Unknown, Verdict};
+use crate::evidence::{Evidence, Gap, Item};
 use crate::node::processes::Process;
 
 /// Items that only a running kube-proxy can provide.
@@ -14,14 +14,14 @@ const ANSWERS: &[Item] = &[
     Item::ProxyTools,
 ];
 
-/// The subject of that error.
+/// Subject of that error.
 const SUBJECT: &str = "kube-proxy process";
 
 /// Returns the error for a kube-proxy that does not answer, or else `gap`, the reason why its health is unknown.
 pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     let metrics = facts.node.evidence().text(Item::Metrics).err();
     // Before a switch, gates of the migration check kube-proxy.
-    if facts.target.is_some() || !is_silence(&gap) || !metrics.is_some_and(|of| is_silence(&of)) {
+    if facts.target.is_some() || !gap.is_silence() || !metrics.is_some_and(|of| of.is_silence()) {
         return Err(gap);
     }
     let Ok(processes) = facts.node.processes() else {
@@ -86,18 +86,6 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     )])
 }
 
-/// Returns whether kube-proxy did not answer, or not in time. An error status is an answer.
-fn is_silence(gap: &Gap) -> bool {
-    match gap {
-        Gap::Absent(_, why) | Gap::Failed(_, why) => {
-            ["no answer from", " within ", " took longer than "]
-                .iter()
-                .any(|words| why.contains(words))
-        }
-        _ => false,
-    }
-}
-
 /// Returns the name of kube-proxy's pod on the node called `here`.
 fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
     let mut pods = facts.node.pods().ok()?.iter();
@@ -108,19 +96,26 @@ fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
     found.map(|pod| pod.metadata.name.clone())
 }
 
-/// Folds checks that are unknown because kube-proxy does not answer into the error of KP05.
-pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
-    let is_silent = |finding: &Finding| finding.subject == SUBJECT;
-    let silent = outcomes.iter().any(|(check, outcome)| {
-        matches!(outcome, Outcome::Fail(found) if check.id == "KP05" && found.iter().any(is_silent))
-    });
-    if !silent {
+/// Folds checks that are unknown because kube-proxy does not answer into the error of KP05. `evidence` is that of the checks.
+pub fn fold(outcomes: &mut [(&'static Check, Outcome)], evidence: &Evidence) {
+    if !evidence
+        .text(Item::Healthz)
+        .is_err_and(|gap| gap.is_silence())
+    {
         return;
     }
+    let is_error = |(check, outcome): &(&Check, Outcome)| {
+        check.id == "KP05" && matches!(outcome, Outcome::Fail(_))
+    };
+    let Some(error) = outcomes.iter().position(is_error) else {
+        return;
+    };
     let mut folded = Vec::new();
     for (check, outcome) in outcomes.iter_mut() {
-        let depends = |reason: &str| ANSWERS.iter().any(|item| reason.starts_with(item.file()));
-        if matches!(outcome, Outcome::Unknown(reason) if depends(reason)) {
+        if let Outcome::Unknown(Unknown::Gap(gap)) = outcome
+            && !gap.is_denial()
+            && gap.item().is_some_and(|item| ANSWERS.contains(&item))
+        {
             *outcome = Outcome::Skip("kube-proxy does not answer: see KP05".to_owned());
             folded.push(check.id);
         }
@@ -131,10 +126,9 @@ pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
         count => format!("{count} checks need"),
     };
     let note = format!("{count} kube-proxy's answers: {}", folded.join(", "));
-    for (_, outcome) in outcomes.iter_mut() {
-        if let Outcome::Fail(found) = outcome {
-            let silent = found.iter_mut().filter(|finding| is_silent(finding));
-            silent.for_each(|finding| finding.evidence.push(Proof::Note(note.clone())));
+    if let (_, Outcome::Fail(found)) = &mut outcomes[error] {
+        for finding in found {
+            finding.evidence.push(Proof::Note(note.clone()));
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::backend::Mode;
 use crate::check::core::{DRIFT_NEEDS, RESTART};
 use crate::check::{Check, Severity, When};
+use crate::diff::Layer;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -24,7 +25,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["DV01", "KM01"],
-        run: |facts| facts.drifted("VS01", &[Mode::Ipvs], &["virtual servers"]),
+        run: |facts| facts.drifted("VS01", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
         id: "VS02",
@@ -44,7 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["DV01", "KM01"],
-        run: |facts| facts.drifted("VS02", &[Mode::Ipvs], &["virtual servers"]),
+        run: |facts| facts.drifted("VS02", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
         id: "VS04",
@@ -69,7 +70,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["DV01", "KM01"],
-        run: |facts| facts.drifted("VS04", &[Mode::Ipvs], &["virtual servers"]),
+        run: |facts| facts.drifted("VS04", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
         id: "VS05",
@@ -90,7 +91,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         needs: DRIFT_NEEDS,
         caused_by: &["DV01", "KM01"],
-        run: |facts| facts.drifted("VS05", &[Mode::Ipvs], &["virtual servers"]),
+        run: |facts| facts.drifted("VS05", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
         id: "VS07",
@@ -107,7 +108,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["cloudnativelabs/kube-router#415"],
         needs: DRIFT_NEEDS,
         caused_by: &["DV01", "KM01"],
-        run: |facts| facts.drifted("VS07", &[Mode::Ipvs], &["virtual servers"]),
+        run: |facts| facts.drifted("VS07", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
         id: "VS08",
@@ -125,7 +126,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#114669"],
         needs: DRIFT_NEEDS,
         caused_by: &["KM02", "DV01", "KM01"],
-        run: |facts| facts.drifted("VS08", &[Mode::Ipvs], &["virtual servers"]),
+        run: |facts| facts.drifted("VS08", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
         id: "VS16",
@@ -145,6 +146,6 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &["kubernetes/kubernetes#119656"],
         needs: DRIFT_NEEDS,
         caused_by: &["IB07"],
-        run: |facts| facts.drifted("VS16", &[Mode::Ipvs], &["rules"]),
+        run: |facts| facts.drifted("VS16", &[Mode::Ipvs], Layer::Iptables),
     },
 ];

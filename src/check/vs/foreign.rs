@@ -8,6 +8,7 @@ use crate::backend::ipvs::print;
 use crate::check::core::Source;
 use crate::check::drift::DRIFT;
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::diff::Layer;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::desired::NEEDS;
@@ -40,7 +41,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: |facts| match facts.target {
         Some(Mode::Ipvs) => unprotected_servers(facts),
         Some(_) => cleared_servers(facts),
-        None => facts.drifted("VS03", &[Mode::Ipvs], &["virtual servers"]),
+        None => facts.drifted("VS03", &[Mode::Ipvs], Layer::Ipvs),
     },
 }];
 

@@ -15,7 +15,7 @@ use color_eyre::eyre::WrapErr as _;
 use super::failure::Failure;
 use super::session::Session;
 use crate::backend::Mode;
-use crate::check::{self, Check, Facts, Outcome};
+use crate::check::{self, Check, Facts, Outcome, Unknown};
 use crate::evidence::{Evidence, Item, Time};
 use crate::host::clock;
 use crate::node::NodeSnapshot;
@@ -94,16 +94,14 @@ fn each(case: &Arc<Case>, checks: &[&'static Check], limit: Duration) -> io::Res
             Ok(outcome) => outcome,
             Err(error) => {
                 worker = Worker::start(case, &checks[at + 1..])?;
-                match error {
+                Outcome::Unknown(match error {
                     RecvTimeoutError::Timeout => {
-                        let why = format!(
-                            "the check took longer than {limit_now:?} and was aborted; a longer --timeout allows more"
-                        );
+                        let late = Unknown::Late(limit_now);
                         limit_now = (limit_now / 2).max(least);
-                        Outcome::Unknown(why)
+                        late
                     }
-                    RecvTimeoutError::Disconnected => Outcome::broken(),
-                }
+                    RecvTimeoutError::Disconnected => Unknown::Panicked,
+                })
             }
         };
         outcomes.push((check, outcome));

@@ -215,7 +215,7 @@ impl Cluster {
     ) -> Result<String, Gap> {
         let sessions = self.sessions(options, urgency).await;
         let sessions = sessions.map_err(|why| why.gap(item))?;
-        let denied = |read: &Result<String, Gap>| matches!(read, Err(Gap::Denied(..)));
+        let denied = |read: &Result<String, Gap>| read.as_ref().is_err_and(Gap::is_denial);
         let read = with_each(&sessions, urgency, denied, work).await;
         read.unwrap_or_else(|| Err(Gap::NotApplicable(NONE.to_owned())))
     }

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use super::session::Session;
 use crate::apply::StepError;
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Forbidden, Gap, Item};
 
 /// Why the API server cannot be used at all.
 #[derive(Clone, Debug)]
 pub(super) enum Refusal {
     NotApplicable(String),
     Denied(String),
+    Forbidden(Box<Forbidden>),
+    Late(String),
     Failed(String),
     /// The server is not available or is starting.
     Away(String),
@@ -36,7 +38,8 @@ impl Refusal {
         match self {
             Self::NotApplicable(why) => StepError::Absent(why),
             Self::Denied(why) => StepError::Denied(why),
-            Self::Failed(why) | Self::Away(why) => StepError::Refused(why),
+            Self::Forbidden(of) => StepError::Denied(of.why),
+            Self::Late(why) | Self::Failed(why) | Self::Away(why) => StepError::Refused(why),
         }
     }
 
@@ -44,6 +47,8 @@ impl Refusal {
         match self {
             Self::NotApplicable(why) => Gap::NotApplicable(why.clone()),
             Self::Denied(why) => Gap::Denied(item, why.clone()),
+            Self::Forbidden(of) => Gap::Forbidden(item, of.clone()),
+            Self::Late(why) => Gap::Late(item, why.clone()),
             Self::Failed(why) | Self::Away(why) => Gap::Failed(item, why.clone()),
         }
     }
@@ -61,13 +66,29 @@ impl RequestError {
         let Session { origin, server, .. } = session;
         match self {
             Self::Status(401, _) => session.unauthorized(),
-            Self::Status(403, message) => Refusal::Denied(format!(
-                "{verb} {what}: {message} (credentials: {origin}); apply {roles} to allow it"
-            )),
+            Self::Status(403, message) => {
+                let why = format!(
+                    "{verb} {what}: {message} (credentials: {origin}); apply {roles} to allow it"
+                );
+                match Request::refused(&message) {
+                    None => Refusal::Denied(why),
+                    Some(Request {
+                        user,
+                        verb,
+                        resource,
+                    }) => Refusal::Forbidden(Box::new(Forbidden {
+                        why,
+                        user: user.to_owned(),
+                        verb: verb.to_owned(),
+                        resource: resource.to_owned(),
+                        credentials: origin.clone(),
+                    })),
+                }
+            }
             Self::Status(code, message) | Self::Busy(code, message, _) => Refusal::Failed(format!(
                 "{verb} {what}: {server} answered {code}: {message}"
             )),
-            Self::Late => Refusal::Failed(format!("{verb} {what}: {server}: {}", session.late())),
+            Self::Late => Refusal::Late(format!("{verb} {what}: {server}: {}", session.late())),
             Self::Transport(why) | Self::Answer(why) => {
                 Refusal::Failed(format!("{verb} {what}: {server}: {why}"))
             }
@@ -96,5 +117,49 @@ impl RequestError {
             Self::Late | Self::Transport(_) | Self::Busy(..) => true,
             Self::Answer(_) => false,
         }
+    }
+}
+
+/// A request, as the API server's authorizer describes it in a refusal.
+#[derive(Debug, Eq, PartialEq)]
+struct Request<'m> {
+    user: &'m str,
+    verb: &'m str,
+    resource: &'m str,
+}
+
+impl<'m> Request<'m> {
+    /// Parses `services is forbidden: User "X" cannot list resource "services" in API group "" …`; `None` for the message of
+    /// another authorizer.
+    ///
+    /// Source: `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters`, `forbiddenMessage`.
+    fn refused(message: &'m str) -> Option<Self> {
+        let (_, rest) = message.split_once("User \"")?;
+        let (user, rest) = rest.split_once("\" cannot ")?;
+        let (verb, rest) = rest.split_once(" resource \"")?;
+        let (resource, _) = rest.split_once('"')?;
+        Some(Self {
+            user,
+            verb,
+            resource,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Request;
+
+    #[test]
+    fn the_message_of_a_refusal_has_user_verb_and_resource() {
+        let message = "endpointslices.discovery.k8s.io is forbidden: User \"system:node:w1\" cannot list resource \
+                       \"endpointslices\" in API group \"discovery.k8s.io\" at the cluster scope: can only access own Node";
+        let request = Request {
+            user: "system:node:w1",
+            verb: "list",
+            resource: "endpointslices",
+        };
+        assert_eq!(Request::refused(message), Some(request));
+        assert_eq!(Request::refused("not for you"), None);
     }
 }

@@ -150,7 +150,7 @@ impl Watch {
                 self.slices.resume(session).await
             };
             match resumed.await {
-                Err(gap @ Gap::Denied(..)) => denied = denied.or(Some(gap)),
+                Err(gap) if gap.is_denial() => denied = denied.or(Some(gap)),
                 Ok(()) => {
                     self.changed = true;
                     return Ok(());

@@ -25,6 +25,8 @@ pub(super) struct Answer {
 pub(super) enum NoResponse {
     /// There was no connection.
     Unreachable(io::Error),
+    /// The connection or the answer did not come within the time limit.
+    Late(String),
     /// The connection failed later.
     Broken(String),
 }
@@ -35,7 +37,7 @@ pub(super) async fn get(
     path: &str,
     limit: Duration,
 ) -> Result<Answer, NoResponse> {
-    let late = |what: &str| NoResponse::Broken(format!("{what} within {limit:?}"));
+    let late = |what: &str| NoResponse::Late(format!("{what} within {limit:?}"));
     let mut stream = match timeout(limit, TcpStream::connect(address)).await {
         Ok(stream) => stream.map_err(NoResponse::Unreachable)?,
         Err(_) => return Err(late("no connection")),

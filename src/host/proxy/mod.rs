@@ -263,6 +263,9 @@ async fn ask(
                 return Err(Gap::Failed(item, why));
             }
             Err(NoResponse::Unreachable(e)) => refused.push(format!("{address}: {e}")),
+            Err(NoResponse::Late(why)) => {
+                return Err(Gap::Late(item, format!("{address}{path}: {why}")));
+            }
             Err(NoResponse::Broken(why)) => {
                 return Err(Gap::Failed(item, format!("{address}{path}: {why}")));
             }
@@ -273,7 +276,7 @@ async fn ask(
         refused.join(", "),
         running.table.describe()
     );
-    Err(Gap::Absent(item, why))
+    Err(Gap::Unreachable(item, why))
 }
 
 /// Returns kube-proxy's configuration from the best available source.
@@ -334,20 +337,14 @@ fn local_config(root: &Path, table: &Table) -> Result<String, Gap> {
 
 /// Returns the combined gap of two sources without data.
 fn together(item: Item, first: Gap, second: &Gap) -> Gap {
-    let reason = match second {
-        Gap::NotApplicable(why)
-        | Gap::Absent(_, why)
-        | Gap::Denied(_, why)
-        | Gap::Failed(_, why) => why,
-        Gap::NotCollected(_) => return first,
+    let (Gap::Absent(_, why), Some(reason)) = (&first, second.reason()) else {
+        return first;
     };
-    match first {
-        Gap::Absent(_, why) => match second {
-            Gap::Denied(..) => Gap::Denied(item, format!("{why}; {reason}")),
-            Gap::Failed(..) => Gap::Failed(item, format!("{why}; {reason}")),
-            _ => Gap::Absent(item, format!("{why}; {reason}")),
-        },
-        first => first,
+    let both = format!("{why}; {reason}");
+    if second.is_absence() {
+        Gap::Absent(item, both)
+    } else {
+        second.clone().about(item).reworded(|_| both)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::action::Action;
 use crate::apply;
 use crate::backend::Mode;
 use crate::bridge::{self, Held};
-use crate::diff::{self, Layer};
+use crate::diff::{self, Layer, Unknown};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -341,8 +341,8 @@ fn unwritten(
         }
     }
     let found = diff::compare(node, mode, families)?;
-    if let Some((layer, gap)) = found.unknown.first() {
-        return Ok(Some(format!("cannot compare {layer}: {gap}")));
+    if let Some(Unknown { what, gap, .. }) = found.unknown.first() {
+        return Ok(Some(format!("cannot compare {what}: {gap}")));
     }
     let changes = found.changes.iter();
     let missing = changes.filter(|change| change.layer() != Layer::Sysctl);

@@ -50,7 +50,9 @@ impl StageError {
     pub(super) const fn is_transient(&self) -> bool {
         match self {
             Self::Step { moved, .. } => *moved,
-            Self::Unplanned { error, .. } => matches!(error, Unplanned::Gap(Gap::Failed(..))),
+            Self::Unplanned { error, .. } => {
+                matches!(error, Unplanned::Gap(Gap::Failed(..) | Gap::Late(..)))
+            }
             _ => false,
         }
     }

@@ -2,74 +2,71 @@
 
 use std::collections::BTreeSet;
 
-/// The refusals, by part.
-#[derive(Debug, Default)]
-struct Refused {
-    users: BTreeSet<String>,
-    origins: BTreeSet<String>,
-    verbs: BTreeSet<String>,
-}
+use crate::check::{Check, Outcome, Unknown};
+use crate::evidence::{Forbidden, Gap};
 
-/// Returns the hint for checks that are unknown for these `reasons`; `None` if none of them is a refusal.
-pub(super) fn hint<'r>(reasons: impl Iterator<Item = &'r str>) -> Option<String> {
-    let mut refused = Refused::default();
-    for reason in reasons.filter(|reason| reason.contains(" is forbidden: User ")) {
-        // `services is forbidden: User "X" cannot list resource "services" in API group "" at the cluster scope`.
-        let quoted = |before: &str| {
-            let (_, rest) = reason.split_once(before)?;
-            rest.split_once('"').map(|(word, _)| word.to_owned())
-        };
-        let verb = reason.split_once(" cannot ").and_then(|(_, rest)| {
-            let (verb, rest) = rest.split_once(" resource \"")?;
-            let (resource, _) = rest.split_once('"')?;
-            Some(format!("{verb} {resource}"))
-        });
-        let origin = reason
-            .split_once("(credentials: ")
-            .and_then(|(_, rest)| rest.split_once(')'));
-        refused.users.extend(quoted("User \""));
-        refused.verbs.extend(verb);
-        refused
-            .origins
-            .extend(origin.map(|(origin, _)| origin.to_owned()));
-    }
-    if refused.users.is_empty() {
+/// Returns the hint for the checks that are unknown because of a refused request; `None` if there are none.
+pub(super) fn hint(outcomes: &[(&'static Check, Outcome)]) -> Option<String> {
+    let refused = outcomes.iter().filter_map(|(_, outcome)| match outcome {
+        Outcome::Unknown(Unknown::Gap(Gap::Forbidden(_, refused))) => Some(&**refused),
+        _ => None,
+    });
+    let refused: Vec<&Forbidden> = refused.collect();
+    if refused.is_empty() {
         return None;
     }
-    let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(", ");
-    let from = if refused.origins.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", list(&refused.origins))
-    };
+    let users = list(refused.iter().map(|of| of.user.clone()));
+    let origins = list(refused.iter().map(|of| of.credentials.clone()));
+    let verbs = list(
+        refused
+            .iter()
+            .map(|of| format!("{} {}", of.verb, of.resource)),
+    );
     Some(format!(
-        "the API server does not allow {}{from} to {}. Use `--kubeconfig FILE` with an account that has the permissions: \
-         kube-proxy's own, an administrator's, or the account of `kubectl apply -f deploy/rbac.yaml`",
-        list(&refused.users),
-        list(&refused.verbs)
+        "the API server does not allow {users} ({origins}) to {verbs}. Use `--kubeconfig FILE` with an account that has the \
+         permissions: kube-proxy's own, an administrator's, or the account of `kubectl apply -f deploy/rbac.yaml`"
     ))
+}
+
+/// Returns `words` sorted, without duplicates, separated by commas.
+fn list(words: impl Iterator<Item = String>) -> String {
+    let words: BTreeSet<_> = words.collect();
+    words.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::hint;
+    use crate::check::{self, Outcome};
+    use crate::evidence::{Forbidden, Gap, Item};
+
+    fn hint_for(gaps: Vec<Gap>) -> Option<String> {
+        let checks = check::all().zip(gaps);
+        let outcomes: Vec<_> = checks
+            .map(|(check, gap)| (check, Outcome::Unknown(gap.into())))
+            .collect();
+        hint(&outcomes)
+    }
 
     #[test]
     fn refusals_become_one_hint() {
-        let refused = |verb: &str, what: &str| {
-            format!(
-                "permission denied reading cluster/{what}.json: {verb} {what}: {what} is forbidden: User \
-                 \"system:node:w1\" cannot {verb} resource \"{what}\" in API group \"\" at the cluster scope \
-                 (credentials: /etc/kubernetes/kubelet.conf); deploy/rbac.yaml allows it"
-            )
+        let refused = |item: Item, resource: &str| {
+            let refused = Forbidden {
+                why: format!("list {resource}: not for you"),
+                user: "system:node:w1".to_owned(),
+                verb: "list".to_owned(),
+                resource: resource.to_owned(),
+                credentials: "/etc/kubernetes/kubelet.conf".to_owned(),
+            };
+            Gap::Forbidden(item, Box::new(refused))
         };
-        let reasons = [
-            refused("list", "services"),
-            refused("list", "endpointslices"),
-            refused("list", "services"),
-            "node/nft.json: there is no program `nft`".to_owned(),
-        ];
-        let hint = hint(reasons.iter().map(String::as_str)).unwrap();
+        let hint = hint_for(vec![
+            refused(Item::Services, "services"),
+            refused(Item::EndpointSlices, "endpointslices"),
+            refused(Item::Services, "services"),
+            Gap::Absent(Item::Nft, "there is no program `nft`".to_owned()),
+        ]);
+        let hint = hint.unwrap();
         assert!(
             hint.starts_with(
                 "the API server does not allow system:node:w1 (/etc/kubernetes/kubelet.conf) to list endpointslices, list \
@@ -82,6 +79,6 @@ mod tests {
 
     #[test]
     fn other_reasons_need_no_hint() {
-        assert_eq!(hint(["node/nft.json was not collected"].into_iter()), None);
+        assert_eq!(hint_for(vec![Gap::NotCollected(Item::Nft)]), None);
     }
 }

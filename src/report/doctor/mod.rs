@@ -151,6 +151,7 @@ impl DoctorReport {
         ignore: Option<&IgnoreFile>,
         fail_on: Option<Severity>,
     ) -> Self {
+        let credentials = credentials::hint(&outcomes);
         let mut results = Vec::new();
         let mut found = BTreeMap::new();
         for (check, outcome) in outcomes {
@@ -161,7 +162,7 @@ impl DoctorReport {
                     (Status::Fail, None)
                 }
                 Outcome::Skip(reason) => (Status::Skip, Some(reason)),
-                Outcome::Unknown(reason) => (Status::Unknown, Some(reason)),
+                Outcome::Unknown(reason) => (Status::Unknown, Some(reason.to_string())),
             };
             results.push(CheckResult {
                 id: check.id,
@@ -229,8 +230,6 @@ impl DoctorReport {
         findings
             .sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
         let summary = Summary::of(&results, &findings, ignored.len());
-        let unknown = results.iter().filter(|of| of.status == Status::Unknown);
-        let credentials = credentials::hint(unknown.filter_map(|of| of.reason.as_deref()));
         Self {
             credentials,
             head,

@@ -196,7 +196,7 @@ impl SourceTrace {
                 .then(|| backend(owners, service, outcome.destination, proto)),
             masquerade: outcome.masquerade,
             reason: why(outcome, service),
-            when: outcome.when.clone(),
+            when: outcome.when.iter().map(ToString::to_string).collect(),
         });
         Self {
             from,

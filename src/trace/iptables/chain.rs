@@ -6,7 +6,7 @@ use super::matches::{self, Context};
 use crate::backend::iptables::model::{Chain, Connmark, Nat, Policy, Rule, Target};
 use crate::net::{Family, Mark};
 use crate::node::IptablesBackend;
-use crate::trace::hop::{Effect, Hook, Hop, Subsystem};
+use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, End, Ends, Walker, has_ports};
@@ -117,7 +117,7 @@ fn run<'n, 'a>(
             }
             let (hit, miss) = split(branch, &likelihood);
             next.extend(miss);
-            let when = likelihood.undecided.first().map(String::as_str);
+            let when = likelihood.undecided.first();
             for (branch, end) in hits(
                 walker,
                 hit,
@@ -157,17 +157,17 @@ pub(crate) fn split(branch: Branch, likelihood: &Likelihood) -> (Branch, Option<
     } else {
         likelihood.chance / 2.0
     };
-    for what in &likelihood.undecided {
-        hit.when.push(format!("{}: yes", question(what)));
-        miss.when.push(format!("{}: no", question(what)));
+    for question in &likelihood.undecided {
+        let answer = |holds| Assumption::Answer {
+            question: question.clone(),
+            holds,
+        };
+        hit.when.push(answer(true));
+        miss.when.push(answer(false));
     }
     hit.weight *= chance;
     miss.weight *= 1.0 - chance;
     (hit, Some(miss))
-}
-
-fn question(what: &str) -> &str {
-    what.strip_prefix("whether ").unwrap_or(what)
 }
 
 /// Puts ways together that an undecided rule parted and that came out the same.
@@ -204,7 +204,7 @@ fn hits<'n, 'a>(
     index: usize,
     rule: &Rule<'a>,
     chance: f64,
-    when: Option<&str>,
+    when: Option<&Question>,
     depth: usize,
 ) -> Result<Vec<(Branch, Option<End>)>, Stop> {
     let text = rule.to_string().trim_start().to_owned();
@@ -219,7 +219,7 @@ fn hits<'n, 'a>(
             effect,
             packets,
             chance,
-            when.map(str::to_owned),
+            when.map(Question::text),
         );
     };
     let name = |kind: &str| {
@@ -385,9 +385,7 @@ fn dnat(branch: &mut Branch, to: &Nat) {
     if let Some((first, last)) = to.addrs
         && first != last
     {
-        branch
-            .when
-            .push(format!("{first} is chosen from {first}-{last}"));
+        branch.when.push(Assumption::Address { first, last });
     }
     let addr = to.addrs.map(|(first, _)| first);
     translate(branch, addr, to.ports.map(|ports| ports.first));

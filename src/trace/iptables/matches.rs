@@ -10,6 +10,7 @@ use crate::backend::iptables::model::{
 };
 use crate::evidence::Gap;
 use crate::net::{PortRange, Proto};
+use crate::trace::hop::Question;
 use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::route::Router;
 use crate::trace::walk::has_ports;
@@ -145,9 +146,9 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         Match::Limit { options, .. } => {
             Likelihood::unknown(format!("whether the rate limit `{options}` is exceeded"))
         }
-        Match::Rpfilter(options) => Likelihood::unknown(format!(
+        Match::Rpfilter(options) => Likelihood::undecided(Question::RouteBack(format!(
             "whether `-m rpfilter {options}` finds the return route by the same link"
-        )),
+        ))),
         Match::Socket(options) => Likelihood::unknown(format!(
             "whether `-m socket {options}` finds a local socket"
         )),

@@ -6,6 +6,7 @@ use crate::backend::iptables::model::States;
 use crate::backend::nftables::model::{Datum, Expr, Set, Table};
 use crate::backend::nftables::print;
 use crate::net::{Cidr, Family, Proto};
+use crate::trace::hop::Question;
 use crate::trace::iptables::matches::state as in_state;
 use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::route::Router;
@@ -216,13 +217,13 @@ pub(crate) fn compare(
         }
         have => holds(&have, op, right, packet, context),
     };
-    for what in likelihood
-        .undecided
-        .iter_mut()
-        .filter(|what| what.is_empty())
-    {
-        let (left, right) = (print::expr(left), print::expr(right));
-        *what = format!("whether `{left} {op} {right}` holds");
+    for question in &mut likelihood.undecided {
+        if let Question::Other(what) = question
+            && what.is_empty()
+        {
+            let (left, right) = (print::expr(left), print::expr(right));
+            *what = format!("whether `{left} {op} {right}` holds");
+        }
     }
     likelihood
 }

@@ -18,7 +18,9 @@ use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
 use crate::owner::{EndpointState, Owners, Port};
 use crate::trace::sources::Source;
-use crate::trace::{self, Effect, Entry, Flow, Hop, Outcome, Subsystem, World};
+use crate::trace::{
+    self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Subsystem, World,
+};
 use finding::finding;
 use foreign::{ForeignRules, is_foreign, is_foreign_table};
 use sources::Sources;
@@ -160,27 +162,29 @@ fn is_lost(outcome: &Outcome) -> bool {
 }
 
 /// Returns the unknown conditions of `outcome`: those that lead to it, and those that would avoid the loss.
-fn open<'o>(outcome: &'o Outcome, all: &[Outcome]) -> Vec<&'o str> {
-    let matters = |when: &&str| {
-        let Some(question) = when.strip_suffix(": no") else {
+fn open<'o>(outcome: &'o Outcome, all: &[Outcome]) -> Vec<&'o Assumption> {
+    let matters = |when: &&Assumption| {
+        let Assumption::Answer {
+            question,
+            holds: false,
+        } = when
+        else {
             return true;
         };
-        let opposite = format!("{question}: yes");
+        let opposite = Assumption::Answer {
+            question: question.clone(),
+            holds: true,
+        };
         let mut others = all.iter().filter(|other| other.when.contains(&opposite));
         others.any(|other| !is_lost(other))
     };
-    outcome
-        .when
-        .iter()
-        .map(String::as_str)
-        .filter(matters)
-        .collect()
+    outcome.when.iter().filter(matters).collect()
 }
 
 /// Records the rule that ends `outcome`, if it belongs to other software.
 fn note(
     outcome: &Outcome,
-    open: Vec<&str>,
+    open: Vec<&Assumption>,
     family: Family,
     source: &Source,
     to: SocketAddr,
@@ -194,7 +198,16 @@ fn note(
         return;
     };
     // Rules do not show whether the route back uses the same link; healthy nodes have such rules.
-    if open.iter().any(|when| when.contains("rpfilter")) {
+    let is_route_back = |when: &&Assumption| {
+        matches!(
+            when,
+            Assumption::Answer {
+                question: Question::RouteBack(_),
+                ..
+            }
+        )
+    };
+    if open.iter().any(is_route_back) {
         return;
     }
     let position = Position {
@@ -234,7 +247,9 @@ fn note(
         };
         effect.certain.entry(kind).or_insert((from, to));
     } else {
-        effect.open.extend(open.into_iter().map(str::to_owned));
+        effect
+            .open
+            .extend(open.into_iter().map(ToString::to_string));
     }
 }
 
