@@ -27,6 +27,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: doctor,
     },
     Scenario {
+        name: "remote",
+        about: "each node is read from another machine, as on the node; nothing stays behind",
+        run: remote,
+    },
+    Scenario {
         name: "faults",
         about: "what is broken is named",
         run: faults,
@@ -312,6 +317,108 @@ fn doctor(lab: &Lab) -> String {
     }
     let ((), report) = under_traffic(lab, || thread::sleep(Duration::from_secs(8)));
     report.unharmed().to_string()
+}
+
+/// The static program, which copies itself into pods of kube-proxy's image: `make static`.
+const STATIC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/static/kpx");
+
+/// kpx on a machine that is no node, about `node`.
+fn from_afar(node: &str, arguments: &[&str]) -> Vec<String> {
+    let first = [STATIC, "--node", node].into_iter();
+    first
+        .chain(arguments.iter().copied())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn remote(lab: &Lab) -> String {
+    let far = |node: &str, arguments: &[&str]| laptop(lab, &words(&from_afar(node, arguments)));
+    let left =
+        || lab.kubectl("-n kube-system get jobs,pods -l app.kubernetes.io/managed-by=kpx -o name");
+    healthy(lab, "iptables");
+    let mut slowest = Duration::ZERO;
+    let commands: [&[&str]; 6] = [
+        &["doctor"],
+        &["diff"],
+        &["show", "services"],
+        &["trace", "demo/web:http"],
+        &["preflight", "--to", "nftables"],
+        &["reconcile"],
+    ];
+    for (node, _) in NODES {
+        for command in commands {
+            let there = on(lab, node, command);
+            let ran = far(node, command);
+            assert_eq!(
+                ran.code, there.code,
+                "{node} {command:?}\n{}\n{}",
+                ran.out, ran.err
+            );
+            // Ages and counters differ; the counts of checks do not.
+            let counts = |text: &str| {
+                let lines = text.lines().filter(|line| line.contains(" checks: "));
+                lines.map(str::to_owned).collect::<Vec<_>>()
+            };
+            assert_eq!(counts(&ran.out), counts(&there.out), "{node} {command:?}");
+            slowest = slowest.max(ran.took);
+        }
+    }
+    far("w1", &["--image", IMAGE, "diff"]).exits(0);
+    far("w3", &["diff"])
+        .exits(4)
+        .says("the cluster has no Node w3");
+    let stuck = far("w1", &["--image", "lab.local/none:1", "diff"])
+        .exits(4)
+        .says("ErrImage");
+    assert!(stuck.took < Duration::from_secs(60), "{:?}", stuck.took);
+    lab.sh("w2", "pkill -STOP -x kubelet");
+    lab.kubectl(
+        "patch node w2 --subresource=status -p \
+         '{\"status\":{\"conditions\":[{\"type\":\"Ready\",\"status\":\"Unknown\",\"message\":\"gone\"}]}}'",
+    );
+    far("w2", &["diff"])
+        .exits(4)
+        .says("node w2 is not ready: gone");
+    lab.sh("w2", "pkill -CONT -x kubelet");
+    wait_for("node w2", Duration::from_secs(60), || {
+        let ready = "get node w2 -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}'";
+        (lab.kubectl(ready) == "True").then_some(())
+    });
+    assert_eq!(left(), "");
+
+    // Each ends while the pod is in use: the pod, then kpx.
+    let waits = from_afar("w1", &["doctor", "--fail-on", "warning", "--wait", "60s"]);
+    let start = || {
+        let mut command = lab.laptop("kpx", &words(&waits));
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let child = child.spawn().unwrap();
+        let pod = wait_for("the pod", Duration::from_secs(30), || {
+            left()
+                .lines()
+                .find(|name| name.starts_with("pod/"))
+                .map(str::to_owned)
+        });
+        thread::sleep(Duration::from_secs(3));
+        (child, pod)
+    };
+    let (child, pod) = start();
+    lab.kubectl(&format!(
+        "-n kube-system delete {pod} --grace-period=0 --force"
+    ));
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(4), "{said}");
+    let (mut child, _) = start();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = wait_for("no Job and no pod of kpx", Duration::from_secs(30), || {
+        left().is_empty().then(Instant::now)
+    });
+    drop(gone);
+    format!("18 commands, slowest {}", seconds(slowest))
 }
 
 fn faults(lab: &Lab) -> String {
