@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::ipvs::{Destination, Service};
 use crate::net::{Family, Proto};
 pub use objects::{
-    Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, Resource, UNSCHEDULABLE, eviction,
+    Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, READER, Resource, UNSCHEDULABLE, eviction,
     merge_patch,
 };
 pub use routes::{Bound, LocalRoute, ROUTE_PROTOCOL, RouteCommand};

@@ -170,7 +170,7 @@ async fn a_cluster_is_read_and_nothing_else_is_asked_for() {
         "/api/v1/namespaces/kube-system/configmaps/kube-proxy-config",
         "/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Dkube-proxy&limit=500",
         "/api/v1/nodes?limit=500",
-        "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode1&limit=500",
+        "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode1&labelSelector=%21kpx.dev%2Freader&limit=500",
         "/api/v1/services?limit=500",
         "/apis/apps/v1/namespaces/kube-system/daemonsets/cilium",
         "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy",

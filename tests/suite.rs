@@ -26,6 +26,7 @@ mod random;
 mod readme;
 mod reconcile;
 mod registry;
+mod remote;
 mod render;
 mod repository;
 mod resolve;

@@ -11,6 +11,9 @@ use super::yaml::yaml;
 /// The label, with its value, of objects that kpx created and may delete.
 pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "kpx");
 
+/// The label of the Job and the pod through which kpx reads a node; its value is the name of the Job.
+pub const READER: &str = "kpx.dev/reader";
+
 /// The label, with its value, of kube-proxy's pods.
 pub const PROXY_LABEL: (&str, &str) = ("k8s-app", "kube-proxy");
 

@@ -15,20 +15,17 @@ use std::{fs, io};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep};
 
 use super::Options;
 use super::cluster::{CONTAINER, Ended, Held};
 use super::context::Context;
-use crate::action::{Action, KubeCommand, OURS, Object, Only, Resource};
+use crate::action::{Action, KubeCommand, OURS, Object, Only, READER, Resource};
 use crate::apply::{Apply as _, StepError};
 use crate::evidence::{self, BundleError, Evidence, Gap, Item};
 use crate::host::LiveCluster;
 use crate::net::Family;
-
-/// The label with the name of the Job.
-const READER: &str = "kpx.dev/reader";
 
 /// Mount point of the node's file system in the pod.
 const ROOT: &str = "/host";
@@ -96,6 +93,9 @@ pub enum Unreached {
     /// The pod does not start.
     #[error("the pod on node {0} does not start: {1}")]
     Stuck(String, String),
+    /// The API server does not accept the pod.
+    #[error("the pod on node {0} is refused: {1}")]
+    Refused(String, String),
     /// kpx cannot run in the pod.
     #[error("kpx does not run in a pod of {0}: {1}")]
     Program(String, String),
@@ -119,21 +119,24 @@ impl Unreached {
         match self {
             Self::NoNode(_) => Some("`kubectl get nodes` lists the Nodes".to_owned()),
             Self::NoImage(_) => Some(
-                "pass --image IMAGE: an image with a shell and cat, into which kpx copies itself".to_owned(),
+                "pass --image IMAGE with an image that contains kpx".to_owned(),
             ),
             Self::Program(..) => Some(
-                "`make static` builds a kpx that needs no libraries; or pass --image IMAGE with an image that contains a shell"
+                "`make static` builds a kpx that needs no libraries; or pass --image IMAGE with an image that contains kpx"
                     .to_owned(),
             ),
             Self::Processor(..) => Some(
                 "pass --programs DIR: a folder with kpx for that processor, named kpx-amd64 or kpx-arm64".to_owned(),
             ),
             Self::NotReady(name, _) => Some(format!("`kubectl describe node {name}` shows its conditions")),
-            Self::Stuck(_, why) if why.contains("PodSecurity") => Some(
-                "pods that read a node need its network and its files: label the namespace with `kubectl label namespace \
-                 kube-system pod-security.kubernetes.io/enforce=privileged`"
+            Self::Refused(..) => Some(
+                "the pod uses the node's network, processes and files: if Pod Security admission refuses it, run `kubectl label \
+                 namespace kube-system pod-security.kubernetes.io/enforce=privileged`"
                     .to_owned(),
             ),
+            Self::Stuck(_, why) if why.contains("Image") => {
+                Some("pass --image IMAGE with an image that the node has or can pull".to_owned())
+            }
             _ => None,
         }
     }
@@ -144,7 +147,7 @@ impl Unreached {
 pub struct PodOptions {
     /// The image; `None` for that of kube-proxy.
     pub image: Option<String>,
-    /// Folder with kpx for other processors: `kpx-amd64`, `kpx-arm64`.
+    /// Folder with kpx for each processor: `kpx-amd64`, `kpx-arm64`; `None` for this program.
     pub programs: Option<PathBuf>,
 }
 
@@ -156,6 +159,8 @@ pub struct Remote {
     pods: PodOptions,
     /// kpx as it is copied into pods, by processor.
     programs: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
+    /// Set after leftovers are deleted.
+    swept: Arc<OnceCell<()>>,
 }
 
 #[derive(Debug)]
@@ -187,6 +192,7 @@ impl Remote {
             context,
             pods,
             programs: Arc::default(),
+            swept: Arc::default(),
         }
     }
 
@@ -202,6 +208,7 @@ impl Remote {
                 Some(self.program(name, &node).await?),
             ),
         };
+        self.swept.get_or_init(|| self.sweep()).await;
         let job = self.create(name, &image, program.is_some()).await?;
         let started = self.start(name, &image, &job, program.as_deref()).await;
         match started {
@@ -253,6 +260,26 @@ impl Remote {
             .ok_or_else(|| Unreached::NoImage(name.to_owned()))
     }
 
+    /// Deletes Jobs of earlier runs that have ended, in a cluster that does not.
+    async fn sweep(&self) {
+        let (cluster, options) = (&self.context.cluster, &self.context.options);
+        let jobs = cluster.labelled(Resource::Job, OURS, options).await;
+        // Leftovers that cannot be listed or deleted do no harm: their pods have ended.
+        for job in jobs.unwrap_or_default() {
+            let conditions = job["status"]["conditions"].as_array();
+            let ended = |of: &Value| {
+                of["status"] == "True" && (of["type"] == "Complete" || of["type"] == "Failed")
+            };
+            if conditions.into_iter().flatten().any(ended)
+                && let Some(name) = job["metadata"]["name"].as_str()
+            {
+                self.delete(&Object::of_system(Resource::Job, name))
+                    .await
+                    .ok();
+            }
+        }
+    }
+
     async fn create(&self, name: &str, image: &str, copies: bool) -> Result<Object, Unreached> {
         // The standard library has no other source of randomness.
         let unique = RandomState::new().build_hasher().finish();
@@ -291,7 +318,7 @@ impl Remote {
                 None if began.elapsed() < NO_POD => "its Job has no pod yet".to_owned(),
                 // The API server refuses the pod, not the Job.
                 None => match cluster.warning(job, options).await {
-                    Some(why) => return Err(stuck(why)),
+                    Some(why) => return Err(Unreached::Refused(name.to_owned(), why)),
                     None => format!("{job} has no pod"),
                 },
             };
@@ -310,13 +337,14 @@ impl Remote {
             "aarch64" => "arm64",
             other => other,
         };
-        let there = node["status"]["nodeInfo"]["architecture"]
-            .as_str()
-            .unwrap_or(own);
-        let path = match &self.pods.programs {
-            _ if there == own && cfg!(target_os = "linux") => PathBuf::from("/proc/self/exe"),
-            Some(folder) => folder.join(format!("kpx-{there}")),
-            None => return Err(Unreached::Processor(name.to_owned(), there.to_owned(), own)),
+        let reported = node["status"]["nodeInfo"]["architecture"].as_str();
+        let there = reported.filter(|word| !word.is_empty()).unwrap_or(own);
+        let file = |folder: &PathBuf| folder.join(format!("kpx-{there}"));
+        let here = there == own && cfg!(target_os = "linux");
+        let path = match self.pods.programs.as_ref().map(file) {
+            Some(path) if !here || path.exists() => path,
+            _ if here => PathBuf::from("/proc/self/exe"),
+            _ => return Err(Unreached::Processor(name.to_owned(), there.to_owned(), own)),
         };
         let mut programs = self.programs.lock().await;
         if let Some(program) = programs.get(there) {
@@ -356,7 +384,8 @@ impl RemoteNode {
         let done = self.run(&words, None).await?;
         let failed = |why| Unreached::Failed(self.name.clone(), why);
         if done.code != Some(0) {
-            return Err(failed(done.stderr));
+            let why = done.stderr.strip_prefix("kpx: ").unwrap_or(&done.stderr);
+            return Err(failed(why.trim().to_owned()));
         }
         let kept = || -> io::Result<fs::File> {
             let mut file = tempfile::tempfile()?;
@@ -418,13 +447,16 @@ impl RemoteNode {
         }
     }
 
-    async fn run(&self, words: &[String], input: Option<&[u8]>) -> Result<Ended, StepError> {
+    async fn run(&self, words: &[String], input: Option<&[u8]>) -> Result<Ended, Unreached> {
         let context = &self.remote.context;
         let quiet = context.options.timeout * READ;
         let done = context
             .cluster
             .exec(&self.pod, words, input, quiet, &context.options);
-        done.await
+        done.await.map_err(|why| match why {
+            StepError::Denied(_) => Unreached::Request(why),
+            why => Unreached::Failed(self.name.clone(), why.to_string()),
+        })
     }
 }
 

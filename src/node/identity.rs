@@ -126,7 +126,7 @@ pub enum Claim {
     /// There is no such Node; the names of all.
     NoNode(Vec<String>),
     /// The evidence is missing.
-    Unknown,
+    Unknown(Gap),
 }
 
 impl NodeSnapshot<'_> {
@@ -207,8 +207,12 @@ impl NodeSnapshot<'_> {
 
     /// Compares this machine with the Node `name`.
     pub fn claim(&self, name: &str) -> Claim {
-        let Ok(nodes) = self.nodes() else {
-            return Claim::Unknown;
+        let configured = self.hostname_override();
+        let is_configured = configured.is_some_and(|(configured, _)| configured == name);
+        let nodes = match self.nodes() {
+            Ok(nodes) => nodes,
+            Err(_) if is_configured => return Claim::Same,
+            Err(gap) => return Claim::Unknown(gap),
         };
         let Some(claimed) = nodes.iter().find(|node| node.metadata.name == name) else {
             let names = nodes.iter().map(|node| node.metadata.name.clone());
@@ -218,17 +222,15 @@ impl NodeSnapshot<'_> {
             return Claim::Other(why);
         }
         let host = Host::of(self);
-        let configured = self.hostname_override();
         // Cloned machines share IDs, and containers on one machine its boot ID: then an ID identifies none of them.
         let is = |clue: &Clue| {
             let of = |node: &&Node| self.matches(&host, node, *clue);
             of(&claimed) && nodes.iter().filter(of).count() == 1
         };
-        let same =
-            configured.is_some_and(|(configured, _)| configured == name) || CLUES.iter().any(is);
+        let same = is_configured || CLUES.iter().any(is);
         match (same, self.addresses()) {
             (true, _) => Claim::Same,
-            (false, Err(_)) => Claim::Unknown,
+            (false, Err(gap)) => Claim::Unknown(gap),
             (false, Ok(_)) => Claim::Other(format!(
                 "no address, ID or host name of Node {name} is one of this machine"
             )),

@@ -56,6 +56,7 @@ impl Cluster {
             ("create", _) => self.create(call, request.body.clone()),
             ("update", _) => self.update(&call.key(), request.body.clone()),
             ("patch", _) => self.patch(call, request),
+            ("delete", "jobs") => self.delete_job(&call.key(), &request.body),
             ("delete", _) => self.delete(&call.key(), &request.body),
             _ => status(405, "the fake server does not do that"),
         }
@@ -133,7 +134,7 @@ impl Cluster {
         (200, object)
     }
 
-    fn delete(&mut self, key: &Key, options: &Value) -> Answered {
+    pub(super) fn delete(&mut self, key: &Key, options: &Value) -> Answered {
         if let Some(refusal) = self.refuse(key, &options["preconditions"]) {
             return refusal;
         }
@@ -243,7 +244,7 @@ impl Cluster {
 
 impl Call {
     /// The key of the requested object.
-    fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         let part = |part: &Option<String>| part.clone().unwrap_or_default();
         Key {
             resource: self.resource.clone(),
@@ -261,7 +262,7 @@ pub(crate) fn selected(object: &Value, query: &HashMap<String, String>) -> bool 
     by("labelSelector", selector::labels) && by("fieldSelector", selector::fields)
 }
 
-fn missing(key: &Key) -> Answered {
+pub(super) fn missing(key: &Key) -> Answered {
     status(404, &format!("{} \"{}\" not found", key.resource, key.name))
 }
 

@@ -1,4 +1,4 @@
-//! The controllers of the cluster: `DaemonSets` get their pods, and nodes run them.
+//! The controllers of the cluster: `DaemonSets` and `Jobs` get their pods, and nodes run them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +17,13 @@ pub(crate) struct Pod {
     pub(crate) object: Value,
     /// For kube-proxy, the text behind its `--config` as the ConfigMap has it now.
     pub(crate) config: Option<String>,
+}
+
+impl Pod {
+    /// Whether its container runs until its standard input ends.
+    pub(crate) fn reads(&self) -> bool {
+        self.object["spec"]["containers"][0]["stdin"] == true
+    }
 }
 
 /// The fate of a pod.
@@ -54,6 +61,38 @@ pub(crate) trait Kubelet: Send + Sync {
 
     /// Returns what the pod printed. Must not ask the API server.
     fn log(&self, pod: &Pod) -> String;
+
+    /// Whether the pod's container has the program of `command`.
+    fn finds(&self, _: &Pod, _: &[String]) -> bool {
+        true
+    }
+
+    /// Runs `command` in the pod's container, with all of its standard input.
+    fn exec(&self, _: &Pod, command: &[String], _: &[u8]) -> Exec {
+        Exec::NotStarted(Exec::absent(command))
+    }
+}
+
+/// How a command in a container ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Exec {
+    /// With this exit status, standard output and standard error.
+    Ended(u8, Vec<u8>, String),
+    /// The runtime could not start it: the reason.
+    NotStarted(String),
+    /// The pod was killed while it ran.
+    Killed,
+}
+
+impl Exec {
+    /// The message of the runtime for a command that the container does not have.
+    pub(crate) fn absent(command: &[String]) -> String {
+        let name = command.first().map_or("", String::as_str);
+        format!(
+            "error executing command in container: failed to exec in container: failed to start exec: OCI runtime exec \
+             failed: exec failed: unable to start container process: exec: {name:?}: executable file not found in $PATH"
+        )
+    }
 }
 
 /// One on whose nodes nothing really runs: kube-proxy is ready at once, all else ends well at once.
@@ -61,7 +100,7 @@ pub(crate) struct Pretend;
 
 impl Kubelet for Pretend {
     fn start(&self, pod: &Pod) -> Fate {
-        if pod.config.is_some() {
+        if pod.config.is_some() || pod.reads() {
             Fate::Ready
         } else {
             Fate::Ended(0)
@@ -89,13 +128,15 @@ impl Kubelet for Pretend {
 
 /// Something a node has to do.
 #[derive(Debug)]
-pub(super) enum Job {
+pub(super) enum Task {
     Start(Pod),
     Stop(Pod),
+    /// Ends a Job after this time.
+    Deadline(Value, Duration),
 }
 
 impl Cluster {
-    /// Brings pods to what their `DaemonSets` want, and notes what the nodes have to do for it.
+    /// Brings pods to what their `DaemonSets` and `Jobs` want, and notes what the nodes have to do for it.
     pub(super) fn sync(&mut self) {
         let sets: Vec<Value> = self.objects.list("daemonsets", None).cloned().collect();
         for set in &sets {
@@ -105,7 +146,8 @@ impl Cluster {
         for set in &sets {
             self.tell_status(set);
         }
-        self.find_jobs();
+        self.sync_jobs();
+        self.find_tasks();
     }
 
     fn sync_set(&mut self, set: &Value) {
@@ -180,7 +222,7 @@ impl Cluster {
         }
     }
 
-    fn end(&mut self, pod: &Value) {
+    pub(super) fn end(&mut self, pod: &Value) {
         self.objects.edit(&key(pod), |pod| {
             let meta = &mut pod["metadata"];
             if meta["deletionTimestamp"].is_null() {
@@ -209,7 +251,7 @@ impl Cluster {
             .edit(&Key::of(set), |set| set["status"] = status);
     }
 
-    fn find_jobs(&mut self) {
+    fn find_tasks(&mut self) {
         let pods: Vec<Value> = self.objects.list("pods", None).cloned().collect();
         for object in pods {
             let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
@@ -225,14 +267,14 @@ impl Cluster {
                     self.objects.edit(&pod.key, |pod| {
                         pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
                     });
-                    self.jobs.push(Job::Stop(pod));
+                    self.tasks.push(Task::Stop(pod));
                 }
             } else if object["status"].is_null() {
                 let conditions = json!([{"type": "Ready", "status": "False"}]);
                 self.objects.edit(&pod.key, |pod| {
                     pod["status"] = json!({"phase": "Pending", "conditions": conditions});
                 });
-                self.jobs.push(Job::Start(pod));
+                self.tasks.push(Task::Start(pod));
             }
         }
     }
@@ -332,7 +374,7 @@ impl Cluster {
     }
 }
 
-fn key(pod: &Value) -> Key {
+pub(super) fn key(pod: &Value) -> Key {
     let word = |key: &str| pod["metadata"][key].as_str().unwrap_or_default();
     Key::new("pods", word("namespace"), word("name"))
 }

@@ -10,37 +10,43 @@
 //! ```
 //!
 //! It speaks plain HTTP: get, list, watch, create, update, patch (merge, and apply), delete with preconditions, pod logs,
-//! evictions within budgets for disruptions, and reviews of one's own rights. Writes with a stale `resourceVersion` are conflicts. A deleted pod ends
+//! commands in containers and their standard input, evictions within budgets for disruptions, and reviews of one's own rights. Writes with a stale `resourceVersion` are conflicts. A deleted pod ends
 //! first and goes then, and its DaemonSet makes another. What it does not know it refuses: it never makes up an answer.
 
 mod answer;
 mod controller;
 mod fault;
+mod job;
 mod objects;
+mod recording;
 mod rest;
 mod seed;
 mod selector;
 mod server;
+mod stream;
 mod watch;
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use futures_util::stream;
+use futures_util::stream::iter;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 pub(crate) use answer::{list, status};
-pub(crate) use controller::{Fate, Kubelet, Pod, Pretend};
+pub(crate) use controller::{Exec, Fate, Kubelet, Pod, Pretend};
 pub(crate) use fault::{Fault, What};
 pub(crate) use objects::Key;
+pub(crate) use recording::{Recordings, Trouble};
+pub(crate) use seed::recorded as objects_of;
 pub(crate) use server::{Request, Server, reply};
 
-use controller::Job;
+use controller::Task;
 use objects::Objects;
 use rest::Call;
 
@@ -52,7 +58,13 @@ pub(crate) struct Cluster {
     vanished: BTreeSet<String>,
     /// Pods that their node has to end, by uid.
     ending: BTreeSet<String>,
-    jobs: Vec<Job>,
+    tasks: Vec<Task>,
+    /// Why the API server refuses the pods of `Jobs`.
+    refusal: Option<String>,
+    /// The time that a second of a deadline takes; without it, no deadline passes.
+    second: Option<Duration>,
+    /// Whether its streams cannot close one channel, as before 1.30.
+    is_old: bool,
     kubelet: Arc<dyn Kubelet>,
     away: bool,
     /// Whether it does not know its roles yet, and forbids everything.
@@ -117,6 +129,21 @@ impl Cluster {
         self.cut_watches();
     }
 
+    /// From now on the API server refuses the pods of `Jobs`, with this message.
+    pub(crate) fn refuse_pods(&mut self, message: &str) {
+        self.refusal = Some(message.to_owned());
+    }
+
+    /// Sets the time that a second of the deadline of a Job takes, for `Jobs` created later.
+    pub(crate) fn set_second(&mut self, second: Duration) {
+        self.second = Some(second);
+    }
+
+    /// From now on its streams cannot close one channel, as before 1.30.
+    pub(crate) fn grow_old(&mut self) {
+        self.is_old = true;
+    }
+
     fn forbids(&self, verb: &str, resource: &str) -> bool {
         let mut faults = self.faults.iter();
         faults.any(|fault| fault.forbids(verb, resource))
@@ -141,22 +168,22 @@ impl World {
         let result = work(&mut cluster);
         cluster.sync();
         let kubelet = Arc::clone(&cluster.kubelet);
-        for job in cluster.jobs.drain(..) {
+        for task in cluster.tasks.drain(..) {
             let (world, kubelet) = (Arc::clone(self), Arc::clone(&kubelet));
-            thread::spawn(move || world.carry_out(job, &*kubelet));
+            thread::spawn(move || world.carry_out(task, &*kubelet));
         }
         drop(cluster);
         self.changes.send_replace(());
         result
     }
 
-    fn carry_out(self: &Arc<Self>, job: Job, kubelet: &dyn Kubelet) {
-        match job {
-            Job::Start(pod) => {
+    fn carry_out(self: &Arc<Self>, task: Task, kubelet: &dyn Kubelet) {
+        match task {
+            Task::Start(pod) => {
                 let fate = kubelet.start(&pod);
                 self.with(|cluster| cluster.started(&pod, fate));
             }
-            Job::Stop(pod) => {
+            Task::Stop(pod) => {
                 kubelet.stop(&pod);
                 let lingers = kubelet.lingers();
                 if !lingers.is_zero() {
@@ -164,6 +191,10 @@ impl World {
                     thread::sleep(lingers);
                 }
                 self.with(|cluster| cluster.stopped(&pod));
+            }
+            Task::Deadline(job, after) => {
+                thread::sleep(after);
+                self.with(|cluster| cluster.expire(&job));
             }
         }
     }
@@ -210,16 +241,31 @@ impl World {
         if call.verb == "watch" {
             return self.watch(call, request.query);
         }
+        if call.is_stream() {
+            return self.connect(&call, request);
+        }
         let (code, body) = self.with(|cluster| cluster.answer(&call, &request));
         if lost { broken() } else { reply(code, body) }
     }
 
     /// Returns what goes wrong with `call`.
     fn strikes(&self, call: &Call) -> Vec<What> {
+        let mut calls = vec![call.clone()];
+        if call.is_stream() {
+            // The server asks for both since 1.35, whatever the method of the request.
+            let verb = "create";
+            calls.push(Call {
+                verb,
+                ..call.clone()
+            });
+        }
         let mut cluster = self.cluster.lock().unwrap();
         let faults = cluster.faults.iter_mut();
         faults
-            .filter_map(|fault| fault.strikes(call).then(|| fault.what.clone()))
+            .filter_map(|fault| {
+                let strikes = calls.iter().any(|call| fault.strikes(call));
+                strikes.then(|| fault.what.clone())
+            })
             .collect()
     }
 }
@@ -227,7 +273,7 @@ impl World {
 /// An answer whose connection breaks before anything of it is there.
 fn broken() -> Response {
     let gone = Err::<Vec<u8>, _>(std::io::Error::other("the connection breaks"));
-    Response::new(Body::from_stream(stream::iter([gone])))
+    Response::new(Body::from_stream(iter([gone])))
 }
 
 /// The API server of a cluster.
@@ -250,7 +296,10 @@ impl Api {
                 faults: Vec::new(),
                 vanished: BTreeSet::new(),
                 ending: BTreeSet::new(),
-                jobs: Vec::new(),
+                tasks: Vec::new(),
+                refusal: None,
+                second: None,
+                is_old: false,
                 kubelet: Arc::new(Pretend),
                 away: false,
                 starting: false,

@@ -23,6 +23,11 @@ impl Call {
         }
     }
 
+    /// Whether it goes on as a stream of a container.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.resource == "pods" && matches!(self.subresource.as_deref(), Some("exec" | "attach"))
+    }
+
     /// Reads `/api/VERSION/…` and `/apis/GROUP/VERSION/…`; `None` if it is neither.
     pub(crate) fn of(request: &Request) -> Option<Self> {
         let parts: Vec<&str> = request.path.trim_matches('/').split('/').collect();

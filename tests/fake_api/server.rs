@@ -6,13 +6,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::sync::oneshot;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -27,6 +32,49 @@ pub(crate) struct Request {
     pub(crate) authorization: String,
     /// The body, or null if it is no JSON.
     pub(crate) body: Value,
+    /// The words of a command, in their order.
+    pub(crate) command: Vec<String>,
+    /// Set if the client wants to go on with a WebSocket; not kept in the list of requests.
+    pub(crate) upgrade: Option<Upgrade>,
+}
+
+pub(crate) type WebSocket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// The offer of a client to go on with a WebSocket.
+#[derive(Clone, Debug)]
+pub(crate) struct Upgrade {
+    connection: OnUpgrade,
+    key: String,
+    /// The subprotocols that the client speaks, the best one first.
+    pub(crate) protocols: Vec<String>,
+}
+
+impl Upgrade {
+    /// Accepts one of the protocols: the response, and the connection after it; `None` if the client is gone by then.
+    pub(crate) fn accept(
+        self,
+        protocol: &str,
+    ) -> (
+        Response,
+        impl Future<Output = Option<WebSocket>> + Send + use<>,
+    ) {
+        let response = Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, "websocket")
+            .header(
+                header::SEC_WEBSOCKET_ACCEPT,
+                derive_accept_key(self.key.as_bytes()),
+            )
+            .header(header::SEC_WEBSOCKET_PROTOCOL, protocol)
+            .body(Body::empty());
+        let connection = self.connection;
+        let socket = async move {
+            let stream = TokioIo::new(connection.await.ok()?);
+            Some(WebSocketStream::from_raw_socket(stream, Role::Server, None).await)
+        };
+        (response.unwrap(), socket)
+    }
 }
 
 pub(crate) type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
@@ -108,7 +156,8 @@ async fn answer(
     State(shared): State<Shared>,
     method: Method,
     uri: Uri,
-    Query(query): Query<HashMap<String, String>>,
+    Query(query): Query<Vec<(String, String)>>,
+    connection: Option<Extension<OnUpgrade>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
@@ -118,16 +167,26 @@ async fn answer(
             v.to_str().unwrap().to_owned()
         })
     };
+    let protocols = text(header::SEC_WEBSOCKET_PROTOCOL);
+    let upgrade = connection.map(|Extension(connection)| Upgrade {
+        connection,
+        key: text(header::SEC_WEBSOCKET_KEY),
+        protocols: protocols.split(',').map(|p| p.trim().to_owned()).collect(),
+    });
+    let words = query.iter().filter(|(key, _)| key == "command");
     let request = Request {
         method: method.to_string(),
         path: uri.path().to_owned(),
-        query,
+        command: words.map(|(_, word)| word.clone()).collect(),
+        query: query.into_iter().collect(),
         uri: uri.to_string(),
         content_type: text(header::CONTENT_TYPE),
         authorization: text(header::AUTHORIZATION),
         body: serde_json::from_slice(&body).unwrap_or_default(),
+        upgrade: None,
     };
     shared.asked.lock().unwrap().push(request.clone());
+    let request = Request { upgrade, ..request };
     // Like a real server, it carries the request out even if the client no longer waits.
     let answer = tokio::spawn((shared.handler)(request));
     answer.await.unwrap()

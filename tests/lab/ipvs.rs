@@ -5,8 +5,8 @@
 //! kpx restarts it in the new mode between `kpx migrate prepare` and `kpx migrate finish`.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -106,8 +106,7 @@ fn kpx(lab: &Lab, arguments: &[&str], codes: &[i32]) -> String {
     ];
     words.extend(["--node", "node"]);
     words.extend(arguments);
-    // Each line of progress with its time, also when the machine ends before kpx.
-    let log = lab.log("kpx");
+    // Each line of progress with its time, also if the machine ends before kpx.
     let mut child = crate::run::command(&words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -115,11 +114,10 @@ fn kpx(lab: &Lab, arguments: &[&str], codes: &[i32]) -> String {
         .spawn()
         .unwrap();
     let mut err = String::new();
-    let mut file = File::options().create(true).append(true).open(log).unwrap();
     let began = Instant::now();
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
-        writeln!(file, "{:6.1} {line}", began.elapsed().as_secs_f32()).unwrap();
+        println!("    {:6.1} {line}", began.elapsed().as_secs_f32());
         err += &line;
         err.push('\n');
     }

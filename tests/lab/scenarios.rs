@@ -954,7 +954,7 @@ fn ipvs(_: &Lab) -> String {
     let printed = must(&["env", "KPX_VM_NAME=lab", runner, &Lab::app(), "ipvs"]);
     let legs: Vec<_> = printed
         .lines()
-        .filter(|line| line.contains(" to "))
+        .filter(|line| line.contains(" to ") && !line.starts_with(' '))
         .collect();
     assert_eq!(legs.len(), 6, "{printed}");
     format!("\n  {}", legs.join("\n  "))

@@ -7,6 +7,7 @@ use color_eyre::eyre::eyre;
 use super::failure::{Failure, Hint as _};
 use super::session::Session;
 use crate::cli::{BridgeAction, Command, MigratePart};
+use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
 use crate::node::identity::{Claim, Clue, Identity, NEEDS};
 
@@ -85,7 +86,12 @@ pub(in crate::cmd) async fn locate(
         };
     }
     match node.claim(name) {
-        Claim::Same | Claim::Unknown => Ok(None),
+        // Without an API server, the operator's word is all there is.
+        Claim::Same | Claim::Unknown(Gap::NotApplicable(_)) => Ok(None),
+        Claim::Unknown(gap) => Err(Failure::from(eyre!(
+            "cannot tell whether this machine is node {name}: {gap}"
+        ))
+        .with_hint("omit --node to read this machine, or pass --no-api if it is that node")),
         Claim::Other(_) => Box::pin(session.at(name)).await.map(Some),
         Claim::NoNode(names) => Err(Failure::from(eyre!("the cluster has no Node {name}"))
             .with_hint(format!("its Nodes are {}", listed(&names)))),

@@ -114,10 +114,13 @@ pub fn load_within(path: &Path, items: &[Item], limits: Limits) -> Result<Eviden
     settle(path, items, found)
 }
 
-/// Loads `items` from the archive `file`; errors call it `name`.
+/// Loads `items` from the archive `file`, which must be complete; errors call it `name`.
 pub fn load_file(name: &Path, file: File, items: &[Item]) -> Result<Evidence, BundleError> {
     let found = archive::load(name, file, items, Limits::default())?;
-    settle(name, items, found)
+    match found.cut {
+        Some(cut) => Err(not_one(name, cut)),
+        None => settle(name, items, found),
+    }
 }
 
 fn not_one(path: &Path, found: impl Into<String>) -> BundleError {

@@ -2,10 +2,10 @@
 //!
 //! Source of the protocol: `v4.channel.k8s.io` and `v5.channel.k8s.io`. The first byte of a message is its channel.
 
-use std::pin::Pin;
+use std::future::ready;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use futures_util::future::try_join;
 use futures_util::stream::BoxStream;
 use futures_util::{Sink, SinkExt as _, StreamExt as _};
 use kube::core::Status;
@@ -81,18 +81,18 @@ impl Session {
             input.is_some(),
             words.collect::<String>()
         );
-        let (mut sender, receiver, closes) = self.connect(&path).await?;
+        let (mut sender, mut receiver, closes) = self.connect(&path).await?;
         let Some(input) = input else {
-            return receive(receiver, quiet).await;
+            return receive(receiver, quiet, ready(Ok(()))).await;
         };
         if !closes {
-            // Only the end of the connection ends standard input.
-            send(&mut sender, input, Message::Close(None)).await?;
+            // Only the end of the connection ends standard input. It ends at the server: input on its way would be lost.
+            send(&mut sender, input, Message::Close(None), quiet).await?;
+            while let Ok(Some(Ok(_))) = timeout(quiet, receiver.next()).await {}
             return Ok(Ended::default());
         }
-        let sends = send(&mut sender, input, Message::binary(vec![CLOSE, STDIN]));
-        let ((), ended) = try_join(sends, receive(receiver, quiet)).await?;
-        Ok(ended)
+        let end = Message::binary(vec![CLOSE, STDIN]);
+        receive(receiver, quiet, send(&mut sender, input, end, quiet)).await
     }
 
     /// Attaches to the standard input of the pod `name` and keeps it open.
@@ -134,36 +134,69 @@ impl Session {
     }
 }
 
-/// Sends `input` to standard input, then `end`.
-async fn send(sender: &mut Sender, input: &[u8], end: Message) -> Result<(), RequestError> {
-    let broken = |e| RequestError::Transport(format!("standard input: {e}"));
-    for chunk in input.chunks(CHUNK) {
-        let message = [&[STDIN], chunk].concat();
-        sender
-            .send(Message::binary(message))
-            .await
-            .map_err(broken)?;
+/// Sends `input` to standard input, then `end`; `limit` is for each message.
+async fn send(
+    sender: &mut Sender,
+    input: &[u8],
+    end: Message,
+    limit: Duration,
+) -> Result<(), RequestError> {
+    let chunks = input.chunks(CHUNK);
+    let messages = chunks.map(|chunk| Message::binary([&[STDIN], chunk].concat()));
+    for message in messages.chain([end]) {
+        match timeout(limit, sender.send(message)).await {
+            Err(_) => return Err(RequestError::Late),
+            Ok(Err(e)) => return Err(RequestError::Transport(format!("standard input: {e}"))),
+            Ok(Ok(())) => {}
+        }
     }
-    sender.send(end).await.map_err(broken)
+    Ok(())
 }
 
-/// Receives until the status of the command arrives.
-async fn receive(mut receiver: Receiver, quiet: Duration) -> Result<Ended, RequestError> {
+/// Receives until the status of the command arrives, while `sends` sends its input.
+///
+/// A command may end before it has read all input, so that a failure to send is no error if the status arrives.
+async fn receive(
+    mut receiver: Receiver,
+    quiet: Duration,
+    sends: impl Future<Output = Result<(), RequestError>>,
+) -> Result<Ended, RequestError> {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let mut sends = pin!(sends);
+    let mut sent = None;
     loop {
-        let message = match timeout(quiet, receiver.next()).await {
-            Err(_) => return Err(RequestError::Late),
+        let message = tokio::select! {
+            done = &mut sends, if sent.is_none() => {
+                sent = Some(done);
+                continue;
+            }
+            message = timeout(quiet, receiver.next()) => message,
+        };
+        let message = match message {
+            // A long input has no answer before its end.
+            Err(_) if sent.is_none() => continue,
+            Err(_) => Err(RequestError::Late),
             Ok(None) => {
                 let why = "the connection ended before the command";
-                return Err(RequestError::Transport(why.to_owned()));
+                Err(RequestError::Transport(why.to_owned()))
             }
-            Ok(Some(Err(e))) => return Err(RequestError::Transport(e.to_string())),
-            Ok(Some(Ok(message))) => message.into_data(),
+            Ok(Some(Err(e))) => Err(RequestError::Transport(e.to_string())),
+            Ok(Some(Ok(message))) => Ok(message.into_data()),
+        };
+        let message = match (message, sent.take()) {
+            (Ok(message), done) => {
+                sent = done;
+                message
+            }
+            // The first error is the cause.
+            (Err(_), Some(Err(first))) => return Err(first),
+            (Err(lost), _) => return Err(lost),
         };
         match message.split_first() {
             Some((&STDOUT, text)) => stdout.extend_from_slice(text),
             Some((&STDERR, text)) => stderr.extend_from_slice(text),
-            Some((&STATUS, text)) => {
+            // A server opens a connection with an empty message, on this channel if it has no other.
+            Some((&STATUS, text)) if !text.is_empty() => {
                 let status: Status = serde_json::from_slice(text)
                     .map_err(|e| RequestError::Answer(format!("invalid exit status: {e}")))?;
                 return Ok(ended(&status, stdout, &String::from_utf8_lossy(&stderr)));

@@ -10,6 +10,7 @@ use super::patience::Requester;
 use super::refusal::RequestError;
 use super::rights;
 use super::session::{Objects, quote};
+use crate::action::READER;
 use crate::evidence::{Gap, Item};
 
 /// ConfigMaps of kube-system that may contain kube-proxy's configuration: kubeadm's name, and an alternative.
@@ -127,7 +128,12 @@ async fn named(
 /// Reads the pods of kube-proxy on all nodes, and all pods of this node.
 async fn pods(way: Requester<'_>, node: &str) -> Result<String, Gap> {
     let (item, session) = (Item::Pods, way.session);
-    let here = format!("fieldSelector={}", quote(&format!("spec.nodeName={node}")));
+    // Without the pod through which kpx reads the node.
+    let here = format!(
+        "fieldSelector={}&labelSelector={}",
+        quote(&format!("spec.nodeName={node}")),
+        quote(&format!("!{READER}"))
+    );
     let (proxies, here) = tokio::join!(
         way.list(
             "/api/v1/namespaces/kube-system/pods",
