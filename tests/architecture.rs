@@ -51,7 +51,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "report",
         "action apply backend check cluster diff dns evidence migrate net owner plan render requirements trace view words",
     ),
-    ("host", "action apply cluster evidence net"),
+    ("host", "action apply cluster dns evidence net"),
     ("cli", "backend diff evidence migrate net render view"),
     (
         "cmd",
@@ -83,6 +83,9 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap_mangen", &["cmd"]),
     ("color_eyre", &["cmd"]),
     ("comfy_table", &["render"]),
+    ("hyper", &["host"]),
+    ("hyper_timeout", &["host"]),
+    ("hyper_util", &["host"]),
     ("indicatif", &["render"]),
     ("kube", &["host"]),
     ("k8s_openapi", &["host"]),
@@ -98,6 +101,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("simple_dns", &["dns"]),
     ("tokio", &["host", "main"]),
     ("tokio_tungstenite", &["host"]),
+    ("tower", &["host"]),
     ("yaml_edit", &["cluster"]),
 ];
 

@@ -511,6 +511,100 @@ async fn the_proxy_of_a_kubeconfig_is_used() {
     );
 }
 
+/// A SOCKS5 proxy with a password, which joins everything with `server` and remembers the host that it is asked for.
+async fn socks(server: SocketAddr) -> (SocketAddr, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(String::new()));
+    let kept = Arc::clone(&asked);
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let kept = Arc::clone(&kept);
+            tokio::spawn(async move {
+                let mut head = [0; 3];
+                client.read_exact(&mut head).await.unwrap();
+                assert_eq!(head, [5, 1, 2]);
+                client.write_all(&[5, 2]).await.unwrap();
+                let mut login = [0; 10];
+                client.read_exact(&mut login).await.unwrap();
+                assert_eq!(login, *b"\x01\x02me\x05p@ss!");
+                client.write_all(&[1, 0]).await.unwrap();
+                let mut request = [0; 5];
+                client.read_exact(&mut request).await.unwrap();
+                assert_eq!(request[..4], [5, 1, 0, 3]);
+                let mut host = vec![0; usize::from(request[4]) + 2];
+                client.read_exact(&mut host).await.unwrap();
+                host.truncate(host.len() - 2);
+                *kept.lock().unwrap() = String::from_utf8(host).unwrap();
+                let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+                let fine = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+                client.write_all(&fine).await.unwrap();
+                tokio::io::copy_bidirectional(&mut client, &mut server)
+                    .await
+                    .ok();
+            });
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn a_socks_proxy_resolves_the_name_of_the_server() {
+    let api = Api::start(well);
+    let (proxy, asked) = socks(api.url.strip_prefix("http://").unwrap().parse().unwrap()).await;
+    let node = Node::new();
+    let cluster =
+        format!("server: \"http://api.invalid\", proxy-url: \"socks5://me:p%40ss!@{proxy}\"");
+    let text = kubeconfig(&api.url, "").replace(&format!("server: \"{}\"", api.url), &cluster);
+    node.write("kubeconfig", &text);
+    let evidence = node.read(&[Item::Services]).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+    assert_eq!(*asked.lock().unwrap(), "api.invalid");
+}
+
+#[tokio::test]
+async fn a_nodes_hosts_file_has_the_server_of_its_kubeconfig() {
+    let api = Api::start(well);
+    let node = Node::new();
+    let url = api.url.replace("127.0.0.1", "API.test");
+    node.write("etc/kubernetes/kubelet.conf", &kubeconfig(&url, ""));
+    node.write(
+        "etc/hosts",
+        "127.0.0.1 localhost api.test # the control plane\n",
+    );
+    let evidence = node.read(&[Item::Services]).await;
+    assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_resolved_is_named() {
+    let node = Node::with("http://api.invalid:6443");
+    let options = Options {
+        timeout: Duration::from_millis(500),
+        ..node.options()
+    };
+    let through = |proxy: &str| {
+        let cluster = format!("server: \"http://api.test:6443\", proxy-url: \"{proxy}\"");
+        kubeconfig("x", "").replace("server: \"x\"", &cluster)
+    };
+    for (text, name) in [
+        (kubeconfig("http://api.invalid:6443", ""), "api.invalid"),
+        (through("http://proxy.invalid:3128"), "proxy.invalid"),
+        (through("socks5://proxy.invalid:1080"), "proxy.invalid"),
+    ] {
+        node.write("kubeconfig", &text);
+        let evidence = collect(&[Item::Services], &options).await;
+        let why = gap(&evidence, Item::Services).to_string();
+        assert!(
+            why.contains("cannot reach the API server http://api."),
+            "{why}"
+        );
+        assert!(why.contains(&format!(": cannot resolve {name}: ")), "{why}");
+        assert!(why.contains("DNS server "), "{why}");
+    }
+}
+
 #[tokio::test]
 async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() {
     let api = Api::start(|_, _| status(401, "Unauthorized"));

@@ -1,4 +1,4 @@
-//! Names that a pod's resolver queries.
+//! Names that a resolver queries.
 
 /// Minimum number of dots in a name that the resolver queries unchanged first: `ndots` in a pod's resolv.conf.
 const DOTS: usize = 5;
@@ -8,17 +8,24 @@ const DOTS: usize = 5;
 /// Follows `ClusterFirst` (pkg/kubelet/network/dns). The search domains of the node's resolv.conf, which come last, are
 /// unknown here.
 pub fn candidates(name: &str, namespace: &str, domain: &str) -> Vec<String> {
+    let search = [
+        format!("{namespace}.svc.{domain}"),
+        format!("svc.{domain}"),
+        domain.to_owned(),
+    ];
+    queries(name, &search, DOTS)
+}
+
+/// Returns the queries of a resolver for `name`, in order, without trailing dots. A name with at least `dots` dots is
+/// queried unchanged before the domains `search`, others after them.
+pub(super) fn queries(name: &str, search: &[String], dots: usize) -> Vec<String> {
     let name = name.to_lowercase();
     if let Some(whole) = name.strip_suffix('.') {
         return vec![whole.to_owned()];
     }
-    let searched = [
-        format!("{name}.{namespace}.svc.{domain}"),
-        format!("{name}.svc.{domain}"),
-        format!("{name}.{domain}"),
-    ];
-    let mut all = Vec::from(searched);
-    if name.matches('.').count() >= DOTS {
+    let searched = search.iter().map(|domain| format!("{name}.{domain}"));
+    let mut all: Vec<String> = searched.collect();
+    if name.matches('.').count() >= dots {
         all.insert(0, name);
     } else {
         all.push(name);

@@ -1,6 +1,6 @@
-//! Sends a DNS query, for `kpx resolve`.
+//! Sends DNS queries.
 
-use std::io;
+use std::io::{self, ErrorKind::TimedOut};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::evidence::{Gap, Item};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Number of attempts.
-const TRIES: u32 = 2;
+const TRIES: usize = 2;
 
 /// Maximum size of a datagram.
 const LARGEST: usize = 65_535;
@@ -36,15 +36,12 @@ pub async fn ask(
 ) -> Result<Vec<u8>, Gap> {
     let context = Context::new(options);
     let work = async move |_| {
-        let met = async {
-            let answer = by_udp(server, &question).await?;
-            if is_truncated(&answer) {
-                by_tcp(server, &question).await
-            } else {
-                Ok(answer)
+        let mut met = exchange(server, &question, PATIENCE, is_truncated).await;
+        for _ in 1..TRIES {
+            if met.as_ref().is_err_and(|e| e.kind() == TimedOut) {
+                met = exchange(server, &question, PATIENCE, is_truncated).await;
             }
-        };
-        let met: io::Result<Vec<u8>> = met.await;
+        }
         met.map_err(|e| Gap::Failed(Item::Services, format!("{server}: {e}")))
     };
     context
@@ -52,35 +49,45 @@ pub async fn ask(
         .await
 }
 
-async fn by_udp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
-    let mut answer = vec![0; LARGEST];
-    for _ in 0..TRIES {
-        // A new socket for each attempt, so that a late reply to the first one is not taken for a reply to the second.
-        let socket = UdpSocket::bind(any(server)).await?;
-        socket.connect(server).await?;
-        socket.send(question).await?;
-        if let Ok(met) = timeout(PATIENCE, socket.recv(&mut answer)).await {
-            answer.truncate(met?);
-            return Ok(answer);
-        }
+/// Sends `question` to `server` once and returns the reply: over UDP, or over TCP if `is_truncated` returns true for the
+/// UDP reply. Each of the two may take as long as `patience`.
+pub(super) async fn exchange(
+    server: SocketAddr,
+    question: &[u8],
+    patience: Duration,
+    is_truncated: fn(&[u8]) -> bool,
+) -> io::Result<Vec<u8>> {
+    let answer = timeout(patience, by_udp(server, question)).await;
+    let answer = answer.unwrap_or_else(|_| Err(silence("by UDP")))?;
+    if !is_truncated(&answer) {
+        return Ok(answer);
     }
-    Err(silence("by UDP"))
+    let answer = timeout(patience, by_tcp(server, question)).await;
+    answer.unwrap_or_else(|_| Err(silence("by TCP")))
+}
+
+/// A new socket for each query, so that a late reply to an earlier one is not taken for its reply.
+async fn by_udp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = UdpSocket::bind(any(server)).await?;
+    socket.connect(server).await?;
+    socket.send(question).await?;
+    let mut answer = vec![0; LARGEST];
+    let length = socket.recv(&mut answer).await?;
+    answer.truncate(length);
+    Ok(answer)
 }
 
 async fn by_tcp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
-    let met = timeout(PATIENCE, async {
-        let mut stream = TcpStream::connect(server).await?;
-        let length = u16::try_from(question.len()).map_err(io::Error::other)?;
-        stream.write_all(&length.to_be_bytes()).await?;
-        stream.write_all(question).await?;
-        let length = stream.read_u16().await?;
-        let mut answer = vec![0; usize::from(length)];
-        stream.read_exact(&mut answer).await?;
-        Ok(answer)
-    });
-    met.await.unwrap_or_else(|_| Err(silence("by TCP")))
+    let mut stream = TcpStream::connect(server).await?;
+    let length = u16::try_from(question.len()).map_err(io::Error::other)?;
+    stream.write_all(&length.to_be_bytes()).await?;
+    stream.write_all(question).await?;
+    let length = stream.read_u16().await?;
+    let mut answer = vec![0; usize::from(length)];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
 }
 
 fn silence(how: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("no answer {how}"))
+    io::Error::new(TimedOut, format!("no answer {how}"))
 }

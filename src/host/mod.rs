@@ -15,6 +15,7 @@ mod ipvs;
 mod journals;
 mod links;
 mod modules;
+mod names;
 mod netlink;
 mod nf_tables;
 mod nft;

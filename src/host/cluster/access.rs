@@ -36,6 +36,8 @@ pub(super) struct Access {
     pub(super) config: Config,
     /// File of the token, which is replaced regularly.
     pub(super) token: Option<PathBuf>,
+    /// Root of the file system that the configuration comes from.
+    pub(super) root: PathBuf,
 }
 
 /// Kubeconfigs of kubelets and admins, relative to the host's root, least privileged first.
@@ -171,7 +173,9 @@ async fn open_inside(path: &Path, root: &Path, options: &Options) -> Result<Acce
             }
         }
     }
-    load(config, path.display().to_string(), options).await
+    let mut access = load(config, path.display().to_string(), options).await?;
+    root.clone_into(&mut access.root);
+    Ok(access)
 }
 
 /// Returns the access of the pod that kpx runs in; `None` outside a pod or without a service account.
@@ -297,6 +301,7 @@ async fn load(
         origin,
         config,
         token,
+        root: PathBuf::from("/"),
     })
 }
 

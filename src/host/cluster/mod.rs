@@ -5,6 +5,7 @@
 
 mod access;
 mod change;
+mod client;
 mod exec;
 mod patience;
 mod proxy;
@@ -12,6 +13,7 @@ mod read;
 mod refusal;
 mod rights;
 mod session;
+mod socks;
 mod watch;
 
 use std::collections::BTreeMap;

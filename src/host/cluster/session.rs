@@ -4,25 +4,24 @@ use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use std::{fmt, fs, io, thread};
+use std::{fmt, fs};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use http::header::{AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
-use kube::client::{AuthError, Body};
-use kube::config::ExecConfig;
+use kube::Client;
+use kube::client::Body;
 use kube::core::{Status, WatchEvent};
-use kube::{Client, Config};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::access::{Access, root_cause};
+use super::client::client;
 use super::refusal::{Refusal, RequestError};
+use crate::host::names::Names;
 
 /// Cause in the refusal by a `PodDisruptionBudget`: `DisruptionBudgetCause` of policy/v1.
 const BUDGET: &str = "DisruptionBudget";
@@ -86,44 +85,6 @@ fn read_token(path: &Path) -> Result<HeaderValue, String> {
     Ok(header)
 }
 
-/// Creates the client. The kubeconfig may name a credential plugin, and the client blocks until it ends: this runs on a
-/// thread of its own.
-async fn client(config: Config, limit: Duration) -> Result<Client, String> {
-    let plugin = config.auth_info.exec.clone();
-    let (sender, receiver) = oneshot::channel();
-    let runtime = Handle::current();
-    let make = move || {
-        let _inside = runtime.enter();
-        // The caller may have given up.
-        sender.send(Client::try_from(config)).ok();
-    };
-    thread::Builder::new()
-        .name("credentials".to_owned())
-        .spawn(make)
-        .map_err(|e| e.to_string())?;
-    match timeout(limit, receiver).await {
-        Ok(Ok(client)) => client.map_err(|e| match (&e, plugin) {
-            (kube::Error::Auth(AuthError::AuthExecStart(e)), Some(plugin)) => unstarted(&plugin, e),
-            _ => root_cause(&e),
-        }),
-        Ok(Err(_)) => Err("the client stopped early".to_owned()),
-        Err(_) => Err(format!(
-            "its credential plugin took longer than {limit:?}; increase --timeout"
-        )),
-    }
-}
-
-/// Returns the error for a credential plugin that cannot be started, with the hint of its kubeconfig.
-fn unstarted(plugin: &ExecConfig, error: &io::Error) -> String {
-    let command = plugin.command.as_deref().unwrap_or_default();
-    let hint = plugin.install_hint.as_deref().map(str::trim);
-    let hint = hint.filter(|hint| !hint.is_empty());
-    let hint = hint.map_or(String::new(), |hint| {
-        format!("; its kubeconfig says: {hint}")
-    });
-    format!("cannot start the credential plugin {command:?}: {error}{hint}")
-}
-
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
@@ -172,7 +133,9 @@ impl Session {
         });
         let token = access.token.map(Token::open).transpose();
         let token = token.map_err(|why| Refusal::Failed(format!("{}: {why}", access.origin)))?;
-        let client = client(access.config, limit).await.map_err(|why| {
+        // Less than a request takes, so that its error is the one of the name.
+        let names = Names::below(&access.root, limit * 9 / 10);
+        let client = client(access.config, names, limit).await.map_err(|why| {
             Refusal::Failed(format!(
                 "cannot use the credentials of {}: {why}",
                 access.origin
