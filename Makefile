@@ -3,6 +3,8 @@
 # make test-all   the same, and the tests that repeat what those prove over every recording, at every point of a change
 #                 and in every direction; three quarters of an hour
 # make test-fast  the part that needs neither root nor packages
+# make static     one static program, target/static/kpx, which runs on any node; for this machine's architecture, or for
+#                 STATIC_TARGET=TRIPLE; checked in an empty root (root; a few minutes)
 # make test-cluster KUBE_BIN=DIR
 #                 kpx in a real cluster of three nodes on this machine, with the Kubernetes programs of DIR, under traffic;
 #                 SCENARIOS="NAME…" runs those alone (root; half an hour)
@@ -24,6 +26,9 @@ SUDO = $(if $(filter 0,$(shell id -u)),,sudo)
 
 # What a cluster has beside these.
 CLUSTER_PACKAGES = etcd-server containerd runc containernetworking-plugins openssl
+
+# The kernels of the virtual machines, of which the first run fetches one and builds one.
+KERNELS = target/vm/kernel target/vm/um
 
 KERNEL_TESTS = cargo test --locked --test kernel
 RUNNER = --config "target.'cfg(unix)'.runner='$(1)'"
@@ -53,7 +58,7 @@ test: packages
 
 .PHONY: test-all
 test-all: packages
-	$(call timed,test-fast test-files test-loops test-kernel test-vm,ALL=1)
+	$(call timed,test-fast test-files test-loops static test-kernel test-vm,ALL=1)
 
 .PHONY: test-fast
 test-fast: toolchain
@@ -71,7 +76,7 @@ test-loops:
 # What is no Rust.
 .PHONY: test-files
 test-files:
-	shellcheck -x .ci/run src/cmd/snapshot.sh tests/lab/node tests/vm/*
+	shellcheck -x .ci/run src/cmd/snapshot.sh tests/lab/node tests/static tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
@@ -97,6 +102,19 @@ test-cluster: packages
 	$(SUDO) env KUBE_BIN="$(KUBE_BIN)" PATH="$$PATH" \
 		$$(cargo test --locked --test lab --no-run --message-format=json 2>/dev/null | \
 			sed -n 's/.*"executable":"\([^"]*\/lab-[^"]*\)".*/\1/p') test $(SCENARIOS)
+
+# The C library's archive is in libc6-dev; for musl, the C compiler is in musl-tools. Addresses are fixed, so that there is
+# nothing for a dynamic linker to do.
+STATIC_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+MUSL = $(findstring musl,$(STATIC_TARGET))
+.PHONY: static
+static: KERNELS =
+static: PACKAGES = gcc libc6-dev binutils $(if $(MUSL),musl-tools)
+static: packages
+	$(if $(MUSL),TARGET_CC=musl-gcc) RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static" \
+		cargo build --locked --profile static --target $(STATIC_TARGET)
+	install -D target/$(STATIC_TARGET)/static/kpx target/static/kpx
+	$(SUDO) tests/static target/static/kpx
 
 # How long a trace and the doctor take on a large node, beside the tools that read all rules.
 .PHONY: bench
@@ -131,13 +149,14 @@ test-vm-packets:
 	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1 ::vm_the_kernel_agrees
 	@$(PASSED) target/vm/last/output
 
-# The virtual machine's first run fetches a kernel, and builds one, for which the package lists must be fresh too.
+# A kernel is fetched and built from packages too, for which the lists must be fresh.
 .PHONY: packages
 packages: root
 	@missing=$$(for package in $(PACKAGES); do \
 		[ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || echo $$package; \
 	done); \
-	if [ -n "$$missing" ] || [ ! -d target/vm/kernel ] || [ ! -d target/vm/um ]; then \
+	unbuilt=$$(for kernel in $(KERNELS); do [ -d $$kernel ] || echo $$kernel; done); \
+	if [ -n "$$missing$$unbuilt" ]; then \
 		$(SUDO) apt-get -qq update; \
 	fi; \
 	if [ -n "$$missing" ]; then \
