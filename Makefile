@@ -98,6 +98,7 @@ test-kernel: root
 .PHONY: test-cluster
 test-cluster: PACKAGES += $(CLUSTER_PACKAGES)
 test-cluster: packages
+	$(MAKE) static
 	cargo test --locked --test lab --no-run
 	$(SUDO) env KUBE_BIN="$(KUBE_BIN)" PATH="$$PATH" \
 		$$(cargo test --locked --test lab --no-run --message-format=json 2>/dev/null | \

@@ -74,7 +74,7 @@ impl World {
         fs::write(dir.path().join("kubeconfig"), api.kubeconfig()).unwrap();
         // Several messages long, the last one not full.
         let program: Vec<u8> = (0..100_000_u32).map(|n| n.to_le_bytes()[0]).collect();
-        fs::write(dir.path().join(format!("kpx-{PROCESSOR}")), program).unwrap();
+        fs::write(dir.path().join(format!("kpx-linux-{PROCESSOR}")), program).unwrap();
         Self { api, nodes, dir }
     }
 
@@ -388,7 +388,7 @@ async fn the_reason_of_an_image_without_a_shell_is_not_lost_with_the_connection(
     let world = World::new();
     world.nodes.trouble(NODE, Trouble::NoShell);
     // More than the buffers of a connection, which the server closes first.
-    let program = world.path(&format!("kpx-{PROCESSOR}"));
+    let program = world.path(&format!("kpx-linux-{PROCESSOR}"));
     fs::write(program, vec![0; 16 << 20]).unwrap();
     let ran = world.on(NODE, &["doctor"]).await;
     is_error(&ran, &["executable file not found", "--image"]);
@@ -569,7 +569,7 @@ async fn another_processor_needs_its_program() {
     let empty = tempfile::tempdir().unwrap();
     let programs = ["--programs", empty.path().to_str().unwrap(), "doctor"];
     let ran = kpx(&[&options[..], &programs[..]].concat()).await;
-    is_error(&ran, &["cannot read", &format!("kpx-{PROCESSOR}")]);
+    is_error(&ran, &["cannot read", &format!("kpx-linux-{PROCESSOR}")]);
     assert_eq!(world.asked("POST", "/jobs"), 0);
 }
 

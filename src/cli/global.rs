@@ -57,7 +57,7 @@ pub struct GlobalArgs {
 
     /// Copy kpx from this folder to nodes with other processors
     ///
-    /// The folder contains kpx for each processor: `kpx-amd64`, `kpx-arm64`.
+    /// The folder contains kpx for each processor: `kpx-linux-amd64`, `kpx-linux-arm64`.
     #[arg(
         long,
         global = true,

@@ -126,7 +126,7 @@ impl Unreached {
                     .to_owned(),
             ),
             Self::Processor(..) => Some(
-                "pass --programs DIR: a folder with kpx for that processor, named kpx-amd64 or kpx-arm64".to_owned(),
+                "pass --programs DIR: a folder with kpx for that processor, named kpx-linux-amd64 or kpx-linux-arm64".to_owned(),
             ),
             Self::NotReady(name, _) => Some(format!("`kubectl describe node {name}` shows its conditions")),
             Self::Refused(..) => Some(
@@ -147,7 +147,7 @@ impl Unreached {
 pub struct PodOptions {
     /// The image; `None` for that of kube-proxy.
     pub image: Option<String>,
-    /// Folder with kpx for each processor: `kpx-amd64`, `kpx-arm64`; `None` for this program.
+    /// Folder with kpx for each processor: `kpx-linux-amd64`, `kpx-linux-arm64`; `None` for this program.
     pub programs: Option<PathBuf>,
 }
 
@@ -339,7 +339,7 @@ impl Remote {
         };
         let reported = node["status"]["nodeInfo"]["architecture"].as_str();
         let there = reported.filter(|word| !word.is_empty()).unwrap_or(own);
-        let file = |folder: &PathBuf| folder.join(format!("kpx-{there}"));
+        let file = |folder: &PathBuf| folder.join(format!("kpx-linux-{there}"));
         let here = there == own && cfg!(target_os = "linux");
         let path = match self.pods.programs.as_ref().map(file) {
             Some(path) if !here || path.exists() => path,
