@@ -387,7 +387,7 @@ async fn trouble_on_the_node_is_one_error_and_leaves_nothing() {
 async fn the_reason_of_an_image_without_a_shell_is_not_lost_with_the_connection() {
     let world = World::new();
     world.nodes.trouble(NODE, Trouble::NoShell);
-    // More than the buffers of a connection, which the server closes first.
+    // More than the buffers of a connection.
     let program = world.path(&format!("kpx-linux-{PROCESSOR}"));
     fs::write(program, vec![0; 16 << 20]).unwrap();
     let ran = world.on(NODE, &["doctor"]).await;

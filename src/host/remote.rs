@@ -421,9 +421,15 @@ impl RemoteNode {
 
     /// Copies `program` into the pod and compares its digest.
     async fn copy(&self, program: &Program) -> Result<(), Unreached> {
+        let failed = |why: String| Unreached::Program(self.image.clone(), why);
+        // A server that refuses a command may reset the connection on which it still receives input, and the reason is lost.
+        let shell = ["sh", "-c", "chmod 755 /kpx"].map(str::to_owned);
+        let shell = self.run(&shell, None).await?;
+        if shell.code != Some(0) {
+            return Err(failed(shell.stderr));
+        }
         let copy = format!("cat > {COPY} && chmod 755 {COPY}");
         let copy = ["sh", "-c", &copy].map(str::to_owned);
-        let failed = |why: String| Unreached::Program(self.image.clone(), why);
         let copied = self.run(&copy, Some(&program.bytes)).await?;
         if copied.code.is_some_and(|code| code != 0) {
             return Err(failed(copied.stderr));
