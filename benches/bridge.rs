@@ -6,7 +6,7 @@
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::disallowed_methods,
-    reason = "a benchmark says what it measured, and has nobody to hand an error to"
+    reason = "a benchmark prints its result, and panics on errors"
 )]
 
 use std::fs::File;
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         .filter(|port| port.proto == Proto::Tcp && port.has_internal())
         .map(|port| (port.cluster_ip, port.port))
         .collect();
-    // UDP begins with its first packet, and needs nobody to answer.
+    // A UDP connection begins with its first packet and needs no answer.
     let [ours, theirs] = [ours, theirs].map(|text| {
         text.replace(" tcp ", " udp ")
             .replace("l4proto tcp", "l4proto udp")

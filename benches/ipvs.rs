@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark says what it measured, and has nobody to hand an error to"
+    reason = "a benchmark prints its result, and panics on errors"
 )]
 
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Which module may use which. This table is the architecture.
+//! The dependencies between modules: the table is the architecture.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::root;
 
-/// Each module with what it may use from this crate. Further down may use further up.
+/// Each module with the modules of this crate that it may use: rows further up.
 const MAY_USE: &[(&str, &str)] = &[
     ("words", ""),
     ("net", ""),
@@ -117,10 +117,14 @@ fn modules_use_only_what_the_table_allows() {
             }
         }
     }
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "move the code; or, if the design changes, edit MAY_USE and the table in ARCHITECTURE.md:\n{}",
+        wrong.join("\n")
+    );
 }
 
-/// Types that only views may read.
+/// Types that reports may not name: views read them.
 const READ_BY_VIEWS: [&str; 4] = ["Evidence", "Facts", "NodeSnapshot", "Owners"];
 
 #[test]
@@ -133,11 +137,16 @@ fn reports_read_neither_a_node_nor_evidence() {
         let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
         for word in words.filter(|word| READ_BY_VIEWS.contains(word)) {
             if !(trace && word == "Owners") {
-                wrong.push(format!("{}: {word} is for a view", path.display()));
+                wrong.push(format!("{}: {word}", path.display()));
             }
         }
     }
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "a report prints values and reads neither a node nor evidence: compute the value in src/view, and let src/cmd pass \
+         it to the report:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -164,7 +173,11 @@ fn only_the_edges_are_async() {
         let edge = engine || ["apply", "cmd", "host", "lib", "main"].contains(&module.as_str());
         let text = code(&path);
         let used = text.contains("async ") || text.contains(".await");
-        assert!(edge || !used, "{}: {module} is pure", path.display());
+        assert!(
+            edge || !used,
+            "{} is async: only host, apply, cmd and the engines and controllers in migrate may be",
+            path.display()
+        );
     }
 }
 
@@ -193,11 +206,15 @@ fn only_commands_that_change_a_node_can() {
             }
             _ => false,
         };
-        assert!(!changes || allowed, "{}: only looks", path.display());
+        assert!(
+            !changes || allowed,
+            "{} can change a node: if its command may, add it to `may`",
+            path.display()
+        );
     }
 }
 
-/// What compares a release of kube-proxy with a number.
+/// Code that compares a release of kube-proxy with a number.
 const COMPARISONS: &[&str] = &["at_least(1,", "Version::new(1,", "(1,", "since("];
 
 #[test]
@@ -317,7 +334,7 @@ fn sources() -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// The file without comments.
+/// Returns the text of a file without its comments.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let lines = text
@@ -326,7 +343,7 @@ fn code(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The first segment of every `crate::` path, braces included.
+/// Returns the first segment of every `crate::` path, including those in braces.
 fn crate_paths(code: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for tail in code.split("crate::").skip(1) {

@@ -27,7 +27,7 @@ fn lease() -> Lease {
     Lease::of(Duration::from_secs(60))
 }
 
-/// Returns the bit that the bridge of `evidence` has for itself.
+/// Returns the bit of the packet mark that the bridge of `evidence` uses.
 fn bit(evidence: &Evidence) -> Result<u32, Unbuildable> {
     let node = NodeSnapshot::new(evidence);
     let state = node.desired(Mode::Iptables).unwrap();
@@ -86,7 +86,7 @@ fn the_bit_is_one_that_no_rule_uses() {
 }
 
 #[test]
-fn nothing_is_changed_where_nothing_differs() {
+fn equal_tables_need_no_change() {
     let evidence = recorded("full-iptables");
     let node = NodeSnapshot::new(&evidence);
     let state = node.desired(Mode::Iptables).unwrap();
@@ -167,7 +167,7 @@ fn lines(plan: &plan::Plan) -> Vec<String> {
 }
 
 #[test]
-fn the_node_sends_from_its_own_address_where_kube_ipvs0_holds_another() {
+fn host_processes_send_from_the_nodes_address_despite_kube_ipvs0() {
     let evidence = recorded("dual-ipvs");
     let addresses: Vec<_> = NodeSnapshot::new(&evidence)
         .addresses()
@@ -201,7 +201,7 @@ fn the_node_sends_from_its_own_address_where_kube_ipvs0_holds_another() {
             "{line}: {commands:#?}"
         );
     }
-    // Nothing is hidden before what takes its place is there.
+    // A route of the kernel is deleted only after kpx's route to the address is added.
     let first = commands
         .iter()
         .position(|line| line.contains("delete"))
@@ -222,7 +222,7 @@ fn the_node_sends_from_its_own_address_where_kube_ipvs0_holds_another() {
     let none = plan::routes_down(&NodeSnapshot::new(&before), &Family::BOTH).unwrap();
     assert_eq!(none.steps, []);
 
-    // The link is gone: what a Service has yet stays, and what none has goes.
+    // The link is gone: routes to addresses of Services stay, the others are deleted.
     let mut gone = with_routes(
         &evidence,
         &ours.chain([route("10.96.77.7", false)]).collect::<Vec<_>>(),
@@ -254,7 +254,7 @@ fn data_that_is_missing_is_reported() {
     let [said] = plan.notes.as_slice() else {
         panic!("{:?}", plan.notes);
     };
-    assert!(said.contains("over IPv6 to the"), "{said}");
+    assert!(said.contains("over IPv6 use the"), "{said}");
     let unread = recorded("dual-ipvs");
     let mut unread = unread.clone();
     unread.insert(Item::Routes, Err(Gap::NotCollected(Item::Routes)));

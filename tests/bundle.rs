@@ -135,7 +135,7 @@ fn every_recording_survives_saving() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_read() {
+fn only_requested_items_are_read() {
     let node = root().join("testdata/nodes/full-ipvs");
     let evidence = load(&node, &[Item::Sysctl]).unwrap();
     assert_eq!(evidence.iter().count(), 1);
@@ -340,7 +340,7 @@ fn hostile_members_of_an_archive_are_gaps() {
 }
 
 #[test]
-fn an_archive_that_ends_early_says_so_for_what_it_lacks() {
+fn a_truncated_archive_is_a_gap_with_the_reason() {
     let (_dir, path) = archive(|tar| member(tar, SYSCTL, EntryType::Regular, &[b'x'; 5000]));
     let whole = fs::read(&path).unwrap();
     // In the header of the second member, in its content, and in its padding.
@@ -353,7 +353,7 @@ fn an_archive_that_ends_early_says_so_for_what_it_lacks() {
         );
     }
     fs::write(&path, &gzip(&whole)[..60]).unwrap();
-    // Whatever was unpacked before the cut: no panic, and no invented data.
+    // The data before the cut may load; the rest causes no panic and is not invented.
     if let Ok(evidence) = load(&path, ITEMS) {
         assert!(evidence.text(Item::Sysctl).is_err());
     }
@@ -387,7 +387,7 @@ fn an_archive_cut_or_changed_anywhere_never_panics() {
 }
 
 #[test]
-fn what_is_no_bundle_says_what_one_is() {
+fn the_error_for_a_path_that_is_no_bundle_describes_bundles() {
     let dir = tempfile::tempdir().unwrap();
     let empty = dir.path().join("empty");
     fs::write(&empty, "").unwrap();
@@ -418,7 +418,7 @@ fn what_is_no_bundle_says_what_one_is() {
 }
 
 #[test]
-fn a_gap_of_the_node_stays_that_gap() {
+fn a_recorded_gap_is_read_as_the_same_gap() {
     let mut evidence = Evidence::default();
     evidence.insert(Item::KernelRelease, Ok("6.1.0\n".to_owned()));
     let gaps = [
@@ -445,7 +445,7 @@ fn a_gap_of_the_node_stays_that_gap() {
 }
 
 #[test]
-fn a_manifest_that_cannot_be_used_is_an_error_in_words() {
+fn an_unusable_manifest_is_an_error_with_the_reason() {
     let dir = folder();
     for (text, why) in [
         (r#"{"format":2}"#, "its format is 2, but this kpx"),
@@ -465,7 +465,7 @@ fn a_manifest_that_cannot_be_used_is_an_error_in_words() {
 }
 
 #[test]
-fn saving_overwrites_nothing_and_leaves_nothing_half() {
+fn saving_overwrites_no_file_and_leaves_no_partial_bundle() {
     let dir = tempfile::tempdir().unwrap();
     let evidence = Evidence::default();
     let manifest = Manifest::of(&evidence, String::new(), None);

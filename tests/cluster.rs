@@ -1,4 +1,4 @@
-//! The live readers of the cluster and of kube-proxy, against servers that behave well and badly.
+//! The live readers of the cluster and of kube-proxy, with servers that work and servers that fail.
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,7 +28,7 @@ const CLUSTER: &[Item] = &[
     Item::Pods,
 ];
 
-/// A fake API server that answers as a function says.
+/// A fake API server whose answers a function computes.
 struct Api {
     server: Server,
     url: String,
@@ -53,7 +53,7 @@ impl Api {
     }
 }
 
-/// A cluster where everything that kpx asks for is there.
+/// Answers for a cluster that has every object that kpx reads.
 fn well(path: &str, query: &HashMap<String, String>) -> (u16, Value) {
     let object = |name: &str| json!({"metadata": {"name": name, "namespace": "kube-system"}});
     let proxy = json!({"metadata": {"name": "kube-proxy-1", "namespace": "kube-system"}});
@@ -86,7 +86,7 @@ fn list(items: &[Value]) -> Value {
     fake_api::list(7, items)
 }
 
-/// A folder that stands for a node: its root, and a kubeconfig.
+/// A folder that stands in for a node: its root, and a kubeconfig.
 struct Node {
     dir: TempDir,
 }
@@ -153,7 +153,7 @@ fn names(evidence: &Evidence, item: Item) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_cluster_is_read_and_nothing_else_is_asked_for() {
+async fn a_cluster_is_read_without_other_requests() {
     let api = Api::start(well);
     let node = Node::with(&api.url);
     let evidence = node.read(CLUSTER).await;
@@ -195,7 +195,7 @@ async fn ranges_of_cluster_ips_are_read_where_the_server_has_them() {
     });
     let evidence = Node::with(&api.url).read(&[item]).await;
     assert_eq!(names(&evidence, item), ["kubernetes"]);
-    // Before Kubernetes 1.33 there are none.
+    // Kubernetes before 1.33 has no such objects.
     let api = Api::start(well);
     let evidence = Node::with(&api.url).read(&[item]).await;
     assert!(matches!(gap(&evidence, item), Gap::NotApplicable(_)));
@@ -215,7 +215,7 @@ async fn ranges_of_cluster_ips_are_read_where_the_server_has_them() {
 }
 
 #[tokio::test]
-async fn rights_are_asked_for_one_by_one() {
+async fn each_permission_is_reviewed_on_its_own() {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let api = Api::start(move |asked, query| match asked {
         _ if asked == path => {
@@ -251,7 +251,7 @@ async fn pages_are_joined_and_unknown_fields_are_kept_as_written() {
             200,
             json!({"metadata": {"continue": "", "resourceVersion": "7"}, "items": [{"metadata": {"name": "b"}}]}),
         ),
-        // What Go writes for an empty list.
+        // Go writes an empty list as null.
         ("/apis/discovery.k8s.io/v1/endpointslices", _) => (200, json!({"metadata": {}, "items": null})),
         _ => well(path, query),
     }
@@ -282,7 +282,7 @@ async fn a_list_that_the_server_forgot_is_read_again_as_a_whole() {
 }
 
 #[tokio::test]
-async fn pages_without_end_are_noticed() {
+async fn endless_pages_are_an_error() {
     let api = Api::start(|path, query| match path {
         "/api/v1/services" => (200, json!({"metadata": {"continue": "x"}, "items": []})),
         _ => well(path, query),
@@ -295,7 +295,7 @@ async fn pages_without_end_are_noticed() {
 }
 
 #[tokio::test]
-async fn what_is_forbidden_names_verb_and_resource_for_each_item() {
+async fn a_refusal_names_verb_and_resource_of_each_item() {
     let api = Api::start(|path, query| match path {
         "/version" => well(path, query),
         _ => status(403, "not for you"),
@@ -336,7 +336,7 @@ async fn a_server_that_has_just_started_is_asked_again() {
         *count += 1;
         match (path, *count) {
             ("/version", _) => well(path, query),
-            // It knows no roles at first, not even that of those who ask for their rights.
+            // At first it has not loaded any roles and refuses even self-reviews.
             ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", _) | (_, 1) => {
                 status(403, "forbidden: RBAC: clusterrole not found")
             }
@@ -350,7 +350,7 @@ async fn a_server_that_has_just_started_is_asked_again() {
 }
 
 #[tokio::test]
-async fn what_a_review_confirms_is_not_asked_for_again() {
+async fn a_confirmed_permission_is_not_reviewed_again() {
     let api = Api::start(|path, query| match path {
         "/version" => well(path, query),
         "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
@@ -384,7 +384,7 @@ async fn a_kubelets_rights_give_its_own_node_and_pods() {
 }
 
 #[tokio::test]
-async fn an_admins_kubeconfig_helps_where_the_kubelets_may_not() {
+async fn an_admins_kubeconfig_is_used_if_the_kubelets_is_refused() {
     let kubelet = Api::start(|path, query| match path {
         "/apis/discovery.k8s.io/v1/endpointslices" => status(403, "no"),
         _ => well(path, query),
@@ -395,12 +395,12 @@ async fn an_admins_kubeconfig_helps_where_the_kubelets_may_not() {
     node.write("etc/kubernetes/admin.conf", &kubeconfig(&admin.url, ""));
     let evidence = node.read(&[Item::Services, Item::EndpointSlices]).await;
     assert_eq!(names(&evidence, Item::EndpointSlices), ["a", "b"]);
-    // The more powerful of the two is used for what the other cannot do alone.
+    // The admin's credentials are used only for the requests that the kubelet's are not allowed.
     assert!(!admin.asked().iter().any(|path| path.contains("services")));
 }
 
 #[tokio::test]
-async fn what_kube_proxy_may_read_helps_where_the_kubelet_may_not() {
+async fn kube_proxys_credentials_are_used_if_the_kubelets_are_refused() {
     let api = Server::start(
         std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
         |request| {
@@ -433,7 +433,7 @@ async fn what_kube_proxy_may_read_helps_where_the_kubelet_may_not() {
     let account = "/var/run/secrets/kubernetes.io/serviceaccount/token";
     let text = kubeconfig(&api.url(), "").replace("token: abc", &format!("tokenFile: {account}"));
     node.write(&format!("{lib}/kubeconfig.conf"), &text);
-    // As it may be written by hand: with a newline at its end.
+    // With a newline at its end, as an editor writes it.
     node.write(&format!("proc/71/root{account}"), "proxy\n");
     let evidence = node.read(&[Item::EndpointSlices]).await;
     assert_eq!(names(&evidence, Item::EndpointSlices), ["a", "b"]);
@@ -453,7 +453,7 @@ async fn a_missing_plugin_for_credentials_is_named_with_its_hint() {
     assert!(why.contains(tells), "{why}");
 }
 
-/// A proxy that joins whoever asks for it with the host that they name, and counts them.
+/// An HTTP proxy that connects each client to the host that it requests, and counts the clients.
 async fn joins() -> (SocketAddr, Arc<Mutex<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -606,7 +606,7 @@ async fn a_name_that_cannot_be_resolved_is_named() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_not_accepted_and_a_broken_server_are_told_apart() {
+async fn rejected_credentials_and_a_broken_server_are_different_errors() {
     let api = Api::start(|_, _| status(401, "Unauthorized"));
     let evidence = Node::with(&api.url).read(CLUSTER).await;
     for &item in CLUSTER {
@@ -641,7 +641,7 @@ async fn nowhere() -> SocketAddr {
     listener.local_addr().unwrap()
 }
 
-/// A server that takes every connection, counts them, and does nothing.
+/// A server that accepts and counts connections, and never answers.
 async fn hangs() -> (SocketAddr, Arc<Mutex<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -755,7 +755,7 @@ async fn kubeconfigs_are_looked_for_in_order() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_none_says_which_and_why() {
+async fn an_invalid_kubeconfig_is_named_with_the_reason() {
     let node = Node::new();
     for (text, reason) in [
         ("{", "is not a kubeconfig"),
@@ -784,7 +784,7 @@ async fn a_kubeconfig_that_is_none_says_which_and_why() {
 }
 
 #[tokio::test]
-async fn a_program_for_credentials_that_hangs_holds_nobody_up() {
+async fn a_credential_plugin_that_hangs_is_aborted() {
     let api = Api::start(well);
     let node = Node::new();
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['2'], interactiveMode: Never}";
@@ -808,7 +808,7 @@ async fn a_program_for_credentials_that_hangs_holds_nobody_up() {
 /// The client library reads proxies from the environment of the process, so this test runs itself in another one.
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "a test may start itself")]
-async fn a_proxy_in_the_environment_is_of_no_account() {
+async fn proxy_variables_of_the_environment_are_ignored() {
     const INNER: &str = "KPX_TEST_PROXIED";
     if std::env::var_os(INNER).is_some() {
         let api = Api::start(well);
@@ -820,7 +820,7 @@ async fn a_proxy_in_the_environment_is_of_no_account() {
         Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "cluster::a_proxy_in_the_environment_is_of_no_account",
+                "cluster::proxy_variables_of_the_environment_are_ignored",
             ])
             .env(INNER, "1")
             .env("HTTPS_PROXY", "not a proxy at all")
@@ -832,7 +832,7 @@ async fn a_proxy_in_the_environment_is_of_no_account() {
     assert!(text.contains("1 passed"), "{text}");
 }
 
-/// A server that sends `answer` to whoever connects, and closes.
+/// A server that sends `answer` to every client and closes the connection.
 async fn says(answer: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -844,7 +844,7 @@ async fn says(answer: String) -> SocketAddr {
                 let mut request = [0; 4096];
                 let length = stream.read(&mut request).await.unwrap();
                 assert!(request[..length].starts_with(b"GET /"));
-                // Whoever has heard enough hangs up.
+                // The client may close the connection early.
                 stream.write_all(answer.as_bytes()).await.ok();
             });
         }
@@ -852,7 +852,7 @@ async fn says(answer: String) -> SocketAddr {
     address
 }
 
-/// A node whose kube-proxy has its servers at `metrics` and `healthz`.
+/// A node whose kube-proxy serves at the addresses `metrics` and `healthz`.
 fn proxied(metrics: SocketAddr, healthz: SocketAddr) -> Node {
     let node = Node::new();
     node.process(
@@ -871,7 +871,7 @@ fn proxied(metrics: SocketAddr, healthz: SocketAddr) -> Node {
 }
 
 #[tokio::test]
-async fn a_running_kube_proxy_is_read_where_its_file_says() {
+async fn a_running_kube_proxy_is_read_at_its_configured_addresses() {
     let metrics = says(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nipv\r\n1\r\ns\r\n0\r\n\r\n"
             .to_owned(),
@@ -903,7 +903,7 @@ async fn a_running_kube_proxy_is_read_where_its_file_says() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_cut_off() {
+async fn an_endless_answer_is_cut_off() {
     let metrics = says("HTTP/1.1 200 OK\r\n\r\n".to_owned() + &"x".repeat(17 << 20)).await;
     let node = proxied(metrics, metrics);
     let evidence = node.read(&[Item::Metrics]).await;
@@ -912,7 +912,7 @@ async fn an_answer_without_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_kube_proxy_that_does_not_answer_is_told_from_none() {
+async fn a_silent_kube_proxy_and_no_kube_proxy_are_different_gaps() {
     let (hanging, _) = hangs().await;
     let away = nowhere().await;
     let node = proxied(hanging, away);
@@ -973,7 +973,7 @@ async fn flags_stand_in_for_a_file() {
 async fn the_configuration_and_the_log_come_from_the_cluster_where_the_node_has_none() {
     let api = Api::start(well);
     let node = Node::with(&api.url);
-    // With its server's address known, no kube-proxy of the machine that runs the test is asked.
+    // With a configured address, the test does not reach a kube-proxy of its own machine.
     let away = nowhere().await;
     node.process(
         9,

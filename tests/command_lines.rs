@@ -215,13 +215,13 @@ fn every_command_line_in_help_is_understood() {
 }
 
 #[test]
-fn what_is_not_a_command_line_is_noticed() {
+fn invalid_command_lines_are_found() {
     for line in [
         "kpx doctor --for nftables",
         "kpx cleanup --apply",
         "kpx migrate --mode ipvs",
         "kpx show services extra words",
-        "kpx mend",
+        "kpx repair",
     ] {
         assert!(misunderstood(line).is_some(), "{line}");
     }

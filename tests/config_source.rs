@@ -154,7 +154,7 @@ async fn the_config_map_changes_in_one_line_and_back() {
 }
 
 #[tokio::test]
-async fn what_changed_elsewhere_in_the_object_is_kept() {
+async fn other_changes_of_the_object_are_kept() {
     let here = Here::new("dual-ipvs");
     let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
     let other = What::Meanwhile(Arc::new(|cluster| {
@@ -189,7 +189,7 @@ async fn a_configuration_that_moved_is_not_overwritten() {
     let expected = "data.config.conf of ConfigMap kube-system/kube-proxy was changed by another writer since it was read";
     assert_eq!(moved, StepError::Moved(expected.to_owned()));
     assert_eq!(here.api.config(), theirs);
-    // From the new content it works.
+    // A plan from the new content can be applied.
     let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
     here.run(&plan).await.unwrap();
     // A deleted ConfigMap is reported as well.
@@ -202,7 +202,7 @@ async fn a_configuration_that_moved_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn a_conflict_without_end_stops() {
+async fn endless_conflicts_stop_the_change() {
     let here = Here::new("dual-ipvs");
     let plan = here.store().await.configure(&to(Mode::Iptables)).unwrap();
     here.api.fault(Fault::of(
@@ -219,7 +219,7 @@ async fn a_conflict_without_end_stops() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_is_named_with_the_roles_that_give_it() {
+async fn a_missing_permission_is_named_with_the_roles_that_grant_it() {
     for (verb, resource) in [
         ("patch", "configmaps"),
         ("get", "configmaps"),
@@ -250,7 +250,7 @@ async fn a_right_that_is_missing_is_named_with_the_roles_that_give_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_restarts_is_waited_for_and_an_answer_that_is_lost_is_asked_for() {
+async fn a_restarting_server_is_waited_for_and_a_lost_answer_is_requested_again() {
     for what in [
         What::Broken,
         What::AnswerLost,
@@ -340,7 +340,7 @@ impl Kubelet for Never {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_get_ready_is_waited_for_only_so_long_and_quoted() {
+async fn a_pod_that_does_not_become_ready_times_out_with_its_reason() {
     let here = Here::new("dual-ipvs");
     let store = here.store().await.ready_within(Duration::from_millis(1200));
     here.api.kubelet(Never);
@@ -408,7 +408,7 @@ async fn a_node_that_vanishes_is_named() {
 }
 
 #[tokio::test]
-async fn kpx_deletes_what_it_made_and_nothing_else() {
+async fn kpx_deletes_only_objects_that_it_created() {
     let here = Here::new("dual-ipvs");
     let object = Object::of_system(Resource::ConfigMap, "kube-proxy-kpx-1");
     let body = json!({
@@ -594,7 +594,7 @@ fn a_static_pod_is_changed_in_its_manifest() {
 }
 
 #[test]
-fn what_somebody_else_keeps_is_read_only_with_the_command_for_it() {
+fn a_configuration_managed_elsewhere_is_read_only_and_has_a_command() {
     let set = |labels: Value, command: Value| {
         json!({"items": [{"metadata": {"name": "kube-proxy", "labels": labels},
             "spec": {"template": {"spec": {"containers": [{"name": "kube-proxy", "command": command}]}}}}]})
@@ -716,7 +716,7 @@ fn carry_out(evidence: &mut Evidence, action: &Action) {
 }
 
 #[test]
-fn what_was_written_to_the_config_map_is_put_back_to_the_letter() {
+fn the_config_map_is_restored_exactly() {
     let mut evidence = node(&json!([]), &json!([]));
     for (item, file) in [
         (Item::DaemonSets, "daemonsets.json"),
@@ -757,13 +757,13 @@ fn what_was_written_to_the_config_map_is_put_back_to_the_letter() {
     assert!(back.notes.is_empty(), "{:?}", back.notes);
     carry_out(&mut evidence, &back.steps[0].action);
     assert_eq!(read(&evidence), before);
-    // Nothing is left to do.
+    // A second plan has no steps.
     let again = find(&evidence)
         .put_back(&to(Mode::Iptables), &ours)
         .unwrap();
     assert!(again.steps.is_empty());
 
-    // Another line changed meanwhile: that change is kept, and the mode is restored.
+    // Another line was changed after kpx wrote: that change is kept, and the mode is restored.
     let mut evidence = there;
     let mut edited = read(&evidence);
     let text = edited["items"][0]["data"]["config.conf"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! Plans for mode ipvs, carried out on a node that remembers: they end where nothing differs, and unwind.
+//! Plans for mode ipvs on a fake node: applied, they leave no difference; undone, they restore the node.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl Node {
         node
     }
 
-    /// Makes differences of every kind, others for each `seed`.
+    /// Makes differences of every kind; `seed` selects them.
     fn disturb(&mut self, seed: usize) {
         let mut number = seed;
         let mut turn = |every: usize| {

@@ -20,7 +20,7 @@ async fn a_healthy_node_has_no_difference() {
     }
 }
 
-/// Nodes that changed modes, with the modes that left something.
+/// Nodes that changed their mode, with the modes of their leftovers.
 const CHANGED: &[(&str, &[&str])] = &[
     ("leftover-iptables-to-ipvs", &["iptables"]),
     ("leftover-iptables-to-nftables", &[]),
@@ -41,7 +41,7 @@ async fn leftovers_of_other_modes_are_not_differences() {
         let mut left: Vec<_> = left.iter().map(|l| l["mode"].as_str().unwrap()).collect();
         left.dedup();
         assert_eq!(left, modes, "{name}");
-        // One of them was recorded while kube-proxy wrote IPv6 rules for the first time.
+        // This node was recorded during kube-proxy's first sync of IPv6.
         let first = name == "leftover-iptables-to-ipvs";
         assert_eq!(ran.code, if first { 3 } else { 0 }, "{name}\n{ran}");
         assert_eq!(
@@ -49,7 +49,7 @@ async fn leftovers_of_other_modes_are_not_differences() {
             first,
             "{name}\n{ran}"
         );
-        // Another by a kube-proxy that missed its node's zone.
+        // The kube-proxy of this node had not seen the label of its zone.
         let zone = name == "leftover-ipvs-to-nftables";
         assert_eq!(
             ran.out.contains("does not know this node's zone"),
@@ -132,7 +132,7 @@ async fn rules_of_another_version_are_a_difference() {
     let ran = diff_as("full-nftables", Mode::Nftables, "v1.35.2").await;
     assert_eq!(ran.code, 1, "{ran}");
     assert!(ran.out.contains("mark-for-masquerade"), "{ran}");
-    // Load balancers' ipMode is since 1.29, the last rule of a chain for source ranges since 1.27.
+    // Kubernetes has ipMode of load balancers since 1.29, and the last rule of a chain for source ranges since 1.27.
     let ran = diff_as("full-iptables-v1.30", Mode::Iptables, "v1.27.9").await;
     assert!(ran.out.starts_with("1 difference"), "{ran}");
     assert!(ran.out.contains("edge/lb-proxy:http"), "{ran}");

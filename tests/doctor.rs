@@ -37,7 +37,7 @@ async fn consequences_are_printed_below_their_cause() {
 }
 
 #[tokio::test]
-async fn a_node_with_everything_of_ipvs_left_behind() {
+async fn every_leftover_of_ipvs_is_reported() {
     insta::assert_snapshot!(kpx_on("leftover-ipvs-to-iptables", &["doctor"]).await);
 }
 

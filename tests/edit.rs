@@ -1,4 +1,4 @@
-//! The configuration of every recorded kube-proxy, changed to every mode and back.
+//! Edits of every recorded configuration of kube-proxy: to every mode and back.
 
 use kpx::backend::Mode;
 use kpx::cluster::edit::{Fields, set};
@@ -21,7 +21,7 @@ fn configs(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_recorded_configuration_changes_its_mode_in_one_line_and_back() {
+fn a_change_of_mode_edits_one_line_and_can_be_undone() {
     let mut count = 0;
     for name in recordings() {
         for text in configs(&name) {

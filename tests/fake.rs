@@ -1,4 +1,4 @@
-//! A node that remembers what was done to it, and tells it as the standard tools would.
+//! A fake node: it applies changes and lists its state as the standard tools do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 /// Sets, virtual servers and addresses as the standard tools list them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Node {
-    /// What creates each set, and its members with their options.
+    /// The options that create each set, and its members with their options.
     pub(crate) sets: BTreeMap<String, (String, BTreeMap<String, String>)>,
     /// The options of each virtual server, and its real servers with theirs.
     pub(crate) servers: BTreeMap<String, (String, BTreeMap<String, String>)>,
     pub(crate) links: Vec<Value>,
     /// kpx's routes.
     pub(crate) routes: Vec<LocalRoute>,
-    /// Addresses of kube-ipvs0 whose route the kernel has no more.
+    /// Addresses of kube-ipvs0 whose route of the kernel was deleted.
     hidden: BTreeSet<IpAddr>,
 }
 
-/// Splits `words` behind its first `count`.
+/// Splits `words` after the first `count`.
 fn split(line: &str, count: usize) -> (String, String) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (first, rest) = words.split_at(count.min(words.len()));
@@ -43,7 +43,7 @@ impl Node {
         node
     }
 
-    /// One line of `ipset restore`.
+    /// Applies one line of `ipset restore`.
     pub(crate) fn restore(&mut self, line: &str) {
         let exist = line.ends_with(" -exist");
         let line = line.trim_end_matches(" -exist");
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// One command of ipvsadm.
+    /// Applies one command of ipvsadm.
     pub(crate) fn ipvs(&mut self, line: &str) {
         let line = line.split(" #").next().unwrap();
         let (verb, rest) = split(line, 1);
@@ -193,7 +193,7 @@ impl Node {
         Value::from(all).to_string()
     }
 
-    /// Puts what the node has into `evidence`.
+    /// Adds the state of the node to `evidence`.
     pub(crate) fn tell(&self, evidence: &mut Evidence) {
         let mut sets = String::new();
         for (name, (head, members)) in &self.sets {

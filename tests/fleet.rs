@@ -36,11 +36,11 @@ struct Nodes {
     story: Story,
     /// The mode of each node's kube-proxy.
     modes: Arc<Mutex<BTreeMap<String, String>>>,
-    /// Nodes and jobs that fail, with why.
+    /// Nodes and jobs that fail, with the reason.
     failing: Arc<Mutex<BTreeMap<String, String>>>,
-    /// How the pods for a job end, one after the other, before one of them does its work.
+    /// The fates of the next pods for a job; the pod after them does its work.
     fates: Arc<Mutex<BTreeMap<String, Vec<Fate>>>>,
-    /// How long a pod that has ended is there still.
+    /// How long the object of an ended pod exists.
     lingers: Arc<Mutex<Duration>>,
     /// How long the pod for a job takes.
     slow: Arc<Mutex<BTreeMap<String, Duration>>>,
@@ -178,7 +178,7 @@ impl Kubelet for Nodes {
         };
         let outcome = match (words[2], &why) {
             (_, Some(_)) => Outcome::Stopped,
-            // As kpx does: only leftovers of the old mode would be left to remove.
+            // Like kpx: only leftovers of the old mode would remain to be removed.
             ("prepare", _)
                 if there("--to") == mode
                     && there("--old-mode").is_none_or(|left| Some(left) == mode) =>
@@ -249,7 +249,7 @@ impl World {
         api.kubelet(nodes.clone());
         api.seed(&root().join("testdata/nodes/dual-ipvs"), names);
         api.with(|cluster| {
-            // They are not read here, and slow to write.
+            // These tests do not read them, and they are slow to write.
             for resource in ["services", "endpointslices"] {
                 let keys: Vec<Key> = cluster.list(resource).map(Key::of).collect();
                 for key in keys {
@@ -279,7 +279,7 @@ impl World {
         }
     }
 
-    /// Runs kpx; what it prints comes without its line breaks for people.
+    /// Runs kpx; returns its output without the line breaks of pages.
     async fn kpx(&self, args: &[&str]) -> Ran {
         let config = self.dir.path().join("kubeconfig");
         let mut all = vec![
@@ -351,7 +351,7 @@ impl World {
         })
     }
 
-    /// Names of objects that kpx made, without its state and its Lease.
+    /// Returns the names of objects that kpx created, without its state and its Lease.
     fn leftovers(&self) -> Vec<String> {
         self.api.with(|cluster| {
             let all = ["pods", "daemonsets", "configmaps"].into_iter();
@@ -365,7 +365,7 @@ impl World {
         })
     }
 
-    /// The DaemonSet without what the server writes.
+    /// Returns the DaemonSet without the fields that the server writes.
     fn set(&self) -> Value {
         let mut set = self.object("daemonsets", "kube-proxy").unwrap();
         set.as_object_mut().unwrap().remove("status");

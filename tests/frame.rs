@@ -18,7 +18,7 @@ fn binary(args: &[&str]) -> Command {
     command
 }
 
-/// What `command` wrote to standard output and error, and its status.
+/// Runs `command`; returns its standard output, standard error and exit status.
 fn outcome(command: &mut Command) -> (String, String, i32) {
     let output = command.output().unwrap();
     (
@@ -76,7 +76,7 @@ fn failures_read_the_same_with_backtraces_on() {
 }
 
 #[test]
-fn verbosity_decides_how_much_of_a_failure_is_told() {
+fn verbosity_decides_how_much_of_an_error_is_printed() {
     let (_, quiet, _) = outcome(&mut binary(&["-q", "--from", "/nonexistent", "doctor"]));
     assert!(!quiet.contains("hint"), "{quiet}");
     let (_, full, code) = outcome(&mut binary(&["-vv", "--from", "/nonexistent", "doctor"]));
@@ -134,7 +134,7 @@ fn options_come_from_variables_too() {
 }
 
 #[test]
-fn colour_is_for_terminals_and_those_who_ask() {
+fn colour_is_for_terminals_or_on_request() {
     let from = node("leftover-iptables-to-ipvs");
     let escapes = |args: &[&str], variable: (&str, &str)| {
         let mut all = vec!["--from", &from, "doctor"];
@@ -148,7 +148,7 @@ fn colour_is_for_terminals_and_those_who_ask() {
 }
 
 #[test]
-fn a_locale_without_utf_8_gets_ascii_alone() {
+fn a_locale_without_utf_8_gets_ascii_only() {
     let from = node("leftover-iptables-to-ipvs");
     for locale in ["C", "de_DE.ISO-8859-1"] {
         let (out, err, _) = outcome(binary(&["--from", &from, "doctor"]).env("LC_ALL", locale));
@@ -157,7 +157,7 @@ fn a_locale_without_utf_8_gets_ascii_alone() {
 }
 
 #[test]
-fn nothing_is_drawn_where_no_terminal_is() {
+fn nothing_is_drawn_without_a_terminal() {
     let (_, err, _) = outcome(&mut binary(&[
         "--from",
         &node("scale-2000x10-iptables"),
@@ -185,7 +185,7 @@ fn the_cluster_of_a_bundle_is_joined_to_this_node() {
     let (out, err, code) = outcome(binary(&args).args(["show", "services"]));
     assert!(out.contains("\"default/nginx-svc\""), "{out} {err}");
     assert!(matches!(code, 0 | 3), "{code}: {err}");
-    // What is this node's own is not the bundle's.
+    // The bundle replaces only the cluster, not this node.
     let (out, err, _) = outcome(binary(&args).args(["doctor", "--only", "SY01"]));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{err}"));
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

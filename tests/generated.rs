@@ -8,7 +8,7 @@ use kpx::cli;
 
 use crate::support::{kpx, root};
 
-/// What to do about a stale file.
+/// The advice for a stale file.
 const REMEDY: &str = "is stale. Run `KPX_BLESS=1 cargo test generated` and commit the files.\n\
     After a conflict in these files, take either side and run it again.";
 

@@ -1,4 +1,4 @@
-//! `kpx migrate` on a node that remembers, interrupted at every point.
+//! `kpx migrate` on a fake node, interrupted at every point.
 
 mod bridged;
 mod controllers;
@@ -27,21 +27,21 @@ use kpx::plan::Consent;
 
 use machine::{Machine, differences};
 
-/// A node, and a journal on its disk; and how long kpx lives.
+/// A node, the journal on its disk, and the point at which kpx is killed.
 #[derive(Clone, Debug)]
 struct Place {
     machine: Machine,
     journal: String,
-    /// After how many changes and entries it is killed.
+    /// The number of changes and entries after which kpx is killed.
     life: Option<usize>,
-    /// After how many changes, entries and pauses it is asked to stop.
+    /// The number of changes, entries and pauses after which a stop is requested.
     stop_at: Option<usize>,
     acts: usize,
     clock: i64,
     limits: Limits,
-    /// Whether Services answer in these modes.
+    /// The modes in which Services do not answer.
     silent: Vec<Mode>,
-    /// Changes whose text holds this are refused.
+    /// Changes whose text contains this are refused.
     refused: Option<&'static str>,
     /// How often a stage was planned again.
     again: usize,
@@ -76,7 +76,7 @@ impl Place {
         }
     }
 
-    /// Lives on a little, or is killed.
+    /// Counts one act; never returns if kpx is killed now.
     async fn live(&mut self) {
         self.acts += 1;
         match &mut self.life {
@@ -86,7 +86,7 @@ impl Place {
         }
     }
 
-    /// Goes on with the journal; `None` if kpx was killed.
+    /// Continues from the journal; `None` if kpx was killed.
     fn go_on(&mut self, rollback: bool) -> Option<Ended> {
         let mut state = journal::read(&self.journal).unwrap();
         let mut again = 0;
@@ -125,7 +125,10 @@ impl Apply for Place {
         self.machine.change(action).map_err(StepError::Refused)?;
         // If kpx is killed right after it loaded the bridge, only the guard keeps it.
         let loaded = !before && self.machine.has_bridge();
-        assert!(!loaded || self.guarded, "nobody guards: {text}");
+        assert!(
+            !loaded || self.guarded,
+            "no guard was started before: {text}"
+        );
         Ok(())
     }
 }
@@ -243,7 +246,7 @@ fn directions() -> impl Iterator<Item = (Mode, Mode)> {
         .filter(|(from, to)| from != to)
 }
 
-/// Services of every kind in both families, and a cluster that is small enough to be moved hundreds of times.
+/// Services of every kind in both families, in a cluster that is small enough to be migrated hundreds of times.
 const RECORDED: &str = "dual-iptables";
 const SMALL: &str = "seed-iptables";
 
@@ -269,7 +272,7 @@ fn every_migration_ends_complete_in_the_new_mode() {
 fn recover(mut place: Place, rollback: bool) -> (Place, Ended) {
     place.life = None;
     let ended = place.go_on(rollback);
-    (place, ended.expect("nobody kills it"))
+    (place, ended.expect("kpx is not killed"))
 }
 
 #[ignore = "takes minutes: make test-loops"]
@@ -329,7 +332,7 @@ fn killed_anywhere_it_ends_complete_in_the_new_mode_or_the_old() {
     }
 }
 
-/// A node in mode `from` that is to go to mode `to`.
+/// Returns a node in mode `from` that migrates to mode `to`.
 fn bound(from: Mode, to: Mode) -> Place {
     let strategy = Strategy::usual(from, to);
     Place::new(Machine::new(SMALL, from), &migration(from, to, strategy))
@@ -348,7 +351,7 @@ fn is_back(place: &Place, before: &Machine, mode: Mode) {
 fn stopped(place: &Place, at: usize) -> (Place, Ended) {
     let mut place = place.clone();
     place.stop_at = Some(at);
-    let ended = place.go_on(false).expect("nobody kills it");
+    let ended = place.go_on(false).expect("kpx is not killed");
     place.stop_at = None;
     (place, ended)
 }
@@ -371,7 +374,7 @@ fn a_request_to_stop_ends_the_step_and_the_rest_can_be_resumed_or_rolled_back() 
                 break;
             }
             assert_eq!(ended, asked(), "{from} to {to}, asked after {at}");
-            // That what is under way is done, and that it was asked, is all that is written yet.
+            // Only two more entries are written: the end of the current stage, and the stop.
             assert!(forth.acts <= at + 2, "{from} to {to}, asked after {at}");
             let last = forth.journal.lines().last().unwrap();
             assert!(last.contains("stopped on request"), "{last}");
@@ -463,7 +466,7 @@ fn connections_that_began_while_kpx_was_down_are_drained() {
     };
     let (mut place, ended) = (0..99).map(|at| stopped(&place, at)).find(drained).unwrap();
     assert_eq!(ended, asked());
-    // The guard saw that mode ipvs is whole, and took the bridge down.
+    // The guard found mode ipvs complete and removed the bridge.
     let input = "delete table ip kpx-bridge\ndelete table ip6 kpx-bridge\n".to_owned();
     place.machine.apply(&Action::Nft { input }).unwrap();
     place.machine.connections = OPEN.to_owned();
@@ -527,7 +530,7 @@ fn a_step_that_is_refused_rolls_back() {
 #[test]
 fn connections_of_virtual_servers_are_drained() {
     for to in [Mode::Iptables, Mode::Nftables] {
-        // Before the change they stop it.
+        // Before the configuration changes, open connections stop the migration.
         let mut place = bound(Mode::Ipvs, to);
         let before = place.machine.clone();
         place.machine.connections = OPEN.to_owned();
@@ -536,13 +539,13 @@ fn connections_of_virtual_servers_are_drained() {
         };
         assert!(why.contains("after 60 s: 1 connection through"), "{why}");
         is_back(&place, &before, Mode::Ipvs);
-        // Accepted, they are lost.
+        // With --accept-loss, they are lost.
         let mut place = bound(Mode::Ipvs, to);
         place.machine.connections = OPEN.to_owned();
         place.limits.accept_loss = true;
         assert_eq!(place.go_on(false), Some(Ended::Migrated));
     }
-    // After it, what they need stays until they end.
+    // After the change, their virtual servers stay until they end.
     let migration = migration(Mode::Ipvs, Mode::Iptables, Strategy::InPlace);
     let mut place = Place::new(Machine::new(SMALL, Mode::Ipvs), &migration);
     place.machine.connections = OPEN.to_owned();
@@ -559,7 +562,7 @@ fn connections_of_virtual_servers_are_drained() {
     place.machine.connections.clear();
     assert_eq!(place.go_on(false), Some(Ended::Migrated));
     assert_eq!(place.machine.faults(Mode::Iptables), Vec::<String>::new());
-    // A rollback after the end drains as well: mode ipvs has new connections.
+    // A rollback after the end also drains: mode ipvs has served new connections.
     for from in [Mode::Iptables, Mode::Nftables] {
         let mut place = bound(from, Mode::Ipvs);
         let before = place.machine.clone();
@@ -597,7 +600,7 @@ fn the_configuration_may_be_changed_externally() {
             "{from} to {to}"
         );
         assert_eq!(early.machine.proxy.mode, from);
-        // It is never done, or it is.
+        // The external change is never made, or it is made.
         let mut never = place.clone();
         assert!(
             matches!(never.go_on(true), Some(Ended::RolledBack(_))),

@@ -1,4 +1,4 @@
-//! Whose chains and addresses are, over the recorded nodes.
+//! Owners of chains and addresses, on the recorded nodes.
 
 use kpx::backend::Mode;
 use kpx::evidence::{self, Evidence, ITEMS, Item};
@@ -10,7 +10,7 @@ use kpx::owner::{Owner, Owners, Source};
 
 use crate::support::{recordings, root};
 
-pub(crate) fn evidence(name: &str) -> Evidence {
+fn evidence(name: &str) -> Evidence {
     evidence::load(&root().join("testdata/nodes").join(name), ITEMS).unwrap()
 }
 
@@ -49,7 +49,7 @@ fn every_chain_of_every_recording_has_a_maker() {
 }
 
 #[test]
-fn every_hashed_chain_of_a_node_in_iptables_mode_has_its_service() {
+fn objects_and_rules_show_the_same_service_for_every_hashed_chain() {
     for name in [
         "full-iptables",
         "full-iptables-v1.30",
@@ -81,7 +81,7 @@ fn every_hashed_chain_of_a_node_in_iptables_mode_has_its_service() {
 }
 
 #[test]
-fn an_address_a_node_port_and_an_endpoint_lead_to_their_service() {
+fn the_service_of_an_address_a_node_port_and_an_endpoint_is_found() {
     let evidence = evidence("full-iptables");
     let node = NodeSnapshot::new(&evidence);
     let owners = Owners::new(&node);
@@ -102,7 +102,7 @@ fn an_address_a_node_port_and_an_endpoint_lead_to_their_service() {
 }
 
 #[test]
-fn what_iptables_mode_leaves_behind_is_found() {
+fn leftovers_of_iptables_mode_are_found() {
     let evidence = evidence("leftover-iptables-to-ipvs");
     let node = NodeSnapshot::new(&evidence);
     let modes = node.modes();
@@ -123,7 +123,7 @@ fn what_iptables_mode_leaves_behind_is_found() {
 }
 
 #[test]
-fn a_node_in_one_mode_has_nothing_left_over() {
+fn a_node_that_ran_in_one_mode_only_has_no_leftovers() {
     for (name, mode) in [
         ("full-iptables", Mode::Iptables),
         ("full-iptables-v1.30", Mode::Iptables),

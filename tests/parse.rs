@@ -1,4 +1,4 @@
-//! Parsers against the recorded nodes.
+//! Parsers on the recorded nodes.
 
 mod cluster;
 mod iptables;

@@ -1,4 +1,4 @@
-//! `kpx preflight` on recorded and made-up nodes. What it loads is tested against a kernel.
+//! `kpx preflight` on recorded and made-up nodes. Kernel tests cover `--load`.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{Ran, kpx, kpx_on};
 
-/// A node that was made up.
+/// A made-up node.
 struct Node(TempDir);
 
 impl Node {
@@ -113,7 +113,7 @@ async fn a_module_is_loaded_built_in_loadable_missing_or_blocked() {
 }
 
 #[tokio::test]
-async fn a_module_is_blocked_by_what_it_needs() {
+async fn a_module_is_blocked_if_a_dependency_is() {
     let node = Node::new("6.1.0");
     node.write("node/proc-modules.txt", "");
     let rule = "/etc/modprobe.d/hard.conf: install nf_defrag_ipv4 /bin/true\n";
@@ -125,7 +125,7 @@ async fn a_module_is_blocked_by_what_it_needs() {
 }
 
 #[tokio::test]
-async fn the_configured_scheduler_is_asked_for() {
+async fn the_configured_scheduler_is_required() {
     let node = Node::new("6.1.0");
     let config = "kind: KubeProxyConfiguration\nipvs:\n  scheduler: sed\n";
     node.write("kube-proxy/config.conf", config);
@@ -171,7 +171,7 @@ async fn the_nftables_mode_needs_a_newer_kernel() {
 }
 
 #[tokio::test]
-async fn tools_are_told_with_their_versions() {
+async fn tools_are_listed_with_their_versions() {
     let node = Node::new("6.1.0");
     node.write(
         "node/ipset-version.txt",
@@ -194,7 +194,7 @@ async fn tools_are_told_with_their_versions() {
 }
 
 #[tokio::test]
-async fn rights_are_told_as_the_api_server_gives_them() {
+async fn permissions_are_those_that_the_api_server_grants() {
     let node = Node::new("6.1.0");
     node.write(
         "cluster/access.json",
@@ -217,7 +217,7 @@ async fn rights_are_told_as_the_api_server_gives_them() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_is_no_pass() {
+async fn an_unknown_requirement_does_not_count_as_met() {
     let node = Node(TempDir::new().unwrap());
     node.write("node/kernel-release.txt", "6.1.0\n");
     let ran = node.preflight(&["--to", "ipvs"]).await;
@@ -229,7 +229,7 @@ async fn what_is_not_known_is_no_pass() {
 }
 
 #[tokio::test]
-async fn a_bundle_cannot_be_loaded_into() {
+async fn modules_cannot_be_loaded_into_a_bundle() {
     for what in ["--load", "--persist"] {
         let ran = kpx_on("seed-ipvs", &["preflight", "--to", "ipvs", what, "--yes"]).await;
         assert_eq!(ran.code, 2, "{ran}");

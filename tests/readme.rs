@@ -1,4 +1,4 @@
-//! README.md is true.
+//! The outputs and tables in README.md are current.
 
 use std::fmt::Write as _;
 use std::fs;

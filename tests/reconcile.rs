@@ -1,4 +1,4 @@
-//! `kpx reconcile` on recorded nodes: the plan alone. Kernel tests apply such plans.
+//! The plans of `kpx reconcile` on recorded nodes. Kernel tests apply such plans.
 
 use serde_json::Value;
 

@@ -71,12 +71,17 @@ fn a_check_is_defined_once_and_below_its_group() {
             let folder = folder_of(id);
             assert!(
                 is_below(&path, &folder),
-                "{id} is defined in src/check/{path}, not below src/check/{folder}"
+                "{id} is defined in src/check/{path}: move it to src/check/{folder}, or give it an id of the other group"
             );
             assert!(defined.insert(id.to_owned()), "{id} is defined twice");
         }
     }
     let registered: BTreeSet<_> = check::all().map(|check| check.id.to_owned()).collect();
+    let unlisted: Vec<_> = defined.difference(&registered).collect();
+    assert!(
+        unlisted.is_empty(),
+        "no group runs {unlisted:?}: list their table in `CHECKS` of the group's mod.rs"
+    );
     assert_eq!(defined, registered);
 }
 
@@ -121,9 +126,10 @@ fn a_group_has_only_its_own_checks() {
         for check in group.checks() {
             assert!(
                 check.id.starts_with(group.code),
-                "{} in {}",
+                "the tables of group {} contain check {}: move it to the tables of src/check/{}",
+                group.code,
                 check.id,
-                group.code
+                folder_of(check.id)
             );
             assert_eq!(check.group(), group.name);
         }

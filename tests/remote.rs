@@ -472,7 +472,7 @@ fn is_clean_or_error(ran: &Ran) {
 }
 
 #[tokio::test]
-async fn a_job_with_nobody_at_its_input_ends_at_its_deadline() {
+async fn a_job_without_input_ends_at_its_deadline() {
     let world = World::new();
     world
         .api

@@ -1,4 +1,4 @@
-//! `kpx render` on recorded nodes: what it prints is what kube-proxy programmed there.
+//! `kpx render` on recorded nodes prints the rules that kube-proxy programmed there.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn sorted(text: &str, clean: fn(&str) -> &str) -> Vec<String> {
     lines
 }
 
-/// A line of `ipset save` without what the kernel chose, and of ours without what makes it load twice.
+/// Removes from a line of `ipset save` the options that the kernel chose, and from one of kpx those that allow a second load.
 fn set_line(line: &str) -> &str {
     let line = line.split(" bucketsize ").next().unwrap();
     line.strip_suffix(" -exist").unwrap_or(line)
@@ -116,7 +116,7 @@ async fn every_part_is_named_with_the_command_that_loads_it() {
 }
 
 #[tokio::test]
-async fn a_part_that_the_mode_does_not_have_is_a_mistake() {
+async fn a_part_of_another_mode_is_a_usage_error() {
     let ran = kpx_on("full-iptables", &["render", "--part", "ipset"]).await;
     assert_eq!(ran.code, 2, "{ran}");
     assert!(

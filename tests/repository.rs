@@ -1,4 +1,4 @@
-//! What is in the repository belongs there.
+//! Files that must not be in the repository, and files that must be used.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::root;
 
-/// The places of a build machine, which get in by a backtrace, a snapshot of one, or a script.
+/// Paths of a build machine get into the repository with backtraces, snapshots and scripts.
 #[test]
 fn nothing_names_a_path_of_the_machine_it_was_made_on() {
     const PLACES: &[&str] = &["/work/", "/home/", ".cargo/registry", ".rustup/toolchains"];
@@ -16,7 +16,7 @@ fn nothing_names_a_path_of_the_machine_it_was_made_on() {
             continue;
         }
         let bytes = fs::read(&file).unwrap();
-        // What is compressed is a recording of another machine.
+        // Compressed files are recordings of other machines.
         let Ok(text) = String::from_utf8(bytes) else {
             continue;
         };
@@ -105,7 +105,7 @@ fn declared(file: &Path, folder: &Path, compiled: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Every file below `folder`, but for what git keeps and cargo builds.
+/// Returns every file below `folder`, except those of git and the build.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();

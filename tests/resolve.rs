@@ -33,7 +33,7 @@ async fn a_bundle_gives_the_expected_records() {
     insta::assert_snapshot!(told);
 }
 
-/// A server that knows `web.edge.svc.cluster.local` by `address`; with `cuts` its UDP answers are truncated.
+/// A server that has `web.edge.svc.cluster.local` with `address`; with `cuts` its UDP answers are truncated.
 fn server(address: Ipv4Addr, cuts: bool) -> SocketAddr {
     // A port that is free for both.
     let (udp, tcp) = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap())

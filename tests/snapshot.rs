@@ -1,4 +1,4 @@
-//! `kpx snapshot`: what it writes, what redaction leaves, and the script that does without kpx.
+//! `kpx snapshot`: the bundle, its redaction, and the script that needs no kpx.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::support::{kpx, kpx_on, root};
 
-/// Recordings that between them hold everything that is redacted.
+/// Recordings that together contain everything that is redacted.
 const NODES: &[&str] = &[
     "full-iptables",
     "full-ipvs",
@@ -35,7 +35,7 @@ fn redacted(name: &str) -> (Evidence, Evidence) {
     (before, after)
 }
 
-/// Every address that stands somewhere in `text`, however it is set off.
+/// Returns every address in `text`, whatever characters surround it.
 fn addresses(text: &str) -> BTreeSet<IpAddr> {
     let is_part = |c: char| c.is_ascii_hexdigit() || c == '.' || c == ':';
     let mut found = BTreeSet::new();
@@ -57,7 +57,7 @@ fn is_everybodys(addr: IpAddr) -> bool {
                 || v4.is_link_local()
                 || v4.octets()[0] >= 224
                 || v4.octets()[..3] == [198, 51, 100]
-                // The version of nothing in particular.
+                // A version number that parses as an address.
                 || v4.octets()[0] == 0
         }
         IpAddr::V6(v6) => {
@@ -140,7 +140,7 @@ fn nothing_of_the_cluster_is_left_after_redaction() {
 }
 
 #[test]
-fn what_belonged_together_still_does() {
+fn redaction_keeps_the_relations_between_items() {
     let (mut services, mut endpoints) = (0, 0);
     for name in ["full-iptables", "dual-iptables"] {
         let (_, after) = redacted(name);
@@ -319,7 +319,7 @@ async fn the_script_prints_itself_and_nothing_else() {
     assert_eq!(ran.code, 2, "{ran}");
 }
 
-/// A machine on which every tool fails: the script still ends with a bundle and says what is missing.
+/// On a machine where every tool fails, the script still writes a bundle with the reasons.
 #[test]
 fn the_script_makes_a_bundle_without_any_tool() {
     let scratch = TempDir::new().unwrap();

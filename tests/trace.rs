@@ -1,4 +1,4 @@
-//! `kpx trace` over the recorded nodes.
+//! `kpx trace` on recorded nodes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -161,7 +161,7 @@ async fn a_nodeport_is_masqueraded_unless_its_policy_is_local() {
 }
 
 #[tokio::test]
-async fn a_service_without_endpoints_is_refused_and_says_why() {
+async fn a_service_without_endpoints_rejects_with_the_reason() {
     for mode in MODES {
         let name = format!("full-{mode}");
         for source in ["host", "external", "10.244.1.200"] {
@@ -174,7 +174,7 @@ async fn a_service_without_endpoints_is_refused_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_local_policy_without_local_endpoints_says_so() {
+async fn a_local_policy_without_local_endpoints_is_the_reason() {
     for mode in MODES {
         let (_, _, all) = traces(
             &format!("full-{mode}"),
@@ -195,7 +195,7 @@ async fn a_local_policy_without_local_endpoints_says_so() {
 }
 
 #[tokio::test]
-async fn source_ranges_let_in_and_keep_out() {
+async fn source_ranges_accept_and_drop_clients() {
     for mode in MODES {
         let name = format!("full-{mode}");
         let lb = "203.0.113.11:443";
@@ -400,7 +400,7 @@ fn another_mode_is_simulated() {
                 let assumed = Assumed::new(node, mode).unwrap();
                 let have = assumed.snapshot();
                 for (what, flow) in flows(&owners) {
-                    // Only a node in nftables mode tells the prefix of cluster IPs, without which stray ones pass.
+                    // Only rules of mode nftables contain the prefix of cluster IPs; without it, packets to unused cluster IPs pass.
                     let stray = owners.at(flow.destination, flow.port, flow.proto);
                     if *there != *here && stray.is_some_and(|(port, _)| port.left_to.is_some()) {
                         continue;
@@ -441,7 +441,7 @@ async fn a_picture_has_every_backend_and_reads_as_its_language() {
     insta::assert_snapshot!("dot", picture("dot").await);
 }
 
-/// Takes a line of Graphviz's language apart: names, numbers, marks, and strings in quotes.
+/// Splits a line of Graphviz's language into names, numbers, marks, and strings in quotes.
 fn graphviz(text: &str) {
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.first(), Some(&"digraph trace {"));
@@ -505,7 +505,7 @@ fn flowchart(text: &str) {
     }
 }
 
-/// From the text of a file to another.
+/// A change of the text of a file.
 type Change<'a> = &'a dyn Fn(&str) -> String;
 
 /// Copies a recording, with `change` applied to some of its files.
@@ -568,7 +568,7 @@ async fn an_established_connection_is_translated_and_passes_filters_for_new_ones
             assert_eq!(trace["outcomes"].as_array().unwrap().len(), 3, "{name}");
         }
     }
-    // What kube-proxy refuses of new connections, it lets an old one have.
+    // kube-proxy rejects only new connections; packets of an established one pass.
     let (_, _, new) = traces("full-nftables", "shop/empty", &["--source", "host"]).await;
     assert_eq!(new[0]["verdict"], "reject", "{:#}", new[0]);
     let args = ["--source", "host", "--established"];
@@ -697,7 +697,7 @@ async fn the_bridge_is_passed_through_as_long_as_its_lease_lasts() {
         ),
     ] {
         let dir = broken("seed-iptables", &[]);
-        // The text counts where there is nothing else.
+        // Without the JSON, the text is read.
         std::fs::remove_file(dir.path().join("node/nft.json")).ok();
         std::fs::write(dir.path().join(Item::NftText.file()), &text).unwrap();
         let args = ["trace", "10.97.54.248:80", "-o", "json", "--source", "host"];

@@ -1,4 +1,4 @@
-//! The fake API server against the real client: what tests of migrations stand on.
+//! The fake API server answers the real client as a real one does. Tests of migrations rely on it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
@@ -35,7 +35,7 @@ fn client(api: &Api) -> kube::Client {
     kube::Client::try_from(config).unwrap()
 }
 
-/// The real client's view of objects of one kind in kube-system.
+/// Returns the real client's interface to objects of one kind in kube-system.
 fn objects(api: &Api, version: &str, kind: &str) -> kube::Api<DynamicObject> {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -58,7 +58,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_write_from_an_old_reading_is_a_conflict() {
+async fn a_write_with_an_old_resource_version_is_a_conflict() {
     let api = seeded(&["node1"]);
     let maps = objects(&api, "v1", "ConfigMap");
     let old = maps.get("kube-proxy").await.unwrap();
@@ -90,7 +90,7 @@ async fn a_write_from_an_old_reading_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn objects_are_made_changed_and_deleted() {
+async fn objects_are_created_replaced_and_deleted() {
     let api = seeded(&["node1"]);
     let leases = objects(&api, "coordination.k8s.io/v1", "Lease");
     assert_eq!(code(leases.get("lock").await), 404);
@@ -121,21 +121,21 @@ async fn objects_are_made_changed_and_deleted() {
     assert_eq!(code(leases.get("lock").await), 404);
 }
 
-/// Nodes that tell what they are told.
-struct Telling(Mutex<mpsc::Sender<String>>);
+/// A kubelet that reports each start and end of a pod.
+struct Reporting(Mutex<mpsc::Sender<String>>);
 
-impl Kubelet for Telling {
+impl Kubelet for Reporting {
     fn start(&self, pod: &Pod) -> Fate {
         let config = pod.config.as_deref().unwrap_or_default();
         let mode = config.lines().find(|line| line.starts_with("mode:"));
-        let told = format!("start {} {}", pod.node, mode.unwrap_or_default());
-        self.0.lock().unwrap().send(told).unwrap();
+        let event = format!("start {} {}", pod.node, mode.unwrap_or_default());
+        self.0.lock().unwrap().send(event).unwrap();
         Fate::NotReady
     }
 
     fn stop(&self, pod: &Pod) {
-        let told = format!("stop {}", pod.node);
-        self.0.lock().unwrap().send(told).unwrap();
+        let event = format!("stop {}", pod.node);
+        self.0.lock().unwrap().send(event).unwrap();
     }
 
     fn log(&self, pod: &Pod) -> String {
@@ -144,10 +144,10 @@ impl Kubelet for Telling {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_comes_again_with_the_configuration_of_now() {
+async fn a_deleted_pod_is_created_again_with_the_current_configuration() {
     let api = seeded(&["node1", "node2"]);
-    let (sender, told) = mpsc::channel();
-    api.kubelet(Telling(Mutex::new(sender)));
+    let (sender, events) = mpsc::channel();
+    api.kubelet(Reporting(Mutex::new(sender)));
     api.reconfigure("mode: \"ipvs\"", "mode: \"nftables\"");
     let before = api.proxies();
     let (node, name) = before[1].clone();
@@ -156,9 +156,9 @@ async fn a_deleted_pod_comes_again_with_the_configuration_of_now() {
     assert_eq!(old.data["status"]["conditions"][0]["status"], "True");
     pods.delete(&name, &DeleteParams::default()).await.unwrap();
     let wait = Duration::from_secs(20);
-    assert_eq!(told.recv_timeout(wait).unwrap(), format!("stop {node}"));
+    assert_eq!(events.recv_timeout(wait).unwrap(), format!("stop {node}"));
     let started = format!("start {node} mode: \"nftables\"");
-    assert_eq!(told.recv_timeout(wait).unwrap(), started);
+    assert_eq!(events.recv_timeout(wait).unwrap(), started);
     assert_eq!(code(pods.get(&name).await), 404);
     let list = ListParams::default()
         .labels("k8s-app=kube-proxy")
@@ -171,7 +171,7 @@ async fn a_deleted_pod_comes_again_with_the_configuration_of_now() {
     let request = http::Request::get(uri).body(Vec::new()).unwrap();
     let log = client(&api).request_text(request).await.unwrap();
     assert!(log.contains("Using nftables Proxier"), "{log}");
-    // The pod of the other node is the one that was.
+    // The pod of the other node was not replaced.
     assert_eq!(api.proxies()[0], before[0]);
 }
 
@@ -204,15 +204,17 @@ async fn pods_follow_their_templates_and_the_labels_of_nodes() {
         .await
         .unwrap();
     eventually(
-        "the labelled node has none",
+        "the labelled node has no pod",
         || matches!(api.proxies().as_slice(), [(node, _)] if node == "node2"),
     );
     api.with(|cluster| cluster.remove(&Key::new("daemonsets", "kube-system", "kube-proxy")));
-    eventually("pods go with their DaemonSet", || api.proxies().is_empty());
+    eventually("pods are deleted with their DaemonSet", || {
+        api.proxies().is_empty()
+    });
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_happens_until_it_is_cut_or_too_old() {
+async fn a_watch_sends_events_until_it_is_closed_or_its_version_has_expired() {
     let api = seeded(&["node1"]);
     let slices: kube::Api<DynamicObject> = kube::Api::all_with(
         client(&api),
@@ -257,7 +259,7 @@ async fn a_watch_tells_what_happens_until_it_is_cut_or_too_old() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_goes_wrong_as_often_as_it_should() {
+async fn a_fault_applies_as_often_as_it_was_requested() {
     let api = seeded(&["node1"]);
     let maps = objects(&api, "v1", "ConfigMap");
     let params = PatchParams::default();
@@ -314,7 +316,7 @@ async fn what_goes_wrong_goes_wrong_as_often_as_it_should() {
     api.fault(Fault::of("get", "configmaps", What::Slow(Duration::from_secs(60))).times(1));
     let slow = tokio::time::timeout(Duration::from_millis(100), maps.get("kube-proxy")).await;
     assert!(slow.is_err());
-    // What another one writes in between is a conflict for who read before.
+    // A write by another client after the read is a conflict.
     let edit = |cluster: &mut Cluster| {
         let key = Key::new("configmaps", "kube-system", "kube-proxy");
         cluster.edit(&key, |map| map["data"]["x"] = json!("theirs"));
@@ -337,7 +339,7 @@ async fn what_goes_wrong_goes_wrong_as_often_as_it_should() {
 }
 
 #[tokio::test]
-async fn a_node_that_vanished_ends_no_pod_and_starts_none() {
+async fn a_node_that_is_down_neither_ends_nor_starts_pods() {
     let api = seeded(&["node1", "node2"]);
     api.with(|cluster| cluster.vanish("node2"));
     let name = api.proxies()[1].1.clone();
@@ -377,11 +379,11 @@ async fn a_pod_without_a_daemon_set_runs_to_its_end() {
     };
     eventually("the pod ends", || phase() == Some(json!("Succeeded")));
     pods.delete(&name, &DeleteParams::default()).await.unwrap();
-    eventually("the pod goes", || phase().is_none());
+    eventually("the pod is deleted", || phase().is_none());
 }
 
 #[tokio::test]
-async fn kpx_reads_it_as_any_other() {
+async fn kpx_reads_the_fake_api_server() {
     let api = seeded(&["node1", "node2"]);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), api.kubeconfig()).unwrap();

@@ -279,7 +279,7 @@ impl Writer<'_> {
         chain
     }
 
-    /// Returns the chain for packets to `key` from outside the cluster, and for those that are handled alike.
+    /// Returns the chain for packets to `key` from outside the cluster.
     fn external(
         &mut self,
         port: &ServicePort,
@@ -306,7 +306,8 @@ impl Writer<'_> {
         name
     }
 
-    /// Returns the name of a chain that leads to `pools`; it is shared if they are.
+    /// Returns the name of a chain that leads to `pools`. Ports without session affinity share it if their pools have the
+    /// same sizes.
     fn own(port: &ServicePort, key: Key, what: &str, pools: &[&Pool<'_>]) -> String {
         if port.affinity.is_some() {
             return format!("{what}-{}", base(port));

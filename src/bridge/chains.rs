@@ -13,8 +13,8 @@ use crate::backend::nftables::model::{Base, Expr, Set, Statement, Verdict};
 const BEFORE_DNAT: i32 = -110;
 const BEFORE_SNAT: i32 = 90;
 
-/// The base chains: name, type, hook and priority. Packets are rejected or dropped before any rule, a stale one included,
-/// translates them.
+/// The base chains: name, type, hook and priority. The refusing chains come first: a stale rule of kube-proxy cannot translate
+/// a packet that the bridge rejects or drops.
 const BASES: &[(&str, &str, &str, i32)] = &[
     ("refusing-prerouting", "filter", "prerouting", BEFORE_DNAT),
     ("refusing-output", "filter", "output", BEFORE_DNAT),
@@ -32,7 +32,7 @@ const BEGIN: &[&str] = &[
     "nat-output",
 ];
 
-/// Chains that refuse: with an answer, without, and without where it does not come from the node or its pods.
+/// Chains that refuse packets: reject all, drop all, and drop those that come from neither the node nor its pods.
 pub(super) const REJECT: &str = "refuse-reject";
 pub(super) const DROP: &str = "refuse-drop";
 pub(super) const OUTSIDE: &str = "refuse-outside";

@@ -1,4 +1,4 @@
-//! The lease of the bridge: a dead man's switch in the kernel.
+//! The lease of the bridge: the kernel itself stops using a bridge that no process renews.
 //!
 //! A set of the bridge's table holds the protocols that the bridge translates, each with a timeout. The first rule of every
 //! base chain skips packets whose protocol is not in the set. The process that keeps the bridge up to date renews the
@@ -95,8 +95,8 @@ impl Lease {
 
 /// Returns the rule that skips packets when the lease has expired.
 ///
-/// It looks up twice: in kernels before 6.17, a look-up during a renewal may miss both the old element and the new one; the
-/// second finds the new one.
+/// The rule looks the protocol up twice: in kernels before 6.17, a look-up during a renewal may miss both the old element and
+/// the new one. The second look-up finds the new one.
 pub(super) fn rule() -> Vec<Statement> {
     let expired = || differs(meta("l4proto"), named(SET));
     vec![expired(), expired(), Statement::Verdict(Verdict::Return)]

@@ -41,7 +41,7 @@ impl Marks {
         let Some(masquerade) = bit else {
             return Ok(Err(NoBit(used)));
         };
-        // KUBE-FORWARD accepts what is marked, whatever the policy of FORWARD is.
+        // KUBE-FORWARD accepts marked packets even if the policy of FORWARD drops packets.
         let forwarded = match state.mode {
             Mode::Iptables | Mode::Ipvs => state.mark,
             Mode::Nftables => 0,
@@ -76,7 +76,7 @@ fn used(node: &NodeSnapshot<'_>) -> Result<u32, Gap> {
     Ok(bits)
 }
 
-/// An absent ruleset uses none; one that could not be read might use any. A live node is always read completely; a ruleset
+/// An absent ruleset uses no bits; one that could not be read might use any bit. A live node is always read completely; a ruleset
 /// that is not in a bundle counts as empty.
 fn known<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     match read {

@@ -38,7 +38,7 @@ pub(super) async fn show(session: &Session, args: &BridgeArgs) -> Result<Program
     })
 }
 
-/// Adds a hint to what a controller failed with.
+/// Returns the error of a controller with a hint.
 fn hinted(error: ControllerError) -> Failure {
     match error {
         ControllerError::Unbuildable(_) => Failure::from(error).with_hint(READABLE),
@@ -68,7 +68,7 @@ fn lease(node: &NodeSnapshot<'_>, families: &[Family]) -> Option<String> {
     let tables = tables.filter_map(|&of| rules.table(of.nft_name(), TABLE));
     Some(match tables.map(Held::of).min()? {
         Held::Expired => {
-            "lease: expired: the loaded bridge serves no new connections; kube-proxy's rules do"
+            "lease: expired: kube-proxy's rules, not the loaded bridge, serve new connections"
                 .to_owned()
         }
         Held::Endless => {

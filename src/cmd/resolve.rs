@@ -66,7 +66,7 @@ pub(super) async fn run(session: &Session, args: &ResolveArgs) -> Result<Resolve
         .filter(|of| lost && of.metadata.name == args.name);
     let elsewhere = called.map(|of| of.metadata.namespace.clone()).collect();
     let named = service.map(|of| format!("{}/{}", of.metadata.namespace, of.metadata.name));
-    // Every container has its variables, whatever DNS answers.
+    // Every container has the variables of this Service, even if DNS fails.
     let api = |of: &&Service| is_api(of) && args.name == API.1;
     let told = service.or_else(|| services.iter().find(api));
     let environment = args.env.then(|| match told {

@@ -34,3 +34,72 @@ pub(super) async fn run(session: &Session, args: &ShowArgs) -> Result<ShowReport
     Err(error)
         .hint("name a Service as NAMESPACE/NAME[:PORT]; without a name the view lists all rows")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::evidence::{self, ITEMS};
+    use crate::node::NodeSnapshot;
+    use crate::render::{self, Format, Report as _, Style};
+    use crate::view::View;
+
+    const VIEWS: [View; 10] = [
+        View::Services,
+        View::Chains,
+        View::Ipvs,
+        View::Sets,
+        View::Addresses,
+        View::Nodeports,
+        View::Conntrack,
+        View::Modules,
+        View::Sysctls,
+        View::Config,
+    ];
+
+    /// Returns `report` in `format`, at 80 columns.
+    fn printed(report: &ShowReport, format: Format) -> String {
+        let style = Style {
+            width: 80,
+            color: false,
+            ascii: false,
+            wide: false,
+            verbose: 0,
+        };
+        let mut out = Vec::new();
+        render::write(report, format, style, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_view_shows_every_recording() {
+        let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes");
+        for recording in fs::read_dir(recordings).unwrap() {
+            let path = recording.unwrap().path();
+            let evidence = evidence::load(&path, ITEMS).unwrap();
+            // One node for all views: each section is parsed once.
+            let node = NodeSnapshot::new(&evidence);
+            for view in VIEWS {
+                let query = Query {
+                    view,
+                    name: None,
+                    family: None,
+                };
+                let report = ShowReport::new(view::show(&node, query));
+                let what = format!("{} {view:?}", path.display());
+                let text = printed(&report, Format::Human);
+                let is_unknown = text.contains("unknown: ");
+                assert_eq!(report.exit() == 3, is_unknown, "{what}: {text}");
+                assert!(matches!(report.exit(), 0 | 3), "{what}: {text}");
+                assert!(!text.is_empty(), "{what} prints nothing");
+                let wide = text.lines().find(|line| line.chars().count() > 80);
+                assert_eq!(wide, None, "{what}");
+                let json = printed(&report, Format::Json);
+                let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+                assert_eq!(json["kind"], "ShowReport", "{what}");
+            }
+        }
+    }
+}

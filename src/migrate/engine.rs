@@ -28,7 +28,7 @@ use error::{StageError, done, is_moved};
 pub trait MigrationNode: Node {
     /// Returns the unique ids of the pods that this process runs in.
     fn own_pods(&self) -> Result<Vec<String>, String>;
-    /// Connects to `target`; fails with what happened instead of an answer.
+    /// Connects to `target`; the error is the reason why there was no answer.
     fn probe(&mut self, target: &Target) -> impl Future<Output = Result<(), String>>;
     /// Returns kube-proxy's pods on the Node called `node`, from the API server.
     fn proxy_pods(&mut self, node: &str) -> impl Future<Output = Result<Vec<Pod>, Gap>>;
@@ -133,7 +133,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             Ok(name) => name,
             Err(gap) => return Ended::Stopped(gap.to_string()),
         };
-        // The process that kept the bridge up to date is gone, and perhaps the bridge with it.
+        // The process that kept the bridge up to date has ended, and the bridge may be gone.
         if progress.is_bridged()
             && let Err(why) = self.node.follow(progress.served()).await
         {
@@ -145,7 +145,7 @@ impl<N: MigrationNode> Engine<'_, N> {
                 return Ended::Prepared;
             }
             let result = if std::mem::take(&mut undrained) {
-                // The guard may have removed the bridge meanwhile, so that new connections took virtual servers again.
+                // The guard may have removed the bridge since then: new connections used virtual servers again.
                 self.drain(progress, &name).await.map(|_| ())
             } else {
                 self.stage(progress, stage, &name).await
@@ -169,7 +169,7 @@ impl<N: MigrationNode> Engine<'_, N> {
         }
     }
 
-    /// Turns to the rollback after `error` in `stage`, where that is safe; otherwise returns that the run stopped.
+    /// Turns to the rollback after `error` in `stage` if that is safe; otherwise returns that the run stopped.
     async fn fail(
         &mut self,
         progress: &mut MigrationState,
@@ -338,14 +338,14 @@ impl<N: MigrationNode> Engine<'_, N> {
             Stage::Evict => self.evict(&plan).await,
             Stage::Verify | Stage::Recheck => self.verify(progress, stage, name).await,
             Stage::BridgeUp => {
-                // The guard is first: it keeps the bridge if kpx is killed right after it was loaded.
+                // The guard starts first: it keeps the bridge if kpx is killed right after the load.
                 done(stage, self.node.guard(progress.served()).await)?;
                 self.do_steps(stage, &plan).await?;
                 done(stage, self.node.follow(progress.served()).await)
             }
             Stage::Configure if progress.leg == Leg::Back => {
                 self.undo_steps(stage, &plan).await?;
-                // The differences to the old text.
+                // The notes name the differences from the old text.
                 Ok(plan.notes)
             }
             _ if progress.leg == Leg::There && stage != Stage::Uncordon => {
@@ -403,8 +403,9 @@ impl<N: MigrationNode> Engine<'_, N> {
     }
 }
 
-/// Returns whether an error in `stage` starts the rollback. A node that serves in the new mode, and only has leftovers of
-/// the old one, stays; and an external change of the configuration is undone externally.
+/// Returns whether an error in `stage` starts the rollback. Two errors do not: one after kube-proxy serves in the new mode,
+/// when only leftovers of the old mode remain, and one after an external change of the configuration, which is undone
+/// externally.
 fn rolls_back(progress: &MigrationState, stage: Stage) -> bool {
     let verified = progress.stages()[..progress.done].contains(&Stage::Verify);
     let cleaning = verified

@@ -44,7 +44,7 @@ pub enum Name {
     Failures,
     /// The live rules match the desired ones.
     Desired,
-    /// No leftovers of the previous mode are there.
+    /// There are no leftovers of the previous mode.
     Leftovers,
     /// Its log has the mode and the scheduler that were set.
     Log,
@@ -271,11 +271,11 @@ fn restarted(node: &NodeSnapshot<'_>, before: Proxy) -> Gate {
 }
 
 fn mode(node: &NodeSnapshot<'_>, wanted: Mode) -> Result<(), Unmet> {
-    let told = node.reported_mode()?;
-    if told == wanted {
+    let reported = node.reported_mode()?;
+    if reported == wanted {
         return Ok(());
     }
-    Err(Unmet::Not(format!("kube-proxy reports mode {told}")))
+    Err(Unmet::Not(format!("kube-proxy reports mode {reported}")))
 }
 
 fn configuration(node: &NodeSnapshot<'_>, wanted: &Fields) -> Result<(), Unmet> {
@@ -303,7 +303,7 @@ fn configuration(node: &NodeSnapshot<'_>, wanted: &Fields) -> Result<(), Unmet> 
         return Ok(());
     }
     Err(Unmet::Not(format!(
-        "kube-proxy does not have the {} that was set",
+        "kube-proxy does not run with the {} that was set",
         wrong.join(", ")
     )))
 }
@@ -313,7 +313,7 @@ fn effective(name: &str) -> &str {
     if name.is_empty() { "rr" } else { name }
 }
 
-/// A family counts from the moment kube-proxy queues its first sync, which it does for each family when it starts.
+/// Checks the syncs of every family that kube-proxy serves: it queues a first sync of each when it starts.
 fn synced(metrics: &Metrics<'_>) -> Result<(), Unmet> {
     let done = |family: Option<Family>| {
         let mut all = metrics.last_sync();
@@ -372,7 +372,7 @@ fn live(node: &NodeSnapshot<'_>, mode: Mode, previous: &mut Previous) -> Result<
             };
             let kind = match first.kind() {
                 diff::ChangeKind::Missing => "is missing",
-                diff::ChangeKind::Extra => "is left",
+                diff::ChangeKind::Extra => "is extra",
                 diff::ChangeKind::Differs => "differs",
             };
             Err(Unmet::Not(format!("{} {kind}{others}", first.object)))

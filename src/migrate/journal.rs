@@ -1,7 +1,7 @@
 //! The journal of a migration: a line of JSON for each stage that begins and for each that is done.
 //!
-//! A line is on disk before the act that it announces. So at whatever moment kpx is killed, the journal shows what may have
-//! been done, and how to resume or roll back.
+//! A line is on disk before the change that it announces. So the journal of a kpx that was killed shows which changes may have
+//! been made, and how to resume or roll back.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -47,7 +47,7 @@ pub enum Entry {
         leg: Leg,
         /// The stage.
         stage: Stage,
-        /// Notes: deviations that were no reason to stop.
+        /// Notes: deviations that did not stop the stage.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
     },
@@ -156,7 +156,7 @@ pub struct MigrationState {
     pub ended: bool,
     /// How far it was when it turned to its rollback.
     gone: Gone,
-    /// Notes: deviations that were no reason to stop.
+    /// Notes: deviations that did not stop a stage.
     pub notes: Vec<String>,
     /// Whether the last line is incomplete and ignored.
     pub torn: bool,
@@ -181,7 +181,7 @@ pub struct Took {
 
 /// Reads a journal.
 ///
-/// An incomplete last line is ignored: kpx was killed while it wrote it, before the act that it announces.
+/// An incomplete last line is ignored: kpx was killed while it wrote the line, before the change that the line announces.
 pub fn read(text: &str) -> Result<MigrationState, JournalError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let mut state: Option<MigrationState> = None;

@@ -20,7 +20,7 @@ pub struct Loss {
     pub new: New,
     /// Established connections that break.
     pub established: Established,
-    /// Pods that are evicted: their connections end with them, whatever the mode.
+    /// Pods that are evicted: their connections end with them in every mode.
     pub evicted: Evicted,
     /// For about how long endpoint changes are not followed, in seconds.
     pub unfollowed_seconds: u64,
@@ -32,7 +32,7 @@ pub struct Loss {
 pub enum New {
     /// None.
     Kept,
-    /// None, except those of host processes, where their traffic cannot be told from that of pods.
+    /// None, except connections of host processes: the rules cannot distinguish their traffic from that of pods.
     HostsAtRisk,
 }
 
@@ -80,7 +80,7 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, migration: &Migra
             }
         },
     };
-    // With the bridge, their source is an address of the node that stays.
+    // With the bridge, their source is an address of the node, which stays.
     let bridged = migration.strategy == Strategy::Bridge;
     let hosts = !bridged && migration.to() == Mode::Ipvs && !stage::masquerades(desired);
     let new = if hosts { New::HostsAtRisk } else { New::Kept };
@@ -223,7 +223,7 @@ mod tests {
             let node = NodeSnapshot::new(&evidence);
             let measured = node.metrics().unwrap().full_sync().unwrap();
             let ratio = reckoned(20_000, mode) / measured;
-            // Rather too long than too short: operators choose the time of day by it.
+            // Too long is better than too short: operators choose the time of day by the estimate.
             assert!((0.9..5.0).contains(&ratio), "{name}: {measured} {ratio}");
         }
     }

@@ -38,7 +38,7 @@ pub struct Migration {
     /// Whether the configuration is changed, and kube-proxy restarted, externally.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external: bool,
-    /// The Services that answered before, and have to afterwards.
+    /// The Services that answered before the migration, and must answer after it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Target>,
 }
@@ -80,7 +80,7 @@ impl Migration {
 pub enum Strategy {
     /// The rules of the modes take over from each other.
     InPlace,
-    /// kpx's own nftables table serves new connections meanwhile.
+    /// kpx's own nftables table serves new connections until kube-proxy serves in the new mode.
     Bridge,
     /// The node's pods are evicted first; then the rules of the modes take over from each other.
     DrainNode,
@@ -104,7 +104,7 @@ impl Strategy {
     }
 
     /// Returns the default strategy between these modes. Away from ipvs, connections through virtual servers are drained,
-    /// and the bridge serves new ones meanwhile; to nftables, the first sync may take minutes.
+    /// and the bridge serves new connections until then; to nftables, the first sync may take minutes.
     pub fn usual(from: Mode, to: Mode) -> Self {
         if to == Mode::Nftables || from == Mode::Ipvs {
             Self::Bridge
@@ -205,7 +205,7 @@ impl Stage {
 pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
     let bridge = strategy == Strategy::Bridge;
     let evict = strategy == Strategy::DrainNode;
-    // A kube-proxy that starts in mode nftables deletes virtual servers at once; in mode iptables it lets them be.
+    // A kube-proxy that starts in mode nftables deletes virtual servers at once; in mode iptables it keeps them.
     let drain_first = bridge && from == Mode::Ipvs;
     let drain_last = !bridge && (from, to) == (Mode::Ipvs, Mode::Iptables);
     let stages = [

@@ -1,8 +1,8 @@
 //! The migration of a node from one mode to another, in stages that can be resumed and rolled back.
 //!
-//! Before each stage, its plan with the undo goes into the journal; afterwards, that it is done. A stage is planned from
-//! the live state, so an interrupted stage is simply run again. Only the engines and [`controller`]s wait; everything
-//! else is data and decisions over it.
+//! The journal records each stage twice: its plan with the undo before it begins, and its end. A stage is planned from the
+//! live state, so an interrupted stage is simply run again. Only the engines and [`controller`]s wait; everything else is
+//! pure.
 
 pub mod controller;
 pub mod drain;

@@ -1,4 +1,4 @@
-//! What engines and controllers need of the world: a clock, and a node that can be read and changed.
+//! The interfaces of engines and controllers: a clock, and a node that can be read and changed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Probes: Services that answer before a migration have to answer afterwards.
+//! Probes: Services that answer before a migration must answer after it.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;

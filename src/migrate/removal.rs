@@ -33,7 +33,7 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Counts the leftovers of mode `from` once the node of `evidence` runs in mode `to`.
+    /// Counts the leftovers of mode `from` that there will be once the node of `evidence` runs in mode `to`.
     pub fn expected(evidence: &Evidence, from: Mode, to: Mode) -> Result<Self, Refusal> {
         let mut evidence = evidence.clone();
         evidence.insert(Item::ProxyMode, Ok(to.name().to_owned()));

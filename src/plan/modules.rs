@@ -161,7 +161,7 @@ mod tests {
         };
         assert!(text.ends_with("\nip_vs\n"), "{text}");
         name_at_boot(&mut plan, Mode::Ipvs, &names, Some(&text)).unwrap();
-        assert_eq!(plan.steps.len(), 1, "it is there already");
+        assert_eq!(plan.steps.len(), 1, "the module is already in the file");
     }
 
     #[test]

@@ -18,10 +18,10 @@ pub struct PreflightReport {
     pub to: Mode,
     /// Its requirements, by area.
     pub needs: Vec<Need>,
-    /// Why the state of modules is unknown, if that of any is.
+    /// Why the state of some modules is unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<String>,
-    /// What blocks the switch, and what is a risk.
+    /// The findings: errors block the switch, warnings are risks.
     pub assessment: DoctorReport,
     /// The changes made.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ pub struct PreflightReport {
 /// A test of the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Proof {
-    /// What the kernel was asked to do.
+    /// The object that the kernel had to create.
     pub what: String,
     /// Why it failed; absent if it did not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -225,7 +225,7 @@ fn table(needs: &[Need], page: &mut Page) {
         return;
     };
     let (name, state) = titles(first.area);
-    // Names of sysctls leave no room for their purpose.
+    // Names of sysctls are long: without -o wide there is no room for their purpose.
     let purposes = first.area != Area::Sysctl || page.style().wide;
     let rows = needs.iter().map(|need| {
         let state = match need.status {

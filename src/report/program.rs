@@ -30,7 +30,7 @@ pub struct ProgramReport {
 pub struct Text {
     /// The part.
     pub part: &'static str,
-    /// The family; absent for a part of both.
+    /// The family; absent for a part that serves both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub family: Option<Family>,
     /// The command that loads it from standard input.

@@ -49,7 +49,7 @@ pub enum DnsServer {
 pub struct Candidate {
     /// The full name, without the final dot.
     pub name: String,
-    /// The records by the cluster's objects; absent if these do not decide them.
+    /// The records, computed from the cluster's objects; absent if these do not decide them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Records>,
     /// Why the cluster's objects do not decide them.

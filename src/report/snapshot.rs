@@ -83,7 +83,7 @@ impl Report for SnapshotReport {
     }
 }
 
-/// Returns whether the gap itself is an answer.
+/// Returns whether the gap is a fact about the node rather than missing data.
 fn is_moot(gap: &Gap) -> bool {
     gap.is_absence() || matches!(gap, Gap::NotCollected(_))
 }

@@ -287,7 +287,7 @@ fn every_extra_chain() {
         "nat chain KUBE-SVC-AAAAAAAAAAAAAAAA",
         more,
     );
-    // What is named otherwise is others'.
+    // Chains with other names belong to other software.
     let more =
         "\n:KUBE-SVC-aaaaaaaaaaaaaaaa - [0:0]\n:KUBE-ROUTER-INPUT - [0:0]\n:KUBE-MARK-MASQ - ";
     let text = text.replacen("\n:KUBE-MARK-MASQ - ", more, 1);

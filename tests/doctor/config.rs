@@ -36,7 +36,7 @@ fn edit(evidence: &mut Evidence, item: Item, change: impl FnOnce(&mut Value)) {
     evidence.insert(item, Ok(value.to_string()));
 }
 
-/// A node in iptables mode as configz tells it, whose ConfigMap was set to nftables at `time`.
+/// A node whose /configz has mode iptables, and whose ConfigMap was set to nftables at `time`.
 fn edited(time: &str) -> Evidence {
     let mut evidence = load("full-iptables");
     evidence.insert(

@@ -1,4 +1,4 @@
-//! What other programs read of the doctor is what they can read.
+//! The doctor's formats for other programs are valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -80,7 +80,7 @@ fn elements(text: &str) -> Result<BTreeMap<String, usize>, String> {
     }
 }
 
-/// Complains about what may not stand between tags or in an attribute.
+/// Returns an error for characters that are not allowed between tags or in an attribute.
 fn characters(text: &str) -> Result<(), String> {
     let odd = |c: char| c == '<' || c == '>' || (c.is_control() && c != '\n' && c != '\t');
     if text.contains(odd) {

@@ -13,7 +13,7 @@ use super::server::Request;
 /// A status and a body.
 pub(crate) type Answered = (u16, Value);
 
-/// A failure as the API server words it.
+/// An error in the format of the API server.
 pub(crate) fn status(code: u16, message: &str) -> Answered {
     let reason = match code {
         400 => "BadRequest",
@@ -37,7 +37,7 @@ pub(crate) fn status(code: u16, message: &str) -> Answered {
     (code, body)
 }
 
-/// A list as the API server writes it.
+/// A list in the format of the API server.
 pub(crate) fn list(version: u64, items: &[Value]) -> Value {
     json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string()}, "items": items})
 }
@@ -150,7 +150,7 @@ impl Cluster {
         (200, object)
     }
 
-    /// Deletes a pod, as far as the budgets that select it allow one more to be missing.
+    /// Evicts a pod, if the disruption budgets that select it allow one more disruption.
     fn evict(&mut self, key: &Key, eviction: &Value) -> Answered {
         if eviction["kind"] != "Eviction" || eviction["apiVersion"] != "policy/v1" {
             return status(400, "this is no Eviction of policy/v1");
@@ -185,7 +185,7 @@ impl Cluster {
         (code, done)
     }
 
-    /// Returns the budget that selects `pod`, and how many more it lets go.
+    /// Returns the budget that selects `pod`, and the number of further disruptions that it allows.
     fn budget_of(&self, pod: &Value) -> Option<(String, u64)> {
         let namespace = pod["metadata"]["namespace"].as_str();
         let mut budgets = self.objects.list("poddisruptionbudgets", namespace);
@@ -204,7 +204,7 @@ impl Cluster {
         ))
     }
 
-    /// Refuses to write to what is not there, or not the one that was meant.
+    /// Refuses a write to a missing object, or to an object with another uid or version.
     fn refuse(&self, key: &Key, meant: &Value) -> Option<Answered> {
         let Some(object) = self.objects.get(key) else {
             return Some(missing(key));
@@ -254,7 +254,7 @@ impl Call {
     }
 }
 
-/// Whether a list or watch with `query` has `object`.
+/// Returns whether `query` of a list or watch selects `object`.
 pub(crate) fn selected(object: &Value, query: &HashMap<String, String>) -> bool {
     let by = |key: &str, fits: fn(&Value, &str) -> bool| {
         query.get(key).is_none_or(|selector| fits(object, selector))

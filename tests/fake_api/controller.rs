@@ -15,7 +15,7 @@ pub(crate) struct Pod {
     pub(crate) key: Key,
     pub(crate) node: String,
     pub(crate) object: Value,
-    /// For kube-proxy, the text behind its `--config` as the ConfigMap has it now.
+    /// For kube-proxy, the current text in the ConfigMap of the file that `--config` names.
     pub(crate) config: Option<String>,
 }
 
@@ -36,11 +36,11 @@ pub(crate) enum Fate {
     Ended(u8),
     /// Its container waits: a reason, and a message.
     Waits(&'static str, &'static str),
-    /// Its container ended with status 1 again and again, and is to be started once more later.
+    /// Its container crash-loops with status 1, and waits for the next start.
     CrashLoops,
-    /// The kubelet ended it, for the node has too little of something.
+    /// The kubelet evicted it: the node is short of a resource.
     Evicted,
-    /// The kernel ended its container, which took too much memory.
+    /// The kernel killed its container, which used too much memory.
     OutOfMemory,
     /// It ran, and was deleted at once.
     Deleted,
@@ -48,18 +48,18 @@ pub(crate) enum Fate {
 
 /// Runs the pods of all nodes. Each call has its own thread and may block.
 pub(crate) trait Kubelet: Send + Sync {
-    /// Starts a pod; returns what has become of it once that is known.
+    /// Starts a pod; returns its fate as soon as that is decided.
     fn start(&self, pod: &Pod) -> Fate;
 
-    /// Ends a pod; its object goes afterwards.
+    /// Ends a pod; its object is deleted afterwards.
     fn stop(&self, pod: &Pod);
 
-    /// How long the object of a pod that has ended is there still.
+    /// Returns how long the object of an ended pod exists.
     fn lingers(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns what the pod printed. Must not ask the API server.
+    /// Returns the log of the pod. It must not send requests to the API server.
     fn log(&self, pod: &Pod) -> String;
 
     /// Whether the pod's container has the program of `command`.
@@ -95,7 +95,7 @@ impl Exec {
     }
 }
 
-/// One on whose nodes nothing really runs: kube-proxy is ready at once, all else ends well at once.
+/// A kubelet that runs nothing: kube-proxy is ready at once, and other pods succeed at once.
 pub(crate) struct Pretend;
 
 impl Kubelet for Pretend {
@@ -126,7 +126,7 @@ impl Kubelet for Pretend {
     }
 }
 
-/// Something a node has to do.
+/// A task of a node.
 #[derive(Debug)]
 pub(super) enum Task {
     Start(Pod),
@@ -136,7 +136,7 @@ pub(super) enum Task {
 }
 
 impl Cluster {
-    /// Brings pods to what their `DaemonSets` and `Jobs` want, and notes what the nodes have to do for it.
+    /// Creates and deletes pods as their `DaemonSets` and `Jobs` require, and records the tasks of the nodes.
     pub(super) fn sync(&mut self) {
         let sets: Vec<Value> = self.objects.list("daemonsets", None).cloned().collect();
         for set in &sets {
@@ -155,7 +155,7 @@ impl Cluster {
         let nodes: Vec<Value> = self.objects.list("nodes", None).cloned().collect();
         let mut pods = self.pods_of(set);
         pods.retain(|pod| !(is_ending(pod) && pod["status"]["phase"] == "Failed"));
-        // One at a time is replaced, and the next only once that one is ready.
+        // Pods are replaced one at a time: the next only when the new one is ready.
         let mut replace = set["spec"]["updateStrategy"]["type"] != "OnDelete"
             && pods.iter().all(|pod| is_ready(pod) && !is_ending(pod));
         for node in &nodes {
@@ -263,7 +263,7 @@ impl Cluster {
             let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
             if is_ending(&object) {
                 if self.ending.insert(uid) {
-                    // While it ends it is there, and not ready.
+                    // A terminating pod exists and is not ready.
                     self.objects.edit(&pod.key, |pod| {
                         pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
                     });
@@ -313,7 +313,7 @@ impl Cluster {
         map["data"][file].as_str().map(str::to_owned)
     }
 
-    /// Notes what became of a pod that was started.
+    /// Records the fate of a pod that was started.
     pub(super) fn started(&mut self, pod: &Pod, fate: Fate) {
         if fate == Fate::Deleted {
             self.objects.remove(&pod.key);
@@ -362,7 +362,7 @@ impl Cluster {
         });
     }
 
-    /// Notes that the containers of a pod that was deleted have ended: its DaemonSet makes another, and the object stays.
+    /// Records that the containers of a deleted pod have ended: its DaemonSet creates another pod, and the object stays.
     pub(super) fn ended(&mut self, pod: &Pod) {
         self.objects
             .edit(&pod.key, |pod| pod["status"]["phase"] = json!("Failed"));
@@ -396,13 +396,13 @@ fn is_ready(pod: &Value) -> bool {
     })
 }
 
-/// The template a pod was made from, as its label tells.
+/// Returns the template of a pod, by its label.
 fn revision(pod: &Value) -> &str {
     let label = &pod["metadata"]["labels"]["controller-revision-hash"];
     label.as_str().unwrap_or_default()
 }
 
-/// The template that pods are made from now, for their label.
+/// Returns the label value of the current template.
 fn wanted(set: &Value) -> String {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();

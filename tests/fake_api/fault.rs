@@ -9,17 +9,17 @@ use super::rest::Call;
 /// The effect of a fault on a request, instead of an answer or before it.
 #[derive(Clone)]
 pub(crate) enum What {
-    /// A status, and nothing is done.
+    /// An error status; the request is not carried out.
     Status(u16, &'static str),
-    /// Too many requests: come again after so many seconds.
+    /// Too many requests: the client must retry after this many seconds.
     Busy(u64),
-    /// The connection breaks, and nothing is done.
+    /// The connection breaks; the request is not carried out.
     Broken,
-    /// It is done, and the connection breaks before the answer.
+    /// The request is carried out, and the connection breaks before the answer.
     AnswerLost,
-    /// It is done after a while.
+    /// The request is carried out after this time.
     Slow(Duration),
-    /// Something else happens just before.
+    /// Another change is made just before the request.
     Meanwhile(Arc<dyn Fn(&mut Cluster) + Send + Sync>),
 }
 
@@ -52,25 +52,25 @@ impl Fault {
         Self::of(verb, resource, What::Status(403, "not for you"))
     }
 
-    /// Only of the object of this name.
+    /// Restricts the fault to the object with this name.
     pub(crate) fn named(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// Only the first `times` times.
+    /// Restricts the fault to the first `times` requests.
     pub(crate) fn times(mut self, times: usize) -> Self {
         self.times = times;
         self
     }
 
-    /// Only after `skip` requests went well.
+    /// Lets the first `skip` requests succeed.
     pub(crate) fn after(mut self, skip: usize) -> Self {
         self.skip = skip;
         self
     }
 
-    /// Returns whether it applies to `call`; counts it.
+    /// Returns whether the fault applies to `call`, and counts the request.
     pub(super) fn strikes(&mut self, call: &Call) -> bool {
         let named = self.name.is_none() || self.name == call.name;
         if !named || !self.covers(call.verb, &call.full_resource()) || self.times == 0 {
@@ -84,7 +84,7 @@ impl Fault {
         true
     }
 
-    /// Whether this forbids `verb` for `resource`.
+    /// Returns whether the fault forbids `verb` on `resource`.
     pub(super) fn forbids(&self, verb: &str, resource: &str) -> bool {
         matches!(self.what, What::Status(403, _)) && self.covers(verb, resource)
     }

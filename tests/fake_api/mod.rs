@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! let api = Api::new();
-//! api.seed(&bundle, &["node1", "node2"]);                        // or `put` what there shall be
+//! api.seed(&bundle, &["node1", "node2"]);                        // or `put` single objects
 //! kpx --kubeconfig FILE …                                        // FILE holds api.kubeconfig()
-//! api.with(|cluster| cluster.put(json!({"kind": "Service", …}))) // the world goes on; watches tell
-//! api.fault(Fault::forbidden("patch", "configmaps"))             // and goes wrong
-//! api.kubelet(MyNodes)                                           // what really runs the pods
+//! api.with(|cluster| cluster.put(json!({"kind": "Service", …}))) // watches send the change
+//! api.fault(Fault::forbidden("patch", "configmaps"))             // requests that fail
+//! api.kubelet(MyNodes)                                           // runs the pods
 //! ```
 //!
 //! It speaks plain HTTP: get, list, watch, create, update, patch (merge, and apply), delete with preconditions, pod logs,
-//! commands in containers and their standard input, evictions within budgets for disruptions, and reviews of one's own rights. Writes with a stale `resourceVersion` are conflicts. A deleted pod ends
-//! first and goes then, and its DaemonSet makes another. What it does not know it refuses: it never makes up an answer.
+//! commands in containers and their standard input, evictions within disruption budgets, and self-reviews of permissions.
+//! Writes with a stale `resourceVersion` are conflicts. A deleted pod first ends and is then removed, and its DaemonSet
+//! creates another. Unknown requests are refused: the server never makes up an answer.
 
 mod answer;
 mod controller;
@@ -54,7 +55,7 @@ use rest::Call;
 pub(crate) struct Cluster {
     objects: Objects,
     faults: Vec<Fault>,
-    /// Nodes that do nothing any more.
+    /// Nodes that are down.
     vanished: BTreeSet<String>,
     /// Pods that their node has to end, by uid.
     ending: BTreeSet<String>,
@@ -67,7 +68,7 @@ pub(crate) struct Cluster {
     is_old: bool,
     kubelet: Arc<dyn Kubelet>,
     away: bool,
-    /// Whether it does not know its roles yet, and forbids everything.
+    /// Whether the server has not loaded its roles yet and forbids everything.
     starting: bool,
     /// How often all watches were cut.
     cuts: u64,
@@ -88,7 +89,7 @@ impl Cluster {
         self.objects.put(Key::of(&object), object);
     }
 
-    /// Changes an object that is there.
+    /// Changes an existing object.
     pub(crate) fn edit(&mut self, key: &Key, change: impl FnOnce(&mut Value)) {
         assert!(self.objects.get(key).is_some(), "{key:?} is not there");
         self.objects.edit(key, change);
@@ -98,7 +99,7 @@ impl Cluster {
         self.objects.remove(key);
     }
 
-    /// From now on the node runs nothing and is not ready.
+    /// Shuts a node down: it runs no pods and is not ready.
     pub(crate) fn vanish(&mut self, node: &str) {
         self.vanished.insert(node.to_owned());
         self.edit(&Key::new("nodes", "", node), |node| {
@@ -106,24 +107,24 @@ impl Cluster {
         });
     }
 
-    /// The API server forgets what happened so far: watches from before must list again.
+    /// Discards the history of the API server: watches with an older version must list again.
     pub(crate) fn forget(&mut self) {
         self.objects.horizon = self.objects.version;
     }
 
-    /// Ends all watches, as a server does now and then.
+    /// Closes all watches, as a real server does from time to time.
     pub(crate) fn cut_watches(&mut self) {
         self.cuts += 1;
     }
 
-    /// The API server is away, or there again. Who asks while it is away loses the connection.
+    /// Makes the API server unreachable, or reachable again. While it is unreachable, every connection breaks.
     pub(crate) fn set_away(&mut self, away: bool) {
         self.away = away;
         self.cut_watches();
     }
 
-    /// The API server has just started, or not: as long as it does not know the roles of its cluster, it forbids
-    /// everything, even to ask for one's own rights.
+    /// Puts the API server into the state just after its start, or ends that: before it has loaded its roles, it forbids
+    /// everything, even self-reviews.
     pub(crate) fn set_starting(&mut self, starting: bool) {
         self.starting = starting;
         self.cut_watches();
@@ -155,7 +156,7 @@ impl Cluster {
     }
 }
 
-/// The cluster, and who waits for changes.
+/// The cluster, and the threads that wait for changes.
 struct World {
     cluster: Mutex<Cluster>,
     changes: tokio::sync::watch::Sender<()>,
@@ -248,7 +249,7 @@ impl World {
         if lost { broken() } else { reply(code, body) }
     }
 
-    /// Returns what goes wrong with `call`.
+    /// Returns the fault that applies to `call`.
     fn strikes(&self, call: &Call) -> Vec<What> {
         let mut calls = vec![call.clone()];
         if call.is_stream() {
@@ -270,7 +271,7 @@ impl World {
     }
 }
 
-/// An answer whose connection breaks before anything of it is there.
+/// An answer whose connection breaks before the first byte.
 fn broken() -> Response {
     let gone = Err::<Vec<u8>, _>(std::io::Error::other("the connection breaks"));
     Response::new(Body::from_stream(iter([gone])))
@@ -283,12 +284,12 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// One without objects, on this machine's loopback.
+    /// Starts a server without objects on the loopback interface.
     pub(crate) fn new() -> Self {
         Self::at(TcpListener::bind("127.0.0.1:0").unwrap())
     }
 
-    /// One without objects that answers at `listener`, in whose network namespace it stays.
+    /// Starts a server without objects at `listener`, in the network namespace of the listener.
     pub(crate) fn at(listener: TcpListener) -> Self {
         let world = Arc::new(World {
             cluster: Mutex::new(Cluster {
@@ -314,22 +315,22 @@ impl Api {
         Self { server, world }
     }
 
-    /// Looks at the cluster, or changes it. Must not be called by a kubelet's `log`.
+    /// Reads or changes the cluster. A kubelet's `log` must not call this.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Cluster) -> T) -> T {
         self.world.with(work)
     }
 
-    /// From now on `kubelet` runs the pods.
+    /// Replaces the kubelet.
     pub(crate) fn kubelet(&self, kubelet: impl Kubelet + 'static) {
         self.world.cluster.lock().unwrap().kubelet = Arc::new(kubelet);
     }
 
-    /// From now on `fault` strikes, beside those there are.
+    /// Adds a fault.
     pub(crate) fn fault(&self, fault: Fault) {
         self.world.cluster.lock().unwrap().faults.push(fault);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all faults.
     pub(crate) fn heal(&self) {
         self.world.cluster.lock().unwrap().faults.clear();
     }
@@ -343,13 +344,13 @@ impl Api {
         self.server.url()
     }
 
-    /// The text of a kubeconfig that leads here.
+    /// Returns the text of a kubeconfig for this server.
     pub(crate) fn kubeconfig(&self) -> String {
         kubeconfig(&self.url(), "")
     }
 }
 
-/// The text of a kubeconfig for the server at `url`, with `more` contexts or clusters.
+/// Returns the text of a kubeconfig for the server at `url`, with `more` contexts or clusters.
 pub(crate) fn kubeconfig(url: &str, more: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: here\n\

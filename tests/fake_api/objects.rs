@@ -1,4 +1,4 @@
-//! The objects of a cluster, each with its version, and what happened to them.
+//! The objects of a cluster, each with its version, and their history.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub(crate) struct Key {
     /// Its plural name, such as `pods`.
     pub(crate) resource: String,
-    /// Empty for what is in no namespace.
+    /// Empty for a cluster-scoped object.
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
@@ -35,7 +35,7 @@ impl Key {
     }
 }
 
-/// One thing that happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) version: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Objects {
     history: Vec<Event>,
     /// The version of the last write.
     pub(crate) version: u64,
-    /// The version before which what happened is forgotten.
+    /// The version before which the history is discarded.
     pub(crate) horizon: u64,
     made: u64,
 }
@@ -81,7 +81,7 @@ impl Objects {
     pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Value {
         let before = self.all.get(&key);
         if before.is_some_and(|before| same(before, &object)) {
-            // A write that changes nothing makes no version, as in the real one.
+            // As on a real server, a write without a change creates no new version.
             return before.unwrap().clone();
         }
         let kind = if before.is_some() {
@@ -120,7 +120,7 @@ impl Objects {
         object
     }
 
-    /// Changes an object by `change`, if it is there.
+    /// Applies `change` to an object, if it exists.
     pub(crate) fn edit(&mut self, key: &Key, change: impl FnOnce(&mut Value)) {
         if let Some(mut object) = self.all.get(key).cloned() {
             change(&mut object);
@@ -135,13 +135,13 @@ impl Objects {
         Some(object)
     }
 
-    /// Returns what happened after `version`.
+    /// Returns the changes after `version`.
     pub(crate) fn since(&self, version: u64) -> Vec<Event> {
         let later = self.history.iter().filter(|event| event.version > version);
         later.cloned().collect()
     }
 
-    /// Returns an ending for a name that no other object has.
+    /// Returns a unique ending for a name.
     pub(crate) fn ending(&mut self) -> String {
         self.made += 1;
         format!("x{:04}", self.made)
@@ -157,7 +157,7 @@ impl Objects {
     }
 }
 
-/// Whether two objects differ in nothing but what the server itself writes.
+/// Returns whether two objects are equal, apart from the fields that the server writes.
 fn same(a: &Value, b: &Value) -> bool {
     let [a, b] = [a, b].map(|object| {
         let mut object = object.clone();

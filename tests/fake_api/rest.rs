@@ -15,7 +15,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// The resource with what is asked of it, such as `pods/log`.
+    /// The resource with its subresource, such as `pods/log`.
     pub(crate) fn full_resource(&self) -> String {
         match &self.subresource {
             Some(sub) => format!("{}/{sub}", self.resource),

@@ -1,4 +1,4 @@
-//! Clusters to begin with.
+//! Clusters from recordings.
 
 use std::fs;
 use std::path::Path;
@@ -20,8 +20,8 @@ pub(crate) fn recorded(folder: &Path, file: &str) -> Vec<Value> {
 }
 
 impl Api {
-    /// Puts in the cluster of the bundle at `folder`, as kubeadm made it, with these nodes, and waits until kube-proxy's
-    /// pods are ready. The first node is the recorded one, the others are like it.
+    /// Adds the cluster of the bundle at `folder`, as kubeadm created it, with these nodes, and waits until kube-proxy's pods
+    /// are ready. The first node is the recorded one, the others are copies.
     pub(crate) fn seed(&self, folder: &Path, nodes: &[&str]) {
         self.with(|cluster| {
             for (file, kind) in [

@@ -1,4 +1,4 @@
-//! HTTP to a function: what a server of the tests is, whatever it answers.
+//! An HTTP server whose answers a function computes.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -81,7 +81,7 @@ pub(crate) type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 type Handler = Arc<dyn Fn(Request) -> Answer + Send + Sync>;
 
-/// A server on a thread of its own, so that tests without async can have one; ended when dropped.
+/// A server on its own thread, also for tests without async. It ends when it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     asked: Arc<Mutex<Vec<Request>>>,
@@ -96,7 +96,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Answers at `listener`, in whose network namespace it stays.
+    /// Starts a server at `listener`, in the network namespace of the listener.
     pub(crate) fn start(
         listener: TcpListener,
         handler: impl Fn(Request) -> Answer + Send + Sync + 'static,

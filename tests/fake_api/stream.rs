@@ -146,7 +146,7 @@ impl World {
         };
         for (channel, text) in [(STDOUT, out.as_slice()), (STDERR, err.as_bytes())] {
             for chunk in text.chunks(CHUNK) {
-                // After the client has gone, the command runs to its end, and nobody reads it.
+                // If the client has gone, the command still runs to its end, and its output is lost.
                 if send(&mut sender, channel, chunk).await.is_err() {
                     return;
                 }
@@ -234,7 +234,7 @@ async fn not_started(sender: Sender, why: &str) {
     finish(sender, &failure("InternalError", &message, &[])).await;
 }
 
-/// The end of a connection to a container that was killed: nobody writes a status.
+/// Closes the connection to a container that was killed, without a status.
 async fn killed(mut sender: Sender) {
     sender.send(Message::Close(None)).await.ok();
 }

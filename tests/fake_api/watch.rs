@@ -1,4 +1,4 @@
-//! Watches: what happens from now on, or from a version on, as lines of JSON.
+//! Watches: the changes from now on, or since a version, as lines of JSON.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -97,7 +97,7 @@ impl Watch {
             let kind = if selected(&event.object, &self.query) {
                 event.kind
             } else {
-                // To who watches a part, what leaves it is gone.
+                // For a watch with a selector, an object that no longer matches is deleted.
                 "DELETED"
             };
             self.lines.push_back(line(kind, &event.object));

@@ -73,7 +73,7 @@ async fn a_later_node_that_fails_stops_the_migration_which_can_be_resumed() {
             .iter()
             .any(|told| told.starts_with("control1"))
     );
-    // Another one cannot be begun meanwhile.
+    // A second migration cannot begin before the first has ended.
     let other = world.all(&[]).await;
     assert!(
         other.out.contains("already configured for mode iptables")
@@ -215,7 +215,7 @@ async fn a_lease_that_is_renewed_is_not_taken() {
         "{ran}"
     );
     assert_eq!(world.nodes.story(), [""; 0]);
-    // One whose holder is long gone is taken.
+    // An expired Lease is taken.
     world.api.heal();
     world.expire();
     assert_eq!(world.all(&[]).await.code, 0);

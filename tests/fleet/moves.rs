@@ -1,4 +1,4 @@
-//! Which nodes migrate, in which order, and what kpx prints.
+//! The selected nodes, their order, and the output of kpx.
 
 use serde_json::{Value, json};
 

@@ -61,7 +61,7 @@ async fn an_api_server_that_is_away_at_first_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_busy_server_is_retried_when_it_says() {
+async fn a_busy_server_is_retried_after_the_time_that_it_requests() {
     let world = World::new();
     let busy = Fault::of("patch", "configmaps", What::Busy(1)).named("kube-proxy");
     world.api.fault(busy.times(1));

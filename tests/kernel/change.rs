@@ -435,7 +435,7 @@ fn only_one_kpx_changes_a_node() {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn without_a_terminal_nobody_agrees() {
+fn without_a_terminal_a_change_needs_yes() {
     let netns = node();
     let output = kpx_with(
         &netns,

@@ -110,8 +110,8 @@ struct Node {
     scratch: tempfile::TempDir,
 }
 
-/// What the doctor tells, each as id, subject and message.
-type Told = BTreeSet<(String, String, String)>;
+/// The findings of the doctor, each as id, subject and message; an unknown check as id, `unknown` and reason.
+type Findings = BTreeSet<(String, String, String)>;
 
 impl Node {
     /// A node with the rules of the recording `name`, made ready by `script`.
@@ -229,12 +229,12 @@ fn word(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-fn told(report: &Value) -> Told {
-    let mut told = Told::new();
+fn findings(report: &Value) -> Findings {
+    let mut found = Findings::new();
     for finding in report["findings"].as_array().unwrap() {
         let folded = finding["consequences"].as_array().into_iter().flatten();
         for part in folded.chain([finding]) {
-            told.insert((
+            found.insert((
                 word(&part["id"]),
                 word(&part["subject"]),
                 word(&part["message"]),
@@ -245,18 +245,18 @@ fn told(report: &Value) -> Told {
         // Whether there is a list of modules is the machine's affair.
         let modules = |reason: &Value| word(reason).starts_with("node/modules-");
         if check["status"] == "unknown" && !modules(&check["reason"]) {
-            told.insert((
+            found.insert((
                 word(&check["id"]),
                 "unknown".to_owned(),
                 word(&check["reason"]),
             ));
         }
     }
-    told
+    found
 }
 
 /// The commands that the findings of `id` print, each once; kubectl's cannot be run here.
-fn printed(report: &Value, id: &str, before: &Told) -> Vec<String> {
+fn printed(report: &Value, id: &str, before: &Findings) -> Vec<String> {
     let mut commands = Vec::new();
     for finding in report["findings"].as_array().unwrap() {
         let key = (
@@ -279,15 +279,15 @@ fn printed(report: &Value, id: &str, before: &Told) -> Vec<String> {
     commands
 }
 
-/// Takes `node` through every fault, and complains of all that went otherwise than said.
+/// Makes and fixes each fault on `node`, and fails with every unexpected finding.
 ///
-/// One look serves the fault that was just made and the one mended before it, unless the same checks tell of both.
+/// One run of the doctor covers the new fault and the one fixed before it, unless the same checks find both.
 fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
-    let before = told(&node.doctor());
+    let before = findings(&node.doctor());
     let ids: BTreeSet<&str> = before.iter().map(|(id, _, _)| id.as_str()).collect();
     let known: BTreeSet<&str> = healthy.iter().copied().collect();
     assert_eq!(ids, known, "before anything is broken: {before:#?}");
-    // Neighbours in a table are often told by one check.
+    // Neighbours in the table are often found by the same check, so the order alternates between both halves.
     let (some, others) = faults.split_at(faults.len().div_ceil(2));
     let mut others = others.iter();
     let order = some.iter().flat_map(|fault| [Some(fault), others.next()]);
@@ -300,7 +300,7 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
         }
         node.bash(fault.name, fault.broken_by);
         let report = node.doctor();
-        let now = told(&report);
+        let now = findings(&report);
         let expected = |id: &String| fault.ids().any(|of| of == id);
         for id in fault.ids() {
             if !now.difference(&before).any(|(new, _, _)| new == id) {
@@ -314,9 +314,9 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
         {
             let (mended, broken) = names();
             let is = if now.contains(other) {
-                "told"
+                "reported"
             } else {
-                "not told"
+                "not reported"
             };
             writeln!(
                 wrong,
@@ -341,9 +341,9 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Complains unless the doctor tells what it told `before`.
-fn whole(node: &Node, before: &Told, last: Option<&Fault>, wrong: &mut String) {
-    let now = told(&node.doctor());
+/// Adds to `wrong` unless the doctor reports the same findings as `before`.
+fn whole(node: &Node, before: &Findings, last: Option<&Fault>, wrong: &mut String) {
+    let now = findings(&node.doctor());
     if now != *before {
         let left: Vec<_> = now.symmetric_difference(before).collect();
         let name = last.map_or("", |last| last.name);

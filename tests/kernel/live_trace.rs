@@ -153,7 +153,7 @@ fn a_live_trace_is_that_of_a_snapshot_and_lists_only_the_chains_on_its_way() {
     for (target, whole) in targets.into_iter().zip(wholes) {
         let (live, asked) = look.live(target);
         assert!(live == whole, "{target}\n{live:#}\n{whole:#}");
-        // Where nobody answers whom the API calls ready, everything is compared with what should be.
+        // No pod answers at an endpoint that the API calls ready, so the trace compares all rules with the desired state.
         let odd = target == "203.0.113.11:443";
         assert_eq!(asked.contains("-save"), odd, "{target}: {asked}");
         assert!(!asked.contains("nft -j list"), "{target}: {asked}");
@@ -175,7 +175,7 @@ fn of_services(text: &str) -> usize {
     text.lines().filter(has).count()
 }
 
-/// What somebody put into iptables' own tables with `nft`.
+/// Rules that another program added with `nft` to tables of iptables.
 #[test]
 #[ignore = "needs root and a network namespace"]
 fn native_chains_and_rules_in_tables_of_iptables_are_not_passed_over() {

@@ -136,13 +136,13 @@ impl Machine {
         })
     }
 
-    /// Runs kpx on the node, which must succeed, and calls `told` with each line it says on the way; returns all it said.
-    fn kpx(&self, args: &[&str], mut told: impl FnMut(&str)) -> String {
+    /// Runs kpx on the node, which must succeed, and calls `on_line` with each line of progress; returns the whole output.
+    fn kpx(&self, args: &[&str], mut on_line: impl FnMut(&str)) -> String {
         let mut child = self.start(args);
         let mut text = String::new();
         for line in BufReader::new(child.stderr.take().unwrap()).lines() {
             let line = line.unwrap();
-            told(&line);
+            on_line(&line);
             text.push_str(&line);
             text.push('\n');
         }
@@ -156,7 +156,7 @@ impl Machine {
         text
     }
 
-    /// Runs kpx on the node until it says something with `moment` in it, and kills it then.
+    /// Runs kpx on the node, and kills it when it prints a line with `moment`.
     fn killed_at(&self, args: &[&str], moment: &str) {
         let mut child = self.start(args);
         let mut text = String::new();
@@ -173,8 +173,8 @@ impl Machine {
         assert_eq!(status.signal(), Some(9), "{moment}: {status}\n{text}");
     }
 
-    /// Runs kpx on the node until it says something with `moment` in it, and sends it `signal` then; it must stop by itself,
-    /// and say so.
+    /// Runs kpx on the node, and sends it `signal` when it prints a line with `moment`. It must then stop and print the next
+    /// commands.
     fn asked_at(&self, args: &[&str], moment: &str, signal: Signal) {
         let mut child = self.start(args);
         let mut text = String::new();
@@ -281,7 +281,7 @@ fn judge(report: &Report) {
     report.unharmed();
 }
 
-/// How much longer than it takes by itself a first sync takes.
+/// The time added to a first sync.
 const FIRST_SYNC: Duration = Duration::from_secs(30);
 
 const IN_PLACE: &[&str] = &["--strategy", "in-place"];
@@ -313,7 +313,7 @@ const MOMENTS: [&str; 4] = [
     "no sync of IPv4 is done yet",
 ];
 
-/// How long nobody goes on with it, but for the guard.
+/// Leaves the migration alone for a while: only the guard runs.
 fn leave_alone() {
     thread::sleep(Duration::from_secs(4));
 }
@@ -339,18 +339,18 @@ fn annotations(machine: &Machine) -> Vec<String> {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn long_killed_at_several_moments_it_is_gone_on_with_and_nothing_is_lost() {
+fn long_killed_at_several_moments_it_is_resumed_and_nothing_is_lost() {
     let machine = Machine::new("iptables", SHORT_SYNC);
-    let told = machine.kpx(THERE, |_| {});
-    // Whoever agreed beforehand is shown in short what is done, and at the end how long it took.
+    let printed = machine.kpx(THERE, |_| {});
+    // With --yes, kpx prints a short plan and, at the end, the time that the migration took.
     for words in ["--dry-run shows the whole plan\n", "\ntook "] {
-        assert!(told.contains(words), "{told}");
+        assert!(printed.contains(words), "{printed}");
     }
-    assert!(!told.contains("undo: "), "{told}");
+    assert!(!printed.contains("undo: "), "{printed}");
     let after = picture(&machine);
-    let told = machine.kpx(ROLLBACK, |_| {});
+    let printed = machine.kpx(ROLLBACK, |_| {});
     let end = "node1: rolled back from mode nftables to mode iptables\n";
-    assert!(told.contains(end), "{told}");
+    assert!(printed.contains(end), "{printed}");
     let traffic = Traffic::start(&machine.world, Pace::FULL);
     let mut args = THERE;
     for moment in MOMENTS {
@@ -367,7 +367,7 @@ fn long_killed_at_several_moments_it_is_gone_on_with_and_nothing_is_lost() {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn long_killed_at_several_moments_it_is_taken_back_and_nothing_is_lost() {
+fn long_killed_at_several_moments_it_is_rolled_back_and_nothing_is_lost() {
     let machine = Machine::new("iptables", SHORT_SYNC);
     // As kubeadm writes it.
     machine.api.reconfigure("mode: \"iptables\"", "mode: \"\"");
@@ -380,7 +380,7 @@ fn long_killed_at_several_moments_it_is_taken_back_and_nothing_is_lost() {
         assert_eq!(picture(&machine), before, "{moment}");
         assert_eq!(annotations(&machine), notes, "{moment}");
     }
-    // Once it has begun to go back, it goes on back.
+    // A rollback that was killed is resumed as a rollback.
     machine.killed_at(THERE, MOMENTS[3]);
     machine.killed_at(ROLLBACK, "no sync of IPv4 is done yet");
     leave_alone();
@@ -398,7 +398,7 @@ fn long_killed_with_its_guard_kube_proxy_serves_and_a_bridge_that_expired_is_loa
     let before = picture(&machine);
     let traffic = Traffic::start(&machine.world, Pace::FULL);
     let begun = [THERE, LEASE].concat();
-    // Taken back: what expired is only in the way.
+    // A rollback removes the expired bridge; a resume loads it again first.
     for back in [ROLLBACK, RESUME] {
         machine.killed_at(&begun, MOMENTS[0]);
         machine.kill_guard();
@@ -453,7 +453,7 @@ fn long_into_nftables_and_back_in_place_nothing_is_lost_or_left() {
     by_nftables(IN_PLACE);
 }
 
-/// From `mode` to ipvs and back, each way as kpx does it where it is told nothing: nothing is lost, and nothing is left.
+/// From `mode` to ipvs and back, with the default strategies: no packet is lost, and no leftover stays.
 fn by_ipvs(mode: &str) {
     let machine = Machine::new(mode, FIRST_SYNC);
     let tables = || {

@@ -66,7 +66,7 @@ async fn vm_looking_loads_nothing() {
 
 #[tokio::test]
 #[ignore = "needs root and ip_vs that is not loaded"]
-async fn vm_what_is_loaded_is_seen_to_work_and_is_taken_back() {
+async fn vm_what_is_loaded_is_tested_and_can_be_unloaded() {
     blank();
     let before = modules();
     let args = ["--to", "ipvs", "--load", "--persist", "--yes"];
@@ -151,7 +151,7 @@ async fn vm_what_is_forbidden_is_not_loaded_around() {
 
 #[tokio::test]
 #[ignore = "needs root and ip_vs that is not loaded"]
-async fn vm_what_was_done_is_taken_back_when_a_step_fails() {
+async fn vm_what_was_done_is_undone_when_a_step_fails() {
     blank();
     let before = modules();
     fs::create_dir_all("/etc/modules-load.d").unwrap();

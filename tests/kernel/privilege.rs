@@ -1,4 +1,4 @@
-//! Reading without privileges, and writing where there is no room.
+//! Reading without privileges, and writing to a full disk.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use kpx::evidence::{self, Gap, ITEMS};
 
 use super::netns::{Netns, run};
 
-/// Returns a copy of kpx that everybody may run, in `dir`.
+/// Returns a copy of kpx in `dir` that every user may run.
 fn program(dir: &Path) -> String {
     let copy = dir.join("kpx");
     fs::copy(env!("CARGO_BIN_EXE_kpx"), &copy).unwrap();
@@ -17,8 +17,8 @@ fn program(dir: &Path) -> String {
 }
 
 #[test]
-#[ignore = "needs root, to become nobody"]
-fn nobody_reads_what_everybody_may_and_is_told_what_the_rest_takes() {
+#[ignore = "needs root, to run kpx as another user"]
+fn an_unprivileged_user_reads_public_items_and_each_other_gap_names_the_privilege() {
     let netns = Netns::new();
     netns.run("nft add table ip kube-proxy");
     netns.run("ipset create KUBE-CLUSTER-IP hash:ip,port");
@@ -67,7 +67,7 @@ fn nobody_reads_what_everybody_may_and_is_told_what_the_rest_takes() {
 
 #[test]
 #[ignore = "needs root, to mount a small file system"]
-fn a_full_disk_fails_a_snapshot_and_says_so() {
+fn a_snapshot_to_a_full_disk_fails_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let from = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/nodes/full-iptables");
     for to in ["bundle", "bundle.tar.gz"] {

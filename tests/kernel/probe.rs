@@ -88,7 +88,7 @@ fn vm_the_real_server_that_ipvs_chose_is_one_that_was_traced() {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn a_rule_the_trace_did_not_see_in_time_is_told() {
+fn a_probe_prints_the_backend_that_the_kernel_chose() {
     let netns = node();
     netns.run("iptables-nft -t nat -I OUTPUT -p tcp -d 10.97.54.248 --dport 80 -m statistic --mode nth --every 1 --packet 0 -j DNAT --to-destination 10.244.1.14:8080");
     let listener = netns.inside(|| TcpListener::bind(("10.244.1.14", 8080)).unwrap());

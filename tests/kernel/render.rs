@@ -139,7 +139,7 @@ fn the_tables_of_the_nftables_mode_come_back_as_recorded() {
         let mut evidence = recorded(name, Mode::Nftables);
         load(&netns, &mut evidence, Mode::Nftables);
         same(&evidence, Mode::Nftables, name);
-        // Loading again replaces what is there.
+        // Loading again replaces the loaded rules.
         load(&netns, &mut evidence, Mode::Nftables);
         same(&evidence, Mode::Nftables, name);
     }

@@ -34,7 +34,7 @@ async fn kpx(args: &[&str]) -> (String, u8) {
     (ran.out, ran.code)
 }
 
-/// Leaves out what goes on while one looks.
+/// Removes the fields that change between two reads.
 fn at_rest(value: &mut Value) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(at_rest),

@@ -118,7 +118,7 @@ async fn tables_of_iptables_are_left_out_of_nft_but_for_their_names() {
 
 #[tokio::test]
 #[ignore = "needs root and a network namespace"]
-async fn a_table_that_goes_while_the_others_are_read_is_left_out() {
+async fn a_table_that_is_deleted_during_the_read_is_no_error() {
     let netns = Netns::new();
     netns.feed("iptables-nft-restore", &rules());
     netns.feed(

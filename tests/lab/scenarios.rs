@@ -103,7 +103,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "crash-loop",
-        about: "kube-proxy crash-loops in the new mode: reverts by itself",
+        about: "kube-proxy crash-loops in the new mode: rolls back automatically",
         run: crash_loop,
     },
 ];
@@ -159,7 +159,7 @@ impl Ran {
     }
 }
 
-/// kpx on a node, as the README has it: by the credentials of the service account, not told which Node it is.
+/// Runs kpx on a node as in the README: with the credentials of the service account, and without --node.
 fn on(lab: &Lab, node: &str, arguments: &[&str]) -> Ran {
     Ran::of(
         lab.on(
@@ -250,7 +250,7 @@ pub(crate) fn healthy(lab: &Lab, mode: &str) {
     assert!(holder.is_empty(), "the Lease is held: {holder}");
 }
 
-/// Who holds kpx's Lease; nobody, or there is none: an empty text.
+/// Returns the holder of kpx's Lease; empty if there is no holder or no Lease.
 fn holder(lab: &Lab) -> String {
     let holder = "-n kube-system get lease kpx-migrate --ignore-not-found -o jsonpath='{.spec.holderIdentity}'";
     lab.kubectl(holder).trim().to_owned()

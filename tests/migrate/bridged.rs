@@ -44,7 +44,7 @@ pub(super) struct World {
     /// When the lease expires, in milliseconds.
     expires: u64,
     pub(super) renewals: usize,
-    /// What `nft` was given.
+    /// The input of every `nft`.
     pub(super) inputs: Vec<String>,
     /// Whether `nft` refuses single elements.
     pub(super) refuses_elements: bool,
@@ -104,7 +104,7 @@ impl World {
                 .any(|of| line.starts_with(of))
         };
         if !input.lines().next().is_some_and(whole) {
-            // Elements and rules of a bridge that stands.
+            // A change of a loaded bridge: elements and rules.
             return if self.refuses_elements {
                 refused("no such element".to_owned())
             } else {
@@ -162,13 +162,13 @@ impl Bridged {
         }
     }
 
-    /// Has `happening` happen `seconds` after the start.
+    /// Schedules `happening` for `seconds` after the start.
     pub(super) fn at(&self, seconds: u64, happening: impl FnOnce(&mut World) + 'static) {
         let mut world = self.world.borrow_mut();
         world.happenings.push((seconds, Box::new(happening)));
     }
 
-    /// Runs the controllers, and the keeper where it lives, until `seconds` after the start; returns whether the first
+    /// Runs the controllers, and the keeper unless it was killed, until `seconds` after the start; returns whether the first
     /// controller has ended.
     pub(super) fn run_until(
         &self,

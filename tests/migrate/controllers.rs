@@ -1,4 +1,4 @@
-//! The controllers of the bridge, on a node that remembers: the follower, the guard, and the keeper of the lease.
+//! The controllers of the bridge on a fake node: the follower, the guard, and the keeper of the lease.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -214,7 +214,7 @@ fn a_guard_that_cannot_watch_the_cluster_lets_the_lease_expire_while_kube_proxy_
     assert!(!guard(&node, LEASE + 30, Duration::ZERO));
     assert!(!look(&node, World::is_served));
     assert!(
-        notices(&node).contains("its lease expires"),
+        notices(&node).contains("its lease is not renewed"),
         "{}",
         notices(&node)
     );

@@ -1,4 +1,4 @@
-//! The node without its pods: cordoned and drained through a fake API server, and a place for pods again at the end.
+//! Strategy drain-node, with a fake API server: the node is cordoned and drained, and uncordoned at the end.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ use super::{Place, SMALL, directions, is_back, migration};
 use crate::fake_api::{Api, Fate, Fault, Key, Kubelet, Pod, What};
 use crate::support::root;
 
-/// A cluster in which every pod that is started runs until it is ended.
+/// A cluster whose pods run until they are deleted.
 struct World {
     api: Api,
     _dir: TempDir,
@@ -57,7 +57,7 @@ fn owned(name: &str, kind: &str) -> Value {
     })
 }
 
-/// Returns node1 as it was recorded, from which it is known what kube-proxy is to write.
+/// Returns the recorded evidence of node1, from which the desired state is computed.
 fn recorded_node() -> Value {
     let path = root()
         .join("testdata/nodes")
@@ -70,7 +70,7 @@ fn recorded_node() -> Value {
     node
 }
 
-/// Pods of every kind: those that leave, and those that do not.
+/// Pods of every kind: those that are evicted, and those that stay.
 const LEAVES: &[&str] = &["db-0", "web-1", "web-2"];
 const STAYS: &[&str] = &["far", "static"];
 
@@ -137,7 +137,7 @@ impl World {
         });
     }
 
-    /// Returns the names of the pods that are there, but those of the DaemonSet, which always are.
+    /// Returns the names of all pods except those of the DaemonSet.
     fn pods(&self) -> Vec<String> {
         self.api.with(|cluster| {
             let pods = cluster.list("pods");
@@ -205,7 +205,7 @@ struct LocalNode<'w> {
     place: Place,
     live: LiveCluster,
     own: Vec<String>,
-    /// After how many changes and entries it is killed.
+    /// The number of changes and entries after which kpx is killed.
     life: Option<usize>,
     dead: Arc<Notify>,
     /// At which time what happens.
@@ -225,7 +225,7 @@ impl LocalNode<'_> {
         }
     }
 
-    /// Goes on with the journal; `None` if kpx was killed.
+    /// Continues from the journal; `None` if kpx was killed.
     async fn go_on(&mut self, rollback: bool) -> Option<Ended> {
         let mut state = journal::read(&self.place.journal).unwrap();
         let (dead, told) = (Arc::clone(&self.dead), Arc::clone(&self.told));
@@ -255,7 +255,7 @@ impl LocalNode<'_> {
     async fn recover(mut self, rollback: bool) -> (Self, Ended) {
         self.life = None;
         let ended = self.go_on(rollback).await;
-        (self, ended.expect("nobody kills it"))
+        (self, ended.expect("kpx is not killed"))
     }
 }
 
@@ -276,7 +276,7 @@ impl Clock for LocalNode<'_> {
 
     async fn pause(&mut self, duration: Duration) {
         self.place.pause(duration).await;
-        // Pods end meanwhile.
+        // Pods end during the pause.
         tokio::time::sleep(Duration::from_millis(2)).await;
         if let Some((at, then)) = &self.then
             && self.place.clock >= *at
@@ -389,7 +389,7 @@ async fn an_eviction_that_a_budget_refuses_is_retried_and_named() {
     }
 }
 
-/// Goes there in vain, and returns why; all is as before then.
+/// Runs a migration that fails without a change, and returns the reason.
 async fn in_vain(world: &World, prepare: impl FnOnce(&mut LocalNode<'_>)) -> String {
     let mut here = world.here(THERE.0, &drained(THERE.0, THERE.1));
     prepare(&mut here);

@@ -1,4 +1,4 @@
-//! A node with a kube-proxy: it remembers what was done to it, and its kube-proxy does at its start what the real one does.
+//! A fake node with a fake kube-proxy, which makes the same changes as a real one when it starts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ use crate::support::root;
 /// The path of the fake kube-proxy's configuration.
 pub(super) const CONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
 
-/// The service it is.
+/// The systemd unit of the fake kube-proxy.
 const UNIT: &str = "kube-proxy.service";
 
 /// A node.
@@ -33,11 +33,11 @@ pub(super) struct Machine {
     pub(super) proxy: Proxy,
     /// The table of connections of IPVS.
     pub(super) connections: String,
-    /// kube-proxy's log, where it can be read.
+    /// kube-proxy's log; `None` if it cannot be read.
     pub(super) log: Option<String>,
-    /// How often kube-proxy rewrites its rules between a look and a change: what was read of them is old then.
+    /// How often kube-proxy rewrites its rules between a read and a change of kpx.
     pub(super) restless: u32,
-    /// Whether kube-proxy runs in a pod that the API server tells of.
+    /// Whether kube-proxy runs in a pod that the API server lists.
     pub(super) in_pod: bool,
 }
 
@@ -55,18 +55,18 @@ pub(super) struct Kernel {
 pub(super) struct Proxy {
     pub(super) mode: Mode,
     pid: u32,
-    /// How many looks it takes until it has synced.
+    /// The number of reads until it has synced.
     pub(super) busy: u32,
-    /// How many looks it takes from its start.
+    /// The number of reads from its start to its first sync.
     pub(super) slow: u32,
-    /// Whether it starts at all in these modes.
+    /// The modes in which it does not start.
     pub(super) broken: Vec<Mode>,
     /// How often its container has ended since it was started.
     ends: u32,
 }
 
 impl Kernel {
-    /// Returns all there is as lines, in one order: kube-proxy writes Services in any.
+    /// Returns the whole state as sorted lines: kube-proxy writes Services in any order.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut all = Evidence::default();
         self.node.tell(&mut all);
@@ -113,11 +113,11 @@ pub(super) fn differences(one: &Kernel, other: &Kernel) -> Vec<String> {
 }
 
 impl Machine {
-    /// Returns the recorded node `name`, as healthy as kube-proxy leaves it.
+    /// Returns the recorded node `name` in the desired state of its kube-proxy.
     pub(super) fn new(name: &str, mode: Mode) -> Self {
         let bundle = root().join("testdata/nodes").join(name);
         let mut evidence = load(&bundle, ITEMS).unwrap();
-        // Not read by migrations, and slow to copy.
+        // Migrations do not read these items, and they are slow to copy.
         for item in [Item::ProxyLog, Item::Conntrack, Item::Sockets, Item::Routes] {
             evidence.insert(item, Err(Gap::NotCollected(item)));
         }
@@ -191,7 +191,7 @@ impl Machine {
         machine
     }
 
-    /// Takes everything away that tells which Node this machine is.
+    /// Removes all evidence of the name of this machine's Node.
     pub(super) fn lose_identity(&mut self) {
         self.evidence
             .insert(Item::Host, Ok("host-name = box\n".to_owned()));
@@ -200,7 +200,7 @@ impl Machine {
         self.evidence.insert(Item::Nodes, Ok(nodes));
     }
 
-    /// Returns whether a table of kpx's own stands.
+    /// Returns whether a table of the bridge is loaded.
     pub(super) fn has_bridge(&self) -> bool {
         self.kernel.tables.list().contains("kpx-bridge")
     }
@@ -233,7 +233,7 @@ impl Machine {
         *text = kpx::cluster::edit::set(text, &fields).unwrap();
     }
 
-    /// Returns what there is to be read.
+    /// Returns the evidence of the node.
     pub(super) fn tell(&self) -> Evidence {
         let mut all = self.evidence.clone();
         let mut add = |item, text: String| all.insert(item, Ok(text));
@@ -344,7 +344,7 @@ impl Machine {
         text
     }
 
-    /// A look at the node takes time, in which kube-proxy gets on.
+    /// Reading the node takes time, in which kube-proxy makes progress.
     pub(super) fn pass(&mut self) {
         if self.proxy.busy > 0 {
             self.proxy.busy -= 1;
@@ -363,15 +363,14 @@ impl Machine {
         self.apply(action)
     }
 
-    /// Has kube-proxy sync: what it owns becomes as it should be, and the jumps that it deletes to put them in front again
-    /// are just gone.
+    /// Makes kube-proxy sync its rules, up to the moment when it has deleted its jumps to insert them again at the top.
     fn rewrite(&mut self) {
         self.proxy.busy = 0;
         self.sync();
         for rules in &mut self.kernel.rules {
             rules.lose_jumps();
         }
-        // It is there again with the next look, if it is kube-proxy's still.
+        // The next read has the jump again, if it still belongs to kube-proxy.
         self.proxy.busy = 1;
     }
 
@@ -399,7 +398,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends the running kube-proxy and starts another one: it removes what its real self removes, and syncs after a while.
+    /// Restarts kube-proxy: it removes the same rules as a real one, and syncs after a while.
     fn start(&mut self) {
         self.proxy.pid += 1;
         self.proxy.ends = 0;
@@ -417,7 +416,7 @@ impl Machine {
         }
     }
 
-    /// Writes what the cluster asks for.
+    /// Writes the desired state.
     fn sync(&mut self) {
         const LAYERS: &[Layer] = &[
             Layer::Ipset,
@@ -440,7 +439,7 @@ impl Machine {
 
     fn clean(&mut self, mode: Mode) {
         let mut evidence = self.tell();
-        // Shared chains go, too, unless the mode that runs has them.
+        // Shared chains are deleted as well, unless the running mode has them.
         evidence.insert(Item::ProxyMode, Ok(self.proxy.mode.name().to_owned()));
         let node = NodeSnapshot::new(&evidence).called(Some("node1"));
         let plan = plan::cleanup(&node, mode, &Family::BOTH, true).unwrap();
@@ -454,7 +453,7 @@ impl Machine {
         }
     }
 
-    /// Returns what differs from what `mode` should have, and what other modes left.
+    /// Returns the differences from the desired state of `mode`, and the leftovers of other modes.
     pub(super) fn faults(&self, mode: Mode) -> Vec<String> {
         let evidence = self.tell();
         let node = NodeSnapshot::new(&evidence).called(Some("node1"));
@@ -495,7 +494,7 @@ fn three_nodes(evidence: &Evidence) -> String {
     json!({"items": [first, other(2), other(3)]}).to_string()
 }
 
-/// Returns a link as `ip -j -d link` tells it, from what `ip -j addr` does.
+/// Returns a link in the format of `ip -j -d link`, from one in the format of `ip -j addr`.
 fn link(of: &Value) -> Value {
     let mut link = of.clone();
     link.as_object_mut().unwrap().remove("addr_info");

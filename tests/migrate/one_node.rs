@@ -1,5 +1,5 @@
-//! A node among others, whose kube-proxy is at work while kpx is: which Node it is, what is planned anew, and what turns
-//! back early.
+//! The migration of one node of a cluster while kube-proxy rewrites rules: the name of the Node, repeated plans, and early
+//! rollbacks.
 
 use std::fs;
 
@@ -222,7 +222,7 @@ fn the_exact_configuration_is_restored_and_other_changes_stay() {
         let mut edited = place.clone();
         assert!(matches!(place.go_on(true), Some(Ended::RolledBack(_))));
         assert_eq!(place.machine.files[path], text);
-        // Another change was made meanwhile.
+        // The configuration was also changed externally.
         edited
             .machine
             .files
@@ -319,7 +319,7 @@ async fn the_dry_run_counts_what_is_removed_of_the_old_mode() {
     }
 }
 
-/// A machine of its own whose Node would be `w2`, in a cluster of three.
+/// A machine whose Node is `w2`, in a cluster of three.
 struct RemoteCluster {
     _api: Api,
     dir: tempfile::TempDir,
@@ -397,7 +397,7 @@ async fn a_command_in_the_name_of_another_node_is_refused() {
 #[tokio::test]
 async fn the_name_of_the_node_is_found_or_required_first() {
     let far = RemoteCluster::new();
-    // Its kube-proxy does not run, which is all that is wrong: which Node it is was found.
+    // The name of the Node was found: the only error is that kube-proxy does not run.
     let ran = far.kpx(&["migrate", "--to", "ipvs", "--dry-run"]).await;
     assert_eq!(ran.code, 4, "{ran}");
     assert!(!ran.err.contains("which Node"), "{ran}");
@@ -437,7 +437,7 @@ fn in_a_rollback_the_configuration_may_be_restored_externally() {
             Some(Ended::Prepared),
             "{from} to {to}"
         );
-        // kube-proxy is as it was, and all that the old mode needs is there beside it.
+        // kube-proxy still runs in the new mode, and the rules of the old mode are built beside it.
         assert_eq!(place.machine.files, there);
         assert_eq!(place.machine.proxy.mode, to);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Rules of iptables and tables of nftables, as their tools keep and print them.
+//! Fake iptables and nftables: their rules and tables, as the tools store and print them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Reads what `iptables-save` prints.
+    /// Parses the output of `iptables-save`.
     pub(super) fn parse(text: &str) -> Self {
         let mut rules = Self::default();
         let mut table = String::new();
@@ -38,7 +38,7 @@ impl Rules {
         rules
     }
 
-    /// Does what `iptables-restore --noflush` does: all of it, or nothing.
+    /// Applies the input of `iptables-restore --noflush`, completely or not at all.
     pub(super) fn restore(&mut self, input: &str) -> Result<(), String> {
         let mut next = self.clone();
         let mut table = String::new();
@@ -51,7 +51,7 @@ impl Rules {
             let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
             let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
             if let Some(name) = verb.strip_prefix(':') {
-                // A chain that is named is made, or emptied.
+                // A declared chain is created or flushed.
                 let policy = rest.split(' ').next().unwrap().to_owned();
                 chains.insert(name.to_owned(), (policy, Vec::new()));
                 continue;
@@ -108,7 +108,7 @@ impl Rules {
         }
     }
 
-    /// Prints what `iptables-save` prints.
+    /// Returns the output of `iptables-save`.
     pub(super) fn save(&self) -> String {
         let mut text = String::new();
         for (table, chains) in &self.tables {
@@ -133,7 +133,7 @@ impl Rules {
 pub(super) struct Tables(BTreeMap<String, String>);
 
 impl Tables {
-    /// Does what `nft -f` does with whole tables, which is all that a migration does.
+    /// Applies the input of `nft -f` for whole tables; migrations need no other changes.
     pub(super) fn load(&mut self, input: &str) -> Result<(), String> {
         let mut lines = input.lines();
         while let Some(line) = lines.next() {
@@ -160,7 +160,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Prints what `nft list ruleset` prints.
+    /// Returns the output of `nft list ruleset`.
     pub(super) fn list(&self) -> String {
         self.0.values().map(String::as_str).collect()
     }

@@ -1,4 +1,4 @@
-//! What `kpx migrate` prints for people and programs: the plan and the status.
+//! The plan and the status of `kpx migrate`, for people and programs.
 
 use std::fs;
 

@@ -63,7 +63,7 @@ fn nulls_and_zero_values_of_kubeadm_mean_unset() {
 }
 
 #[test]
-fn other_spellings_of_the_configuration_are_read() {
+fn line_endings_json_and_yes_are_read_as_yaml_reads_them() {
     for text in [
         "mode: ipvs\r\nipvs:\r\n  strictARP: true\r\n",
         "{\"mode\": \"ipvs\", \"ipvs\": {\"strictARP\": true}}",
@@ -77,7 +77,7 @@ fn other_spellings_of_the_configuration_are_read() {
 }
 
 #[test]
-fn pods_that_could_not_be_listed_are_a_gap_for_who_needs_them_all() {
+fn an_incomplete_list_of_pods_is_a_gap_where_all_are_needed() {
     let mut evidence = Evidence::default();
     let pods = |missing: &str| format!(r#"{{"kind":"List","metadata":{{{missing}}},"items":[]}}"#);
     evidence.insert(Item::Pods, Ok(pods("")));

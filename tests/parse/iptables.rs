@@ -22,7 +22,7 @@ fn saves() -> impl Iterator<Item = (String, Item, String)> {
 }
 
 #[test]
-fn every_recording_prints_as_it_was_read() {
+fn every_recording_is_printed_as_it_was_read() {
     let mut seen = 0;
     for (name, item, text) in saves() {
         let parsed = ruleset(item, &text).unwrap();
@@ -38,11 +38,11 @@ fn every_recording_prints_as_it_was_read() {
         assert!(!bare.lines().any(|line| line.starts_with('[')));
         seen += 1;
     }
-    assert!(seen >= 40, "only {seen} listings were there to read");
+    assert!(seen >= 40, "only {seen} recorded rulesets");
 }
 
 #[test]
-fn chains_read_one_by_one_are_those_read_together() {
+fn reading_chain_by_chain_gives_the_same_as_reading_all() {
     let agree = |item, text: &str| {
         let all = ruleset(item, text).unwrap();
         let saved = Saved::new(item, text).unwrap();
@@ -57,7 +57,7 @@ fn chains_read_one_by_one_are_those_read_together() {
     for (_, item, text) in saves() {
         agree(item, &text);
     }
-    // As no version saves them: undeclared, apart, quoted.
+    // No version saves chains like these: undeclared, with their rules apart, or quoted.
     agree(
         Item::Iptables4,
         "*nat\n-A A -j X\n# no end\n\n-A \"A\" -j Y\n:B - [1:2]\n[3:4] -A B -j X\n-A A -j Z\n -A A\nCOMMIT\n",
@@ -65,7 +65,7 @@ fn chains_read_one_by_one_are_those_read_together() {
 }
 
 #[test]
-fn every_rule_of_kube_proxy_is_understood() {
+fn no_rule_of_kube_proxy_has_an_unknown_match_or_target() {
     for (name, item, text) in saves() {
         let parsed = ruleset(item, &text).unwrap();
         for chain in parsed.tables.iter().flat_map(|table| &table.chains) {
@@ -152,7 +152,7 @@ fn spellings_of_other_versions_mean_the_same() {
 }
 
 #[test]
-fn rules_of_other_software_print_as_they_were_read() {
+fn rules_of_other_software_are_printed_as_they_were_read() {
     // From Calico, Cilium, portmap, flannel, Docker, firewalld, kube-router and the AWS CNI.
     for text in [
         " -m comment --comment \"cali:abc_-1\" -m set --match-set cali40all-ipam-pools src -m set ! --match-set cali40masq dst -j MASQUERADE --random-fully",
@@ -196,7 +196,7 @@ fn rules_of_other_software_print_as_they_were_read() {
 }
 
 #[test]
-fn what_is_not_modelled_is_kept_in_its_place() {
+fn an_unknown_match_is_kept_in_its_place() {
     let text = "-m policy --dir in --pol ipsec -s 1.2.3.0/255.0.255.0 -m tcp --tcp-option 3 -j TOS --set-tos 0x10/0xff";
     let rule = rule(text).unwrap();
     let unknown = |text: &'static str| Match::Unknown(text.into());
@@ -218,7 +218,7 @@ fn what_is_not_modelled_is_kept_in_its_place() {
 }
 
 #[test]
-fn remarks_of_iptables_are_kept() {
+fn warnings_of_iptables_save_are_kept() {
     let text = "# Table `nat' is incompatible, use 'nft' tool.\n*filter\n:INPUT DROP [1:2]\nCOMMIT\n\
         # Warning: iptables-legacy tables present, use iptables-legacy-save to see them\n";
     let parsed = ruleset(Item::Iptables4, text).unwrap();
@@ -230,7 +230,7 @@ fn remarks_of_iptables_are_kept() {
 }
 
 #[test]
-fn a_broken_line_is_named() {
+fn an_error_names_the_broken_line() {
     for (text, want) in [
         (
             "*nat\n:A - [0:0]\n",
@@ -269,7 +269,7 @@ fn a_broken_line_is_named() {
     ] {
         let want = Gap::Failed(Item::Iptables4, want.to_owned());
         assert_eq!(ruleset(Item::Iptables4, text).unwrap_err(), want);
-        // Read by chain, a rule's own fault shows when its chain is asked for.
+        // When chains are read one by one, an error in a rule appears when its chain is read.
         let by_chain = Saved::new(Item::Iptables4, text)
             .and_then(|saved| saved.chain("nat", "A").map(Option::<&_>::cloned));
         assert_eq!(by_chain.unwrap_err(), want, "{text}");
@@ -309,7 +309,7 @@ fn side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Source), Just(Side::Destination)]
 }
 
-/// How many variants [`Match`] has.
+/// The number of variants of [`Match`].
 const MATCHES: usize = 27;
 
 /// Returns the number of a match's variant. A new variant gets the next number here and a strategy in [`matches`].

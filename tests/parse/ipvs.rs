@@ -18,7 +18,7 @@ fn every_recorded_table_parses_with_counters_and_timeouts() {
                 evidence.insert(item, Ok(text));
             }
         }
-        // Nodes derived from recordings have what the checks need, and no counters.
+        // Nodes derived from recordings have no counters, only the evidence that the checks need.
         let (Ok(save), Ok(_)) = (
             evidence.text(Item::IpvsSave),
             evidence.text(Item::IpvsStats),
@@ -36,11 +36,11 @@ fn every_recorded_table_parses_with_counters_and_timeouts() {
         }
         seen += 1;
     }
-    assert!(seen >= 14, "only {seen} tables were there to read");
+    assert!(seen >= 14, "only {seen} recordings have a table");
 }
 
 #[test]
-fn options_of_ipvsadm_are_understood() {
+fn every_option_of_ipvsadm_is_parsed() {
     let table = saved(
         "-A -t 10.0.0.1:80 -s sh -p 600 -M 255.255.255.0 -b sh-fallback,flag-2\n\
          -a -t 10.0.0.1:80 -r 10.1.0.1:8080 -i -w 0 -x 10 -y 5 --tun-type gue --tun-port 1 --tun-nocsum\n\
@@ -76,7 +76,7 @@ fn options_of_ipvsadm_are_understood() {
 }
 
 #[test]
-fn short_counters_and_late_servers_are_read() {
+fn abbreviated_counters_and_servers_added_between_two_listings_are_read() {
     let mut evidence = Evidence::default();
     let save = "-A -t 10.0.0.1:80 -s rr\n-A -f 3 -s rr\n";
     let stats = "IP Virtual Server version 1.2.1 (size=4096)\n\
@@ -94,7 +94,7 @@ fn short_counters_and_late_servers_are_read() {
 }
 
 #[test]
-fn records_leave_out_what_the_kernel_adds() {
+fn fields_that_the_kernel_adds_are_not_in_the_model() {
     let json = r#"{"info":{"version":66049,"connTabSize":4096},"timeouts":{"tcp":900,"tcpFin":120,"udp":300},
         "services":[{"family":"IPv4","protocol":"tcp","address":"10.0.0.1","port":80,"scheduler":"rr","flags":2,
         "timeout":300,"prefix":32,"destinations":[{"address":"10.1.0.1","port":8080,"weight":1,"forwarding":"masq"}]}]}"#;
@@ -107,7 +107,7 @@ fn records_leave_out_what_the_kernel_adds() {
 }
 
 #[test]
-fn why_there_is_no_table_is_told() {
+fn a_missing_table_is_a_gap_with_the_reason() {
     let mut evidence = Evidence::default();
     assert_eq!(table(&evidence), Err(Gap::NotCollected(Item::IpvsSave)));
     let denied = Gap::Denied(Item::Ipvs, "needs CAP_NET_ADMIN".to_owned());
@@ -138,7 +138,7 @@ fn every_recorded_set_parses() {
 }
 
 #[test]
-fn a_mark_above_the_signed_numbers_is_read_as_ipvsadm_prints_it() {
+fn a_firewall_mark_that_ipvsadm_prints_as_negative_is_read() {
     let table = saved("-A -f -2147483640 -s rr\n").unwrap();
     let mark = 0x8000_0008;
     let family = Family::V4;

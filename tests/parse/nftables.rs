@@ -36,7 +36,7 @@ fn understood(statement: &Statement) -> bool {
 }
 
 #[test]
-fn every_recording_parses_and_kube_proxy_is_understood() {
+fn every_recording_parses_and_no_rule_of_kube_proxy_has_an_unknown_part() {
     let mut seen = 0;
     for name in recordings() {
         let Some(text) = recorded(&name, Item::Nft.file()) else {
@@ -61,7 +61,7 @@ fn every_recording_parses_and_kube_proxy_is_understood() {
         }
         seen += 1;
     }
-    assert!(seen >= 21, "only {seen} rulesets were there to read");
+    assert!(seen >= 21, "only {seen} recorded rulesets");
 }
 
 #[test]
@@ -100,14 +100,14 @@ fn forms_of_other_releases_are_read() {
 }
 
 #[test]
-fn a_broken_object_is_named() {
+fn an_error_names_the_broken_object() {
     let text = r#"{"nftables":[{"table":{"family":"ip","name":"t"}},{"rule":{"family":"ip","table":"t"}}]}"#;
     let why = "object 2: a rule without \"chain\"".to_owned();
     assert_eq!(json(text), Err(Gap::Failed(Item::Nft, why)));
 }
 
 #[test]
-fn the_text_of_a_recording_gives_what_its_json_gives() {
+fn the_text_and_the_json_of_a_recording_parse_to_the_same_tables() {
     let mut seen = 0;
     for name in recordings() {
         let json_text = recorded(&name, Item::Nft.file());
@@ -134,13 +134,13 @@ fn the_text_of_a_recording_gives_what_its_json_gives() {
             }
         }
     }
-    assert!(seen >= 5, "only {seen} tables of kube-proxy were there");
+    assert!(seen >= 5, "only {seen} recorded tables of kube-proxy");
 }
 
-/// Returns `table` without what nft prints in one of the two forms alone.
+/// Returns `table` without the parts that nft prints only as text or only as JSON.
 fn comparable(table: &Table) -> Table {
     let mut table = table.clone();
-    // nft 1.0.6 lists no comments of tables and chains, and not that rules may add to a set.
+    // As JSON, nft 1.0.6 prints neither comments of tables and chains nor the flag `dynamic` of sets.
     table.comment = None;
     for set in &mut table.sets {
         set.flags.retain(|flag| flag != "dynamic");
@@ -167,7 +167,8 @@ fn same_table(name: &str, listed: &Table, printed: &Table) {
     assert_eq!(listed, printed, "{name}");
 }
 
-/// Where the JSON says `xt match comment`, the text has a translation, that name, or nothing between two blanks.
+/// Compares tables with extensions of iptables: for `xt match comment` in JSON, the text has a translation, that name, or
+/// nothing.
 fn same_beside_iptables(name: &str, listed: &Table, printed: &Table) {
     for (a, b) in listed.chains.iter().zip(&printed.chains) {
         assert_eq!((&a.name, &a.base), (&b.name, &b.base), "{name}");
@@ -183,9 +184,10 @@ fn same_beside_iptables(name: &str, listed: &Table, printed: &Table) {
     }
 }
 
-/// What nft 1.0.6 printed, in both forms, of a ruleset made to hold every statement that node software is known to use.
+/// The recording is the output of nft 1.0.6, in both forms, for a ruleset with every statement that software on nodes is known
+/// to use.
 #[test]
-fn the_text_of_other_software_gives_what_its_json_gives() {
+fn the_text_and_the_json_of_other_software_parse_to_the_same_tables() {
     let dir = crate::support::root().join("testdata/nftables");
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
     let (listed, printed) = (
@@ -208,7 +210,8 @@ fn the_text_of_other_software_gives_what_its_json_gives() {
     }
 }
 
-/// Returns `statement` to compare: of what the model does not have, only what it is called is the same in both forms.
+/// Returns `statement` for a comparison: of statements and expressions that are not in the model, both forms have only the
+/// name in common.
 fn kind(statement: &Statement) -> Statement {
     let name = |value: &serde_json::Value| match value {
         serde_json::Value::Object(object) => object.keys().next().cloned().unwrap_or_default(),
@@ -240,7 +243,7 @@ fn kind(statement: &Statement) -> Statement {
 }
 
 #[test]
-fn text_that_is_cut_or_is_not_a_ruleset_is_a_gap() {
+fn text_that_is_incomplete_or_no_ruleset_is_a_gap() {
     let cut = text("table ip a {\n\tchain b {\n\t\taccept\n");
     let why = "the text ends within chain b; was it cut short?".to_owned();
     assert_eq!(cut, Err(Gap::Failed(Item::NftText, why)));

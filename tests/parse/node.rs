@@ -62,7 +62,7 @@ fn every_item_is_parsed() {
 }
 
 #[test]
-fn empty_objects_are_passed_over() {
+fn empty_objects_are_skipped() {
     let text = r#"[{},{"ifindex":2,"ifname":"eth0","flags":["UP"],"mtu":1500,"master":"br0",
         "linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":true}},
         "addr_info":[{},{"family":"inet","local":"10.0.0.1","prefixlen":24,"secondary":true,"scope":"global"}]}]"#;
@@ -83,7 +83,7 @@ fn empty_objects_are_passed_over() {
 }
 
 #[test]
-fn routes_of_both_families_may_follow_one_another() {
+fn routes_in_two_documents_have_the_right_family() {
     let text = r#"[{"dst":"default","dev":"ppp0","flags":[]},{"dst":"10.0.0.0/24","dev":"eth0","flags":[]}]
         [{"dst":"default","dev":"tun0","metric":1024,"flags":["linkdown"],"pref":"medium"},
          {"type":"unreachable","dst":"fd00::/8","table":"100","flags":[]},
@@ -100,7 +100,7 @@ fn routes_of_both_families_may_follow_one_another() {
 }
 
 #[test]
-fn rules_of_both_spellings_are_read() {
+fn both_spellings_of_routing_rules_are_read() {
     let text = r#"[{"priority":0,"src":"all","table":"local"},
         {"not":null,"priority":100,"src":"10.244.0.0","srclen":16,"fwmark":"0x200","fwmask":"0xf00","iif":"eth0","table":2004},
         {"priority":50,"src":"all","dst":"10.0.0.1","suppress_prefixlen":0,"action":"unreachable"}]"#;
@@ -116,7 +116,7 @@ fn rules_of_both_spellings_are_read() {
 }
 
 #[test]
-fn rules_have_the_family_of_their_document() {
+fn routing_rules_have_the_family_of_their_address_or_document() {
     let text = r#"[{"priority":0,"src":"all","table":"local"}]
         [{"priority":1,"src":"all","table":"100"},{"priority":2,"src":"10.0.0.1","table":"main"}]"#;
     let all = routes::rules(text).unwrap().all;
@@ -156,7 +156,7 @@ fn both_listings_of_sockets_agree() {
 }
 
 #[test]
-fn odd_sockets_are_read() {
+fn sockets_with_scopes_names_and_without_processes_are_read() {
     let mut evidence = Evidence::default();
     let text = "udp UNCONN 0 0 127.0.0.53%lo:53 0.0.0.0:* users:((\"a b\",pid=1,fd=2),(\"c\",pid=3,fd=4))\n\
         tcp LISTEN 0 128 [::]:22 [::]:*\n\
@@ -211,7 +211,7 @@ fn ipvs_connections_are_read() {
 }
 
 #[test]
-fn modules_stand_where_the_lists_say() {
+fn a_module_is_loaded_built_in_loadable_blocked_or_missing() {
     let mut evidence = Evidence::default();
     assert!(modules::parse(&evidence).is_err());
     for (item, text) in [

@@ -1,4 +1,4 @@
-//! No parser panics, whatever it is given.
+//! No parser panics on any input.
 
 use kpx::evidence::{Evidence, ITEMS, Item};
 use kpx::net::Family;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::support::{recorded, recordings};
 
-/// Runs the parser of `item` on `text`; what it makes of it does not matter here.
+/// Runs the parser of `item` on `text` and ignores the result.
 fn parse(item: Item, text: &str) -> bool {
     let mut evidence = Evidence::default();
     evidence.insert(item, Ok(text.to_owned()));
@@ -70,7 +70,7 @@ fn texts() -> Vec<(Item, String)> {
 }
 
 #[test]
-fn a_listing_cut_short_does_not_panic() {
+fn truncated_text_causes_no_panic() {
     let texts = texts();
     assert!(texts.len() > 60 && recordings().len() > 20);
     for (item, text) in &texts {
@@ -89,7 +89,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_changed_listing_does_not_panic(
+    fn changed_text_causes_no_panic(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
         length in 1..6000_usize,
     ) {
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_does_not_panic(text in "[ -~\\n\"\\[\\]{}:,é]{0,200}") {
+    fn arbitrary_text_causes_no_panic(text in "[ -~\\n\"\\[\\]{}:,é]{0,200}") {
         for &item in ITEMS {
             let _ = parse(item, &text);
         }

@@ -35,20 +35,20 @@ pub(in crate::cmd) async fn run(
     let keeper = LocalKeeper::start(session, args.lease, "kpx bridge follow", Order::Keep)?;
     let mut node = LocalBridge::new(session, Some(live), keeper);
     if !has_bridge(&mut node).await? {
-        let failure = Failure::from(eyre!("there is no bridge to follow the cluster with"));
+        let failure = Failure::from(eyre!("no bridge is loaded on this node"));
         return Err(failure.with_hint("`kpx bridge up --apply` loads one"));
     }
     let mut follower = Follower::start(node, mode).await.map_err(hinted)?;
     let quiet = session.quiet;
     let mut notify = |text: String| {
         if !quiet {
-            // Without a reader, the bridge is followed all the same.
+            // The follower continues even if stderr is closed.
             writeln!(io.err, "kpx: {text}").ok();
         }
     };
     let lease = args.lease.as_secs();
     notify(format!(
-        "following the cluster; press Ctrl-C to stop: {lease} s later the bridge stops serving new connections"
+        "following the cluster; Ctrl-C stops, and the bridge stops serving new connections {lease} s later"
     ));
     let never = Cell::new(false);
     let until_removed = pin!(follower.follow(&never, &mut notify));

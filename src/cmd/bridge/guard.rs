@@ -25,7 +25,7 @@ pub(in crate::cmd) async fn run(
     let keeper = LocalKeeper::start(session, args.lease, "kpx bridge guard", Order::Rest)?;
     let node = LocalBridge::new(session, None, keeper);
     let mut notify = |line: &str| {
-        // Without a reader, the guard goes on all the same.
+        // The guard continues even if stderr is closed.
         writeln!(io.err, "kpx: {line}").ok();
     };
     match guard::run(node, mode, args.awaits, &mut notify).await {

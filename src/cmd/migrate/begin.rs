@@ -31,7 +31,7 @@ pub(super) async fn run(
     if external && args.go_on.again && !args.dry_run && is_begun(&journals::of(session), to)? {
         return go_on(session, io, &args.go_on, Continue::Resume).await;
     }
-    // Found once: every stage and every later command uses this name.
+    // The name is found once: every stage and every later command uses it.
     let named = identity::named(session).await?;
     let given = session;
     let session = &named.session;
@@ -52,7 +52,7 @@ pub(super) async fn run(
         return Ok(report);
     }
     refuse_bundle(session)?;
-    // Locked from here on: no other kpx changes the node after it was read.
+    // The lock is held from here on: no other kpx changes the node after it was read.
     let live = open_after_guard(session).await?;
     let journals = journals::of(session);
     refuse_unfinished(given, &journals)?;

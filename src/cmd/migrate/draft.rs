@@ -41,8 +41,8 @@ pub(super) struct Draft {
 /// Returns the mode that kube-proxy reports.
 pub(super) async fn present(session: &Session) -> Result<Mode, Failure> {
     let evidence = session.gather(&[Item::ProxyMode]).await?;
-    let told = NodeSnapshot::new(&evidence).reported_mode();
-    told.hint("kube-proxy must run and serve /proxyMode at its metrics address, so that kpx can verify the new mode")
+    let reported = NodeSnapshot::new(&evidence).reported_mode();
+    reported.hint("kube-proxy must run and serve /proxyMode at its metrics address, so that kpx can verify the new mode")
 }
 
 /// Reads the node, which is `named`, and plans its migration from mode `from`.
@@ -200,7 +200,7 @@ fn refuse_unobservable(node: &NodeSnapshot<'_>, from: Mode) -> Result<(), Failur
     match unknown {
         None => Ok(()),
         Some(gate) => Err(Failure::from(eyre!(
-            "kpx could not verify kube-proxy after the migration: {}",
+            "kpx would be unable to verify kube-proxy after the migration: {}",
             gate.reason
         ))
         .with_hint("kube-proxy must run and serve metrics at the address in its configuration")),
@@ -254,7 +254,7 @@ fn migration(
         there,
         back,
         strategy: match args.strategy {
-            // The old mode no longer serves: only its leftovers are removed.
+            // The old mode no longer serves, so only its leftovers are removed.
             _ if node.reported_mode() == Ok(to) => Strategy::InPlace,
             Some(strategy) => strategy,
             None => Strategy::usual(from, to),
@@ -301,8 +301,8 @@ fn stages(
     name: &str,
     args: &JourneyArgs,
 ) -> Result<Vec<PlannedStage>, Failure> {
-    let own =
-        own_pods().map_err(|why| eyre!(why).wrap_err("cannot tell whether kpx runs in a pod"))?;
+    let own = own_pods()
+        .map_err(|why| eyre!(why).wrap_err("cannot find out whether kpx runs in a pod"))?;
     let mut all = Vec::new();
     for stage in state.stages() {
         let known = matches!(
@@ -321,13 +321,13 @@ fn stages(
                 ..Plan::default()
             }
         } else if known {
-            // Only what the stage itself will read.
+            // Only the items that the stage itself will read.
             let evidence = evidence.only(&stage::needs(state, stage));
             match stage::plan(state, stage, &evidence, name, &own, &lease(args)) {
                 Ok(plan) => plan,
-                // A refusal is a result.
+                // A refusal to evict is an error even in a dry run.
                 Err(error @ stage::Unplanned::Evict(_)) => return Err(unplanned(error)),
-                // A plan with a gap is better than none.
+                // A dry run prints a plan with a gap.
                 Err(error) if args.dry_run => {
                     all.push(PlannedStage::unknown(stage, &error));
                     continue;

@@ -239,8 +239,12 @@ async fn kept(
         return Err(Failure::from(what)
             .with_hint("kpx did not write it: delete the ConfigMap if it is not needed"));
     };
-    let fleet = Fleet::parse(text)
-        .map_err(|why| eyre!("the state in ConfigMap kube-system/{}: {why}", state::NAME))?;
+    let fleet = Fleet::parse(text).map_err(|why| {
+        eyre!(
+            "cannot parse the state in ConfigMap kube-system/{}: {why}",
+            state::NAME
+        )
+    })?;
     Ok((Some(fleet), Some(text.to_owned())))
 }
 
@@ -278,10 +282,10 @@ async fn locked<'io>(
     let (now, saved) = kept(cluster).await?;
     match (what, now) {
         (FleetRun::Begin, Some(other)) if !other.ended => {
-            return Err(
-                Failure::from(eyre!("another kpx has begun a migration meanwhile"))
-                    .with_hint("`kpx migrate status --all-nodes` shows it"),
-            );
+            return Err(Failure::from(eyre!(
+                "another kpx has just begun a migration of this cluster"
+            ))
+            .with_hint("`kpx migrate status --all-nodes` shows it"));
         }
         (FleetRun::Begin, _) | (_, None) => {}
         (_, Some(now)) => *fleet = now,
@@ -348,7 +352,7 @@ fn outcome(fleet: &Fleet, ended: Ended, began: Time) -> FleetReport {
     report
 }
 
-/// Returns a note on the bridges that stand.
+/// Returns a note on the bridges that are loaded.
 fn guarded(fleet: &Fleet) -> Option<String> {
     let prepared = fleet.nodes.iter();
     let prepared = prepared.filter(|(_, state)| **state == NodeState::Prepared);

@@ -44,7 +44,7 @@ pub(super) struct LocalNode<'g> {
     /// The bridge's lease.
     lease: Duration,
     keeper: Option<LocalKeeper>,
-    /// Tells the follower to end.
+    /// Requests the end of the follower.
     ends: Rc<Cell<bool>>,
     /// Notices of the follower that were not reported yet.
     notices: Rc<RefCell<Vec<String>>>,
@@ -180,7 +180,7 @@ impl MigrationNode for LocalNode<'_> {
     async fn follow(&mut self, mode: Mode) -> Result<(), String> {
         self.guard(mode).await?;
         if self.session.host.no_api || self.session.cluster_from.is_some() {
-            // The cluster's objects cannot change, so an expired bridge is as good as a new one.
+            // The cluster's objects cannot change, so a bridge whose lease has expired is still correct.
             self.keeper = None;
             return self.keeper(Order::Revive).map(|_| ());
         }
@@ -214,7 +214,7 @@ impl MigrationNode for LocalNode<'_> {
     }
 }
 
-/// Connects to `target` from this node; fails with what happened instead of an answer.
+/// Connects to `target` from this node; the error is the reason why there was no answer.
 pub(super) async fn probe(session: &Session, target: &Target) -> Result<(), String> {
     let mut options = session.host.clone();
     options.timeout = options.timeout.min(SILENCE);

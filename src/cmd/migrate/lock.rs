@@ -54,7 +54,7 @@ impl Lock {
                         continue;
                     }
                     Some((before, _)) if *before != renewed => return Err(held(&holder)),
-                    // Previous by our own clock alone.
+                    // Measured by this machine's clock: the holder's clock may differ.
                     Some((_, waited)) if *waited < HOLDS => {
                         *waited += 1;
                         clock::pause(Duration::from_secs(1)).await;

@@ -120,7 +120,7 @@ fn next(session: &Session, state: &MigrationState) -> Option<String> {
     Some(identity::migrate_command(session, part))
 }
 
-/// Returns the command line with the Node of the journal: this machine is no other one.
+/// Returns the session with the name of the Node in the journal; refuses the name of another Node.
 fn as_journal(session: &Session, state: &MigrationState) -> Result<Session, Failure> {
     let kept = &state.migration.node;
     if let (Some(given), Some(kept)) = (session.name(), kept)

@@ -68,7 +68,8 @@ async fn refuse_own(
     plan: &FleetPlan,
 ) -> Result<(), Failure> {
     let own = own_pods();
-    let own = own.map_err(|why| eyre!(why).wrap_err("cannot tell whether kpx runs in a pod"))?;
+    let own =
+        own.map_err(|why| eyre!(why).wrap_err("cannot find out whether kpx runs in a pod"))?;
     if own.is_empty() {
         return Ok(());
     }

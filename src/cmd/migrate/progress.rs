@@ -79,7 +79,7 @@ impl<'t, 'io> NodeProgress<'t, 'io> {
         }
     }
 
-    /// Prints `event`. Without a reader, the migration goes on all the same.
+    /// Prints `event`. The migration continues even if stderr is closed.
     pub(super) fn show(&mut self, event: Event<'_>) {
         let event = wire::Event::from(event);
         let words = event.in_words();
@@ -183,7 +183,7 @@ impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
         }
     }
 
-    /// Prints `event`. Without a reader, the migration goes on all the same.
+    /// Prints `event`. The migration continues even if stderr is closed.
     pub(super) fn show(&mut self, event: TaskEvent<'_>) {
         if self.lines {
             let mut io = self.io.borrow_mut();
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(seen[4][..4], said);
         assert_eq!(seen[4][4..], [line]);
         assert_eq!(seen[5][4], "kpx:   no connections are open");
-        // At the end, all that was said, and nothing that was drawn.
+        // At the end, every printed line remains and nothing that was drawn.
         let end = glass.seen();
         assert_eq!(end[..4], said);
         assert_eq!(end[4], seen[5][4]);

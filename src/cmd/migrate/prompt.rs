@@ -11,7 +11,7 @@ use crate::cmd::shared::change::{answer, ask};
 use crate::cmd::shared::failure::Failure;
 use crate::host::clock::{self, Interrupts};
 
-/// Refuses a migration with neither an image nor a terminal: no one would prepare the nodes before kube-proxy restarts.
+/// Refuses a migration with neither an image nor a terminal: without either, the nodes would not be prepared before kube-proxy restarts.
 pub(super) fn refuse_unattended(io: &Io<'_>, image: Option<&str>) -> Result<(), Failure> {
     if image.is_some() || io.interactive {
         return Ok(());

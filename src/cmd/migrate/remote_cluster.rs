@@ -59,10 +59,10 @@ impl<'c, 'f, 'io> RemoteCluster<'c, 'f, 'io> {
 }
 
 impl RemoteCluster<'_, '_, '_> {
-    /// Asks whether `command` was run on `node`, until there is an answer or a stop is requested.
+    /// Asks whether `command` was run on `node`, and waits for an answer or for a request to stop.
     async fn asked(&self, node: &str, command: &str) -> Result<(), String> {
         ask(&mut self.io.borrow_mut(), node, command)?;
-        // Meanwhile the Lease is renewed, and signals arrive.
+        // While the question is open, the Lease is renewed and signals arrive.
         let mut typed = Box::pin(clock::typed());
         loop {
             typed = match select(typed, Box::pin(clock::pause(LISTEN))).await {

@@ -83,7 +83,7 @@ fn the_last_line_is_the_result() {
     ] {
         assert_eq!(last(&over, ended, asked), (text, code));
     }
-    // Only where it was there, it came back from there; and how long all took is known by then.
+    // The result names the new mode only if kube-proxy has served in it, and the duration of each stage is known.
     over.reached = true;
     over.took = [(Stage::Backup, 0), (Stage::Restart, 5), (Stage::Verify, 12)]
         .map(|(stage, seconds)| Took {
@@ -94,8 +94,8 @@ fn the_last_line_is_the_result() {
         .into();
     let text = "worker1: rolled back from mode nftables to mode ipvs\n\
                 took 17 s (restart kube-proxy 5 s, wait until kube-proxy serves in the mode 12\n     s)\n";
-    let told = last(&over, Ended::RolledBack(why()), true);
-    assert_eq!(told, (text.to_owned(), 0));
+    let text_and_code = last(&over, Ended::RolledBack(why()), true);
+    assert_eq!(text_and_code, (text.to_owned(), 0));
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn the_next_command_has_the_options_that_it_takes() {
     let args = "kpx migrate --to nftables --node worker1 --this-node --kubeconfig /k --context c";
     let args: Vec<&str> = args.split(' ').collect();
     let stopped = Ended::Stopped("x".to_owned());
-    let told = last_of(&args, &state(false), stopped, false).0;
+    let printed = last_of(&args, &state(false), stopped, false).0;
     let flags = "--kubeconfig /k --context c --node worker1 --this-node";
     let next = format!("next: kpx migrate resume {flags}, or kpx migrate rollback {flags}\n");
-    assert!(told.ends_with(&next), "{told}");
+    assert!(printed.ends_with(&next), "{printed}");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn another_node_than_the_journal_names_is_refused() {
         refused,
         "the journal of test belongs to node worker1, not to node worker2"
     );
-    // Of an older kpx, it may be without the name.
+    // A journal of an older kpx may lack the name.
     let mut old = state(false);
     old.migration.node = None;
     let named = as_journal(&other, &old).ok().unwrap();

@@ -56,7 +56,7 @@ pub(super) async fn run(
         let needs = look(session, to, &[]).await?;
         proofs = prove(&node, session, to, &schedulers(&needs)).await;
         if let Some(failed) = proofs.iter().find(|proof| proof.error.is_some()) {
-            done = take_back(&mut node, done, failed).await;
+            done = roll_back(&mut node, done, failed).await;
         }
     }
     let mut report = look(session, to, &checks).await?;
@@ -107,7 +107,7 @@ async fn plan_for(
     let node = NodeSnapshot::new(&evidence);
     let mut plan = match (args.load, node.modules()) {
         (true, Ok(modules)) => plan::load_modules(modules, to, &report.modules(Status::Loadable)),
-        // Without a list of modules, the test shows whether they work.
+        // If the list of modules is unknown, the tests of the kernel decide.
         (true, Err(_)) | (false, _) => Plan::default(),
     };
     if args.persist {
@@ -160,7 +160,7 @@ fn schedulers(report: &PreflightReport) -> Vec<String> {
 }
 
 /// Rolls back the plan after a failed test.
-async fn take_back(node: &mut Live, done: PlanReport, failed: &Proof) -> PlanReport {
+async fn roll_back(node: &mut Live, done: PlanReport, failed: &Proof) -> PlanReport {
     if done.steps.is_empty() {
         return done;
     }

@@ -41,7 +41,7 @@ pub(in crate::cmd) fn open(session: &Session) -> Result<Live, Failure> {
         .hint("run kpx as root, one at a time on a node: `ps -C kpx` lists the others")
 }
 
-/// The longest time to wait for a guard of the bridge that reads the whole node.
+/// The longest time to wait for a guard of the bridge, which may be reading the whole node.
 const GUARD: Duration = Duration::from_secs(30);
 
 /// Returns this node like [`open`], after a guard of the bridge has released it.

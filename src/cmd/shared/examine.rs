@@ -44,7 +44,7 @@ struct Worker {
     head: Receiver<Head>,
 }
 
-/// The limit of a check in multiples of `--timeout`; reading iptables rules has the same one.
+/// The time limit of a check in multiples of `--timeout`; reading iptables rules has the same limit.
 const LONGER: u32 = 6;
 
 /// Reads `items` of the node of `session`, and runs `checks` on them; `target` is the mode of a planned switch.

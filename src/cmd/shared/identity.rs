@@ -25,7 +25,7 @@ pub(in crate::cmd) fn claims(session: &Session, command: &Command) -> bool {
         | Command::Render(_)
         | Command::Show(_)
         | Command::Trace(_) => true,
-        // Whoever started it looked; and it has little time to begin.
+        // The process that started the guard has checked the name, and the guard has little time to begin.
         Command::Bridge(args) => args.action != BridgeAction::Guard || args.detach,
         Command::Snapshot(args) => !args.script,
         Command::Migrate(args) => match &args.part {

@@ -10,4 +10,4 @@ pub(super) mod terminal;
 
 /// Advice where evidence is missing.
 pub(super) const READABLE: &str =
-    "run `kpx snapshot -v`: it reports what kpx can read of the node and its cluster";
+    "`kpx snapshot -v` lists what kpx can and cannot read of the node and its cluster";

@@ -70,7 +70,8 @@ fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> 
     }
 }
 
-/// Follows `flows` over all rules: which of nftables' are iptables-nft's shows only beside those.
+/// Follows `flows` over all rules, of iptables and of nftables: only the iptables rules show which chains of nftables
+/// iptables-nft wrote.
 async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walked, Failure> {
     let of_node = needs().filter(|item| !item.is_of_cluster());
     let items: Vec<_> = of_node.chain(IPTABLES.iter().copied()).collect();
@@ -80,8 +81,8 @@ async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walk
     Ok((walks, trace::unread(&node, family)))
 }
 
-/// Returns `need`, and chains that are needed as surely: those that built-in chains lead to, and the endpoints beside one
-/// that is needed. Reading many at once takes hardly longer than one.
+/// Returns `need` and the chains that are likely to be needed next: those that built-in chains jump to and, if `need` is an
+/// endpoint, the other endpoints of its Service. Reading many chains at once takes hardly longer than reading one.
 fn nearby(world: &World<'_, '_>, need: &Need) -> Vec<Need> {
     let mut wanted = BTreeSet::from([need.clone()]);
     let endpoint = need.chain.starts_with(names::SEP);

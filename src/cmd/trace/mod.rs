@@ -38,7 +38,7 @@ pub(super) async fn run(session: &Session, args: &TraceArgs) -> Result<TraceRepo
         probe::check(session, args)?;
     }
     let assumed = args.mode;
-    // On this machine, the rules are read chain by chain, as the walk asks for them.
+    // On this machine, each chain is read when the walk needs it.
     let whole = !session.is_here() || assumed.is_some();
     let mut items: Vec<_> = needs().collect();
     if whole {
@@ -180,7 +180,7 @@ fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow 
     }
 }
 
-/// Walks over rules that are all there.
+/// Walks over rules that were read completely.
 fn walk(world: &World<'_, '_>, flows: &[Flow]) -> Result<Vec<Vec<Outcome>>, Failure> {
     let walks = flows.iter().map(|flow| world.walk(flow));
     let walks = walks.collect::<Result<_, _>>();
@@ -216,7 +216,7 @@ fn find(
         .hint("`kpx show services` lists Services and their ports")
 }
 
-/// The default protocol of a target: the one a Service has there, else TCP.
+/// Returns the default protocol of a target: that of the Service at its address and port, else TCP.
 fn protocol(owners: &Owners, found: Found) -> Proto {
     let all = [Proto::Tcp, Proto::Udp, Proto::Sctp];
     let at = |proto: &Proto| owners.at(found.addr, found.port, *proto).is_some();

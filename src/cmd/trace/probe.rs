@@ -13,7 +13,7 @@ use crate::report::trace::ProbeRow;
 use crate::trace::target::Found;
 use crate::trace::{Outcome, Verdict};
 
-/// Refuses options that a probe cannot honour, before anything is read.
+/// Refuses options that do not fit a probe, before anything is read.
 pub(super) fn check(session: &Session, args: &TraceArgs) -> Result<(), Failure> {
     if !session.is_here() {
         return Err(Failure::usage(
@@ -124,7 +124,7 @@ fn agrees(
             let mut ways = ways.iter();
             Some(ways.any(|way| way.verdict == Verdict::Deliver && to(way)))
         }
-        // Translated to itself: a Service whose backend has the Service's own address, which is rare.
+        // Translated to the same address: rare, a Service whose backend has the Service's own address.
         Some(_) => Some(
             !ways
                 .iter()

@@ -63,7 +63,7 @@ impl<N: BridgeNode> Follower<N> {
         }
     }
 
-    /// Checks the lease and the routes; returns whether the bridge still stands.
+    /// Checks the lease and the routes; returns whether the bridge still exists.
     async fn check(&mut self, notify: &mut dyn FnMut(String)) -> bool {
         if let Some(why) = self.node.keeper().error() {
             notify(format!(
@@ -83,7 +83,7 @@ impl<N: BridgeNode> Follower<N> {
         true
     }
 
-    /// Updates the bridge after a change of the cluster; returns whether it still stands.
+    /// Updates the bridge after a change of the cluster; returns whether it still exists.
     async fn cluster_changed(&mut self, notify: &mut dyn FnMut(String)) -> bool {
         match has_bridge(&mut self.node).await {
             Ok(true) => {}
@@ -94,7 +94,9 @@ impl<N: BridgeNode> Follower<N> {
                 }
                 return false;
             }
-            Err(gap) => notify(format!("cannot tell whether the bridge stands: {gap}")),
+            Err(gap) => notify(format!(
+                "cannot check whether the bridge still exists: {gap}"
+            )),
         }
         match self.update().await {
             Ok(0) => {}

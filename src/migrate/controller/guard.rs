@@ -29,7 +29,7 @@ const STEPS: u32 = 10;
 /// How often a guard tries to be the only one before it reports that there is another.
 const TRIES: u32 = 5;
 
-/// Cheap items that show whether a full comparison is worth while.
+/// Cheap items that show whether a full comparison is needed.
 const SIGNS: &[Item] = &[Item::ProxyConfig, Item::ProxyMode, Item::Metrics];
 
 /// Why a guard ended early.
@@ -58,7 +58,8 @@ struct Guard<'g, N> {
     notify: &'g mut dyn FnMut(&str),
 }
 
-/// Guards the bridge of `node`, which serves as `mode`, until there is none; waits at least for `awaits` for one.
+/// Guards the bridge of `node`, which serves as `mode`, until it is removed. Waits at least for `awaits` for the bridge to be
+/// loaded.
 ///
 /// While no other kpx holds the lock of the node, the guard follows the cluster and renews the lease. `notify` takes a line
 /// for people.
@@ -101,7 +102,7 @@ pub async fn run<N: GuardedNode>(
                     guard.report("waiting for a bridge to guard");
                 }
                 Err(gap) => {
-                    guard.report(&format!("cannot tell whether there is a bridge: {gap}"));
+                    guard.report(&format!("cannot check whether the bridge exists: {gap}"));
                 }
             }
             guard.node.unlock();
@@ -144,7 +145,7 @@ async fn be_the_only_one<N: GuardedNode>(
     Ok(())
 }
 
-/// Returns whether there is a bridge, or a part of one: routes stay where kpx was killed while it removed the bridge.
+/// Returns whether there is a bridge, or a part of one: routes stay if kpx is killed while it removes the bridge.
 async fn is_there<N: GuardedNode>(node: &mut N) -> Result<bool, Gap> {
     if has_bridge(node).await? {
         return Ok(true);
@@ -162,8 +163,8 @@ impl<N: GuardedNode> Guard<'_, N> {
         }
     }
 
-    /// Releases lock and claim, in this order of importance: the next process that changes the node must not find a guard
-    /// that is about to end.
+    /// Stops being the guard, then releases the lock: the next process that locks the node must not find a guard that is
+    /// about to end.
     fn disclaim(&mut self) {
         self.node.disclaim();
         self.node.unlock();
@@ -184,7 +185,7 @@ impl<N: GuardedNode> Guard<'_, N> {
 
     /// Removes the bridge if kube-proxy serves alone, and keeps it otherwise; returns whether it was removed.
     async fn tend(&mut self) -> bool {
-        // First: nothing may have kept it up to date for a while.
+        // First, because the bridge may be out of date.
         self.refresh().await;
         let why = match self.incomplete().await {
             Ok(None) => match self.remove().await {
@@ -210,7 +211,7 @@ impl<N: GuardedNode> Guard<'_, N> {
         self.node.keeper().order(order);
         let why = if order == Order::Rest {
             format!(
-                "{why}; its lease expires, because the cluster cannot be watched and kube-proxy serves"
+                "{why}; its lease is not renewed, because kpx cannot watch the cluster and kube-proxy serves"
             )
         } else {
             why
@@ -286,7 +287,7 @@ impl<N: GuardedNode> Guard<'_, N> {
     async fn incomplete(&mut self) -> Result<Option<String>, ControllerError> {
         let migration = self.node.migration()?;
         if migration.is_some_and(|migration| migration.is_prepared()) {
-            let why = "a migration is prepared, and kube-proxy has not been restarted externally";
+            let why = "a migration is prepared, and kube-proxy is not restarted yet";
             return Ok(Some(why.to_owned()));
         }
         let signs = self.node.read(SIGNS).await;
@@ -319,7 +320,7 @@ fn settled(node: &NodeSnapshot<'_>) -> Result<Result<Mode, String>, Gap> {
     })
 }
 
-/// Returns why not all rules that kube-proxy should have written in `mode` are there; `None` if they are.
+/// Returns why the rules that kube-proxy writes in `mode` are not complete; `None` if they are.
 fn unwritten(
     node: &NodeSnapshot<'_>,
     mode: Mode,

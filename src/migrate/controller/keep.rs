@@ -1,4 +1,4 @@
-//! The keeper: renews the lease of the bridge, whatever else kpx is busy with.
+//! The keeper: renews the lease of the bridge while kpx does other work.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};

@@ -146,7 +146,7 @@ async fn apply_steps<N: BridgeNode>(
     Ok(plan.steps.iter().map(|step| step.title.clone()).collect())
 }
 
-/// The part of the bridge's input that is read once; the watched cluster is the rest.
+/// The part of the bridge's input that is read once; the rest is the watched cluster.
 #[derive(Debug)]
 struct Picture {
     basis: Basis,

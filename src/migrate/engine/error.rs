@@ -27,7 +27,7 @@ pub(super) enum StageError {
         stage: Stage,
         error: StepError,
         left: Vec<(usize, String)>,
-        /// Whether a change of the kernel's state, which a running kube-proxy makes as well, may have caused it.
+        /// Whether another process that changes the kernel's state, such as kube-proxy, may have caused it.
         moved: bool,
     },
     #[error("cannot {}: {why}", .stage.title())]
@@ -58,8 +58,8 @@ impl StageError {
     }
 }
 
-/// Returns whether `step` may have failed because the node changed after it was read. Tools report that only in prose; a
-/// retry does no harm.
+/// Returns whether `step` may have failed because the node changed after it was read. Tools do not
+/// report that in a form that kpx can parse; a retry does no harm.
 pub(super) fn is_moved(error: &StepError, step: Option<&Step>) -> bool {
     let changes_kernel = step.is_some_and(|step| {
         matches!(
@@ -86,7 +86,7 @@ fn not_undone(left: &[(usize, String)]) -> String {
     left.collect()
 }
 
-/// Turns the result of something that `stage` has done into a stage's notes.
+/// Returns the notes of `stage`, which are empty, or its error.
 pub(super) fn done(stage: Stage, result: Result<(), String>) -> Result<Vec<String>, StageError> {
     result
         .map(|()| Vec::new())

@@ -77,7 +77,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             if gates.iter().any(Gate::is_blocking)
                 && let Some(found) = self.crash_loop(progress, name, &mut restarts).await
             {
-                // A rollback has nothing to fall back to: kube-proxy may start yet.
+                // A failed rollback cannot be rolled back, and kube-proxy may still start.
                 if leg == Leg::There && stage == Stage::Verify {
                     return Err(StageError::Crashes(found));
                 }
@@ -86,7 +86,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             (self.on_event)(Event::Gates(&gates));
             let blocking: Vec<_> = gates.iter().filter(|gate| gate.is_blocking()).collect();
             if blocking.is_empty() {
-                // The later check would report the same.
+                // Only once: the stage Recheck skips the same gates.
                 return Ok(if stage == Stage::Verify {
                     skipped(&gates)
                 } else {
@@ -109,7 +109,7 @@ impl<N: MigrationNode> Engine<'_, N> {
         }
     }
 
-    /// Waits a moment, unless a stop is requested, and reports what the bridge's follower did meanwhile.
+    /// Waits a moment, unless a stop is requested, and reports the updates of the bridge since the last pause.
     pub(super) async fn pause(&mut self) -> Result<(), StageError> {
         self.may_continue()?;
         self.node.pause(PAUSE).await;

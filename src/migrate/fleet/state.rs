@@ -75,7 +75,7 @@ pub struct FleetPlan {
     pub from: Mode,
     /// The fields that are set in the configuration.
     pub there: Fields,
-    /// The fields that a rollback sets where the old text cannot be restored.
+    /// The fields that a rollback sets if the old text cannot be restored.
     pub back: Fields,
     /// The nodes, in order.
     pub nodes: Vec<String>,
@@ -236,9 +236,9 @@ impl Fleet {
             && self.migrated() < self.plan.nodes.len()
     }
 
-    /// Returns the state as the cluster keeps it.
+    /// Returns the state as text for the ConfigMap.
     pub fn to_text(&self) -> String {
-        // Nothing in it is beyond JSON.
+        // Every field can be written as JSON.
         serde_json::to_string(self).unwrap_or_default()
     }
 

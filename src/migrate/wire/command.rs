@@ -42,11 +42,11 @@ pub enum NodeCommand {
 pub struct Start {
     /// The new mode.
     pub to: Mode,
-    /// The mode whose leftovers are removed where kube-proxy already runs in the new one.
+    /// The mode whose leftovers are removed if kube-proxy already runs in the new mode.
     pub left: Mode,
-    /// `ipvs.scheduler`, where it is to be set.
+    /// `ipvs.scheduler`, if it is to be set.
     pub scheduler: Option<String>,
-    /// `ipvs.strictARP`, where it is to be set.
+    /// `ipvs.strictARP`, if it is to be set.
     pub strict_arp: Option<bool>,
     /// The strategy; `None` for the default between these modes.
     pub strategy: Option<Strategy>,
@@ -75,7 +75,7 @@ pub struct Timeouts {
 }
 
 impl NodeCommand {
-    /// Returns the name of the command: the part of a pod's name that tells it from others on the node.
+    /// Returns the name of the command, which is part of a pod's name: it distinguishes kpx's pods on a node.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Preview(_) => "preview",

@@ -91,7 +91,7 @@ pub struct EventLine {
     /// The event.
     #[serde(flatten)]
     pub event: Event,
-    /// The event in words, for people; `None` for an event that tells them nothing.
+    /// The event in words, for people; `None` for an event that is not shown to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
 }
@@ -152,7 +152,7 @@ impl Event {
             if connections.count > 0 && connections.count != *at_first)
     }
 
-    /// Returns whether an operator has to act: something keeps a pod on the node, or kube-proxy does not start.
+    /// Returns whether an operator has to act: a disruption budget keeps a pod on the node, or kube-proxy does not start.
     pub fn needs_operator(&self) -> bool {
         match self {
             Self::Evict { .. } => true,
@@ -161,7 +161,7 @@ impl Event {
         }
     }
 
-    /// Returns the event in words, for people; `None` for an event that tells them nothing.
+    /// Returns the event in words, for people; `None` for an event that is not shown to them.
     pub fn in_words(&self) -> Option<String> {
         Some(match self {
             Self::Begins { leg, title, .. } => match leg {

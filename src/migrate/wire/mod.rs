@@ -17,7 +17,7 @@ pub use report::{NodeReport, Outcome};
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind")]
 pub enum Line {
-    /// What happens now.
+    /// An event, as it happens.
     MigrateEvent(EventLine),
     /// The result: the last line.
     MigrateReport(Box<NodeReport>),
@@ -37,7 +37,7 @@ impl Line {
 
     /// Returns the line as kpx prints it.
     pub fn to_text(&self) -> String {
-        // Nothing in it is beyond JSON.
+        // Every field can be written as JSON.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

@@ -114,7 +114,8 @@ fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, 
         .map(|mut table| {
             let filled = table.sets.iter_mut().filter(|set| set.timeout.is_some());
             filled.for_each(|set| set.elements.clear());
-            // An expired lease stays expired; the keeper of the other is not the one that loads it again.
+            // Comments name the keeper, which differs between the loaded bridge and the new one. An expired lease has no elements, so
+            // it still differs.
             let leases = table.sets.iter_mut().filter(|set| set.name == LEASE);
             let elements = leases.flat_map(|set| &mut set.elements);
             elements.for_each(|element| element.comment = None);

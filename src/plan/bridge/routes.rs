@@ -5,7 +5,7 @@
 //! selection prefers an equal address. Nothing can send from such an address after the link is removed. So while the
 //! bridge stands, kpx's own routes set the node's address as the source: in IPv4 in front of the kernel's route, in IPv6
 //! in its place. The kernel removes its route with the address; kpx's stays until the bridge is removed, so that
-//! connections that were open from such an address live on until then.
+//! connections from such an address last until then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,6 +18,7 @@ use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::node::routes::Route;
 use crate::plan::{Plan, Undo};
+use crate::words::number_of;
 
 /// The items of [`routes_up`] and [`routes_down`].
 pub const ROUTE_NEEDS: &[Item] = &[Item::Addresses, Item::Routes];
@@ -97,7 +98,7 @@ pub fn routes_up(
     let title = if count > 0 {
         let sources: Vec<_> = sources.iter().map(IpAddr::to_string).collect();
         format!(
-            "have host processes send from {} to {count} addresses of {DUMMY}",
+            "use source {} for host connections to {count} addresses of {DUMMY}",
             sources.join(" and ")
         )
     } else {
@@ -165,8 +166,9 @@ fn home(
 
 fn homeless(family: Family, count: usize) -> String {
     format!(
-        "what this node's own processes send over {family} to the {count} addresses that {DUMMY} holds, they send from \
-         these: no link has an address of the Node in that family to send from; so what they open breaks when {DUMMY} goes"
+        "host processes that connect to Services over {family} use the {} of {DUMMY} as their source, because no link has \
+         an {family} address of the Node: these connections break when {DUMMY} is removed",
+        number_of(count, "address")
     )
 }
 

@@ -51,7 +51,7 @@ pub fn repair(
             .copied()
             .filter(|change| change.family.is_none_or(|family| family == state.family))
             .collect();
-        // In ipvs mode drained real servers are removed, which are no difference.
+        // Mode ipvs also removes drained real servers, which count as no difference.
         if of.is_empty() && mode != Mode::Ipvs {
             continue;
         }
@@ -186,14 +186,14 @@ fn in_table<'c>(changes: &[&'c Change]) -> nftables::change::Edits<'c> {
     edits
 }
 
-/// Returns how often what is done, without what is not: "add 1 member", "delete 2 members".
+/// Returns the changes in words, without those whose number is 0: "add 1 member", "delete 2 members".
 fn counted(parts: &[(usize, &str, &str)]) -> Vec<String> {
     let parts = parts.iter().filter(|(number, _, _)| *number > 0);
     let words = parts.map(|(number, verb, what)| format!("{verb} {}", number_of(*number, what)));
     words.collect()
 }
 
-/// Returns what the kernel sets `key` to when the module that brings it is loaded.
+/// Returns the value of `key` right after the module that defines it is loaded; `None` if it is no sysctl of a module.
 fn fresh(key: &str) -> Option<&'static str> {
     match key.strip_prefix("net.ipv4.vs.")? {
         "conn_reuse_mode" => Some("1"),

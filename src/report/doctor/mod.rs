@@ -55,9 +55,9 @@ pub struct DoctorReport {
 /// The result of one check.
 #[derive(Debug, Serialize)]
 pub struct CheckResult {
-    /// Its id.
+    /// Id of the check.
     pub id: &'static str,
-    /// Its name.
+    /// Name of the check, in kebab case.
     pub name: &'static str,
     /// Its group.
     pub group: &'static str,

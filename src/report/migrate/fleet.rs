@@ -72,10 +72,10 @@ pub enum LeaseStatus {
     Unknown(String),
 }
 
-/// A node.
+/// A node and its state.
 #[derive(Debug, Serialize)]
 pub struct NodeRow {
-    /// Its name.
+    /// Name of the Node.
     pub name: String,
     /// Its state; `None` if no task has ended there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,7 +142,7 @@ impl FleetReport {
         }
     }
 
-    /// Returns a node with what was done and how long that took.
+    /// Returns a node with its state, and the time that its tasks took.
     fn row(&self, node: &NodeRow) -> String {
         let ended = self.seconds.is_some();
         let done = match node.state {
@@ -283,7 +283,7 @@ impl Report for FleetSummary<'_> {
     }
 }
 
-/// Returns `seconds` as the end of a sentence.
+/// Returns the duration `seconds` as the end of a sentence: ` in 40 s`.
 fn took(seconds: u64) -> String {
     match seconds {
         ..=119 => format!(" in {seconds} s"),

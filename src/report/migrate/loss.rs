@@ -122,7 +122,7 @@ fn row(mark: &str, strategy: Strategy, name: &str, loss: &Loss, from: Mode) -> V
     };
     let hosts = match (loss.new, from, strategy) {
         (New::HostsAtRisk, ..) => "new ones at risk",
-        // The drain waits for theirs, too.
+        // The drain waits for connections of host processes, too.
         (New::Kept, Mode::Ipvs, Strategy::Bridge) => "as established",
         (New::Kept, Mode::Ipvs, _) => "some lost",
         (New::Kept, ..) => "none",

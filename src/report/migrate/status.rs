@@ -42,7 +42,7 @@ pub struct MigrationStatus {
     /// Why it was rolled back, or stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether the journal's last line is incomplete: what it announced did not begin.
+    /// Whether the journal's last line is incomplete: the change that it announced did not begin.
     pub torn: bool,
     /// Whether kube-proxy has served in the new mode.
     pub reached: bool,
@@ -143,7 +143,7 @@ impl Report for StatusReport {
         if migration.torn {
             page.para(
                 "note: ",
-                "the journal's last line is incomplete: what it announced did not begin",
+                "the last line of the journal is incomplete: the change that it announced did not begin",
             );
         }
         if let Some(next) = &self.next {

@@ -1,10 +1,10 @@
-//! What a mode does with the packets to a Service, in a few words.
+//! How a mode handles the packets to a Service, in a few words.
 
 use std::collections::BTreeMap;
 
 use crate::view::programmed::{Handling, Programmed};
 
-/// Returns what the mode does with the packets to all destinations of a port: `forwards`, `1 of 3 missing`.
+/// Returns how the mode handles packets to all destinations of a port: `forwards`, `1 of 3 missing`.
 pub(super) fn in_words(programmed: &Programmed) -> String {
     let mut counts: BTreeMap<(bool, Option<Handling>), usize> = BTreeMap::new();
     for target in &programmed.targets {

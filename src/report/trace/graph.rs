@@ -59,7 +59,7 @@ impl Graph {
                     let node = self.node(text, false);
                     self.join(&mut at, node);
                 }
-                // What only some ways meet is in their endings.
+                // Hops of single paths are not drawn: the endings name them.
                 Step::Hop(_) => {}
                 Step::Branch(hop) => {
                     let (place, text) = branch(hop, trace);

@@ -86,7 +86,7 @@ const fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// Groups sources whose packets end alike.
+/// Groups sources whose packets have the same outcomes.
 fn alike<'t>(all: &[&'t SourceTrace]) -> Vec<Vec<&'t SourceTrace>> {
     let mut groups: Vec<Vec<&SourceTrace>> = Vec::new();
     for &trace in all {
@@ -139,7 +139,7 @@ fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
             format!("{service} reaches {to}; {kept}")
         }
         Verdict::Mixed => format!("{service}: {}", parts(trace)),
-        // A reason that begins with the Service goes on behind its name.
+        // The Service's name is not repeated if the reason begins with it.
         _ => match name.and_then(|name| reason.strip_prefix(&name)) {
             Some(rest) => format!("{service}{rest}"),
             None => format!("{service}: {reason}"),
@@ -147,7 +147,7 @@ fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
     }
 }
 
-/// What each of several backends gets.
+/// Returns the share of packets of each of several backends: `, 25% each`.
 fn shares(trace: &SourceTrace) -> String {
     let shares = || trace.outcomes.iter().map(|o| o.probability);
     let (least, most) = (shares().fold(1.0, f64::min), shares().fold(0.0, f64::max));
@@ -158,7 +158,7 @@ fn shares(trace: &SourceTrace) -> String {
     }
 }
 
-/// What part of the packets ends how.
+/// Returns the share of packets of each verdict: `50% delivered, 50% dropped`.
 fn parts(trace: &SourceTrace) -> String {
     let all = [
         Verdict::Deliver,
@@ -325,7 +325,7 @@ fn endings(page: &mut Page, trace: &SourceTrace) {
     }
 }
 
-/// Breaks `text` into lines of at most `width` columns: at spaces, and words that are too long at a mark or anywhere.
+/// Breaks `text` into lines of at most `width` columns: at spaces; a longer word after a punctuation mark, or anywhere.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     let mut lines: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! What `kpx trace` found.
+//! The result of `kpx trace`.
 
 mod graph;
 mod human;
@@ -19,12 +19,12 @@ use crate::trace::{Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 
 pub use graph::{dot, mermaid};
 
-/// The outcome of `kpx trace`: the first source, and all of them where there are several.
+/// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
 #[derive(Debug, Serialize)]
 pub struct TraceReport {
     /// The node's mode, if known; with `assumed`, the mode given.
     pub mode: Option<Mode>,
-    /// Whether the rules are not the node's, but what kube-proxy would program in `mode`.
+    /// Whether the rules are those that kube-proxy would program in `mode`, not the live ones.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub assumed: bool,
     /// The Service port behind the target.
@@ -51,10 +51,10 @@ pub struct ProbeRow {
     /// The source of that record: `conntrack` or `ipvs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<&'static str>,
-    /// Whether that is one of the paths the trace found; absent if unknown.
+    /// Whether the trace found the path to that backend; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agrees: Option<bool>,
-    /// Notes on it.
+    /// The result in words.
     pub message: String,
 }
 
@@ -170,10 +170,10 @@ pub struct HopRow {
     pub effect: Effect,
     /// The probability of this hop, once the packet is here.
     pub probability: f64,
-    /// The condition of this hop, if it is unknown whether it holds.
+    /// The condition of this hop, if kpx cannot decide it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// Positions in `outcomes` of those that pass here; absent when all do.
+    /// Positions in `outcomes` of the outcomes whose packets pass this hop; absent if all do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<BTreeSet<usize>>,
 }
@@ -265,7 +265,7 @@ fn overall(outcomes: &[Outcome]) -> Verdict {
 /// The hops of every outcome in one list, each once.
 fn together(outcomes: &[Outcome], owners: &Owners) -> Vec<HopRow> {
     let mut hops: Vec<(&Hop, BTreeSet<usize>)> = Vec::new();
-    // Each outcome's own hops are put before the common ones.
+    // The hops of a single outcome are placed before the common ones.
     for (which, outcome) in outcomes.iter().enumerate().rev() {
         let mut at = 0;
         for hop in &outcome.hops {

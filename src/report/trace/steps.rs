@@ -1,4 +1,4 @@
-//! What of a trace is shown: the hops that matter, with the branch where it parts.
+//! The steps of a trace that are shown: the hops that matter, and the branch into several paths.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -6,15 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 use super::{HopRow, OutcomeRow, SourceTrace};
 use crate::trace::{Effect, Hook, Subsystem, Verdict};
 
-/// One thing shown.
+/// A step that is shown.
 pub(super) enum Step<'t> {
     /// A hop, with the outcomes that pass it if not all do.
     Hop(&'t HopRow),
-    /// The ways part here: at this hop, into all outcomes.
+    /// A branch: at this hop, the path splits into all outcomes.
     Branch(&'t HopRow),
 }
 
-/// Returns the steps of `trace`; `all` includes hops of single ways and those that come to nothing.
+/// Returns the steps of `trace`; `all` includes hops of single paths and hops without effect.
 pub(super) fn steps(trace: &SourceTrace, all: bool) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
     let mut split = false;
@@ -42,7 +42,7 @@ pub(super) fn steps(trace: &SourceTrace, all: bool) -> Vec<Step<'_>> {
     steps
 }
 
-/// Returns whether an effect is worth a line even where only some of the ways have it.
+/// Returns whether an effect is shown even if only some of the paths have it.
 fn decides(effect: &Effect) -> bool {
     matches!(
         effect,
@@ -79,7 +79,7 @@ fn returns_at_once(hops: &[HopRow], at: usize) -> bool {
         .is_some_and(|next| next.chain == *to && next.effect == Effect::Return)
 }
 
-/// Returns where a hop is: `nat KUBE-SERVICES:3`.
+/// Returns the place of a hop: `nat KUBE-SERVICES:3`.
 pub(super) fn place(hop: &HopRow) -> String {
     match hop.subsystem {
         Subsystem::Routing => "route".to_owned(),
@@ -97,7 +97,7 @@ pub(super) fn place(hop: &HopRow) -> String {
     }
 }
 
-/// Returns what a hop does, in words; a chain it leads to behind `arrow`.
+/// Returns the effect of a hop, in words, with `arrow` before the chain that it leads to.
 pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
     let addr = |address: &Option<IpAddr>| {
         address.map_or("an unknown address".to_owned(), |a| a.to_string())
@@ -142,11 +142,11 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
     }
 }
 
-/// Returns where the ways part, and into how many.
+/// Returns the place of the branch at `hop`, and the number of paths in words.
 pub(super) fn branch(hop: &HopRow, trace: &SourceTrace) -> (String, String) {
     let place = match &hop.effect {
         Effect::Balance { server, .. } => format!("ipvs {server}"),
-        // iptables has a rule for each way, nftables one for all.
+        // iptables has a rule for each path, nftables one for all.
         _ if hop.subsystem == Subsystem::Iptables && hop.when.is_none() => {
             format!("{} {}", hop.table, hop.chain)
         }
@@ -161,7 +161,7 @@ pub(super) fn branch(hop: &HopRow, trace: &SourceTrace) -> (String, String) {
     (place, text)
 }
 
-/// Returns which outcomes pass a hop that not all pass.
+/// Returns the outcomes whose packets pass a hop, in words, if not all do.
 pub(super) fn for_whom(passing: &BTreeSet<usize>, trace: &SourceTrace) -> String {
     let of: Vec<_> = passing
         .iter()
@@ -203,7 +203,7 @@ pub(super) fn ending(outcome: &OutcomeRow, trace: &SourceTrace) -> String {
     text
 }
 
-/// Returns a verdict as what was done.
+/// Returns a verdict as a past participle.
 pub(super) const fn past(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Deliver => "delivered",

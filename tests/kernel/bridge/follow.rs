@@ -17,7 +17,7 @@ use crate::kernel::netns::Netns;
 /// Within which time a change must be seen. `kpx bridge` promises a second.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns a root of its own, so that nobody else on this machine has its locks.
+/// Returns a root of its own: no other process on this machine holds locks in it.
 pub(crate) fn own_root() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("run")).unwrap();
@@ -266,7 +266,7 @@ fn what_was_removed_by_hand_stays_removed() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("there is no bridge to follow"), "{said}");
+    assert!(said.contains("no bridge is loaded on this node"), "{said}");
     node.done(&[
         "bridge", "up", "--mode", "iptables", "--apply", "--yes", "-q",
     ]);

@@ -52,7 +52,7 @@ fn the_guard_removes_the_bridge_at_the_right_time() {
     let mut proxy = KubeProxy::start(&node.netns, &folder, Duration::ZERO);
     proxy.wait_synced(1);
     node.done(&["bridge", "up", "--apply", "--yes", "-q"]);
-    // The mode behind it is complete, and somebody needs the bridge all the same.
+    // The rules of the mode are complete, but another kpx still needs the bridge.
     let migrating = node.lock();
     node.done(&["bridge", "guard", "--detach"]);
     node.done(&["bridge", "guard", "--detach"]);

@@ -1,4 +1,4 @@
-//! The lease of the bridge: what serves while somebody renews it, and when nobody does any more.
+//! The lease of the bridge: the bridge serves while it is renewed, and kube-proxy's rules serve once it has expired.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ const SLACK: Duration = Duration::from_secs(60);
 const OLD: &str = "10.244.1.14";
 const NEW: &str = "10.244.1.16";
 
-/// What stands for kube-proxy's rules, which know better than a bridge that nobody keeps.
+/// A stand-in for kube-proxy's rules, which are up to date when an abandoned bridge is not.
 const RULES: &str = "table ip stand-in {
     chain output { type nat hook output priority -100; ip daddr 10.97.54.248 tcp dport 80 dnat to 10.244.1.16:80; }
 }";
@@ -150,7 +150,7 @@ fn when_its_keeper_dies_new_connections_take_kube_proxys_rules() {
     assert_eq!(long.ask(), 'o', "what has begun goes on");
     let shown = node.done(&["bridge", "show", "--mode", "iptables"]);
     assert!(shown.contains("# note: lease: expired"), "{shown}");
-    // Somebody who follows the cluster loads it anew, and does not revive what is out of date.
+    // `kpx bridge follow` loads a new bridge and does not renew the lease of the old one, which is out of date.
     let _following = node.follow_with(&["--lease", LEASE]);
     assert_eq!(node.endpoints(VIP).1, [format!("{NEW} . 80")]);
     kept_by(&node, "kpx bridge follow");

@@ -1,4 +1,4 @@
-//! From which address the node's own processes send while kube-ipvs0 holds those of Services, and what becomes of that.
+//! Source addresses of host processes while kube-ipvs0 has the addresses of Services, and after it is removed.
 //!
 //! A veth link without ARP that is down stands in for the dummy link: its addresses get the same routes.
 
@@ -205,7 +205,7 @@ async fn what_a_process_of_the_node_opens_outlives_kube_ipvs0() {
     let node = place.node();
     let without = routes(node);
     add_link(node, 0);
-    // Somebody else's, to one of the same addresses and to another.
+    // Routes of another program, to one of the same addresses and to another address.
     for route in [
         "local 10.100.9.1 dev client0 table local proto 98 metric 7",
         "local 10.100.77.7 dev client0 table local proto 98",
@@ -319,7 +319,7 @@ fn killed_at_any_moment_routes_are_as_before_in_the_end() {
         partly += u32::from(now != all && now != 0 && now != 2 * 604);
         // The kernel ends what it has begun.
         thread::sleep(Duration::from_millis(200));
-        // Whatever is there, nothing has become nobody's.
+        // Some routes are changed and some are not: every Service address still works.
         new_ones_pass_where_it_stands(node);
         place.down();
         assert_eq!(routes(node), before, "{verb} {round}");

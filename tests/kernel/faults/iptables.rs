@@ -271,6 +271,6 @@ const FAULTS: &[Fault] = &[
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn every_fault_of_the_iptables_mode_is_told_and_gone_when_mended() {
+fn every_fault_of_the_iptables_mode_is_found_until_it_is_fixed() {
     through(&Node::new("full-iptables", "rules"), HEALTHY, FAULTS);
 }

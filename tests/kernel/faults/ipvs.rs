@@ -1,6 +1,6 @@
 //! Faults of the ipvs mode.
 
-use super::{Fault, Node, Told, printed, through, told};
+use super::{Fault, Findings, Node, findings, printed, through};
 use crate::kernel::ipvs::unload;
 use crate::kernel::netns::run;
 use crate::kernel::trace::recording::Recording;
@@ -24,7 +24,7 @@ const FAULTS: &[Fault] = &[
         undone_by: "ipvsadm -D -t 10.97.54.248:8081",
     },
     Fault {
-        name: "a virtual server of nobody",
+        name: "a virtual server without a Service",
         broken_by: "ipvsadm -A -t 192.0.2.5:80 -s rr",
         id: "VS03",
         also: &[],
@@ -232,7 +232,7 @@ fn node() -> Node {
 
 #[test]
 #[ignore = "needs root, ip_vs and dummy links"]
-fn vm_every_fault_of_the_ipvs_mode_is_told_and_gone_when_mended() {
+fn vm_every_fault_of_the_ipvs_mode_is_found_until_it_is_fixed() {
     through(&node(), HEALTHY, FAULTS);
 }
 
@@ -254,7 +254,7 @@ fn vm_a_module_that_may_not_be_loaded_explains_what_lacks() {
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert_eq!(errors[0]["id"], "KM01", "{errors:#?}");
     assert!(errors[0]["consequences"].is_array(), "{errors:#?}");
-    node.bash("mend", "rm /etc/modprobe.d/kpx-test.conf; modprobe ip_vs");
+    node.bash("fix", "rm /etc/modprobe.d/kpx-test.conf; modprobe ip_vs");
     let report = node.doctor();
     let mut ids = report["findings"]
         .as_array()
@@ -266,7 +266,7 @@ fn vm_a_module_that_may_not_be_loaded_explains_what_lacks() {
 
 #[test]
 #[ignore = "needs root, and the one limit of connections that all namespaces share"]
-fn vm_a_nearly_full_table_of_connections_is_told_and_gone_when_mended() {
+fn vm_a_nearly_full_table_of_connections_is_found_until_it_is_fixed() {
     let limit = "net.netfilter.nf_conntrack_max";
     let node = Node::new("full-ipvs", "");
     let most = run(&["sysctl", "-n", limit], "");
@@ -281,14 +281,14 @@ fn vm_a_nearly_full_table_of_connections_is_told_and_gone_when_mended() {
         conntrack -R $D/flows >/dev/null",
     );
     let report = node.doctor_with(&["--fail-on", "never", "--only", "conntrack"]);
-    let commands = printed(&report, "CT01", &Told::new());
+    let commands = printed(&report, "CT01", &Findings::new());
     assert_eq!(commands.len(), 1, "{report:#}");
     // The limit is the machine's own: it is set outside of the namespace.
     run(&["bash", "-c", &commands[0]], "");
     let report = node.doctor_with(&["--fail-on", "never", "--only", "conntrack"]);
     run(&["sysctl", "-qw", &format!("{limit}={}", most.trim())], "");
     assert!(
-        told(&report).iter().all(|(id, _, _)| id != "CT01"),
+        findings(&report).iter().all(|(id, _, _)| id != "CT01"),
         "{report:#}"
     );
 }

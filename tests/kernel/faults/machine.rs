@@ -1,6 +1,6 @@
 //! Faults beside the rules: settings, sockets, connections, kube-proxy itself.
 
-use super::{Fault, Node, printed, through, told};
+use super::{Fault, Node, findings, printed, through};
 
 /// What is true of the recorded cluster and of its configuration.
 const HEALTHY: &[&str] = &["AP01", "AP04", "AP07", "KP09", "KP12"];
@@ -65,7 +65,7 @@ const FAULTS: &[Fault] = &[
         undone_by: "stop 31082",
     },
     Fault {
-        name: "nobody answers on the ports of health checks",
+        name: "no process answers on the ports of health checks",
         broken_by: "stop 32000",
         id: "NP06",
         also: &[],
@@ -119,11 +119,11 @@ const FAULTS: &[Fault] = &[
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn every_fault_of_the_machine_is_told_and_gone_when_mended() {
+fn every_fault_of_the_machine_is_found_until_it_is_fixed() {
     through(&Node::new("full-iptables", "rules"), HEALTHY, FAULTS);
 }
 
-/// What pods of both families are told.
+/// Faults of the IPv6 rules, on a node with both families.
 const IPV6: &[Fault] = &[Fault {
     name: "the rule of a Service is gone, in IPv6",
     broken_by: "at=$(ip6tables-nft -t nat -S KUBE-SERVICES | grep -e ^-A | grep -n fd00:10:96::30a/128 | head -n 1 | cut -d: -f1)
@@ -135,7 +135,7 @@ const IPV6: &[Fault] = &[Fault {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn every_fault_of_ipv6_is_told_and_gone_when_mended() {
+fn every_fault_of_ipv6_is_found_until_it_is_fixed() {
     let node = Node::new(
         "dual-iptables",
         "ip addr add fd00:10:0:2::15/64 dev eth0 nodad; ip addr add fd00:10:244:1::1/64 dev cni0 nodad; rules; start kube-proxy 32010",
@@ -148,10 +148,10 @@ fn every_fault_of_ipv6_is_told_and_gone_when_mended() {
 fn a_stopped_kube_proxy_is_one_error_and_goes_on_by_the_printed_command() {
     let node = Node::new("full-iptables", "rules");
     let words = ["--fail-on", "never", "--timeout", "3s"];
-    let before = told(&node.doctor_with(&words));
+    let before = findings(&node.doctor_with(&words));
     node.bash("stop", "kill -STOP $(cat $D/pid-10249)");
     let report = node.doctor_with(&words);
-    let now = told(&report);
+    let now = findings(&report);
     let new: Vec<_> = now.symmetric_difference(&before).collect();
     let [(id, _, message)] = new.as_slice() else {
         panic!("one error: {new:#?}");
@@ -163,17 +163,17 @@ fn a_stopped_kube_proxy_is_one_error_and_goes_on_by_the_printed_command() {
     let commands = printed(&report, "KP05", &before);
     assert!(commands[0].starts_with("kill -CONT "), "{commands:?}");
     node.bash("go on", &commands[0]);
-    assert_eq!(told(&node.doctor_with(&words)), before);
+    assert_eq!(findings(&node.doctor_with(&words)), before);
 }
 
 #[test]
 #[ignore = "needs root and a network namespace"]
 fn the_doctor_waits_until_nothing_is_wrong() {
     let node = Node::new("full-iptables", "rules; sysctl -qw net.ipv4.ip_forward=0");
-    // It is mended only once the doctor asks kube-proxy a second time how it is.
-    let mend = "(until [ $(grep -c healthz $D/asked) = 2 ]; do sleep 0.05; done; sysctl -qw net.ipv4.ip_forward=1) </dev/null >/dev/null 2>&1 &";
-    node.bash("mend later", "rm -f $D/asked; touch $D/asked");
-    node.bash("mend later", mend);
+    // The fault is fixed only when the doctor reads kube-proxy's health for the second time.
+    let fix = "(until [ $(grep -c healthz $D/asked) = 2 ]; do sleep 0.05; done; sysctl -qw net.ipv4.ip_forward=1) </dev/null >/dev/null 2>&1 &";
+    node.bash("prepare the fix", "rm -f $D/asked; touch $D/asked");
+    node.bash("fix later", fix);
     let words = ["--only", "SY01,KP05", "--fail-on", "error", "--wait", "60s"];
     let report = node.doctor_with(&words);
     assert_eq!(report["summary"]["errors"], 0, "{report:#}");

@@ -72,7 +72,7 @@ const FAULTS: &[Fault] = &[
         undone_by: "tables",
     },
     Fault {
-        name: "an endpoint is left out of the odds",
+        name: "an endpoint gets no share of the connections",
         broken_by: "chain=service-O4TPQO6D-default/nginx-svc/tcp/
                     rule=$(nft -a list chain ip kube-proxy $chain | grep numgen)
                     new=$(sed -E 's/ # handle.*//; s/mod 3/mod 2/; s/, 2 : [0-9.]+ . 80 / /' <<<$rule)
@@ -159,7 +159,7 @@ const FAULTS: &[Fault] = &[
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn every_fault_of_the_nftables_mode_is_told_and_gone_when_mended() {
+fn every_fault_of_the_nftables_mode_is_found_until_it_is_fixed() {
     let node = Node::new(
         "full-nftables",
         "sysctl -qw net.ipv4.conf.all.route_localnet=0; tables",

@@ -112,8 +112,8 @@ impl Node {
         apply::run(plan, &mut live, |_| {}).await
     }
 
-    /// Carries `plan` out up to the step number `at` from 0, of which half is done before it fails; `then` says whether what
-    /// was done is taken back.
+    /// Carries `plan` out up to step `at`, from 0, which fails after half of it is done; `then` decides whether the steps are
+    /// undone.
     pub(crate) async fn fail_at(&self, plan: &Plan, at: usize, then: Then) -> Option<Stopped> {
         let mut failing = Failing {
             live: Live::new(&self.netns.options()).unwrap(),

@@ -50,7 +50,7 @@ async fn vm_wherever_a_plan_ends_the_node_is_as_it_was_or_as_it_should_be() {
     let blank = node.plan().await;
     node.run(&blank).await.unwrap();
     let whole = node.state();
-    // Making a change again changes nothing, but that iptables inserts what is there already.
+    // Repeating a change has no effect, except that iptables inserts existing rules again.
     let mut again = blank.clone();
     again
         .steps

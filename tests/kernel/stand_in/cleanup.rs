@@ -157,7 +157,7 @@ fn ipvs() {
             let there = existing(command, name, |chain| chains.contains(&chain));
             let flushed = there.iter().map(|chain| format!(":{chain} - [0:0]\n"));
             restore(command, name, &flushed.collect::<String>());
-            // Each by itself: one that something else names stays, and no other.
+            // Each in its own transaction: a chain that another rule refers to stays, the others go.
             for chain in there {
                 restore(command, name, &format!("-X {chain}\n"));
             }

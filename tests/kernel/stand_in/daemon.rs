@@ -20,13 +20,13 @@ use kpx::node::NodeSnapshot;
 use super::servers::{self, Status, now};
 use super::{Folder, cleanup, sync};
 
-/// How often the cluster is looked at: kube-proxy is told at once.
+/// How often the cluster is read. The real kube-proxy watches it and gets each change at once.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The same where it takes several requests.
+/// The same for reads that take several requests.
 const ASK: Duration = Duration::from_secs(1);
 
-/// What kube-proxy reads of the node.
+/// The items of the node that kube-proxy reads.
 const NODE: &[Item] = &[
     Item::KernelRelease,
     Item::IptablesVersion,

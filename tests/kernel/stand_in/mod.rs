@@ -1,11 +1,11 @@
 //! A process that does to a node what kube-proxy does, for tests that restart it in another mode.
 //!
-//! It is found as kube-proxy is: by its name and `--config`, in its network namespace. It cleans up at its start what the
-//! real one does, writes the rules of its mode by the standard tools in the real one's order, follows the cluster, and
-//! answers on the real one's two ports. What it writes is kpx's own desired state, which other tests hold against
-//! recordings. Its first sync may be made to take longer.
+//! kpx finds it as it finds kube-proxy: by its name and `--config`, in its network namespace. When it starts, it removes the
+//! same rules of other modes as the real one. It writes the rules of its mode with the standard tools in the same order,
+//! follows the cluster, and answers on the same two ports. It writes kpx's own desired state, which other tests compare with
+//! recordings. A test can make its first sync take longer.
 //!
-//! The process is this test program again: `tests::kube_proxy_answers_and_leaves_its_rules` is what it runs.
+//! The process is this test program, which runs only `tests::kube_proxy_answers_and_leaves_its_rules`.
 
 mod cleanup;
 mod daemon;
@@ -164,7 +164,7 @@ impl KubeProxy {
 
 impl Drop for KubeProxy {
     fn drop(&mut self) {
-        // It may have ended by itself, or by `stop`.
+        // It may have ended already.
         self.child.kill().ok();
         self.child.wait().unwrap();
     }

@@ -1,4 +1,4 @@
-//! The stand-in by itself.
+//! Tests of the stand-in itself.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -34,7 +34,7 @@ const ITEMS: &[Item] = &[
 /// An outcome of this probability must be seen.
 const LIKELY: f64 = 0.2;
 
-/// The odds that one outcome of one flow is missed by chance. A run has some 10,000 of them.
+/// The probability that one outcome of one flow is missed by chance. A run has some 10,000 of them.
 const MISSED: f64 = 1e-14;
 
 /// Judges one ruleset.

@@ -1,6 +1,6 @@
-//! Rulesets that nobody planned: rules removed, moved and changed, and other software's rules among them.
+//! Random rulesets: rules removed, moved and changed, and mixed with rules of other software.
 //!
-//! All from a fixed seed, so that a finding can be had again.
+//! The seed is fixed, so every failure can be reproduced.
 
 use std::fmt::Write as _;
 

@@ -172,7 +172,7 @@ impl<'n> Sender<'n> {
 type Key = (u8, SocketAddr, SocketAddr);
 
 impl Connection {
-    /// What the sender itself was told.
+    /// Returns the error that the sender got, if any.
     fn refusal(&self) -> Option<Seen> {
         let late = self.socket.take_error().unwrap();
         let error = late.as_ref().or(self.error.as_ref())?;

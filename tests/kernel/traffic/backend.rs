@@ -90,7 +90,7 @@ async fn echo(mut stream: TcpStream, name: &str) -> io::Result<()> {
 async fn serve_udp(socket: UdpSocket, name: String) {
     let mut bytes = [0; 64];
     loop {
-        // An earlier answer that was refused is told here.
+        // An error here means that an earlier answer was refused.
         if let Ok((_, from)) = socket.recv_from(&mut bytes).await {
             socket.send_to(name.as_bytes(), from).await.ok();
         }

@@ -15,7 +15,7 @@ use super::backend::NAME;
 use super::report::Line;
 use super::{Ends, PLACES, TARGETS};
 
-/// What is done.
+/// The kind of traffic of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// A TCP connection, and another one.
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(super) const ALL: [Self; 4] = [Self::NewTcp, Self::NewUdp, Self::LongTcp, Self::LongUdp];
 
-    /// Whether it is about what begins, and not about what is there.
+    /// Returns whether it opens new connections, rather than using an established one.
     pub(crate) fn is_new(self) -> bool {
         matches!(self, Self::NewTcp | Self::NewUdp)
     }

@@ -251,7 +251,7 @@ impl Traffic {
         }
     }
 
-    /// How long the clients have been at work: the time that a report's failures are told in.
+    /// Returns the time since the clients began; the failures of a report have the same clock.
     pub(crate) fn elapsed(&self) -> Duration {
         self.begin.elapsed()
     }

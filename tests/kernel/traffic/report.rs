@@ -62,7 +62,7 @@ impl Line {
         }
     }
 
-    /// Whether it is about what begins, and not about what is there.
+    /// Returns whether the client opens new connections, rather than using an established one.
     pub(crate) fn is_new(&self) -> bool {
         self.kind.is_new()
     }

@@ -29,14 +29,14 @@ fn what_goes_wrong_is_noticed() {
     for line in report.of(Line::is_new) {
         let some = line.failures.len();
         assert!(some > 0 && some < line.attempts, "{report}");
-        // One that was on its way may be told later.
+        // A connection that was being opened may fail later.
         let last = &line.failures.last().unwrap().at;
         assert!(*last < gone + Duration::from_millis(500), "{report}");
     }
     let broken = report.failed(|line| line.kind == Kind::LongTcp);
     assert!(broken > 0, "{report}");
 
-    // Rules go: what is there stays, and nothing begins.
+    // Without rules, established connections stay and new ones fail.
     let traffic = Traffic::start(&world, Pace::FULL);
     thread::sleep(Duration::from_millis(500));
     let before = traffic.elapsed();

@@ -9,7 +9,7 @@ use crate::migrate::fleet::state::{Configured, Fleet};
 use crate::node::NodeSnapshot;
 use crate::plan::{ConfigSource, Place, Undo};
 
-/// How often the configuration is read again because it changed meanwhile.
+/// How often the configuration is read again because it changed before the write.
 const TRIES: u32 = 3;
 
 impl<C: Cluster> Engine<'_, C> {

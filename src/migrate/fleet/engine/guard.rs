@@ -76,7 +76,7 @@ impl<C: Cluster> Engine<'_, C> {
         let words = format!("{object} was lost ({why}); creating it again");
         (self.on_event)(Event::Reports(node, &words));
         match self.guard(fleet, node).await {
-            // The job goes on without a guard.
+            // The job continues without a guard.
             Err(TaskError::Failed(why)) => (self.on_event)(Event::Reports(node, &why)),
             created => drop(created?),
         }

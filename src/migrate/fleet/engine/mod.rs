@@ -240,7 +240,7 @@ impl<C: Cluster> Engine<'_, C> {
         match task {
             Task::Copy => self.copy(fleet).await,
             Task::Prepare(node) => {
-                // Before the bridge is loaded: whatever happens to other pods, the guard keeps it.
+                // Before the bridge is loaded: the guard keeps it even if other pods are lost.
                 self.guarded(fleet, node, fleet.plan.ready).await?;
                 let already = self.on_node(fleet, node, Job::Prepare).await? == pod::Ended::Already;
                 let state = if already {

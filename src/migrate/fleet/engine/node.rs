@@ -127,11 +127,11 @@ impl<C: Cluster> Engine<'_, C> {
                     .await?;
             }
         } else {
-            // A command that still runs there must not go on.
+            // A command that still runs there must end first.
             self.remove(fleet, node, Job::Prepare).await?;
             self.remove(fleet, node, Job::Finish).await?;
         }
-        // The rollback goes on without a guard.
+        // The rollback continues without a guard.
         match self.guarded(fleet, node, GUARD.min(fleet.plan.ready)).await {
             Err(TaskError::Failed(why)) => (self.on_event)(Event::Reports(node, &why)),
             done => done?,

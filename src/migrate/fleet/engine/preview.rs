@@ -11,8 +11,8 @@ use crate::migrate::preview::{NodePreview, PreviewResult};
 const AT_ONCE: usize = 10;
 
 impl<C: Cluster> Engine<'_, C> {
-    /// Runs a preview in a pod on each node of `plan`: what blocks the migration, and what it costs. Without an image, there
-    /// are none.
+    /// Runs a preview in a pod on each node of `plan`: what blocks the migration, and what it costs. Without an image, it
+    /// runs none.
     pub async fn previews(&mut self, plan: &FleetPlan) -> Vec<NodePreview> {
         let Some(image) = &plan.image else {
             return Vec::new();
@@ -55,7 +55,7 @@ impl<C: Cluster> Engine<'_, C> {
     ) -> Result<PreviewResult, TaskError> {
         let over = match made {
             Ok(()) => self.follow(fleet, node, Job::Preview, began).await,
-            // The pod may exist all the same: the answer may have been lost.
+            // The pod may exist anyway: the answer may have been lost.
             Err(error) => Err(error.into()),
         };
         let removed = self.remove(fleet, node, Job::Preview).await;

@@ -19,7 +19,7 @@ pub const MIGRATION: &str = "kpx.dev/migration";
 /// Where the node's file system is mounted in the pod.
 const ROOT: &str = "/host";
 
-/// What a pod does.
+/// The job of a pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Job {
     /// Builds the new mode.

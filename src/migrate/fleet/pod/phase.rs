@@ -1,4 +1,4 @@
-//! The status of a pod, as the API server has it.
+//! The status of a pod, from the API server.
 
 use serde_json::Value;
 

@@ -102,7 +102,7 @@ pub enum Progress {
     Waits(String),
 }
 
-/// Returns what `text`, a line of a log, tells people.
+/// Returns the progress that `text`, a line of a log, reports; `None` if it reports none.
 pub fn progress(text: &str) -> Option<Progress> {
     let Some(Line::MigrateEvent(line)) = Line::parse(text) else {
         return None;

@@ -1,5 +1,5 @@
 //! Modules, kube-ipvs0, sets, virtual servers and addresses of the ipvs mode, in an order that never interrupts traffic, even
-//! if it stops half-way: a new object exists before anything refers to it, and nothing refers to a deleted one.
+//! if it stops part-way: an object is created before any reference to it, and deleted after all of them.
 
 mod servers;
 mod sets;
@@ -30,7 +30,7 @@ const DRAINING: &str = "removed TCP real servers drain: without connections they
 impl Plan {
     /// Loads the modules that IPVS settings and servers need.
     pub(super) fn modules(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
-        // A loaded ip_vs shows by its file in /proc.
+        // The file of IPVS in /proc exists if ip_vs is loaded.
         let Err(Gap::Absent(Item::Ipvs, _)) = node.ipvs() else {
             return;
         };

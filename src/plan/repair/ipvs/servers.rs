@@ -20,7 +20,7 @@ pub(super) struct Servers {
     pub(super) gone: (Vec<String>, Edits),
     /// Whether real servers may stay until their connections end.
     pub(super) drains: bool,
-    /// Virtual servers that stay, because kube-proxy may not have made them.
+    /// Virtual servers that stay, because another program may have created them.
     pub(super) foreign: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Servers {
         let nothing = make.is_empty() && gone.is_empty() && leaving.is_empty();
         let drained = drained(have, want);
         let ready = drained.iter().any(|(_, real)| is_idle(real));
-        // All of them, so that the plan stays the same while connections end.
+        // All of them, idle or not, so that the plan stays the same while connections end.
         if ready || !nothing || drain == Drain::No {
             leaving.extend(drained);
         }
@@ -126,7 +126,7 @@ fn leave(edits: &mut Edits, leaving: &[Leaving<'_>], drain: Drain) -> bool {
             edits.edit_real(server, real, &closed);
         }
     }
-    // Not before each of them is closed.
+    // All of them first stop taking connections; then idle ones are deleted.
     let mut draining = leaving
         .iter()
         .filter(|(server, _)| drains(server))

@@ -12,8 +12,9 @@ use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 
-/// Sets that are filled first and emptied last. The first two let pass what another set holds back. The last has every
-/// address of kube-ipvs0, of which the node refuses what no Service has: until the address is gone.
+/// Sets whose members are added first and deleted last. The first two exempt packets from a drop by another set. The last has
+/// every address of kube-ipvs0: the rules reject packets to its members that match no Service, so an address stays in it until
+/// it is removed from kube-ipvs0.
 const WIDE: &[&str] = &[
     "KUBE-LOAD-BALANCER-SOURCE-CIDR",
     "KUBE-LOAD-BALANCER-SOURCE-IP",
@@ -30,7 +31,7 @@ pub(super) struct SetPhases {
 /// How one set differs.
 #[derive(Debug, Default)]
 struct Touched<'c> {
-    /// It, or a member of it, differs.
+    /// Whether the set itself, or the options of a member, differ.
     differs: bool,
     missing: Vec<&'c str>,
     extra: Vec<&'c str>,
@@ -67,7 +68,7 @@ impl SetPhases {
                 writer.left += 1;
             }
         }
-        // Those that let pass come before those that hold back.
+        // Sets that exempt packets from a drop come before the sets that drop them.
         let mut order: Vec<_> = SETS.iter().map(|kind| kind.name).collect();
         order.sort_by_key(|name| !name.contains("-SOURCE-"));
         for name in order {
