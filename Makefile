@@ -126,6 +126,11 @@ bench: root
 	$(SUDO) benches/change.sh
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
 
+# Time and memory of the doctor on bundles of 5,000 nodes.
+.PHONY: bench-nodes
+bench-nodes:
+	cargo bench --locked --bench nodes
+
 # How long it takes to write what the ipvs mode needs, beside the tools that load the same text.
 .PHONY: bench-ipvs
 bench-ipvs:

@@ -207,6 +207,7 @@ async fn main() {
         timeout: Duration::from_secs(60),
         kubeconfig: None,
         context: None,
+        selection: host::Selection::default(),
         no_api: true,
         environment: host::Environment::default(),
     })

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_kpx_global_optspecs
-    string join \n from= cluster-from= kubeconfig= context= no-api node= image= programs= netns= root= family= o/output= color= ascii timeout= q/quiet v/verbose h/help V/version
+    string join \n from= cluster-from= kubeconfig= context= cluster= user= as= as-group= proxy-credentials no-api node= image= programs= netns= root= family= o/output= color= ascii timeout= q/quiet v/verbose h/help V/version
 end
 
 function __fish_kpx_needs_command
@@ -28,6 +28,10 @@ complete -c kpx -n "__fish_kpx_needs_command" -l from -d 'Read a bundle (folder,
 complete -c kpx -n "__fish_kpx_needs_command" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -40,6 +44,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -l color -d 'Use colours' -r -f -a
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_needs_command" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_needs_command" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_needs_command" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_needs_command" -s q -l quiet -d 'Print results and errors only'
@@ -53,6 +58,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "diff" -d 'Compare the live 
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "snapshot" -d 'Record the node in a bundle for offline analysis'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of the live state'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "trace" -d 'Trace a packet through the rules to its destination'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "why" -d 'Explain why a Service does not work'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "render" -d 'Print the rules that kube-proxy would program'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "preflight" -d 'Check that a node can run a mode; load its modules'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "reconcile" -d 'Repair the differences that kpx diff reports'
@@ -75,6 +81,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l fail-on -d 'Set the l
 warning\t'Errors and risks'
 never\t'No finding'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l wait -d 'Re-check until healthy, at most this long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -86,6 +94,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -98,6 +110,8 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l list -d 'List the checks; do not run them'
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s q -l quiet -d 'Print results and errors only'
@@ -111,6 +125,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -122,6 +140,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -l color -d 'Use colour
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s q -l quiet -d 'Print results and errors only'
@@ -130,6 +149,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -s h -l help -d 'Print 
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l namespace -d 'Resolve as a pod in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-domain -d 'Use this cluster domain' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l server -d 'Query this server, not Service kube-system/kube-dns' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -138,6 +159,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -150,6 +175,8 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l env -d 'List the Service\'s variables in a container'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s q -l quiet -d 'Print results and errors only'
@@ -158,6 +185,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s h -l help -d 'Print 
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l mode -d 'Compare with this mode [default: the configured mode]' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -166,6 +195,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l from -d 'Read a bundle 
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -177,17 +210,25 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l color -d 'Use colours' 
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l items -d 'Record only these items, by their files in a bundle' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s o -l output -d 'Write the bundle to this path' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -201,11 +242,15 @@ never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact -d 'Replace names and addresses; omit logs and secrets'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l script -d 'Print a shell script that records a bundle'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand show" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -214,6 +259,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l from -d 'Read a bundle 
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -225,6 +274,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l color -d 'Use colours' 
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s q -l quiet -d 'Print results and errors only'
@@ -235,6 +286,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this 
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mode -d 'Trace the rules that this mode would have' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -245,6 +298,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -258,11 +315,44 @@ never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a later packet of an established connection'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l probe -d 'Open one real connection and report its backend'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l source -d 'Trace from an IP, a POD, host or external' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -s o -l output -d 'Print in this format' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l as-group -d 'Impersonate this group; repeat for several' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l netns -d 'Read this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l root -d 'Use this folder as the host\'s root file system' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l probe -d 'Open one real connection to each port'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l no-api -d 'Do not contact the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -s q -l quiet -d 'Print results and errors only'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -s v -l verbose -d 'Print more details; twice for full error reports'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l mode -d 'Use this mode [default: the configured mode]' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
@@ -280,6 +370,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -291,6 +385,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -l color -d 'Use colours
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s q -l quiet -d 'Print results and errors only'
@@ -299,6 +394,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -s h -l help -d 'Print h
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l to -d 'Check the requirements of this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -307,6 +404,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l from -d 'Read a bu
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -321,6 +422,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l timeout -d 'Limit 
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l load -d 'Load the modules that the mode needs, and test them'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l persist -d 'Load the modules at every boot'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s y -l yes -d 'Do not ask for confirmation'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s q -l quiet -d 'Print results and errors only'
@@ -343,6 +446,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l from -d 'Read a bu
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -358,6 +465,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l force -d 'Continue
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-drain -d 'Delete real servers without draining connections'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s y -l yes -d 'Do not ask for confirmation'
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s q -l quiet -d 'Print results and errors only'
@@ -374,6 +482,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -388,6 +500,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l timeout -d 'Limit th
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l force -d 'Remove the mode although it serves the node'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s y -l yes -d 'Do not ask for confirmation'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s q -l quiet -d 'Print results and errors only'
@@ -406,6 +519,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l from -d 'Read a bundl
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -420,6 +537,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l timeout -d 'Limit the
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l detach -d 'Run guard in the background'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s y -l yes -d 'Do not ask for confirmation'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s q -l quiet -d 'Print results and errors only'
@@ -452,6 +570,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -473,6 +595,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l again -d 'Skip steps that are already done'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l all-nodes -d 'Switch all nodes, one after the other'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l staged -d 'Switch node by node to a second DaemonSet'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s q -l quiet -d 'Print results and errors only'
@@ -507,6 +630,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -526,6 +653,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l accept-loss -d 'Drop connections that do not drain in time'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l again -d 'Skip steps that are already done'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s q -l quiet -d 'Print results and errors only'
@@ -542,6 +670,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -557,6 +689,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l accept-loss -d 'Drop connections that do not drain in time'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l again -d 'Skip steps that are already done'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s q -l quiet -d 'Print results and errors only'
@@ -570,6 +703,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -583,6 +720,7 @@ never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l all-nodes -d 'Show the cluster\'s migration'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l this-node -d 'Show the migration of this machine'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s q -l quiet -d 'Print results and errors only'
@@ -599,6 +737,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -615,6 +757,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l accept-loss -d 'Drop connections that do not drain in time'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l again -d 'Skip steps that are already done'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Print results and errors only'
@@ -631,6 +774,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -648,6 +795,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l accept-loss -d 'Drop connections that do not drain in time'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l again -d 'Skip steps that are already done'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s q -l quiet -d 'Print results and errors only'
@@ -658,6 +806,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a 
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -669,6 +821,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand completions" -l color -d 'Use co
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s q -l quiet -d 'Print results and errors only'
@@ -679,6 +832,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand man" -l from -d 'Read a bundle (
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -690,6 +847,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand man" -l color -d 'Use colours' -
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s q -l quiet -d 'Print results and errors only'
@@ -700,6 +858,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand help" -l from -d 'Read a bundle 
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -711,6 +873,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand help" -l color -d 'Use colours' 
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s q -l quiet -d 'Print results and errors only'
@@ -721,6 +884,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand version" -l from -d 'Read a bund
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -733,6 +900,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l digest -d 'Print the SHA-256 digest of this program'
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s q -l quiet -d 'Print results and errors only'
@@ -746,6 +914,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand pod" -l from -d 'Read a bundle (
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l as-group -d 'Impersonate this group; repeat for several' -r
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
@@ -757,6 +929,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand pod" -l color -d 'Use colours' -
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -s q -l quiet -d 'Print results and errors only'

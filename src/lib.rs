@@ -35,6 +35,7 @@ pub mod report;
 pub mod requirements;
 pub mod trace;
 pub mod view;
+pub mod why;
 mod words;
 
 pub use cmd::{Io, main, run};

@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("node", "backend cluster desired evidence net"),
     ("bridge", "backend desired evidence net node"),
     ("owner", "backend cluster evidence net node"),
-    ("diff", "backend desired evidence net node owner"),
+    ("diff", "backend desired evidence net node owner words"),
     (
         "trace",
         "backend cluster desired diff evidence net node owner",
@@ -29,13 +29,17 @@ const MAY_USE: &[(&str, &str)] = &[
         "action backend bridge cluster desired diff evidence net node owner trace words",
     ),
     (
+        "why",
+        "backend check cluster desired diff evidence net node owner trace words",
+    ),
+    (
         "plan",
         "action backend bridge check cluster desired diff evidence net node words",
     ),
     ("apply", "action plan"),
     (
         "migrate",
-        "action apply backend bridge check cluster desired diff evidence net node plan",
+        "action apply backend bridge check cluster desired diff evidence net node plan words",
     ),
     (
         "requirements",
@@ -49,13 +53,13 @@ const MAY_USE: &[(&str, &str)] = &[
     ("render", ""),
     (
         "report",
-        "action apply backend check cluster diff dns evidence migrate net owner plan render requirements trace view words",
+        "action apply backend bridge check cluster diff dns evidence migrate net owner plan render requirements trace view why words",
     ),
-    ("host", "action apply cluster dns evidence net"),
+    ("host", "action apply cluster dns evidence net words"),
     ("cli", "backend diff evidence migrate net render view"),
     (
         "cmd",
-        "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view words",
+        "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view why words",
     ),
     ("lib", "cmd"),
     ("main", ""),
@@ -97,7 +101,8 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("netlink_sys", &["host"]),
     ("nix", &["cmd", "evidence", "host"]),
     ("rtnetlink", &["host"]),
-    ("serde_yaml", &["check", "cluster", "render"]),
+    ("rustls", &["host"]),
+    ("serde_yaml", &["check", "cluster", "host", "render"]),
     ("simple_dns", &["dns"]),
     ("tokio", &["host", "main"]),
     ("tokio_tungstenite", &["host"]),

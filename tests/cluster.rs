@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kpx::evidence::{Evidence, Gap, Item};
-use kpx::host::{Environment, Options, collect};
+use kpx::host::{Environment, Options, Selection, collect};
 use kpx::net::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -129,6 +129,7 @@ impl Node {
             timeout: Duration::from_secs(10),
             kubeconfig: Some(self.path("kubeconfig")).filter(|path| path.exists()),
             context: None,
+            selection: Selection::default(),
             no_api: false,
             environment: Environment::default(),
         }
@@ -169,6 +170,7 @@ async fn a_cluster_is_read_without_other_requests() {
         "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
         "/api/v1/namespaces/kube-system/configmaps/kube-proxy-config",
         "/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Dkube-proxy&limit=500",
+        "/api/v1/nodes/node1",
         "/api/v1/nodes?limit=500",
         "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode1&labelSelector=%21kpx.dev%2Freader&limit=500",
         "/api/v1/services?limit=500",
@@ -179,6 +181,34 @@ async fn a_cluster_is_read_without_other_requests() {
         "/version",
     ];
     assert_eq!(asked, expected);
+}
+
+#[tokio::test]
+async fn a_node_that_migrates_by_a_label_has_the_copy_of_the_config_map() {
+    let maps = "/api/v1/namespaces/kube-system/configmaps";
+    let copy = "kube-proxy-kpx-0123456789";
+    let api = Api::start(move |path, query| match path {
+        "/api/v1/nodes/node1" => {
+            let labels = json!({"kpx.dev/kube-proxy": copy});
+            (
+                200,
+                json!({"metadata": {"name": "node1", "labels": labels}}),
+            )
+        }
+        _ if path == format!("{maps}/{copy}") => {
+            let data = json!({"config.conf": "kind: KubeProxyConfiguration\nmode: nftables\n"});
+            (200, json!({"metadata": {"name": copy}, "data": data}))
+        }
+        _ => well(path, query),
+    });
+    let node = Node::with(&api.url);
+    let evidence = node.read(&[Item::ConfigMaps, Item::ProxyConfig]).await;
+    assert_eq!(names(&evidence, Item::ConfigMaps), [copy, "kube-proxy"]);
+    // The node has no configuration file: its kube-proxy reads the copy.
+    let config = evidence.text(Item::ProxyConfig).unwrap();
+    let origin = format!("# From ConfigMap kube-system/{copy}, key config.conf;");
+    assert!(config.starts_with(&origin), "{config}");
+    assert!(config.ends_with("mode: nftables\n"), "{config}");
 }
 
 #[tokio::test]
@@ -435,7 +465,9 @@ async fn kube_proxys_credentials_are_used_if_the_kubelets_are_refused() {
     node.write(&format!("{lib}/kubeconfig.conf"), &text);
     // With a newline at its end, as an editor writes it.
     node.write(&format!("proc/71/root{account}"), "proxy\n");
-    let evidence = node.read(&[Item::EndpointSlices]).await;
+    let mut options = node.options();
+    options.selection.proxy_credentials = true;
+    let evidence = collect(&[Item::EndpointSlices], &options).await;
     assert_eq!(names(&evidence, Item::EndpointSlices), ["a", "b"]);
 }
 

@@ -10,7 +10,7 @@ use kpx::apply::{self, Apply as _, StepError};
 use kpx::backend::Mode;
 use kpx::cluster::edit::Fields;
 use kpx::evidence::{Evidence, Gap, Item};
-use kpx::host::{Environment, Live, Options, collect};
+use kpx::host::{Environment, Live, Options, Selection, collect};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
 use kpx::plan::{CONFIG_NEEDS, ConfigSource, Place, Plan, Undo, Unwritable};
@@ -56,6 +56,7 @@ impl Here {
             timeout: Duration::from_millis(500),
             kubeconfig: Some(self.dir.path().join("kubeconfig")),
             context: None,
+            selection: Selection::default(),
             no_api: false,
             environment: Environment::default(),
         }

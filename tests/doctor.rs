@@ -5,6 +5,7 @@ mod credentials;
 mod foreign;
 mod formats;
 mod ignore;
+mod settle;
 mod silence;
 
 use serde_json::Value;

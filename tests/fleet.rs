@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use kpx::backend::Mode;
+use kpx::migrate::loss::ObservedLoss;
 use kpx::migrate::migration::{Leg, Stage};
 use kpx::migrate::preview::Preview;
 use kpx::migrate::wire::{Event, EventLine, Line, NodeReport, Outcome};
@@ -139,6 +140,8 @@ impl Kubelet for Nodes {
             if let Some(fate) = self.next_fate(&doing) {
                 return fate;
             }
+            let slow = self.slow.lock().unwrap().get(&doing).copied();
+            thread::sleep(slow.unwrap_or_default());
             if self.failing.lock().unwrap().contains_key(&doing) {
                 return Fate::NotReady;
             }
@@ -189,7 +192,14 @@ impl Kubelet for Nodes {
             ("finish", _) => Outcome::Migrated,
             _ => Outcome::RolledBack,
         };
-        let log = verifies() + &report(outcome, |report| report.why.clone_from(&why));
+        let log = verifies()
+            + &report(outcome, |report| {
+                report.why.clone_from(&why);
+                report.observed_loss = Some(ObservedLoss {
+                    connections: 0,
+                    failed_probes: usize::from(pod.node == "worker2"),
+                });
+            });
         self.logs.lock().unwrap().insert(pod.key.name.clone(), log);
         Fate::Ended(if why.is_some() { 4 } else { 0 })
     }

@@ -102,7 +102,7 @@ impl Place {
             if rollback {
                 engine.roll_back(&mut state, false).await.unwrap();
             }
-            engine.run(&mut state).await
+            Box::pin(engine.run(&mut state)).await
         }
         .now_or_never();
         self.again += again;
@@ -500,6 +500,9 @@ fn gates_that_time_out_roll_back() {
             why.contains("default/kubernetes:https (tcp 10.96.0.1:443): no answer"),
             "{why}"
         );
+        // A rollback does not forget what failed.
+        let observed = journal::read(&place.journal).unwrap().observed;
+        assert!(observed.failed_probes > 1, "{observed:?}");
         is_back(&place, &before, from);
     }
 }
@@ -544,6 +547,8 @@ fn connections_of_virtual_servers_are_drained() {
         place.machine.connections = OPEN.to_owned();
         place.limits.accept_loss = true;
         assert_eq!(place.go_on(false), Some(Ended::Migrated));
+        let observed = journal::read(&place.journal).unwrap().observed;
+        assert_eq!((observed.connections, observed.failed_probes), (1, 0));
     }
     // After the change, their virtual servers stay until they end.
     let migration = migration(Mode::Ipvs, Mode::Iptables, Strategy::InPlace);

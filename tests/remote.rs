@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kpx::evidence::{self, Evidence, ITEMS, Item, Manifest};
-use kpx::host::{self, Environment, Options};
+use kpx::host::{self, Environment, Options, Selection};
 use kpx::net::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -168,6 +168,7 @@ impl World {
             timeout: Duration::from_secs(5),
             kubeconfig: Some(self.path("kubeconfig")),
             context: None,
+            selection: Selection::default(),
             no_api: false,
             environment: Environment::default(),
         };

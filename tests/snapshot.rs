@@ -356,7 +356,20 @@ fn the_script_makes_a_bundle_without_any_tool() {
         err.contains("cluster/services.json: kubectl is not installed"),
         "{err}"
     );
+    let add = format!(
+        "  kpx --from {}/node1.tar.gz --kubeconfig FILE snapshot -o complete.tar.gz\n",
+        scratch.path().display()
+    );
+    assert!(
+        err.starts_with("missing from the bundle:\n") && err.contains(&add),
+        "{err}"
+    );
     let bundle = load(&scratch.path().join("node1.tar.gz"), ITEMS).unwrap();
+    let why = bundle.text(Item::Services).unwrap_err().to_string();
+    assert!(
+        why.contains("not in the bundle (kubectl is not installed)"),
+        "{why}"
+    );
     assert!(bundle.text(Item::KernelRelease).is_ok());
     assert!(bundle.text(Item::Tcp4).is_ok());
     assert!(bundle.text(Item::Services).is_err());

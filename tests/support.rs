@@ -109,3 +109,34 @@ pub(crate) fn recorded(name: &str, file: &str) -> Option<String> {
     path.exists()
         .then(|| std::fs::read_to_string(path).unwrap())
 }
+
+/// From the text of a file to another.
+pub(crate) type Change<'a> = &'a dyn Fn(&str) -> String;
+
+/// Copies a recording, with `change` applied to some of its files.
+pub(crate) fn broken(name: &str, changes: &[(&str, Change<'_>)]) -> tempfile::TempDir {
+    let from = root().join("testdata/nodes").join(name);
+    let to = tempfile::tempdir().unwrap();
+    for part in ["node", "cluster", "kube-proxy"] {
+        std::fs::create_dir(to.path().join(part)).unwrap();
+        for file in std::fs::read_dir(from.join(part)).unwrap() {
+            let file = file.unwrap();
+            let below = to.path().join(part).join(file.file_name());
+            std::fs::copy(file.path(), below).unwrap();
+        }
+    }
+    for (file, change) in changes {
+        let path = to.path().join(file);
+        let old = std::fs::read_to_string(&path).unwrap();
+        let new = change(&old);
+        assert_ne!(old, new, "{file} did not change");
+        std::fs::write(path, new).unwrap();
+    }
+    to
+}
+
+/// Removes the lines of `text` that contain `what`.
+pub(crate) fn without(text: &str, what: &str) -> String {
+    let lines = text.lines().filter(|line| !line.contains(what));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}

@@ -12,7 +12,7 @@ use kpx::trace::{Assumed, Entry, Flow, Outcome, Verdict, World};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{HEALTHY, Ran, kpx, kpx_on, recordings, root};
+use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recordings, root, without};
 
 const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
 
@@ -505,31 +505,6 @@ fn flowchart(text: &str) {
     }
 }
 
-/// A change of the text of a file.
-type Change<'a> = &'a dyn Fn(&str) -> String;
-
-/// Copies a recording, with `change` applied to some of its files.
-fn broken(name: &str, changes: &[(&str, Change<'_>)]) -> TempDir {
-    let from = root().join("testdata/nodes").join(name);
-    let to = tempfile::tempdir().unwrap();
-    for part in ["node", "cluster", "kube-proxy"] {
-        std::fs::create_dir(to.path().join(part)).unwrap();
-        for file in std::fs::read_dir(from.join(part)).unwrap() {
-            let file = file.unwrap();
-            let below = to.path().join(part).join(file.file_name());
-            std::fs::copy(file.path(), below).unwrap();
-        }
-    }
-    for (file, change) in changes {
-        let path = to.path().join(file);
-        let old = std::fs::read_to_string(&path).unwrap();
-        let new = change(&old);
-        assert_ne!(old, new, "{file} did not change");
-        std::fs::write(path, new).unwrap();
-    }
-    to
-}
-
 async fn trace_in(dir: &TempDir, args: &[&str]) -> Ran {
     let mut all = vec!["--from", dir.path().to_str().unwrap(), "trace"];
     all.extend_from_slice(args);
@@ -539,11 +514,6 @@ async fn trace_in(dir: &TempDir, args: &[&str]) -> Ran {
 }
 
 const RULES: &str = "node/iptables-save.txt";
-
-fn without(text: &str, what: &str) -> String {
-    let lines = text.lines().filter(|line| !line.contains(what));
-    lines.flat_map(|line| [line, "\n"]).collect()
-}
 
 #[tokio::test]
 async fn an_address_whose_service_lacks_the_port_is_named() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use kpx::evidence::Item;
-use kpx::host::{Environment, Options, collect};
+use kpx::host::{Environment, Options, Selection, collect};
 use kpx::net::Family;
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchParams,
@@ -395,6 +395,7 @@ async fn kpx_reads_the_fake_api_server() {
         timeout: Duration::from_secs(10),
         kubeconfig: Some(file.path().to_owned()),
         context: None,
+        selection: Selection::default(),
         no_api: false,
         environment: Environment::default(),
     };

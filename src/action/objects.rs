@@ -17,6 +17,10 @@ pub const READER: &str = "kpx.dev/reader";
 /// The label, with its value, of kube-proxy's pods.
 pub const PROXY_LABEL: (&str, &str) = ("k8s-app", "kube-proxy");
 
+/// The label of a Node that has the second kube-proxy in a migration; its value is the name of the copies of kube-proxy's
+/// ConfigMap and DaemonSet.
+pub const COPY_LABEL: &str = "kpx.dev/kube-proxy";
+
 /// One change to the cluster.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]

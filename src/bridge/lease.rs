@@ -8,6 +8,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::TABLE;
 use crate::backend::nftables::build::{differs, meta, named, protocol};
 use crate::backend::nftables::model::{Element, Set, Statement, Table, Verdict};
@@ -103,7 +105,8 @@ pub(super) fn rule() -> Vec<Statement> {
 }
 
 /// The remaining lease of a bridge.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Held {
     /// It has expired: new connections take kube-proxy's rules.
     Expired,
@@ -138,6 +141,31 @@ impl Held {
         };
         // Expired elements are not listed; the bridge then serves the other protocols.
         set.elements.iter().map(left).min().unwrap_or(Self::Expired)
+    }
+
+    /// Returns the remaining lease in words.
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Expired => {
+                "expired: kube-proxy's rules, not the loaded bridge, serve new connections"
+                    .to_owned()
+            }
+            Self::Endless => {
+                "none: the loaded bridge serves until it is removed, even when it is out of date"
+                    .to_owned()
+            }
+            Self::Left {
+                seconds,
+                of,
+                keeper,
+            } => {
+                let keeper = keeper.as_ref().map_or_else(
+                    || "not renewed since the bridge was loaded".to_owned(),
+                    |keeper| format!("kept by {keeper}"),
+                );
+                format!("{seconds} s left of {of} s, {keeper}")
+            }
+        }
     }
 
     /// Returns whether a keeper renews the lease: at least half of it remains.

@@ -31,7 +31,7 @@ use crate::evidence::{Gap, Item};
 
 pub use self::core::{
     Facts, Finding, Fix, LEFTOVERS, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome, Proof,
-    Unknown, ignore, run,
+    Unknown, drifted, has_pod_network, ignore, is_as_complete, keep_persistent, run,
 };
 pub use self::drift::Drift;
 pub use self::kp::fold;

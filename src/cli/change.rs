@@ -42,7 +42,7 @@ pub struct ReconcileArgs {
     pub force: bool,
 
     /// Delete real servers without draining connections
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_drain: bool,
 
     /// Whether to change anything.

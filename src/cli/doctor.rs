@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::NodesArgs;
 use super::value;
 use crate::backend::Mode;
 
@@ -12,13 +13,14 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   kpx doctor                             all checks on this node
   kpx --from node1.tar.gz doctor         all checks on a bundle
+  kpx --from cluster.tar.gz doctor --all-nodes
   kpx doctor --only MX01,sysctl          some checks: by id, name or group
   kpx doctor --skip DP01 --fail-on warning
   kpx doctor --to nftables               before a switch to mode nftables
   kpx doctor --wait 2m                   re-check until healthy";
 
 /// Options of `kpx doctor`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     /// Run these checks only: ids, names or groups
     ///
@@ -46,7 +48,7 @@ pub struct DoctorArgs {
     /// Write Prometheus metrics to this file as well
     ///
     /// The file is replaced atomically: format prom, for node-exporter's textfile collector.
-    #[arg(long, value_name = "FILE", env = "KPX_TEXTFILE")]
+    #[arg(long, value_name = "FILE", env = "KPX_TEXTFILE", conflicts_with_all = ["all_nodes", "selector"])]
     pub textfile: Option<PathBuf>,
 
     /// Add the checks before a switch to this mode
@@ -70,8 +72,13 @@ pub struct DoctorArgs {
     pub list: bool,
 
     /// Re-check until healthy, at most this long
-    #[arg(long, value_name = "TIME", value_parser = value::duration, conflicts_with = "from", env = "KPX_WAIT")]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_WAIT",
+        conflicts_with_all = ["from", "all_nodes", "selector"])]
     pub wait: Option<Duration>,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }
 
 /// The lowest severity with which `kpx doctor` exits with 1.
@@ -107,7 +114,7 @@ Examples:
   kpx --from node1.tar.gz preflight --to nftables";
 
 /// Options of `kpx preflight`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct PreflightArgs {
     /// Check the requirements of this mode
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_TO")]
@@ -116,16 +123,20 @@ pub struct PreflightArgs {
     /// Load the modules that the mode needs, and test them
     ///
     /// The test runs in a temporary network namespace. If it fails, the modules are unloaded.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["all_nodes", "selector"])]
     pub load: bool,
 
     /// Load the modules at every boot
     ///
     /// Writes /etc/modules-load.d/kpx.conf.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["all_nodes", "selector"])]
     pub persist: bool,
 
     /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }

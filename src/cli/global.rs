@@ -11,6 +11,10 @@ use crate::net::Family;
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "options that are independent of each other"
+)]
 pub struct GlobalArgs {
     /// Read a bundle (folder, .tar or .tar.gz), not this node
     #[arg(long, global = true, value_name = "BUNDLE", env = "KPX_FROM")]
@@ -35,6 +39,36 @@ pub struct GlobalArgs {
     /// Use this context of the kubeconfig file
     #[arg(long, global = true, value_name = "NAME", env = "KPX_CONTEXT")]
     pub context: Option<String>,
+
+    /// Use this cluster of the kubeconfig file
+    #[arg(long, global = true, value_name = "NAME", env = "KPX_CLUSTER")]
+    pub cluster: Option<String>,
+
+    /// Use this user of the kubeconfig file
+    #[arg(long, global = true, value_name = "NAME", env = "KPX_USER")]
+    pub user: Option<String>,
+
+    /// Impersonate this user for API requests
+    ///
+    /// A user or a service account (system:serviceaccount:NAMESPACE:NAME). It replaces the impersonation of the kubeconfig.
+    #[arg(long = "as", global = true, value_name = "USER", env = "KPX_AS")]
+    pub impersonate: Option<String>,
+
+    /// Impersonate this group; repeat for several
+    #[arg(long = "as-group", global = true, value_name = "GROUP", action = ArgAction::Append, requires = "impersonate", env = "KPX_AS_GROUP")]
+    pub groups: Vec<String>,
+
+    /// Use kube-proxy's credentials as well, on a node
+    ///
+    /// kpx then uses the kubeconfigs of this node (not KUBECONFIG or ~/.kube/config): first the kubelet's or
+    /// administrator's, and where these are denied, the one of the running kube-proxy.
+    #[arg(
+        long,
+        global = true,
+        conflicts_with = "kubeconfig",
+        env = "KPX_PROXY_CREDENTIALS"
+    )]
+    pub proxy_credentials: bool,
 
     /// Do not contact the Kubernetes API
     #[arg(long, global = true, env = "KPX_NO_API")]

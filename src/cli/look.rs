@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
+use super::NodesArgs;
 use super::value;
 use crate::backend::Mode;
 use crate::diff::Layer;
@@ -17,11 +18,15 @@ Examples:
   kpx --from node1.tar.gz diff -o json   a bundle, as JSON";
 
 /// Options of `kpx diff`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct DiffArgs {
     /// Compare with this mode [default: the configured mode]
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
     pub mode: Option<Mode>,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }
 
 pub(super) const RENDER_EXAMPLES: &str = "\
@@ -54,7 +59,7 @@ Examples:
   kpx show config                     mode and settings, with their sources";
 
 /// Options of `kpx show`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ShowArgs {
     /// Show this view
     #[arg(value_parser = value::view(), value_name = "VIEW")]
@@ -64,6 +69,10 @@ pub struct ShowArgs {
     ///
     /// Show this object only: a Service (NAMESPACE/NAME[:PORT]), chain, set, address, port, module or setting.
     pub name: Option<String>,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }
 
 pub(super) const SNAPSHOT_EXAMPLES: &str = "\
@@ -74,7 +83,7 @@ Examples:
   kpx snapshot --script > snapshot.sh             for a node without kpx";
 
 /// Options of `kpx snapshot`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct SnapshotArgs {
     /// Replace names and addresses; omit logs and secrets
     ///
@@ -85,24 +94,27 @@ pub struct SnapshotArgs {
     /// Print a shell script that records a bundle
     ///
     /// The script is POSIX shell and uses standard tools only.
-    #[arg(long, conflicts_with = "redact")]
+    #[arg(long, conflicts_with_all = ["redact", "all_nodes", "selector"])]
     pub script: bool,
 
     /// Record only these items, by their files in a bundle
     #[arg(long, value_name = "FILE", value_delimiter = ',', value_parser = value::item, hide = true)]
     pub items: Vec<Item>,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }
 
 pub(super) const RESOLVE_EXAMPLES: &str = "\
 Examples:
   kpx resolve web --namespace demo --env   as a pod in namespace demo
-  kpx resolve _http._tcp.web.demo.svc.cluster.local.
   kpx resolve www.example.com              the search path of an external name
 
 Exit status: 0 as expected, 1 wrong answer or no such name, 3 unknown";
 
 /// Options of `kpx resolve`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ResolveArgs {
     /// Resolve this name, as a program in a pod would
     ///
@@ -128,6 +140,12 @@ pub struct ResolveArgs {
     pub cluster_domain: String,
 
     /// Query this server, not Service kube-system/kube-dns
-    #[arg(long, value_name = "IP:PORT")]
+    ///
+    /// For example one pod of cluster DNS, to find one that answers wrongly.
+    #[arg(long, value_name = "IP:PORT", hide_short_help = true)]
     pub server: Option<SocketAddr>,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }

@@ -6,8 +6,10 @@ mod doctor;
 mod global;
 mod look;
 mod migrate;
+mod nodes;
 mod trace;
 mod value;
+mod why;
 
 use std::ffi::OsString;
 
@@ -24,7 +26,9 @@ pub use migrate::{
     ContinueArgs, EvictArgs, FleetArgs, JourneyArgs, MigrateArgs, MigratePart, ResumeArgs,
     RollbackArgs, StatusArgs,
 };
+pub use nodes::NodesArgs;
 pub use trace::TraceArgs;
+pub use why::WhyArgs;
 
 use crate::render::Format;
 
@@ -188,6 +192,9 @@ pub enum Command {
     /// Reads the node, the API objects and kube-proxy, runs every check, and prints the problems, worst first: what is wrong,
     /// the evidence, the fix, and where to read more. Read-only.
     ///
+    /// A live node whose rules differ from the desired ones is read again after the next sync of kube-proxy: only differences
+    /// that persist are problems.
+    ///
     /// Formats of its own: short (one line per problem), junit, prom (for Prometheus, through node-exporter's textfile
     /// collector).
     #[command(after_help = doctor::EXAMPLES, after_long_help = doctor::EXAMPLES)]
@@ -237,6 +244,16 @@ pub enum Command {
     /// Formats of its own: mermaid, dot.
     #[command(after_help = trace::SHORT_EXAMPLES, after_long_help = trace::EXAMPLES)]
     Trace(TraceArgs),
+
+    /// Explain why a Service does not work
+    ///
+    /// Resolves the target to a Service, traces packets to every address of it (cluster IPs, NodePort, external and
+    /// load-balancer IPs) from a pod, the host and outside, and looks at its endpoints, traffic policies, tracked
+    /// connections and the doctor's findings. The first line says where the Service breaks on this node, since when if
+    /// that is known, and who owns the rule; the second line is the fix. If everything that kpx sees works, it lists what
+    /// it cannot see. Read-only, and sends no packet unless you pass --probe.
+    #[command(after_help = why::SHORT_EXAMPLES, after_long_help = why::EXAMPLES)]
+    Why(WhyArgs),
 
     /// Print the rules that kube-proxy would program
     ///
@@ -342,6 +359,7 @@ impl Command {
             Self::Snapshot(_) => "snapshot",
             Self::Show(_) => "show",
             Self::Trace(_) => "trace",
+            Self::Why(_) => "why",
             Self::Render(_) => "render",
             Self::Preflight(_) => "preflight",
             Self::Reconcile(_) => "reconcile",

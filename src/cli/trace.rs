@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::NodesArgs;
 use super::value;
 use crate::backend::Mode;
 use crate::net::Proto;
@@ -22,7 +23,7 @@ Examples:
   kpx trace default/nginx-svc --probe          and open one real connection";
 
 /// Options of `kpx trace`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct TraceArgs {
     /// Trace to this address, Service or NodePort
     ///
@@ -54,6 +55,10 @@ pub struct TraceArgs {
     pub mode: Option<Mode>,
 
     /// Open one real connection and report its backend
-    #[arg(long, conflicts_with_all = ["mode", "established"])]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["mode", "established", "all_nodes", "selector"])]
     pub probe: bool,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }

@@ -10,6 +10,7 @@ mod list;
 mod node;
 pub mod pod;
 pub mod release;
+pub mod selector;
 mod service;
 pub mod validate;
 pub mod version;
@@ -119,6 +120,9 @@ pub struct Condition {
     pub status: String,
     /// Details of the condition.
     pub message: String,
+    /// Time of the last change of `status`, RFC 3339.
+    #[serde(rename = "lastTransitionTime")]
+    pub since: Option<String>,
 }
 
 /// Deserializes `null` as the default, as the API server's Go types do.

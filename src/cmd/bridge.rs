@@ -66,30 +66,8 @@ fn lease(node: &NodeSnapshot<'_>, families: &[Family]) -> Option<String> {
     let rules = node.nft().ok()?;
     let tables = families.iter();
     let tables = tables.filter_map(|&of| rules.table(of.nft_name(), TABLE));
-    Some(match tables.map(Held::of).min()? {
-        Held::Expired => {
-            "lease: expired: kube-proxy's rules, not the loaded bridge, serve new connections"
-                .to_owned()
-        }
-        Held::Endless => {
-            "lease: none: the loaded bridge serves until it is removed, even when it is out of date"
-                .to_owned()
-        }
-        Held::Left {
-            seconds,
-            of,
-            keeper: Some(keeper),
-        } => {
-            format!("lease: {seconds} s left of {of} s, kept by {keeper}")
-        }
-        Held::Left {
-            seconds,
-            of,
-            keeper: None,
-        } => {
-            format!("lease: {seconds} s left of {of} s, not renewed since the bridge was loaded")
-        }
-    })
+    let held = tables.map(Held::of).min()?;
+    Some(format!("lease: {}", held.in_words()))
 }
 
 /// Loads the bridge, or replaces the loaded one.

@@ -9,6 +9,7 @@ use color_eyre::eyre::WrapErr as _;
 use super::Io;
 use super::shared::examine::{Examined, examine};
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::nodes::{self, NodeFormat};
 use super::shared::output::Extra;
 use super::shared::session::Session;
 use crate::check::ignore::{EXAMPLE, Ignores};
@@ -16,8 +17,11 @@ use crate::check::{self, Check, Severity};
 use crate::cli::{DoctorArgs, FailOn};
 use crate::host::{self, clock};
 use crate::render::Report as _;
-use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE, IgnoreFile};
+use crate::report::doctor::{
+    DoctorReport, HEAD, HEAD_WHOLE, IgnoreFile, JUNIT_HEAD, JUNIT_TAIL, junit_unread,
+};
 use crate::report::explain::CheckList;
+use crate::report::nodes::DoctorOfNodes;
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -32,6 +36,24 @@ const FORMATS: &[Extra<DoctorReport>] = &[
     ("prom", |report, _| report.prom()),
 ];
 
+/// The formats for several nodes. Prometheus wants the samples of one metric in one place, so `prom` is not one of them.
+const NODE_FORMATS: &[NodeFormat<DoctorReport>] = &[
+    NodeFormat {
+        name: "short",
+        head: "",
+        node: |node, report| report.short_of(node),
+        unread: |node, error| format!("unread {node}: {error}\n"),
+        tail: "",
+    },
+    NodeFormat {
+        name: "junit",
+        head: JUNIT_HEAD,
+        node: |node, report| report.junit_of(node),
+        unread: junit_unread,
+        tail: JUNIT_TAIL,
+    },
+];
+
 pub(super) async fn run(
     session: &Session,
     io: &mut Io<'_>,
@@ -42,6 +64,13 @@ pub(super) async fn run(
         return session.finish(io, &CheckList::new(checks));
     }
     let ignores = ignores(session, args)?;
+    if args.nodes.are_several() {
+        let (args, nodes) = (args.clone(), args.nodes.clone());
+        let work = async move |session: Session| {
+            examine_node(&session, &args, &checks, ignores.as_ref()).await
+        };
+        return nodes::report::<DoctorOfNodes>(session, io, &nodes, NODE_FORMATS, work).await;
+    }
     let started = Instant::now();
     loop {
         let report = examine_node(session, args, &checks, ignores.as_ref()).await?;
@@ -75,6 +104,16 @@ async fn examine_node(
     }
     let (case, examined) = examine(session, items, checks, args.to).await?;
     let Examined { mut outcomes, head } = examined;
+    let drifted = check::drifted(&outcomes);
+    if session.from.is_none() && !drifted.is_empty() {
+        clock::pause(case.settles_after()).await;
+        let items = check::needs(&drifted);
+        let (again, later) = examine(session, items, &drifted, args.to).await?;
+        // Drift that could not be compared again stays a finding.
+        if check::is_as_complete(&case.evidence, &again.evidence) {
+            check::keep_persistent(&mut outcomes, later.outcomes);
+        }
+    }
     check::fold(&mut outcomes, &case.evidence);
     let fail_on = match args.fail_on {
         FailOn::Error => Some(Severity::Error),
@@ -95,7 +134,7 @@ async fn examine_node(
 fn ignores(session: &Session, args: &DoctorArgs) -> Result<Option<(String, Ignores)>, Failure> {
     let path = match &args.ignore_file {
         Some(path) => path.clone(),
-        None if session.is_here() => session.root().join(IGNORE_FILE),
+        None if session.is_here() && !args.nodes.are_several() => session.root().join(IGNORE_FILE),
         None => return Ok(None),
     };
     let name = path.display().to_string();

@@ -6,6 +6,7 @@ use crate::cmd::shared::failure::Failure;
 use crate::cmd::shared::session::Session;
 use crate::host::Journals;
 use crate::migrate::journal::{self, JournalError, MigrationState};
+use crate::words::number_of;
 
 /// Returns the journals of the node that `session` describes.
 pub(super) fn of(session: &Session) -> Journals {
@@ -43,22 +44,32 @@ pub(super) fn newest(journals: &Journals) -> Result<Option<MigrationState>, Fail
 /// The number of journals of ended migrations that are kept.
 const KEPT: usize = 10;
 
-/// Removes the journals of ended migrations, except the newest ten.
-pub(super) fn prune(journals: &Journals) -> Result<(), Failure> {
-    let mut over = 0;
-    for id in journals.all().wrap_err(CANNOT_LIST)?.iter().rev() {
-        let text = journals.read(id).wrap_err(CANNOT_LIST)?;
-        // An unreadable journal stays for an operator.
-        let ended = match journal::read(&text) {
-            Ok(state) => state.ended,
-            Err(error) => error == JournalError::Empty,
-        };
-        over += usize::from(ended);
-        if ended && over > KEPT {
-            journals
-                .remove(id)
-                .wrap_err_with(|| format!("cannot remove the journal of {id}"))?;
+/// Removes the journals and backups of ended migrations, except the newest ten. Returns a note on what was removed, and one
+/// for each migration that could not be removed.
+///
+/// A migration that has not ended stays, and so does a folder whose journal cannot be read.
+pub(super) fn prune(journals: &Journals) -> Vec<String> {
+    let all = match journals.all() {
+        Ok(all) => all,
+        Err(error) => return vec![format!("{CANNOT_LIST}: {error}")],
+    };
+    let ended = |id: &&String| {
+        let text = journals.read(id);
+        text.is_ok_and(|text| journal::read(&text).is_ok_and(|state| state.ended))
+    };
+    let old = all.iter().rev().filter(ended).skip(KEPT);
+    let (mut removed, mut notes) = (0, Vec::new());
+    for id in old {
+        match journals.remove(id) {
+            Ok(()) => removed += 1,
+            Err(error) => notes.push(format!("cannot remove the old journal {id}: {error}")),
         }
     }
-    Ok(())
+    if removed > 0 {
+        notes.push(format!(
+            "removed the journals and backups of {}; the newest {KEPT} are kept",
+            number_of(removed, "old migration")
+        ));
+    }
+    notes
 }

@@ -1,7 +1,6 @@
 //! The bridge of this node, for its controllers: live tables, the watched cluster, and the thread that keeps the lease.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,13 +13,13 @@ use super::journals;
 use crate::action::Action;
 use crate::apply::{Apply, StepError};
 use crate::backend::Mode;
-use crate::bridge::{LEASE, Lease, TABLE};
+use crate::bridge::{Held, LEASE, Lease, TABLE};
 use crate::cluster::{EndpointSlice, Service};
 use crate::cmd::shared::failure::{Failure, Hint as _};
 use crate::cmd::shared::session::Session;
 use crate::evidence::{Evidence, Gap, Item, Time};
 use crate::host::{self, Aside, Guard, Live, Locked, Options, Watch, clock};
-use crate::migrate::controller::keep::{Keeper, Order};
+use crate::migrate::controller::keep::{self, Keeper, Order};
 use crate::migrate::controller::{BridgeNode, ControllerError, GuardedNode, LeaseNode};
 use crate::migrate::journal::MigrationState;
 use crate::migrate::node::{Clock, Node};
@@ -47,21 +46,16 @@ pub(super) async fn start_guard(
 
 /// Returns the arguments of a guard for the same node and cluster as `session`.
 pub(super) fn guard_arguments(session: &Session, mode: Mode, time: Duration) -> Vec<String> {
-    let path = |path: &PathBuf| path.display().to_string();
     let mut args = vec![format!("--timeout={}ms", session.host.timeout.as_millis())];
-    for (name, value) in [
-        ("cluster-from", session.cluster_from.as_ref().map(path)),
-        ("kubeconfig", session.host.kubeconfig.as_ref().map(path)),
-        ("root", session.other_root().map(path)),
-        ("context", session.host.context.clone()),
-        ("node", session.host.node.clone()),
-        ("netns", session.host.netns.clone()),
-    ] {
-        args.extend(value.map(|value| format!("--{name}={value}")));
-    }
-    if session.host.no_api {
-        args.push("--no-api".to_owned());
-    }
+    args.extend(
+        session
+            .flags()
+            .into_iter()
+            .map(|(name, value)| match value {
+                Some(value) => format!("{name}={value}"),
+                None => name.to_owned(),
+            }),
+    );
     if let Some(one) = session.family() {
         let bits = if one == Family::V4 { 4 } else { 6 };
         args.push(format!("--family={bits}"));
@@ -104,6 +98,11 @@ impl LocalKeeper {
 
 /// The lease of this node's bridge.
 struct LocalLease(Options);
+
+/// Returns the remaining lease of this node's bridge; `None` if no bridge is loaded.
+pub(super) async fn lease(session: &Session) -> Result<Option<Held>, Gap> {
+    keep::held(&mut LocalLease(session.host.clone())).await
+}
 
 impl Clock for LocalLease {
     fn now(&self) -> Time {

@@ -18,6 +18,7 @@ mod shared;
 mod show;
 mod snapshot;
 mod trace;
+mod why;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -143,6 +144,9 @@ async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Resu
         let closed = remote.close().await;
         return done.and_then(|code| closed.map(|()| code));
     }
+    if identity::reads_here(session, command) && !identity::reads_several(command) {
+        identity::refuse_stranger(session).await?;
+    }
     Box::pin(run_command(session, io, command)).await
 }
 
@@ -157,32 +161,27 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
             let report = render::run(session, io, args).await?;
             session.finish(io, &report)
         }
-        Command::Diff(args) => session.finish(io, &diff::run(session, args).await?),
+        Command::Diff(args) => diff::run(session, io, args).await,
         Command::Cleanup(args) => {
             let report = cleanup::run(session, io, args).await?;
             session.finish(io, &report)
         }
-        Command::Bridge(args) => bridge_command(session, io, args).await,
+        Command::Bridge(args) => Box::pin(bridge_command(session, io, args)).await,
         Command::Migrate(args) => migrate::run(session, io, args).await,
-        Command::Preflight(args) => {
-            let report = preflight::run(session, io, args).await?;
-            session.finish(io, &report)
-        }
+        Command::Preflight(args) => preflight::run(session, io, args).await,
         Command::Reconcile(args) => {
             let report = reconcile::run(session, io, args).await?;
             session.finish(io, &report)
         }
-        Command::Resolve(args) => session.finish(io, &resolve::run(session, args).await?),
+        Command::Resolve(args) => resolve::run(session, io, args).await,
         Command::Snapshot(args) if args.script => snapshot::script(session, io),
         Command::Snapshot(args) if snapshot::prints(session) => {
             snapshot::print(session, io, args).await
         }
-        Command::Snapshot(args) => session.finish(io, &snapshot::run(session, args).await?),
-        Command::Show(args) => session.finish(io, &show::run(session, args).await?),
-        Command::Trace(args) => {
-            let report = trace::run(session, args).await?;
-            session.finish_as(io, &report, trace::FORMATS)
-        }
+        Command::Snapshot(args) => snapshot::run(session, io, args).await,
+        Command::Show(args) => show::run(session, io, args).await,
+        Command::Trace(args) => trace::run(session, io, args).await,
+        Command::Why(args) => session.finish(io, &why::run(session, args).await?),
         Command::Completions(args) => {
             // clap_complete panics when a write fails.
             let mut script = Vec::new();
@@ -231,7 +230,7 @@ async fn bridge_command(
             let report = bridge::down(session, io, args).await?;
             session.finish(io, &report)
         }
-        BridgeAction::Follow => bridge::follow::run(session, io, args).await,
+        BridgeAction::Follow => Box::pin(bridge::follow::run(session, io, args)).await,
         BridgeAction::Guard if args.detach => {
             let mode = session.mode(args.mode).await?;
             local_bridge::start_guard(session, mode, args.lease).await?;

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
+use super::Io;
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::nodes;
 use super::shared::session::Session;
 use crate::cli::ResolveArgs;
 use crate::cluster::{self, EndpointSlice, Service};
@@ -10,6 +12,7 @@ use crate::dns::{self, Question, Records, Reply, Zone};
 use crate::evidence::{Gap, Item};
 use crate::host;
 use crate::net::Family;
+use crate::report::nodes::ResolveOfNodes;
 use crate::report::resolve::{Answer, Candidate, DnsServer, Environment, ResolveReport};
 
 /// The Service of cluster DNS.
@@ -21,7 +24,20 @@ const LABEL: (&str, &str) = ("k8s-app", "kube-dns");
 /// The Service whose variables every container has.
 const API: (&str, &str) = ("default", "kubernetes");
 
-pub(super) async fn run(session: &Session, args: &ResolveArgs) -> Result<ResolveReport, Failure> {
+pub(super) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &ResolveArgs,
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let (args, nodes) = (args.clone(), args.nodes.clone());
+        let work = async move |session: Session| resolve(&session, &args).await;
+        return nodes::report::<ResolveOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    session.finish(io, &resolve(session, args).await?)
+}
+
+async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport, Failure> {
     let domain = args.cluster_domain.trim_matches('.').to_lowercase();
     if domain.is_empty() || args.name.trim_end_matches('.').is_empty() {
         let what =

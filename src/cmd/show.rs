@@ -2,13 +2,31 @@
 
 use color_eyre::eyre::eyre;
 
+use super::Io;
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::nodes;
 use super::shared::session::Session;
 use crate::cli::ShowArgs;
+use crate::report::nodes::ShowOfNodes;
 use crate::report::show::ShowReport;
 use crate::view::{self, Query};
 
-pub(super) async fn run(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure> {
+pub(super) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &ShowArgs,
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let (args, nodes) = (args.clone(), args.nodes.clone());
+        let work = async move |session: Session| view(&session, &args).await;
+        return nodes::report::<ShowOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    let report = view(session, args).await?;
+    found(args, &report)?;
+    session.finish(io, &report)
+}
+
+async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure> {
     let evidence = session.gather(&args.view.needs()).await?;
     let node = session.node(&evidence);
     let query = Query {
@@ -16,9 +34,13 @@ pub(super) async fn run(session: &Session, args: &ShowArgs) -> Result<ShowReport
         name: args.name.as_deref(),
         family: session.family(),
     };
-    let report = ShowReport::new(view::show(&node, query));
+    Ok(ShowReport::new(view::show(&node, query)))
+}
+
+/// Fails if nothing has the name that was asked for.
+fn found(args: &ShowArgs, report: &ShowReport) -> Result<(), Failure> {
     let (Some(name), Some(near)) = (&args.name, report.not_found()) else {
-        return Ok(report);
+        return Ok(());
     };
     let meant = match near {
         [] => String::new(),

@@ -9,13 +9,15 @@ use color_eyre::eyre::WrapErr as _;
 use super::Io;
 use super::shared::examine;
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::nodes;
 use super::shared::output::Output;
 use super::shared::session::Session;
 use crate::cli::SnapshotArgs;
-use crate::evidence::{self, Evidence, ITEMS, Manifest};
+use crate::evidence::{self, Evidence, ITEMS, Item, Manifest, NodesWriter};
 use crate::host::{self, clock};
 use crate::node::NodeSnapshot;
 use crate::redact::Redactor;
+use crate::report::nodes::SnapshotOfNodes;
 use crate::report::snapshot::SnapshotReport;
 use crate::view::snapshot::files;
 
@@ -38,12 +40,22 @@ pub(super) async fn print(
     io: &mut Io<'_>,
     args: &SnapshotArgs,
 ) -> Result<u8, Failure> {
-    let (evidence, manifest) = record(session, args).await?;
+    if args.nodes.are_several() {
+        return Err(Failure::usage(
+            "a bundle of all nodes cannot be written to standard output: pass -o PATH",
+        ));
+    }
+    let key = if args.redact { Some(key()?) } else { None };
+    let (evidence, manifest) = record(session, &args.items, key).await?;
     evidence::write_to(&evidence, &manifest, &mut io.out)?;
     Ok(crate::report::CLEAN)
 }
 
-pub(super) async fn run(session: &Session, args: &SnapshotArgs) -> Result<SnapshotReport, Failure> {
+pub(super) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &SnapshotArgs,
+) -> Result<u8, Failure> {
     let wanted = match &session.output {
         Some(Output::Path(path)) => Some(path.clone()),
         _ => None,
@@ -54,15 +66,63 @@ pub(super) async fn run(session: &Session, args: &SnapshotArgs) -> Result<Snapsh
     {
         return Err(evidence::SaveError::Exists(path.clone()).into());
     }
-    let (evidence, manifest) = record(session, args).await?;
-    let path = wanted.unwrap_or_else(|| PathBuf::from(default_name(&manifest)));
+    let key = if args.redact { Some(key()?) } else { None };
+    if args.nodes.are_several() {
+        return Box::pin(all_nodes(session, io, args, key, wanted)).await;
+    }
+    let (evidence, manifest) = record(session, &args.items, key).await?;
+    let path = wanted.unwrap_or_else(|| {
+        let node = manifest.node.as_deref().unwrap_or_default();
+        PathBuf::from(default_name(node, &manifest.time))
+    });
     evidence::save(&evidence, &manifest, &path).hint("pass another path with -o")?;
-    Ok(SnapshotReport::new(
-        path,
-        manifest.redacted,
-        files(&evidence),
-        manifest.gaps,
-    ))
+    session.finish(io, &report(path, &evidence, manifest))
+}
+
+/// Writes a bundle of all nodes: each node as soon as it is read.
+async fn all_nodes(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &SnapshotArgs,
+    key: Option<[u8; 32]>,
+    wanted: Option<PathBuf>,
+) -> Result<u8, Failure> {
+    let now = clock::now().to_string();
+    let path = wanted.unwrap_or_else(|| PathBuf::from(default_name("all-nodes", &now)));
+    let another = "pass another path with -o";
+    let mut bundle = NodesWriter::create(&path).hint(another)?;
+    let together = SnapshotOfNodes::new(path.clone(), args.redact);
+    let mut redactor = key.map(|key| Redactor::new(key, &Evidence::default()));
+    let work = async move |session: Session| {
+        let (evidence, manifest) = record(&session, &[], key).await?;
+        let report = report(path.clone(), &evidence, manifest.clone());
+        Ok((report, (evidence, manifest)))
+    };
+    // A bundle that is written again keeps its time.
+    let mut time = session.from.is_none().then_some(now.clone());
+    let keep = |node: &str, recorded: Result<(Evidence, Manifest), &str>| {
+        let name = redactor.as_ref().map(|redactor| redactor.node(node));
+        let name = name.as_deref().unwrap_or(node);
+        match recorded {
+            Ok((evidence, manifest)) => {
+                if session.from.is_some() {
+                    time = time.take().max(Some(manifest.time.clone()));
+                }
+                bundle.node(name, &evidence, &manifest).hint(another)
+            }
+            Err(reason) => {
+                let reason = match &mut redactor {
+                    Some(redactor) => redactor.reason(reason).replace(node, name),
+                    None => reason.to_owned(),
+                };
+                bundle.unread(name, reason);
+                Ok(())
+            }
+        }
+    };
+    let collected = nodes::collect(session, io, &args.nodes, together, &[], work, keep).await?;
+    bundle.finish(time.unwrap_or(now)).hint(another)?;
+    collected.print(session, io)
 }
 
 /// Returns whether the bundle goes to standard output.
@@ -70,62 +130,70 @@ pub(super) fn prints(session: &Session) -> bool {
     matches!(&session.output, Some(Output::Path(path)) if path == Path::new("-"))
 }
 
-async fn record(session: &Session, args: &SnapshotArgs) -> Result<(Evidence, Manifest), Failure> {
-    let items = if args.items.is_empty() {
-        ITEMS
-    } else {
-        &args.items
-    };
+/// Reads `items`, or everything if there are none, redacted if there is a key.
+async fn record(
+    session: &Session,
+    items: &[Item],
+    key: Option<[u8; 32]>,
+) -> Result<(Evidence, Manifest), Failure> {
+    let items = if items.is_empty() { ITEMS } else { items };
     let mut evidence = session.gather(items).await?;
-    let (time, node) = match &session.from {
+    let (time, node) = if session.from.is_some() {
         // A bundle that is written again keeps its time.
-        Some(_) => {
-            let snapshot = NodeSnapshot::new(&evidence);
-            let named = evidence
-                .manifest()
-                .and_then(|manifest| manifest.node.clone());
-            let configured = || {
-                let config = snapshot.proxy_config().ok()?;
-                Some(config.hostname_override.clone()).filter(|name| !name.is_empty())
-            };
-            let node = session.host.node.clone().or(named).or_else(configured);
-            (examine::taken(&evidence, &snapshot), node)
-        }
-        None => match session.name() {
-            Some(name) => (None, Some(name.to_owned())),
-            None => (None, Some(host::node_name(&session.host).await)),
-        },
+        let snapshot = NodeSnapshot::new(&evidence);
+        let named = evidence
+            .manifest()
+            .and_then(|manifest| manifest.node.clone());
+        let configured = || {
+            let config = snapshot.proxy_config().ok()?;
+            Some(config.hostname_override.clone()).filter(|name| !name.is_empty())
+        };
+        let given = session.name_in(&evidence).map(str::to_owned);
+        let node = given.or(named).or_else(configured);
+        (examine::taken(&evidence, &snapshot), node)
+    } else {
+        let snapshot = session.node(&evidence);
+        let node = match (snapshot.name(), snapshot.nodes()) {
+            (Ok(name), _) => Some(name),
+            // Without the Nodes, the name is the one that kube-proxy would use.
+            (Err(_), Err(_)) => Some(host::node_name(&session.host).await),
+            (Err(_), Ok(_)) => None,
+        };
+        (None, node)
     };
+    let added = evidence.added();
     let time = time.unwrap_or_else(clock::now).to_string();
     let redacted_before = evidence
         .manifest()
         .is_some_and(|manifest| manifest.redacted);
     let mut node = node;
-    if args.redact {
-        let mut redactor = Redactor::new(key()?, &evidence);
+    if let Some(key) = key {
+        let mut redactor = Redactor::new(key, &evidence);
         evidence = redactor.evidence(&evidence);
         node = node.map(|node| redactor.node(&node));
     }
     let mut manifest = Manifest::of(&evidence, time, node);
-    manifest.redacted = args.redact || redacted_before;
+    manifest.redacted = key.is_some() || redacted_before;
+    manifest.added = added;
     Ok((evidence, manifest))
 }
 
+fn report(path: PathBuf, evidence: &Evidence, manifest: Manifest) -> SnapshotReport {
+    SnapshotReport::new(
+        path,
+        manifest.redacted,
+        manifest.added,
+        files(evidence),
+        manifest.gaps,
+    )
+}
+
 /// Returns the default name of a bundle: sorted by node, then by time.
-fn default_name(manifest: &Manifest) -> String {
+fn default_name(node: &str, time: &str) -> String {
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    let node: String = manifest
-        .node
-        .iter()
-        .flat_map(|node| node.chars())
-        .filter(is_plain)
-        .collect();
+    let node: String = node.chars().filter(is_plain).collect();
     let node = if node.is_empty() { "node" } else { &node };
-    let time: String = manifest
-        .time
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect();
+    let time: String = time.chars().filter(char::is_ascii_alphanumeric).collect();
     format!("kpx-snapshot-{node}-{time}.tar.gz")
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Takes the state of a Kubernetes node's service proxy with standard tools alone, as a bundle for `kpx --from`.
-# It only reads, loads no kernel module, and leaves out what it cannot have: errors.txt in the bundle says what and why.
+# It only reads and loads no kernel module. errors.txt in the bundle lists the files that are missing, with the reasons.
 #
 # Run as root on the node:   sh snapshot.sh [FOLDER]
 # The result, FOLDER.tar.gz, holds addresses and names of the cluster: treat it as confidential.
@@ -271,14 +271,24 @@ get cluster/configmaps.json configmaps -n kube-system --field-selector metadata.
 get cluster/daemonsets.json daemonsets -n kube-system
 get cluster/pods.json pods -A --field-selector "spec.nodeName=$node"
 
-# Nothing said is not an answer.
+# An empty answer is no answer.
 find "$dir/kube-proxy" "$dir/cluster" -type f -size 0 -exec rm -f {} +
-if [ -s "$dir/errors.txt" ]; then
-    echo "left out:" >&2
-    sed 's/^/  /' "$dir/errors.txt" >&2
-fi
+missing=$(cat "$dir/errors.txt")
 if has tar && has gzip && tar -C "$(dirname "$dir")" -cf - "$(basename "$dir")" | gzip >"$dir.tar.gz"; then
     rm -rf "$dir"
     dir=$dir.tar.gz
+fi
+if [ -n "$missing" ]; then
+    {
+        echo "missing from the bundle:"
+        echo "$missing" | sed 's/^/  /'
+        case $missing in
+        *cluster/*)
+            echo "to add the objects of the cluster, on a machine with kpx and a kubeconfig:"
+            echo "  kpx --from $dir --kubeconfig FILE snapshot -o complete.tar.gz"
+            ;;
+        esac
+        echo "kpx itself reads more of a node than this script: kpx snapshot"
+    } >&2
 fi
 echo "$dir"

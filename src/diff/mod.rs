@@ -23,6 +23,7 @@ use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::mode::Leftover;
 use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::words::number_of;
 
 pub use change::{Change, ChangeKind, Delta, Layer, Object, RuleNumber};
 use owners::Owners;
@@ -135,8 +136,8 @@ impl Diff {
             .map_or(true, |mode| mode == desired.mode);
         if !part.changes.is_empty() && writes && node.is_first_sync(family) {
             let why = format!(
-                "{} differences ignored: the first sync of {family} is in progress and not late; try again in a minute",
-                part.changes.len()
+                "{} ignored: the first sync of {family} is in progress and not late; try again in a minute",
+                number_of(part.changes.len(), "difference")
             );
             part.changes.clear();
             part.unknown.push(Unknown {

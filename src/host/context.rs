@@ -15,7 +15,7 @@ use tokio::sync::{OnceCell, oneshot};
 use tokio::time::timeout;
 
 use super::Options;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Connection};
 use super::iptables::BackendRules;
 use super::proxy::Proxy;
 use crate::apply::StepError;
@@ -29,7 +29,7 @@ pub(super) struct Context {
     /// Folders that are searched for programs.
     pub(super) programs: Vec<PathBuf>,
     /// Connection to the API server.
-    pub(super) cluster: Cluster,
+    pub(super) cluster: Arc<Cluster>,
     /// The running kube-proxy.
     pub(super) proxy: Proxy,
     /// Whether complete iptables rules are read.
@@ -78,6 +78,11 @@ impl Context {
 
     /// Returns the context for reading `items`.
     pub(super) fn reading(items: &[Item], options: &Options) -> Arc<Self> {
+        Self::over(&Connection::default(), items, options)
+    }
+
+    /// Returns the context for reading `items` with a connection to the API server that may be open.
+    pub(super) fn over(api: &Connection, items: &[Item], options: &Options) -> Arc<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let own = env::split_paths(&path);
         let programs = own
@@ -86,7 +91,7 @@ impl Context {
         Arc::new(Self {
             options: options.clone(),
             programs: programs.collect(),
-            cluster: Cluster::default(),
+            cluster: Arc::clone(&api.0),
             proxy: Proxy::default(),
             saves: items.iter().copied().any(Item::is_iptables),
             netns: options

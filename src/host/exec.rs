@@ -245,7 +245,7 @@ mod tests {
     use tempfile::TempDir;
     use tokio::sync::Mutex;
 
-    use super::super::{Environment, Options};
+    use super::super::{Environment, Options, Selection};
     use super::*;
     use crate::net::Family;
 
@@ -281,6 +281,7 @@ mod tests {
             timeout,
             kubeconfig: None,
             context: None,
+            selection: Selection::default(),
             no_api: true,
             environment: Environment::default(),
         };

@@ -34,6 +34,7 @@ mod systemd;
 mod chain;
 mod change;
 pub mod clock;
+mod crew;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,9 +47,10 @@ use crate::net::Family;
 pub use aside::Aside;
 pub use chain::{ChainReader, Listing};
 pub use change::{Guard, Live, LiveCluster, Locked, Trial, is_guarded, renew, start_guard};
-pub use cluster::{Environment, Watch};
+pub use cluster::{Connection, Environment, Selection, Watch};
 use context::Context;
 pub use context::NoNamespace;
+pub use crew::{Crew, Event, Push};
 pub use dns::ask;
 pub use journals::{Journal, Journals};
 pub use own::own_pods;
@@ -73,6 +75,8 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// Kubeconfig context, if given.
     pub context: Option<String>,
+    /// Cluster and user that replace those of the context.
+    pub selection: Selection,
     /// Whether not to access the API server.
     pub no_api: bool,
     /// Environment variables that select the cluster.
@@ -91,7 +95,17 @@ pub async fn collect(items: &[Item], options: &Options) -> Evidence {
 
 /// Like [`collect`]; calls `done` with each item as soon as it is read.
 pub async fn collect_watched(items: &[Item], options: &Options, done: impl Fn(Item)) -> Evidence {
-    let context = Context::reading(items, options);
+    collect_over(&Connection::default(), items, options, done).await
+}
+
+/// Like [`collect_watched`], with a connection to the API server that may be open.
+pub async fn collect_over(
+    api: &Connection,
+    items: &[Item],
+    options: &Options,
+    done: impl Fn(Item),
+) -> Evidence {
+    let context = Context::over(api, items, options);
     let reads = items.iter().map(async |&item| {
         let read = read(item, &context).await;
         done(item);
@@ -102,6 +116,38 @@ pub async fn collect_watched(items: &[Item], options: &Options, done: impl Fn(It
         evidence.insert(item, read);
     }
     evidence
+}
+
+/// Reads `items`, which describe the cluster, from the API server alone, for the Node `node`.
+pub async fn collect_cluster(
+    api: &Connection,
+    items: &[Item],
+    node: &str,
+    options: &Options,
+    done: impl Fn(Item),
+) -> Evidence {
+    let reads = items.iter().map(async |&item| {
+        let read = match item {
+            Item::ProxyConfig => api.0.proxy_config(node, options).await,
+            item => {
+                api.0
+                    .read(item, node, options, cluster::Urgency::Look)
+                    .await
+            }
+        };
+        done(item);
+        (item, read)
+    });
+    let mut evidence = Evidence::default();
+    for (item, read) in join_all(reads).await {
+        evidence.insert(item, read);
+    }
+    evidence
+}
+
+/// Runs credential plugins of the kubeconfig that may ask for input. The first read reports their errors.
+pub async fn log_in(options: &Options) {
+    cluster::log_in(options).await;
 }
 
 /// Returns the family and name of every nftables table.

@@ -11,6 +11,7 @@ use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
 use crate::node::ipvs_connections::IpvsConnection;
+use crate::words::number_of;
 
 /// The items of [`Gauge::read`], beside those of the Services.
 pub const NEEDS: &[Item] = &[Item::IpvsConnections, Item::HeldSockets];
@@ -111,10 +112,7 @@ impl Gauge {
 
     /// Returns their number in words.
     pub fn connections(&self) -> String {
-        match self.count {
-            1 => "1 connection".to_owned(),
-            count => format!("{count} connections"),
-        }
+        number_of(self.count, "connection")
     }
 
     /// Returns the Services with the most connections, in words.

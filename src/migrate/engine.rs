@@ -10,6 +10,7 @@ use super::drain::Gauge;
 use super::evict::Leaving;
 use super::gates::{self, Gate};
 use super::journal::{self, Entry, MigrationState};
+use super::loss::ObservedLoss;
 use super::migration::{Leg, Stage};
 use super::node::Node;
 use super::probes::Target;
@@ -240,6 +241,19 @@ impl<N: MigrationNode> Engine<'_, N> {
                 "the entry cannot follow the ones before it".to_owned(),
             ))
         }
+    }
+
+    /// Adds `loss` to the observed one.
+    async fn observe(
+        &mut self,
+        progress: &mut MigrationState,
+        loss: ObservedLoss,
+    ) -> Result<(), StageError> {
+        if loss == ObservedLoss::default() {
+            return Ok(());
+        }
+        let at = self.node.now();
+        self.record(progress, Entry::Observed { at, loss }).await
     }
 
     /// Returns the name of the Node: from the journal, or for a journal of an older kpx from the node.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, KubeCommand, Object};
 use crate::plan::Step;
+use crate::words::number_of;
 
 /// Pods that have to leave and have not left.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -33,7 +34,8 @@ impl Leaving {
             (1, []) => "1 pod is terminating".to_owned(),
             (count, []) => format!("{count} pods are terminating"),
             (count, kept) => format!(
-                "{count} pods have not left; evictions refused: {}",
+                "waiting for {} to leave; evictions refused: {}",
+                number_of(count, "pod"),
                 kept.join("; ")
             ),
         }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::loss::ObservedLoss;
 use super::migration::{self, Gone, Leg, Migration, Stage};
 use crate::action::Action;
 use crate::backend::Mode;
@@ -63,6 +64,13 @@ pub enum Entry {
         /// Whether the configuration is restored, and kube-proxy restarted, externally.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         external: bool,
+    },
+    /// Loss was observed.
+    Observed {
+        /// The time.
+        at: Time,
+        /// The loss.
+        loss: ObservedLoss,
     },
     /// kpx stopped part-way.
     Stopped {
@@ -164,6 +172,8 @@ pub struct MigrationState {
     pub reached: bool,
     /// The duration of each stage that is done, in order.
     pub took: Vec<Took>,
+    /// The observed loss.
+    pub observed: ObservedLoss,
     /// When the last stage began.
     since: Option<Time>,
 }
@@ -221,6 +231,7 @@ impl MigrationState {
             torn: false,
             reached: false,
             took: Vec::new(),
+            observed: ObservedLoss::default(),
             since: None,
         }
     }
@@ -361,6 +372,7 @@ impl MigrationState {
                 self.requested = requested;
                 self.why = Some(why);
             }
+            Entry::Observed { loss, .. } => self.observed = self.observed.plus(loss),
             Entry::Stopped { why, .. } => {
                 if self.leg == Leg::There {
                     self.why = Some(why);

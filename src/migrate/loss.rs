@@ -1,6 +1,6 @@
-//! The expected loss of a migration.
+//! The loss of a migration: as expected, and as observed.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::drain::Gauge;
 use super::migration::{Leg, Migration, Strategy};
@@ -11,6 +11,7 @@ use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
 use crate::node::runtime::Metrics;
 use crate::plan;
+use crate::words::number_of;
 
 /// The expected loss of a migration to the new mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,6 +61,42 @@ pub enum Established {
     All(Gauge),
     /// An unknown number.
     Unknown(Gap),
+}
+
+/// The loss that kpx observed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObservedLoss {
+    /// Connections that were still open when a drain timed out, with `--accept-loss`.
+    pub connections: usize,
+    /// Probes that failed, of Services that answered before.
+    pub failed_probes: usize,
+}
+
+impl ObservedLoss {
+    /// Returns the sum of `self` and `more`.
+    #[must_use]
+    pub const fn plus(self, more: Self) -> Self {
+        Self {
+            connections: self.connections + more.connections,
+            failed_probes: self.failed_probes + more.failed_probes,
+        }
+    }
+
+    /// Returns the loss in words.
+    pub fn in_words(self) -> String {
+        let parts = [
+            (self.connections, "connection"),
+            (self.failed_probes, "failed probe"),
+        ];
+        let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<String> = parts.map(|(count, of)| number_of(count, of)).collect();
+        if parts.is_empty() {
+            "none".to_owned()
+        } else {
+            parts.join(", ")
+        }
+    }
 }
 
 /// Returns the expected loss of `migration` on `node`.

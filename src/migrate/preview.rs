@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::words::number_of;
+
 /// The preview of a node's migration.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -53,8 +55,8 @@ impl Preview {
         }
         (self.breaks > 0 && !accept_loss).then(|| {
             format!(
-                "{} established connections would break (--accept-loss drops them)",
-                self.breaks
+                "{} would break (--accept-loss drops them)",
+                number_of(self.breaks, "established connection")
             )
         })
     }

@@ -9,8 +9,10 @@ use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 
 use super::NodeSnapshot;
+use super::processes::{Process, is_kube_proxy};
 use crate::backend::ipvs::model::DUMMY;
 use crate::cluster::Node;
+use crate::cluster::config::ORIGIN;
 use crate::cluster::flags::Flags;
 use crate::evidence::{Gap, Item};
 
@@ -23,8 +25,26 @@ pub const NEEDS: &[Item] = &[
     Item::Nodes,
 ];
 
+/// Items of the machine that [`NodeSnapshot::stranger`] uses, beside the Nodes.
+pub const OF_MACHINE: &[Item] = &[
+    Item::Host,
+    Item::Addresses,
+    Item::Processes,
+    Item::ProxyFiles,
+];
+
 /// Programs that accept kube-proxy's flags.
 const KUBE_PROXY: &[&str] = &["kube-proxy", "hyperkube"];
+
+/// Returns the value of kube-proxy's `--hostname-override` in `process`.
+fn override_of(process: &Process) -> Option<String> {
+    let flags = if KUBE_PROXY.contains(&process.name.as_str()) {
+        Flags::parse(process.args.get(1..).unwrap_or_default())
+    } else {
+        Flags::passed_on(&process.args)
+    };
+    flags.value("hostname-override").map(str::to_owned)
+}
 
 /// Result of the identification.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -45,6 +65,15 @@ pub enum Identity {
     },
     /// No Node matches; the reason.
     Unknown(Gap),
+}
+
+/// A machine that is none of the cluster's Nodes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stranger {
+    /// Names of the Nodes, sorted.
+    pub nodes: Vec<String>,
+    /// Process ID of a kube-proxy in a container with a network namespace of its own.
+    pub container: Option<u32>,
 }
 
 /// A clue that identifies this machine's Node.
@@ -147,6 +176,8 @@ impl NodeSnapshot<'_> {
             Err(gap) => return Identity::Unknown(gap),
         };
         let host = Host::of(self);
+        // A cluster's only Node may still be another machine.
+        let may_be_only = || !nodes.iter().all(|node| self.differs(&host, node));
         let mut left: Vec<&Node> = nodes.iter().collect();
         let mut by = None;
         for clue in CLUES {
@@ -161,7 +192,10 @@ impl NodeSnapshot<'_> {
             }
         }
         match (left.as_slice(), by) {
-            ([only], by) => known(&only.metadata.name, by.unwrap_or(Clue::Only)),
+            ([only], Some(by)) => known(&only.metadata.name, by),
+            ([only], None) if self.runs_kube_proxy() != Some(false) || may_be_only() => {
+                known(&only.metadata.name, Clue::Only)
+            }
             (several, Some(by)) => {
                 let names = several.iter().map(|node| node.metadata.name.clone());
                 let mut names: Vec<String> = names.collect();
@@ -189,20 +223,92 @@ impl NodeSnapshot<'_> {
         // The flag overrides the file.
         let processes = self.processes().ok().map(|all| all.processes.as_slice());
         let here = processes.unwrap_or_default().iter();
-        let mut here = here.filter(|of| of.same_network != Some(false));
-        let flag = here.find_map(|process| {
-            let flags = if KUBE_PROXY.contains(&process.name.as_str()) {
-                Flags::parse(process.args.get(1..).unwrap_or_default())
-            } else {
-                Flags::passed_on(&process.args)
-            };
-            named(flags.value("hostname-override")?)
-        });
+        let mut here = here.filter(|process| self.is_here(process));
+        let flag = here.find_map(|process| named(&override_of(process)?));
         if let Some(name) = flag {
             return Some((name, Clue::Flag));
         }
+        // The cluster's configuration names no machine without a kube-proxy.
+        let text = self.evidence().text(Item::ProxyConfig).ok()?;
+        let origin = text.strip_prefix(ORIGIN).unwrap_or_default();
+        if origin.starts_with("ConfigMap") && self.runs_kube_proxy() == Some(false) {
+            return None;
+        }
         let config = self.proxy_config().ok()?;
         named(&config.hostname_override).map(|name| (name, Clue::Config))
+    }
+
+    /// Returns whether `process` is in this network namespace. A process whose namespace is unknown is elsewhere if it
+    /// serves a Node that is another machine: one of a container.
+    fn is_here(&self, process: &Process) -> bool {
+        process.same_network.unwrap_or_else(|| {
+            let name = override_of(process).map(|name| name.trim().to_lowercase());
+            let nodes = self.nodes().map_or(&[][..], Vec::as_slice);
+            let node = nodes
+                .iter()
+                .find(|of| Some(&of.metadata.name) == name.as_ref());
+            !node.is_some_and(|node| self.differs(&Host::of(self), node))
+        })
+    }
+
+    /// Returns whether kube-proxy runs in this network namespace, or left its link or files; `None` if that is unknown.
+    pub fn runs_kube_proxy(&self) -> Option<bool> {
+        let processes = &self.processes().ok()?.processes;
+        let mut proxies = processes.iter().filter(|process| is_kube_proxy(process));
+        if proxies.any(|process| self.is_here(process)) {
+            return Some(true);
+        }
+        let addresses = self.addresses().ok()?;
+        let files = self.proxy_files().is_ok_and(|all| !all.files.is_empty());
+        Some(files || addresses.all.iter().any(|at| at.link == DUMMY))
+    }
+
+    /// Returns the evidence that this machine is none of the cluster's Nodes; `None` if it is one, or if that is unknown.
+    ///
+    /// Only positive evidence counts: no kube-proxy runs here, and every Node has an address or a machine ID other than
+    /// this machine's.
+    pub fn stranger(&self) -> Option<Stranger> {
+        if self.runs_kube_proxy() != Some(false) {
+            return None;
+        }
+        let nodes = self.nodes().ok()?;
+        let host = Host::of(self);
+        if nodes.is_empty() || !nodes.iter().all(|node| self.differs(&host, node)) {
+            return None;
+        }
+        let mut names: Vec<String> = nodes.iter().map(|of| of.metadata.name.clone()).collect();
+        names.sort();
+        let processes = self.processes().ok();
+        let mut elsewhere = processes.iter().flat_map(|all| &all.processes);
+        let container = elsewhere.find(|process| is_kube_proxy(process));
+        Some(Stranger {
+            nodes: names,
+            container: container.map(|process| process.pid),
+        })
+    }
+
+    /// Returns whether `node` is another machine: both have known properties, and none of them is the same. Containers on
+    /// this machine share its boot ID.
+    fn differs(&self, host: &Host, node: &Node) -> bool {
+        let same = [
+            Clue::Address,
+            Clue::SystemUuid,
+            Clue::ProviderId,
+            Clue::MachineId,
+            Clue::HostName,
+        ];
+        if same.iter().any(|clue| self.matches(host, node, *clue)) {
+            return false;
+        }
+        let has_address = addresses_of(node).next().is_some();
+        let here = self.addresses().is_ok_and(|all| !all.all.is_empty());
+        let addresses = has_address && here;
+        let ids = host.machine_id.is_some() && !node.status.node_info.machine_id.is_empty();
+        if self.matches(host, node, Clue::BootId) {
+            addresses && ids
+        } else {
+            addresses || ids
+        }
     }
 
     /// Compares this machine with the Node `name`.
@@ -364,140 +470,4 @@ fn plain(id: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::evidence::Evidence;
-
-    /// A cluster of three Nodes, as their kubelets report them.
-    fn nodes(edit: impl Fn(usize, &mut serde_json::Value)) -> String {
-        let one = |at: usize| {
-            let mut node = serde_json::json!({
-                "metadata": {"name": format!("w{at}"), "labels": {}},
-                "spec": {"providerID": format!("aws:///eu-1a/i-0{at}")},
-                "status": {
-                    "addresses": [{"type": "InternalIP", "address": format!("10.0.0.{at}")}],
-                    "nodeInfo": {
-                        "machineID": format!("aa{at}"), "bootID": format!("bb-{at}"), "systemUUID": format!("CC-{at}"),
-                    },
-                },
-            });
-            edit(at, &mut node);
-            node
-        };
-        serde_json::json!({"items": [one(1), one(2), one(3)]}).to_string()
-    }
-
-    fn evidence(nodes: String, host: &str, address: &str) -> Evidence {
-        let mut all = Evidence::default();
-        all.insert(Item::Nodes, Ok(nodes));
-        all.insert(Item::Host, Ok(host.to_owned()));
-        let addresses = format!(
-            r#"[{{"ifname": "eth0", "addr_info": [
-                {{"family": "inet", "local": "{address}", "prefixlen": 24, "scope": "global"}}]}},
-               {{"ifname": "kube-ipvs0", "addr_info": [
-                {{"family": "inet", "local": "10.0.0.3", "prefixlen": 32, "scope": "global"}}]}}]"#
-        );
-        all.insert(Item::Addresses, Ok(addresses));
-        all
-    }
-
-    fn known(name: &str, by: Clue) -> Identity {
-        let name = name.to_owned();
-        Identity::Known { name, by }
-    }
-
-    #[test]
-    fn each_clue_alone_identifies_one_of_three_nodes() {
-        let elsewhere = "192.0.2.1";
-        for (host, address, by) in [
-            ("", "10.0.0.2", Clue::Address),
-            ("system-uuid = cc-2", elsewhere, Clue::SystemUuid),
-            ("asset-tag = i-02", elsewhere, Clue::ProviderId),
-            ("boot-id = bb-2", elsewhere, Clue::BootId),
-            ("machine-id = aa2", elsewhere, Clue::MachineId),
-            ("host-name = W2", elsewhere, Clue::HostName),
-        ] {
-            let all = evidence(nodes(|_, _| ()), host, address);
-            assert_eq!(NodeSnapshot::new(&all).identity(), known("w2", by));
-        }
-    }
-
-    #[test]
-    fn kube_proxys_own_name_comes_first_and_its_flag_before_its_file() {
-        let mut all = evidence(nodes(|_, _| ()), "", "10.0.0.2");
-        let config = "kind: KubeProxyConfiguration\nhostnameOverride: W1\n";
-        all.insert(Item::ProxyConfig, Ok(config.to_owned()));
-        assert_eq!(
-            NodeSnapshot::new(&all).identity(),
-            known("w1", Clue::Config)
-        );
-        let processes = r#"{"processes": [
-            {"pid": 1, "name": "kube-proxy", "args": ["kube-proxy", "--hostname-override=other"], "sameNetwork": false},
-            {"pid": 2, "name": "kube-proxy", "args": ["kube-proxy", "--hostname-override=w3"], "sameNetwork": true}]}"#;
-        all.insert(Item::Processes, Ok(processes.to_owned()));
-        assert_eq!(NodeSnapshot::new(&all).identity(), known("w3", Clue::Flag));
-        let given = NodeSnapshot::new(&all).called(Some("w2"));
-        assert_eq!(given.identity(), known("w2", Clue::Given));
-    }
-
-    #[test]
-    fn a_shared_clue_is_narrowed_by_the_next_one() {
-        // Nodes in containers on one cloned machine.
-        let shared = nodes(|_, node| {
-            node["status"]["nodeInfo"]["bootID"] = "bb".into();
-            node["status"]["nodeInfo"]["machineID"] = "aa".into();
-        });
-        let host = "machine-id = aa\nboot-id = bb\n";
-        let all = evidence(shared.clone(), host, "192.0.2.1");
-        let ambiguous = NodeSnapshot::new(&all).identity();
-        assert!(
-            matches!(&ambiguous, Identity::Ambiguous { names, by: Clue::BootId } if names.len() == 3),
-            "{ambiguous:?}"
-        );
-        let why = ambiguous.name().unwrap_err().to_string();
-        assert!(why.contains("w1, w2, w3") && why.contains("--node NAME"));
-        let all = evidence(shared, &format!("{host}host-name = w3\n"), "192.0.2.1");
-        let identity = NodeSnapshot::new(&all).identity();
-        assert_eq!(identity, known("w3", Clue::HostName));
-        // No clue matches; a single Node needs no clue.
-        let all = evidence(nodes(|_, _| ()), "host-name = laptop", "192.0.2.1");
-        let identity = NodeSnapshot::new(&all).identity();
-        assert!(matches!(identity, Identity::Unknown(_)), "{identity:?}");
-        let mut all = all;
-        let only = r#"{"items": [{"metadata": {"name": "a"}}]}"#;
-        all.insert(Item::Nodes, Ok(only.to_owned()));
-        assert_eq!(NodeSnapshot::new(&all).identity(), known("a", Clue::Only));
-    }
-
-    #[test]
-    fn only_positive_evidence_contradicts_a_node_name() {
-        let said = |host: &str, address: &str, name: &str| {
-            let all = evidence(nodes(|_, _| ()), host, address);
-            NodeSnapshot::new(&all).contradiction(name)
-        };
-        assert_eq!(said("", "10.0.0.2", "w2"), None);
-        assert_eq!(
-            said("", "10.0.0.2", "w1").as_deref(),
-            Some(
-                "its address 10.0.0.1 is not on an interface of this machine, but address 10.0.0.2 of Node w2 is"
-            )
-        );
-        let stranger = said("", "10.0.0.2", "w9").unwrap();
-        assert!(
-            stranger.starts_with("the Node does not exist, but address 10.0.0.2"),
-            "{stranger}"
-        );
-        // A machine behind a translated address may be any Node.
-        assert_eq!(said("", "192.0.2.1", "w1"), None);
-        let other = said("machine-id = aa9", "192.0.2.1", "w1").unwrap();
-        assert!(
-            other.contains("its machine ID is aa1") && other.ends_with("is aa9"),
-            "{other}"
-        );
-        assert_eq!(
-            said("machine-id = aa9\nboot-id = bb-1", "192.0.2.1", "w1"),
-            None
-        );
-        assert_eq!(said("machine-id = aa9", "10.0.0.1", "w1"), None);
-    }
-}
+mod tests;

@@ -17,6 +17,7 @@ pub mod sockets;
 pub mod sysctl;
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use crate::backend::ipset::Sets;
 use crate::backend::{ipset, iptables, ipvs, nftables};
@@ -69,13 +70,13 @@ pub struct NodeSnapshot<'a> {
     proxy_config: Section<ProxyConfig>,
     health: Section<Health>,
     metrics: Section<Metrics<'a>>,
-    services: Section<Vec<Service>>,
-    slices: Section<Vec<EndpointSlice>>,
-    nodes: Section<Vec<Node>>,
-    config_maps: Section<Vec<ConfigMap>>,
-    daemon_sets: Section<Vec<DaemonSet>>,
-    service_cidrs: Section<Vec<ServiceCidr>>,
-    pods: Section<Vec<Pod>>,
+    services: Section<Arc<Vec<Service>>>,
+    slices: Section<Arc<Vec<EndpointSlice>>>,
+    nodes: Section<Arc<Vec<Node>>>,
+    config_maps: Section<Arc<Vec<ConfigMap>>>,
+    daemon_sets: Section<Arc<Vec<DaemonSet>>>,
+    service_cidrs: Section<Arc<Vec<ServiceCidr>>>,
+    pods: Section<Arc<Vec<Pod>>>,
     named: Option<String>,
     desired: [Section<DesiredState>; 3],
 }
@@ -87,6 +88,20 @@ macro_rules! sections {
             pub fn $name(&self) -> Result<&$type, Gap> {
                 let $evidence = self.evidence;
                 self.$name.get_or_init(|| $parse).as_ref().map_err(Clone::clone)
+            })+
+        }
+    };
+}
+
+/// Lists of the cluster's objects: nodes that share the text share the list.
+macro_rules! objects {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = $item:expr;)+) => {
+        impl NodeSnapshot<'_> {
+            $($(#[$doc])+
+            pub fn $name(&self) -> Result<&$type, Gap> {
+                let evidence = self.evidence;
+                let parse = || evidence.parsed($item, || crate::cluster::list(evidence, $item));
+                self.$name.get_or_init(parse).as_deref().map_err(Clone::clone)
             })+
         }
     };
@@ -133,20 +148,23 @@ sections! {
     health: Health = |e| e.text(Item::Healthz).and_then(runtime::health);
     /// Returns kube-proxy's metrics.
     metrics: Metrics<'a> = |e| e.text(Item::Metrics).map(Metrics::parse);
+}
+
+objects! {
     /// Returns the Services.
-    services: Vec<Service> = |e| crate::cluster::list(e, Item::Services);
+    services: Vec<Service> = Item::Services;
     /// Returns the EndpointSlices.
-    slices: Vec<EndpointSlice> = |e| crate::cluster::list(e, Item::EndpointSlices);
+    slices: Vec<EndpointSlice> = Item::EndpointSlices;
     /// Returns the Node objects.
-    nodes: Vec<Node> = |e| crate::cluster::list(e, Item::Nodes);
+    nodes: Vec<Node> = Item::Nodes;
     /// Returns the ConfigMaps.
-    config_maps: Vec<ConfigMap> = |e| crate::cluster::list(e, Item::ConfigMaps);
+    config_maps: Vec<ConfigMap> = Item::ConfigMaps;
     /// Returns the DaemonSets.
-    daemon_sets: Vec<DaemonSet> = |e| crate::cluster::list(e, Item::DaemonSets);
+    daemon_sets: Vec<DaemonSet> = Item::DaemonSets;
     /// Returns the ranges of cluster IPs.
-    service_cidrs: Vec<ServiceCidr> = |e| crate::cluster::list(e, Item::ServiceCidrs);
+    service_cidrs: Vec<ServiceCidr> = Item::ServiceCidrs;
     /// Returns the Pods.
-    pods: Vec<Pod> = |e| crate::cluster::list(e, Item::Pods);
+    pods: Vec<Pod> = Item::Pods;
 }
 
 /// IPVS table of a kernel without IPVS loaded.

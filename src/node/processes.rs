@@ -33,5 +33,10 @@ pub fn is_here(process: &Process) -> bool {
 /// Iterates over the processes that are kube-proxy, or contain it, in the network namespace of the snapshot.
 pub fn kube_proxies(all: &Processes) -> impl Iterator<Item = &Process> {
     let here = all.processes.iter().filter(|process| is_here(process));
-    here.filter(|process| KUBE_PROXY.contains(&process.name.as_str()))
+    here.filter(|process| is_kube_proxy(process))
+}
+
+/// Returns whether `process` is kube-proxy, or contains it.
+pub fn is_kube_proxy(process: &Process) -> bool {
+    KUBE_PROXY.contains(&process.name.as_str())
 }

@@ -53,28 +53,35 @@ fn together(node: &NodeSnapshot<'_>, services: &[&Service], slices: &[EndpointSl
         let slices = by_service
             .get(&(meta.namespace.as_str(), meta.name.as_str()))
             .map_or(&[][..], Vec::as_slice);
-        let here = here.as_deref();
-        service.spec.ports.iter().map(move |port| Port {
-            name: PortName {
-                namespace: meta.namespace.as_str().into(),
-                name: meta.name.as_str().into(),
-                port: port.name.as_str().into(),
-            },
-            proto: proto(&port.protocol),
-            port: Some(port.port),
-            kind: Some(match service.spec.kind.as_str() {
-                "" => "ClusterIP".into(),
-                kind => kind.into(),
-            }),
-            left_to: meta
-                .labels
-                .get("service.kubernetes.io/service-proxy-name")
-                .map(|who| who.as_str().into()),
-            addresses: addresses(service),
-            node_port: port.node_port.filter(|&number| number != 0),
-            health_check_port: service.spec.health_check_node_port.filter(|&n| n != 0),
-            endpoints: endpoints(slices, port, here),
-        })
+        ports_of(service, slices, here.as_deref())
+    });
+    ports.collect()
+}
+
+/// Returns the ports of `service`, whether kube-proxy serves it or not; `slices` are its EndpointSlices, and `here` is the
+/// name of this node, if known.
+pub fn ports_of(service: &Service, slices: &[&EndpointSlice], here: Option<&str>) -> Vec<Port> {
+    let meta = &service.metadata;
+    let ports = service.spec.ports.iter().map(|port| Port {
+        name: PortName {
+            namespace: meta.namespace.as_str().into(),
+            name: meta.name.as_str().into(),
+            port: port.name.as_str().into(),
+        },
+        proto: proto(&port.protocol),
+        port: Some(port.port),
+        kind: Some(match service.spec.kind.as_str() {
+            "" => "ClusterIP".into(),
+            kind => kind.into(),
+        }),
+        left_to: meta
+            .labels
+            .get("service.kubernetes.io/service-proxy-name")
+            .map(|who| who.as_str().into()),
+        addresses: addresses(service),
+        node_port: port.node_port.filter(|&number| number != 0),
+        health_check_port: service.spec.health_check_node_port.filter(|&n| n != 0),
+        endpoints: endpoints(slices, port, here),
     });
     ports.collect()
 }
@@ -84,7 +91,7 @@ fn proto(name: &str) -> Proto {
 }
 
 /// Returns the addresses of `service` with their roles.
-pub(super) fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
+pub fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
     let spec = &service.spec;
     let first = std::slice::from_ref(&spec.cluster_ip);
     let cluster = if spec.cluster_ips.is_empty() {

@@ -16,6 +16,7 @@ pub use crate::backend::software;
 use crate::evidence::Gap;
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
+pub use api::{addresses, ports_of};
 
 /// Name of a service port.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -229,7 +230,7 @@ impl Owners {
         let near = services.iter().filter(|service| {
             let mut ports = service.spec.ports.iter();
             ports.any(|of| of.node_port == Some(port))
-                || api::addresses(service).iter().any(|(_, at)| *at == addr)
+                || addresses(service).iter().any(|(_, at)| *at == addr)
         });
         let (ports, gaps) = api::some_ports(node, &near.collect::<Vec<_>>());
         Self::index(ports, Source::Api, gaps)

@@ -94,7 +94,7 @@ pub fn name_at_boot(
         },
     };
     plan.push(
-        format!("list {} modules in {AT_BOOT}", names.len()),
+        format!("list {} in {AT_BOOT}", number_of(names.len(), "module")),
         Action::WriteFile { path, text },
         Undo::Do(undo),
     );

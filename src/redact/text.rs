@@ -398,7 +398,7 @@ impl Redactor {
     }
 
     /// Redacts the reason of a gap, which may contain addresses and host names.
-    pub(super) fn reason(&mut self, text: &str) -> String {
+    pub fn reason(&mut self, text: &str) -> String {
         let words = text.split(' ').map(|word| match word.split_once("://") {
             Some((scheme, rest)) => {
                 let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

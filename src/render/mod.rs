@@ -4,6 +4,7 @@ mod ascii;
 mod board;
 mod page;
 mod progress;
+mod stream;
 
 use std::io::{self, Write};
 
@@ -14,6 +15,7 @@ pub use board::Board;
 pub(crate) use board::glass;
 pub use page::{Page, Style, Tone, terminal_width};
 pub use progress::Progress;
+pub use stream::{Stream, entry, entry_of_error};
 
 /// The result of a command: a page for people, or a serialised value for programs.
 ///

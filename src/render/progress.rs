@@ -20,15 +20,45 @@ const NAMED: usize = 3;
 #[derive(Debug)]
 pub struct Progress {
     shown: Option<(Sender<()>, JoinHandle<()>)>,
-    pending: Arc<Mutex<Vec<String>>>,
+    state: Arc<Mutex<State>>,
+}
+
+/// What is shown.
+#[derive(Debug, Default)]
+struct State {
+    pending: Vec<String>,
+    /// The number of finished nodes, if nodes are counted.
+    finished: Option<usize>,
+    /// The number of nodes, if known.
+    total: Option<usize>,
 }
 
 impl Progress {
     /// Returns a spinner for `pending`, the names of the items being read.
     pub fn start(pending: Vec<String>, ascii: bool) -> Self {
+        let state = State {
+            pending,
+            ..State::default()
+        };
+        Self::shown(state, ascii)
+    }
+
+    /// Returns a spinner that counts nodes; a bar if their number is known.
+    pub fn of_nodes(total: Option<usize>, ascii: bool) -> Self {
+        let state = State {
+            pending: Vec::new(),
+            finished: Some(0),
+            total,
+        };
+        Self::shown(state, ascii)
+    }
+
+    fn shown(state: State, ascii: bool) -> Self {
         let (done, ended) = mpsc::channel();
-        let pending = Arc::new(Mutex::new(pending));
-        let waited_for = Arc::clone(&pending);
+        let style = style(state.total, ascii);
+        let total = state.total;
+        let state = Arc::new(Mutex::new(state));
+        let watched = Arc::clone(&state);
         // A thread, because parsing can keep the main one busy.
         let spinner = thread::Builder::new().name("progress".to_owned());
         let spinner = spinner.spawn(move || {
@@ -36,16 +66,15 @@ impl Progress {
                 return;
             }
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let style = ProgressStyle::default_spinner();
-            bar.set_style(if ascii {
-                style.tick_chars("|/-\\ ")
-            } else {
-                style
-            });
+            bar.set_style(style);
+            if let Some(total) = total {
+                bar.set_length(total as u64);
+            }
             // The sender is dropped at the end.
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                if let Ok(pending) = waited_for.lock() {
-                    bar.set_message(message(&pending));
+                if let Ok(state) = watched.lock() {
+                    bar.set_position(state.finished.unwrap_or_default() as u64);
+                    bar.set_message(message(&state));
                 }
                 bar.tick();
             }
@@ -54,14 +83,22 @@ impl Progress {
         Self {
             // Without a thread there is only no spinner.
             shown: spinner.ok().map(|spinner| (done, spinner)),
-            pending,
+            state,
         }
     }
 
-    /// Removes `what` from the pending items.
+    /// Adds `what` to the pending items.
+    pub fn begin(&self, what: &str) {
+        if let Ok(mut state) = self.state.lock() {
+            state.pending.push(what.to_owned());
+        }
+    }
+
+    /// Removes `what` from the pending items, and counts it if nodes are counted.
     pub fn done(&self, what: &str) {
-        if let Ok(mut pending) = self.pending.lock() {
-            pending.retain(|one| one != what);
+        if let Ok(mut state) = self.state.lock() {
+            state.pending.retain(|one| one != what);
+            state.finished = state.finished.map(|count| count + 1);
         }
     }
 
@@ -69,19 +106,39 @@ impl Progress {
     pub fn silent() -> Self {
         Self {
             shown: None,
-            pending: Arc::default(),
+            state: Arc::default(),
         }
     }
 }
 
-/// Returns `reading a, b, c and 4 more`.
-fn message(pending: &[String]) -> String {
+/// Returns the look of a spinner, or of a bar of `total` nodes.
+fn style(total: Option<usize>, ascii: bool) -> ProgressStyle {
+    let spinner = ProgressStyle::default_spinner();
+    let style = match total {
+        None => spinner,
+        Some(_) => ProgressStyle::with_template("{bar:24} {wide_msg}").unwrap_or(spinner),
+    };
+    if ascii {
+        style.tick_chars("|/-\\ ").progress_chars("=> ")
+    } else {
+        style
+    }
+}
+
+/// Returns `3 of 8 nodes, reading a, b, c and 4 more`, or only the second half.
+fn message(state: &State) -> String {
+    let pending = &state.pending;
     let named = pending.len().min(NAMED);
     let rest = match pending.len() - named {
         0 => String::new(),
         rest => format!(" and {rest} more"),
     };
-    format!("reading {}{rest}", pending[..named].join(", "))
+    let nodes = match (state.finished, state.total) {
+        (None, _) => String::new(),
+        (Some(finished), None) => format!("{finished} nodes, "),
+        (Some(finished), Some(total)) => format!("{finished} of {total} nodes, "),
+    };
+    format!("{nodes}reading {}{rest}", pending[..named].join(", "))
 }
 
 impl Drop for Progress {
@@ -101,7 +158,16 @@ mod tests {
     #[test]
     fn pending_items_are_named() {
         let all = ["a", "b", "c", "d", "e"].map(str::to_owned);
-        assert_eq!(message(&all[..1]), "reading a");
-        assert_eq!(message(&all), "reading a, b, c and 2 more");
+        let mut state = State {
+            pending: all[..1].to_vec(),
+            ..State::default()
+        };
+        assert_eq!(message(&state), "reading a");
+        state.pending = all.to_vec();
+        assert_eq!(message(&state), "reading a, b, c and 2 more");
+        state.finished = Some(7);
+        assert_eq!(message(&state), "7 nodes, reading a, b, c and 2 more");
+        state.total = Some(12);
+        assert_eq!(message(&state), "7 of 12 nodes, reading a, b, c and 2 more");
     }
 }

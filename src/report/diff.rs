@@ -198,8 +198,8 @@ impl DiffReport {
             services.dedup();
             page.line("");
             let text = format!(
-                "and {rest} more, of {} service ports; -v shows all",
-                services.len()
+                "and {rest} more, of {}; -v shows all",
+                number_of(services.len(), "service port")
             );
             page.para("", &text);
         }
@@ -227,8 +227,8 @@ impl DiffReport {
             let family = left.family.map(|f| format!("{f} ")).unwrap_or_default();
             let inside = match (left.kind, left.rules) {
                 (_, 0) => String::new(),
-                (Kind::Sets, members) => format!(" with {members} members"),
-                (_, rules) => format!(" with {rules} rules"),
+                (Kind::Sets, members) => format!(" with {}", number_of(members, "member")),
+                (_, rules) => format!(" with {}", number_of(rules, "rule")),
             };
             let text = match (left.kind, left.names.as_slice()) {
                 (Kind::Link | Kind::Table, names) => format!("{what} {}{inside}", names.join(", ")),

@@ -4,6 +4,7 @@ pub mod diff;
 pub mod doctor;
 pub mod explain;
 pub mod migrate;
+pub mod nodes;
 pub mod plan;
 pub mod preflight;
 pub mod program;
@@ -11,6 +12,7 @@ pub mod resolve;
 pub mod show;
 pub mod snapshot;
 pub mod trace;
+pub mod why;
 
 /// Exit status: nothing is wrong, or the change is done.
 pub const CLEAN: u8 = 0;

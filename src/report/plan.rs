@@ -173,8 +173,8 @@ pub(super) fn block(page: &mut Page, indent: &str, label: &str, text: &str) {
     }
     if count > shown {
         page.line(&format!(
-            "{indent}… {} more lines; -o wide shows them",
-            count - shown
+            "{indent}… {}; -o wide shows them",
+            number_of(count - shown, "more line")
         ));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::{CLEAN, UNKNOWN};
-use crate::evidence::{Gap, Recorded};
+use crate::evidence::{Gap, Item, Recorded};
 use crate::render::{Page, Report};
 use crate::view::snapshot::BundleFile;
 use crate::words::number_of;
@@ -18,6 +18,9 @@ pub struct SnapshotReport {
     pub path: PathBuf,
     /// Whether names and addresses are replaced.
     pub redacted: bool,
+    /// The items that were added from the API server after the recording.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<Item>,
     /// The files of the bundle.
     pub files: Vec<BundleFile>,
     /// The items that are not in the bundle, each with the reason.
@@ -29,15 +32,22 @@ impl SnapshotReport {
     pub const fn new(
         path: PathBuf,
         redacted: bool,
+        added: Vec<Item>,
         files: Vec<BundleFile>,
         gaps: Vec<Recorded>,
     ) -> Self {
         Self {
             path,
             redacted,
+            added,
             files,
             gaps,
         }
+    }
+
+    /// Returns the items that could not be read, without those that the node does not have.
+    pub fn unknown(&self) -> Vec<&Recorded> {
+        self.gaps.iter().filter(|gap| !is_moot(&gap.gap)).collect()
     }
 }
 
@@ -53,6 +63,11 @@ impl Report for SnapshotReport {
             number_of(self.files.len(), "item"),
             amount(size)
         ));
+        if !self.added.is_empty() {
+            let names: Vec<&str> = self.added.iter().map(|item| item.file()).collect();
+            let text = format!("Added from the API server: {}.", names.join(", "));
+            page.para("", &text);
+        }
         if page.style().verbose > 0 {
             page.line("");
             page.table(["FILE", "SIZE"], |row| {
@@ -61,11 +76,9 @@ impl Report for SnapshotReport {
                 }
             });
         }
-        let of = |wanted: fn(&Gap) -> bool| -> Vec<_> {
-            self.gaps.iter().filter(|gap| wanted(&gap.gap)).collect()
-        };
-        list(page, "Unknown:", &of(|gap| !is_moot(gap)));
-        list(page, "Not available:", &of(is_moot));
+        let moot = self.gaps.iter().filter(|gap| is_moot(&gap.gap));
+        list(page, "Unknown:", &self.unknown());
+        list(page, "Not available:", &moot.collect::<Vec<_>>());
         if !self.redacted {
             page.line("");
             page.line(
@@ -75,7 +88,7 @@ impl Report for SnapshotReport {
     }
 
     fn exit(&self) -> u8 {
-        if self.gaps.iter().all(|gap| is_moot(&gap.gap)) {
+        if self.unknown().is_empty() {
             CLEAN
         } else {
             UNKNOWN

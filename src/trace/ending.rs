@@ -31,6 +31,22 @@ pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome
     }
 }
 
+/// Returns the common verdict of all outcomes: theirs, if they agree; unknown, if an unknown fact decides; else mixed.
+pub fn overall(outcomes: &[Outcome]) -> Verdict {
+    let mut verdicts = outcomes.iter().map(|outcome| outcome.verdict);
+    let Some(first) = verdicts.next() else {
+        return Verdict::Unknown;
+    };
+    let unsure = outcomes
+        .iter()
+        .any(|o| o.verdict == Verdict::Unknown || !o.when.is_empty());
+    match (verdicts.all(|verdict| verdict == first), unsure) {
+        (true, _) => first,
+        (false, true) => Verdict::Unknown,
+        (false, false) => Verdict::Mixed,
+    }
+}
+
 /// Puts ways together that end alike and differ in nothing but an assumption without effect.
 pub(super) fn merge(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let mut merged: Vec<Outcome> = Vec::new();

@@ -32,8 +32,8 @@ pub fn is_odd(port: &Port, outcomes: &[Outcome]) -> bool {
     missed || wrong
 }
 
-/// The endpoints that new connections should go to: the ready ones, or lacking those the ones that still serve.
-fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
+/// Returns the endpoints that new connections should go to: the ready ones, or lacking those the ones that still serve.
+pub fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
     let of = |state: EndpointState| {
         port.endpoints
             .iter()
@@ -49,7 +49,8 @@ fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
     }
 }
 
-pub(super) fn reached(outcomes: &[Outcome]) -> BTreeSet<SocketAddr> {
+/// Returns the backends that packets with these `outcomes` reach.
+pub fn reached(outcomes: &[Outcome]) -> BTreeSet<SocketAddr> {
     let delivered = outcomes.iter().filter(|o| o.verdict == Verdict::Deliver);
     delivered
         .map(|o| SocketAddr::new(o.destination.0, o.destination.1))
@@ -98,18 +99,26 @@ pub fn other_port(owners: &Owners, flow: &Flow) -> Option<String> {
     ))
 }
 
-/// Adds a note for each translated packet without a route, or with one off this node although the backend is on it.
-pub(super) fn routes(
+/// A problem of the route to a backend.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Stray {
+    /// There is no route; the reason.
+    NoRoute(String),
+    /// The route leads off this node although the backend runs on it; the link and gateway.
+    Away(String),
+}
+
+/// Returns each backend of translated packets that has a problem with its route.
+pub fn strays(
     node: &NodeSnapshot<'_>,
     port: Option<&Port>,
     outcomes: &[Outcome],
-    notes: &mut Vec<String>,
-) {
+) -> Vec<(SocketAddr, Stray)> {
     let own = |addr: IpAddr| {
         node.addresses()
             .is_ok_and(|all| all.all.iter().any(|at| at.addr.addr == addr))
     };
-    let mut away: Vec<(SocketAddr, String)> = Vec::new();
+    let mut strays = Vec::new();
     for outcome in outcomes {
         let backend = SocketAddr::new(outcome.destination.0, outcome.destination.1);
         let translated = |hop: &&std::rc::Rc<Hop>| {
@@ -126,9 +135,7 @@ pub(super) fn routes(
             continue;
         };
         match &hop.effect {
-            Effect::Nowhere { why } => {
-                notes.push(format!("no route to backend {backend}: {why}"));
-            }
+            Effect::Nowhere { why } => strays.push((backend, Stray::NoRoute(why.clone()))),
             Effect::Out {
                 device,
                 gateway: Some(gateway),
@@ -139,14 +146,31 @@ pub(super) fn routes(
                 });
                 if local {
                     let device = device.as_deref().unwrap_or("a link");
-                    away.push((backend, format!("{device} via {gateway}")));
+                    strays.push((backend, Stray::Away(format!("{device} via {gateway}"))));
                 }
             }
             _ => {}
         }
     }
+    strays
+}
+
+/// Adds a note for each translated packet without a route, or with one off this node although the backend is on it.
+pub(super) fn routes(
+    node: &NodeSnapshot<'_>,
+    port: Option<&Port>,
+    outcomes: &[Outcome],
+    notes: &mut Vec<String>,
+) {
+    let mut away = Vec::new();
+    for (backend, stray) in strays(node, port, outcomes) {
+        match stray {
+            Stray::NoRoute(why) => notes.push(format!("no route to backend {backend}: {why}")),
+            Stray::Away(way) => away.push((backend.to_string(), way)),
+        }
+    }
     if let Some((_, way)) = away.first() {
-        let names: Vec<_> = away.iter().map(|(addr, _)| addr.to_string()).collect();
+        let names: Vec<_> = away.iter().map(|(addr, _)| addr.clone()).collect();
         notes.push(format!(
             "{} on this node, but the route leads off the node, by {way}",
             be(&names)
@@ -160,7 +184,7 @@ fn be(names: &[String]) -> String {
 }
 
 /// Returns the first names, and how many more there are.
-pub(super) fn listed(names: &[String]) -> String {
+pub fn listed(names: &[String]) -> String {
     let shown = &names[..names.len().min(MOST_NAMED)];
     let text = shown.join(", ");
     match names.len() - shown.len() {
@@ -169,13 +193,24 @@ pub(super) fn listed(names: &[String]) -> String {
     }
 }
 
-/// Returns notes on the rule that takes the packet before kube-proxy's rules, and on missing rules of kube-proxy.
+/// The reasons why a packet does not reach the endpoints of its Service.
+#[derive(Debug)]
+pub struct Causes<'d, 'o> {
+    /// The rule that takes the packet before kube-proxy's rules, and its owner.
+    pub taken: Option<(&'o Hop, String)>,
+    /// The changes of the Service's own rules; lacking those, the changes of the common rules. The most serious one is first.
+    pub changes: Vec<&'d Change>,
+}
+
+/// Returns the reasons why packets with these `outcomes` do not reach the endpoints of `port`.
 ///
 /// `diff` compares the node with the desired state.
-pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
-    let mut notes = Vec::new();
+pub fn reasons<'d, 'o>(diff: &'d Diff, port: &Port, outcomes: &'o [Outcome]) -> Causes<'d, 'o> {
     let Some(first) = outcomes.first() else {
-        return notes;
+        return Causes {
+            taken: None,
+            changes: Vec::new(),
+        };
     };
     let family = Family::of(first.sent_from);
     let of_family = |change: &&Change| change.family.is_none_or(|of| of == family);
@@ -188,7 +223,51 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
         .filter(|change| change.kind() != ChangeKind::Missing && !is_mine(change))
         .collect();
     let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
-    if let Some((hop, owner)) = hops.find_map(|hop| Some((hop, takes(hop, &extra)?))) {
+    let taken = hops.find_map(|hop| Some((hop.as_ref(), takes(hop, &extra)?)));
+    let mut changes: Vec<&Change> = diff
+        .changes
+        .iter()
+        .filter(of_family)
+        .filter(is_mine)
+        .collect();
+    // Without a change of its own, a change of the common rules is the cause.
+    if changes.is_empty() {
+        changes = diff
+            .changes
+            .iter()
+            .filter(of_family)
+            .filter(|change| change.service.is_none() && change.kind() != ChangeKind::Extra)
+            .collect();
+    }
+    changes.sort_by_key(|change| change.kind());
+    Causes { taken, changes }
+}
+
+/// Returns a change as text: the object, and what is wrong with it.
+pub fn in_words(change: &Change) -> String {
+    let what = match (change.kind(), change.have(), change.want()) {
+        (ChangeKind::Missing, _, Some(want)) => format!("is missing: {}", short(&want)),
+        (ChangeKind::Missing, ..) => "is missing".to_owned(),
+        (ChangeKind::Extra, Some(have), _) => format!("is extra: {}", short(&have)),
+        (ChangeKind::Extra, ..) => "is extra".to_owned(),
+        (ChangeKind::Differs, Some(have), Some(want)) => {
+            format!("is {}, should be {}", short(&have), short(&want))
+        }
+        (ChangeKind::Differs, ..) => "differs".to_owned(),
+    };
+    format!("{} {what}", change.object)
+}
+
+/// Returns notes on the rule that takes the packet before kube-proxy's rules, and on missing rules of kube-proxy.
+///
+/// `diff` compares the node with the desired state.
+pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if outcomes.is_empty() {
+        return notes;
+    }
+    let Causes { taken, changes } = reasons(diff, port, outcomes);
+    if let Some((hop, owner)) = taken {
         notes.push(format!(
             "table {} rule {} of {} takes the packet first: {} ({owner})",
             hop.table,
@@ -197,38 +276,13 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
             short(&hop.rule)
         ));
     }
-    let mine: Vec<&Change> = diff
-        .changes
-        .iter()
-        .filter(of_family)
-        .filter(is_mine)
-        .collect();
-    // Without a change of its own, a change of the common rules is the cause.
-    let shared: Vec<&Change> = diff
-        .changes
-        .iter()
-        .filter(of_family)
-        .filter(|change| change.service.is_none() && change.kind() != ChangeKind::Extra)
-        .collect();
-    let found = if mine.is_empty() { &shared } else { &mine };
-    let serious = found.iter().min_by_key(|change| change.kind());
-    if let Some(change) = serious {
-        let what = match (change.kind(), change.have(), change.want()) {
-            (ChangeKind::Missing, _, Some(want)) => format!("is missing: {}", short(&want)),
-            (ChangeKind::Missing, ..) => "is missing".to_owned(),
-            (ChangeKind::Extra, Some(have), _) => format!("is extra: {}", short(&have)),
-            (ChangeKind::Extra, ..) => "is extra".to_owned(),
-            (ChangeKind::Differs, Some(have), Some(want)) => {
-                format!("is {}, should be {}", short(&have), short(&want))
-            }
-            (ChangeKind::Differs, ..) => "differs".to_owned(),
-        };
-        let more = match found.len() {
+    if let Some(change) = changes.first() {
+        let more = match changes.len() {
             1 => String::new(),
             2 => "; `kpx diff` lists one more difference".to_owned(),
             count => format!("; `kpx diff` lists {} more differences", count - 1),
         };
-        notes.push(format!("why: {} {what}{more}", change.object));
+        notes.push(format!("why: {}{more}", in_words(change)));
     }
     for Unknown { what, gap, .. } in &diff.unknown {
         notes.push(format!("{what} were not compared: {gap}"));
@@ -236,12 +290,18 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
     notes
 }
 
-/// The first line of a rule or chain, and how many more it has.
-fn short(text: &str) -> String {
+/// Returns the first line of a rule or chain, and how many more it has.
+pub fn short(text: &str) -> String {
     match text.split_once('\n') {
         None => text.to_owned(),
         Some((first, _)) => format!("{first} (and more)"),
     }
+}
+
+/// Returns whether rule `number` of a chain is about certain destinations or ports, unlike a firewall's rule for all traffic.
+pub fn is_particular(number: usize, rule: &str) -> bool {
+    const WORDS: [&str; 6] = ["-d ", "--dport", "--dst", "daddr", "dport", "match-set"];
+    number > 0 && WORDS.iter().any(|word| rule.contains(word))
 }
 
 /// Returns the owner of a hop's rule, if it keeps the packet from kube-proxy's rules and is not one of them.

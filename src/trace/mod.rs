@@ -30,8 +30,9 @@ use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 
 pub use assume::Assumed;
+pub use ending::overall;
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdict};
-pub use notes::{notes, unread};
+pub use notes::{Tracked, end_tracked, forwarding_off, notes, tracked, unread};
 pub use packet::{Entry, Flow};
 pub use why::why;
 

@@ -1,6 +1,6 @@
 //! Notes on a trace, beside its verdict.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::hop::{Assumption, Effect, Hook, Outcome, Subsystem, Verdict};
 use super::ipvs::is_sticky;
@@ -9,6 +9,7 @@ use super::packet::{Entry, Flow};
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
 use crate::net::Family;
+use crate::node::conntrack;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::Port;
 
@@ -45,21 +46,25 @@ pub fn notes(
     notes
 }
 
-/// Without forwarding the kernel drops what goes from link to link; the verdict is of the rules alone.
-fn forwarding(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
-    let keys: &[&str] = match Family::of(flow.destination) {
+/// Returns the sysctl that turns forwarding off, if the node would have to forward the packet of `outcomes`: the kernel then
+/// drops it, and the verdict is of the rules alone.
+pub fn forwarding_off(
+    node: &NodeSnapshot<'_>,
+    flow: &Flow,
+    outcomes: &[Outcome],
+) -> Option<&'static str> {
+    let keys: &[&'static str] = match Family::of(flow.destination) {
         Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
         Family::V6 => &["net.ipv6.conf.all.forwarding"],
     };
-    let Ok(sysctl) = node.sysctl() else { return };
-    let Some((key, value)) = keys.iter().find_map(|key| Some((key, sysctl.get(key)?))) else {
-        return;
-    };
-    let forwarded = outcomes
-        .iter()
-        .flat_map(|o| &o.hops)
-        .any(|hop| hop.hook == Hook::Forward);
-    if forwarded && value == "0" {
+    let sysctl = node.sysctl().ok()?;
+    let (key, value) = keys.iter().find_map(|key| Some((*key, sysctl.get(key)?)))?;
+    let mut hops = outcomes.iter().flat_map(|o| &o.hops);
+    (value == "0" && hops.any(|hop| hop.hook == Hook::Forward)).then_some(key)
+}
+
+fn forwarding(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
+    if let Some(key) = forwarding_off(node, flow, outcomes) {
         notes.push(format!("{key} is 0: the node does not forward, so this packet is dropped whatever the rules decide"));
     }
 }
@@ -113,6 +118,61 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
     }
 }
 
+/// Tracked connections to one address and port.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tracked {
+    /// Number of connections.
+    pub count: usize,
+    /// Number of those from the source of the flow.
+    pub own: usize,
+    /// Their backends, sorted.
+    pub backends: Vec<SocketAddr>,
+    /// Those backends that are not endpoints of the Service.
+    pub stale: Vec<SocketAddr>,
+}
+
+/// Returns the tracked connections to the target of `flow`, for which `counts` holds; `service` is its Service port.
+pub fn tracked(
+    node: &NodeSnapshot<'_>,
+    flow: &Flow,
+    sent_from: Option<IpAddr>,
+    service: Option<&Port>,
+    counts: impl Fn(&conntrack::Entry) -> bool,
+) -> Result<Tracked, Gap> {
+    let target = SocketAddr::new(flow.destination, flow.port);
+    let mut tracked = Tracked {
+        count: 0,
+        own: 0,
+        backends: Vec::new(),
+        stale: Vec::new(),
+    };
+    for entry in &node.conntrack()?.entries {
+        if entry.proto != flow.proto || entry.original.destination != target || !counts(entry) {
+            continue;
+        }
+        tracked.count += 1;
+        tracked.own += usize::from(Some(entry.original.source.ip()) == sent_from);
+        let backend = entry.reply.source;
+        if !tracked.backends.contains(&backend) {
+            tracked.backends.push(backend);
+        }
+    }
+    tracked.backends.sort();
+    let is_gone = |addr: &&SocketAddr| {
+        service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr))
+    };
+    tracked.stale = tracked.backends.iter().filter(is_gone).copied().collect();
+    Ok(tracked)
+}
+
+/// Returns the command that ends the tracked connections to the target of `flow`.
+pub fn end_tracked(flow: &Flow) -> String {
+    format!(
+        "conntrack -D -p {} --orig-dst {} --orig-port-dst {}",
+        flow.proto, flow.destination, flow.port
+    )
+}
+
 /// A tracked connection is translated as it was when it began, whatever the rules are now.
 fn conntrack(
     node: &NodeSnapshot<'_>,
@@ -121,28 +181,18 @@ fn conntrack(
     service: Option<&Port>,
     notes: &mut Vec<String>,
 ) {
-    let Ok(table) = node.conntrack() else { return };
     let target = SocketAddr::new(flow.destination, flow.port);
     let sent_from = outcomes.first().map(|outcome| outcome.sent_from);
-    let mut backends: Vec<SocketAddr> = Vec::new();
-    let (mut count, mut own) = (0usize, 0usize);
-    for entry in &table.entries {
-        if entry.proto != flow.proto || entry.original.destination != target {
-            continue;
-        }
-        count += 1;
-        own += usize::from(Some(entry.original.source.ip()) == sent_from);
-        let backend = entry.reply.source;
-        if !backends.contains(&backend) {
-            backends.push(backend);
-        }
-    }
-    backends.sort();
-    let stale: Vec<_> = backends
-        .iter()
-        .filter(|addr| service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr)))
-        .map(ToString::to_string)
-        .collect();
+    let Ok(tracked) = tracked(node, flow, sent_from, service, |_| true) else {
+        return;
+    };
+    let Tracked {
+        count,
+        own,
+        backends,
+        stale,
+    } = tracked;
+    let stale: Vec<_> = stale.iter().map(ToString::to_string).collect();
     // No note if all of them go to endpoints that new connections may go to as well.
     let chosen = mismatch::reached(outcomes);
     if stale.is_empty() && backends.iter().all(|backend| chosen.contains(backend)) {
@@ -164,8 +214,9 @@ fn conntrack(
     ));
     if !stale.is_empty() {
         notes.push(format!(
-            "tracked connections still go to {}, which is no longer an endpoint; end them with `conntrack -D -p {} --orig-dst {} --orig-port-dst {}`",
-            mismatch::listed(&stale), flow.proto, flow.destination, flow.port
+            "tracked connections still go to {}, which is no longer an endpoint; end them with `{}`",
+            mismatch::listed(&stale),
+            end_tracked(flow)
         ));
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use thiserror::Error;
 
 use super::packet::Entry;
+use super::target;
 use crate::cluster::{EndpointSlice, Node, Pod};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
@@ -59,6 +60,30 @@ struct PodAddress {
     name: String,
     addr: IpAddr,
     node: Option<String>,
+}
+
+impl<'a> Pods<'a> {
+    /// Returns the known pods and prefixes of `node`; `slices` are EndpointSlices, which name pods too.
+    pub fn of(node: &'a NodeSnapshot<'_>, slices: &'a [EndpointSlice]) -> Self {
+        Self {
+            node: own_object(node),
+            pods: node.pods().map_or(&[], Vec::as_slice),
+            slices,
+        }
+    }
+}
+
+/// Returns the Node object of `node`, if the API has it.
+fn own_object<'a>(node: &'a NodeSnapshot<'_>) -> Option<&'a Node> {
+    let name = node.name().ok()?;
+    let mut nodes = node.nodes().ok()?.iter();
+    nodes.find(|of| of.metadata.name == name)
+}
+
+/// Returns the node's own address of `family`: its Node object's, or else the one on the link of its default route.
+pub fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
+    let of_object = own_object(node).and_then(|of| target::node_address(of, family));
+    of_object.or_else(|| uplink(node, family))
 }
 
 impl Pods<'_> {

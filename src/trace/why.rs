@@ -6,16 +6,34 @@ use crate::owner::{Endpoint, EndpointState, Owner, Owners, Port};
 
 /// Returns why `outcome` ended as it did; `service` is the Service port it was sent to.
 pub fn why(outcome: &Outcome, service: Option<&Port>) -> String {
-    let told = match outcome.verdict {
+    let reason = match outcome.verdict {
         Verdict::Drop | Verdict::Reject => {
             decisive(outcome).and_then(|hop| by_rule(outcome, hop, service))
         }
         _ => None,
     };
-    told.unwrap_or_else(|| outcome.reason.clone())
+    reason.unwrap_or_else(|| outcome.reason.clone())
 }
 
-fn decisive(outcome: &Outcome) -> Option<&Hop> {
+/// The reason for which a rule or virtual server of kube-proxy refuses a packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Refusal {
+    /// The virtual server has no real server that accepts connections.
+    NoRealServer,
+    /// The source is outside `loadBalancerSourceRanges`.
+    SourceRanges,
+    /// The Service has no endpoints.
+    NoEndpoints,
+    /// The Service has no endpoint on this node, and its traffic policy is Local.
+    NoLocalEndpoints,
+    /// No Service has this address of the Service range.
+    NoService,
+    /// The Service with this address does not have this port.
+    NoPort,
+}
+
+/// Returns the hop that ends `outcome`: its rule or virtual server drops or rejects the packet.
+pub fn decisive(outcome: &Outcome) -> Option<&Hop> {
     let ends = |hop: &&Hop| {
         matches!(
             hop.effect,
@@ -25,75 +43,108 @@ fn decisive(outcome: &Outcome) -> Option<&Hop> {
     outcome.hops.iter().rev().map(AsRef::as_ref).find(ends)
 }
 
-fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<String> {
-    let name = service.map_or("the Service".to_owned(), |port| port.name.to_string());
+/// Returns why kube-proxy refuses a packet at `hop`, the decisive one of `outcome`; `None` for other software and other
+/// reasons.
+pub fn refusal(outcome: &Outcome, hop: &Hop) -> Option<Refusal> {
     let chain = hop.chain.as_str();
-    let nft = hop.subsystem == Subsystem::Nftables && hop.table.ends_with(" kube-proxy");
+    let nft = is_nft(hop);
     if let Effect::NoServer { .. } = hop.effect {
-        let ready = |e: &&Endpoint| e.state == Some(EndpointState::Ready);
-        let mut ready = service
-            .iter()
-            .flat_map(|port| &port.endpoints)
-            .filter(ready);
-        let first = ready.next();
-        let here =
-            first.is_none_or(|e| e.local != Some(false)) || ready.any(|e| e.local != Some(false));
-        return Some(if first.is_some() && !here {
-            format!("{name} has no endpoint on this node: its virtual server has no real server")
-        } else {
-            format!(
-                "{name} has no endpoints: its virtual server has no real server that accepts connections"
-            )
-        });
+        return Some(Refusal::NoRealServer);
     }
     let ranges = match hop.subsystem {
         Subsystem::Nftables => nft && chain.starts_with("firewall-"),
         _ => {
-            matches!(chain, "KUBE-PROXY-FIREWALL" | "KUBE-SOURCE-RANGES-FIREWALL")
-                || chain.starts_with("KUBE-FW-")
+            // The last one guards the addresses of such Services from the node itself.
+            matches!(
+                chain,
+                "KUBE-PROXY-FIREWALL" | "KUBE-SOURCE-RANGES-FIREWALL" | "KUBE-IPVS-OUT-FILTER"
+            ) || chain.starts_with("KUBE-FW-")
         }
     };
     if ranges {
-        return Some(format!(
-            "the source is outside loadBalancerSourceRanges of {name}"
-        ));
+        return Some(Refusal::SourceRanges);
     }
+    let dropped = hop.effect == Effect::Drop;
     let asked = |what: &str| {
         let mut hops = outcome.hops.iter();
         nft && hops.any(|hop| hop.rule.contains(what))
     };
     if asked("@no-endpoint-") && chain != "cluster-ips-check" {
-        return Some(match hop.effect {
-            Effect::Drop => no_local(&format!("{name} has no local endpoints")),
-            _ => format!("{name} has no endpoints"),
+        return Some(if dropped {
+            Refusal::NoLocalEndpoints
+        } else {
+            Refusal::NoEndpoints
         });
     }
     if nft && chain == "cluster-ips-check" {
-        return Some(match hop.effect {
-            Effect::Drop => "the address is in the Service range, but no Service has it".to_owned(),
-            _ => "the Service with this address does not have this port".to_owned(),
+        return Some(if dropped {
+            Refusal::NoService
+        } else {
+            Refusal::NoPort
         });
     }
     if chain == "KUBE-IPVS-FILTER" {
-        return Some(
-            "the address is on kube-ipvs0, but its Service does not have this port".to_owned(),
-        );
+        return Some(Refusal::NoPort);
     }
     let comment = comment(&hop.rule)?;
-    let whole = match maker(hop) {
+    match maker(hop) {
         Maker::KubeProxy | Maker::Both if comment.ends_with("has no local endpoints") => {
-            no_local(comment)
+            Some(Refusal::NoLocalEndpoints)
         }
         Maker::KubeProxy | Maker::Both if comment.ends_with("has no endpoints") => {
-            comment.to_owned()
+            Some(Refusal::NoEndpoints)
         }
-        _ => format!("{} ({comment:?})", outcome.reason),
-    };
-    Some(whole)
+        _ => None,
+    }
 }
 
-fn no_local(what: &str) -> String {
-    format!("{what}, and its traffic policy is Local")
+fn is_nft(hop: &Hop) -> bool {
+    hop.subsystem == Subsystem::Nftables && hop.table.ends_with(" kube-proxy")
+}
+
+fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<String> {
+    let name = service.map_or("the Service".to_owned(), |port| port.name.to_string());
+    // kube-proxy's rules of iptables have the sentence as their comment.
+    let comment = comment(&hop.rule).filter(|_| !is_nft(hop));
+    let sentence = |what: &str| comment.map_or_else(|| format!("{name} {what}"), str::to_owned);
+    Some(match refusal(outcome, hop) {
+        Some(Refusal::NoRealServer) => no_server(&name, service),
+        Some(Refusal::SourceRanges) => {
+            format!("the source is outside loadBalancerSourceRanges of {name}")
+        }
+        Some(Refusal::NoLocalEndpoints) => format!(
+            "{}, and its traffic policy is Local",
+            sentence("has no local endpoints")
+        ),
+        Some(Refusal::NoEndpoints) => sentence("has no endpoints"),
+        Some(Refusal::NoService) => {
+            "the address is in the Service range, but no Service has it".to_owned()
+        }
+        Some(Refusal::NoPort) if hop.chain == "KUBE-IPVS-FILTER" => {
+            "the address is on kube-ipvs0, but its Service does not have this port".to_owned()
+        }
+        Some(Refusal::NoPort) => "the Service with this address does not have this port".to_owned(),
+        None => format!("{} ({:?})", outcome.reason, self::comment(&hop.rule)?),
+    })
+}
+
+/// Returns why the virtual server of `name` has no real server that accepts connections.
+fn no_server(name: &str, service: Option<&Port>) -> String {
+    let ready = |e: &&Endpoint| e.state == Some(EndpointState::Ready);
+    let mut ready = service
+        .iter()
+        .flat_map(|port| &port.endpoints)
+        .filter(ready);
+    let first = ready.next();
+    let here =
+        first.is_none_or(|e| e.local != Some(false)) || ready.any(|e| e.local != Some(false));
+    if first.is_some() && !here {
+        format!("{name} has no endpoint on this node: its virtual server has no real server")
+    } else {
+        format!(
+            "{name} has no endpoints: its virtual server has no real server that accepts connections"
+        )
+    }
 }
 
 /// Returns the comment of a rule as iptables or nft prints it.

@@ -38,6 +38,9 @@ pub struct Head {
     pub cluster: Option<ClusterHead>,
     /// The last sync of each IP family.
     pub sync: Vec<Sync>,
+    /// Items that the API server added to the bundle.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<Item>,
 }
 
 /// The node.
@@ -117,6 +120,7 @@ impl Head {
             },
             cluster: ask(|| cluster(facts)),
             sync: ask(|| sync(facts)).unwrap_or_default(),
+            added: facts.node.evidence().added(),
         }
     }
 }

@@ -241,6 +241,9 @@ pub fn show(node: &NodeSnapshot<'_>, query: Query<'_>) -> Shown {
     if let (Some(name), Some(Unmatched { service: true, .. })) = (query.name, &unmatched) {
         gaps.note(nothing_for(name, query.view, relevant.current()));
     }
+    if let Some(note) = node.evidence().note_added() {
+        gaps.note(note);
+    }
     let (gaps, notes) = gaps.sorted();
     Shown {
         view: query.view,

@@ -30,6 +30,7 @@ pub(crate) struct Request {
     pub(crate) content_type: String,
     /// The credentials, as they were sent.
     pub(crate) authorization: String,
+    pub(crate) headers: HeaderMap,
     /// The body, or null if it is no JSON.
     pub(crate) body: Value,
     /// The words of a command, in their order.
@@ -182,6 +183,7 @@ async fn answer(
         uri: uri.to_string(),
         content_type: text(header::CONTENT_TYPE),
         authorization: text(header::AUTHORIZATION),
+        headers: headers.clone(),
         body: serde_json::from_slice(&body).unwrap_or_default(),
         upgrade: None,
     };

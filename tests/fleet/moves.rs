@@ -1,5 +1,7 @@
 //! The selected nodes, their order, and the output of kpx.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::World;
@@ -29,7 +31,7 @@ async fn workers_migrate_first_one_after_the_other() {
     // --yes prints a line for each node before, and one after.
     for tells in [
         "1. worker1: expected loss: no connections of worker1",
-        "--dry-run or -v shows the whole plan",
+        "16 steps: --dry-run or -v shows them",
     ] {
         assert!(ran.err.contains(tells), "{tells}: {ran}");
     }
@@ -38,6 +40,11 @@ async fn workers_migrate_first_one_after_the_other() {
         let tells = format!("{node} migrated to mode iptables in ");
         assert!(ran.out.contains(&tells), "{tells}: {ran}");
     }
+    assert!(
+        ran.out
+            .contains(" observed loss: 1 failed probe migrated 3"),
+        "{ran}"
+    );
     let lease = world.object("leases", "kpx-migrate").unwrap();
     assert!(lease["spec"]["holderIdentity"].is_null(), "{lease}");
     let status = world.kpx(&["migrate", "status", "--all-nodes"]).await;
@@ -339,7 +346,65 @@ async fn with_verbose_the_whole_plan_is_printed() {
     let ran = world.all(&["-v"]).await;
     assert_eq!(ran.code, 0, "{ran}");
     assert!(ran.err.contains("undo: "), "{ran}");
-    assert!(!ran.err.contains("shows the whole plan"), "{ran}");
+    assert!(!ran.err.contains("shows them"), "{ran}");
+}
+
+#[tokio::test]
+async fn the_summary_has_the_parts_of_each_node() {
+    let world = World::new();
+    for (job, seconds) in [("worker1 prepare", 2), ("worker1 kube-proxy iptables", 3)] {
+        let slow = Duration::from_secs(seconds);
+        world
+            .nodes
+            .slow
+            .lock()
+            .unwrap()
+            .insert(job.to_owned(), slow);
+    }
+    let ran = world.all(&["-o", "json"]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let report: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+    let node = &report["nodes"][0];
+    assert!(node["took"]["prepare"].as_u64() >= Some(2), "{node}");
+    assert!(node["took"]["restart"].as_u64() >= Some(3), "{node}");
+    let parts = node["took"].as_object().unwrap().values();
+    let sum: u64 = parts.map(|seconds| seconds.as_u64().unwrap()).sum();
+    assert_eq!(node["seconds"], sum, "{node}");
+    assert_eq!(
+        node["observedLoss"],
+        json!({"connections": 0, "failedProbes": 0})
+    );
+    assert_eq!(
+        report["nodes"][1]["observedLoss"]["failedProbes"], 1,
+        "{ran}"
+    );
+    let status = world.kpx(&["migrate", "status", "--all-nodes"]).await;
+    assert!(status.out.contains(" s (prepare "), "{status}");
+}
+
+#[tokio::test]
+async fn status_shows_the_guards_of_the_bridges() {
+    let world = World::new();
+    world
+        .nodes
+        .fail("worker2 finish", "a Service does not answer");
+    assert_eq!(world.all(&["--lease", "90s"]).await.code, 4);
+    let left = world.leftovers().into_iter();
+    let guards: Vec<_> = left.filter(|name| name.starts_with("kpx-guard-")).collect();
+    let [guard] = guards.try_into().unwrap();
+    let status = ["migrate", "status", "--all-nodes"];
+    let ran = world.kpx(&status).await;
+    let tells = format!("bridge: worker2: lease of 90 s, renewed by pod kube-system/{guard}");
+    assert!(ran.out.contains(&tells), "{tells}: {ran}");
+    assert!(!ran.out.contains("bridge: worker1"), "{ran}");
+    let key = Key::new("pods", "kube-system", &guard);
+    world.api.with(|cluster| cluster.remove(&key));
+    let ran = world.kpx(&[&status[..], &["-o", "json"]].concat()).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let expected = json!([{
+        "node": "worker2", "pod": format!("kube-system/{guard}"), "state": "gone", "leaseSeconds": 90,
+    }]);
+    assert_eq!(report["guards"], expected, "{ran}");
 }
 
 #[tokio::test]

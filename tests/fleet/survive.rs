@@ -191,6 +191,10 @@ async fn a_missing_image_is_reported_once() {
         assert!(took < Duration::from_secs(3), "{took:?}");
         let said = ran.err.matches("kpx:1: not found").count();
         assert_eq!(said, 1, "{ran}");
+        // What the kubelet tries again is reported before kpx gives up.
+        let early = "worker1: cannot pull image kpx:1 (ErrImagePull); waiting at most 1 s";
+        let said = ran.err.matches(early).count();
+        assert_eq!(said, usize::from(reason == "ErrImagePull"), "{ran}");
         assert!(
             ran.err.contains(&format!(
                 "3 of 3 nodes cannot be migrated: worker1, worker2, control1: kpx's pod does not start: {reason}: "
@@ -233,11 +237,21 @@ async fn a_requested_rollback_that_stopped_ends_as_one() {
 
 #[tokio::test]
 async fn a_guard_that_is_evicted_or_deleted_is_created_again() {
-    for evicted in [true, false] {
+    for (job, evicted) in [
+        ("worker1 prepare", true),
+        ("worker1 prepare", false),
+        // Whatever runs on the node, the bridge is needed until kube-proxy serves.
+        ("worker1 kube-proxy iptables", true),
+        ("worker1 kube-proxy iptables", false),
+    ] {
         let world = Arc::new(World::new());
-        let job = "worker1 prepare".to_owned();
         let slow = Duration::from_secs(3);
-        world.nodes.slow.lock().unwrap().insert(job, slow);
+        world
+            .nodes
+            .slow
+            .lock()
+            .unwrap()
+            .insert(job.to_owned(), slow);
         let there = Arc::clone(&world);
         let eviction = thread::spawn(move || {
             let named = |part: &str| {
@@ -245,7 +259,7 @@ async fn a_guard_that_is_evicted_or_deleted_is_created_again() {
                 let mut left = left.filter(|name| name.starts_with(part));
                 left.next()
             };
-            while named("kpx-prepare-").is_none() {
+            while !there.nodes.story().iter().any(|told| told == job) {
                 thread::sleep(Duration::from_millis(10));
             }
             let key = Key::new("pods", "kube-system", &named("kpx-guard-").unwrap());
@@ -265,7 +279,7 @@ async fn a_guard_that_is_evicted_or_deleted_is_created_again() {
         assert_eq!(ran.code, 0, "{ran}");
         let why = if evicted { "Evicted" } else { "it was deleted" };
         let tells = format!("was lost ({why}); creating it again");
-        assert!(ran.err.contains(&tells), "{tells}: {ran}");
+        assert!(ran.err.contains(&tells), "{job}: {tells}: {ran}");
         let story = world.nodes.story().into_iter();
         let guards = story.filter(|what| what == "worker1 guard").count();
         assert_eq!(guards, 2, "{ran}");

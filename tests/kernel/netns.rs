@@ -91,6 +91,7 @@ impl Netns {
             timeout: Duration::from_secs(60),
             kubeconfig: None,
             context: None,
+            selection: host::Selection::default(),
             no_api: true,
             environment: host::Environment::default(),
         }

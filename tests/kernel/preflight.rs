@@ -17,7 +17,10 @@ const AT_BOOT: &str = "/etc/modules-load.d/kpx.conf";
 async fn preflight(name: &str, args: &[&str]) -> (Value, String, u8) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes");
     let cluster = folder.join(name);
-    let mut all = vec!["--cluster-from", cluster.to_str().unwrap(), "preflight"];
+    let cluster = cluster.to_str().unwrap();
+    // A namespace that is named is read whether this machine is a node of the cluster or not.
+    let netns = ["--netns", "/proc/self/ns/net"];
+    let mut all = vec!["--cluster-from", cluster, netns[0], netns[1], "preflight"];
     all.extend_from_slice(args);
     all.extend_from_slice(&["-o", "json"]);
     let ran = kpx(&all).await;

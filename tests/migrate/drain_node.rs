@@ -8,7 +8,7 @@ use kpx::action::Action;
 use kpx::apply::{Apply, StepError};
 use kpx::backend::Mode;
 use kpx::evidence::{Evidence, Gap, Item, Time};
-use kpx::host::{self, Environment, LiveCluster, Options};
+use kpx::host::{self, Environment, LiveCluster, Options, Selection};
 use kpx::migrate::engine::{Ended, Engine, Event, MigrationNode};
 use kpx::migrate::journal::{self, Entry};
 use kpx::migrate::migration::{Migration, Strategy};
@@ -88,6 +88,7 @@ impl World {
             timeout: Duration::from_secs(5),
             kubeconfig: Some(dir.path().join("kubeconfig")),
             context: None,
+            selection: Selection::default(),
             no_api: false,
             environment: Environment::default(),
         };
@@ -244,7 +245,7 @@ impl LocalNode<'_> {
             if rollback {
                 engine.roll_back(&mut state, false).await.unwrap();
             }
-            engine.run(&mut state).await
+            Box::pin(engine.run(&mut state)).await
         });
         tokio::select! {
             ended = run => Some(ended),
@@ -382,7 +383,7 @@ async fn an_eviction_that_a_budget_refuses_is_retried_and_named() {
     assert!(here.place.clock >= 20, "{}", here.place.clock);
     let told = here.told.lock().unwrap().join("\n");
     for tells in [
-        "have not left; evictions refused: default/web-",
+        "to leave; evictions refused: default/web-",
         "Cannot evict pod as it would violate the pod's disruption budget. The disruption budget web needs 1 healthy",
     ] {
         assert!(told.contains(tells), "{told}");

@@ -430,7 +430,7 @@ fn in_a_rollback_the_configuration_may_be_restored_externally() {
         };
         let ended = async {
             engine.roll_back(&mut state, true).await.unwrap();
-            engine.run(&mut state).await
+            Box::pin(engine.run(&mut state)).await
         };
         assert_eq!(
             ended.now_or_never(),

@@ -15,6 +15,7 @@ mod rows;
 mod rules;
 mod run;
 mod running;
+mod settle;
 mod syncs;
 mod versions;
 
@@ -23,6 +24,7 @@ pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
 pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
 pub use facts::{Facts, MODE, ModeSource};
 pub use finding::{Finding, Fix, Proof};
+pub use links::has_pod_network;
 pub(in crate::check) use links::{
     PODS, address_proof, bridges, is_node_local_dns, link_proof, split_addresses,
 };
@@ -36,5 +38,6 @@ pub(in crate::check) use rows::{DRIFT_NEEDS, RESTART};
 pub(in crate::check) use rules::{NFT, RULES, is_open, is_proxys, rule_proof, rules_in_use};
 pub use run::{Outcome, Unknown, run};
 pub(in crate::check) use running::{is_cilium, runs_here, still_held};
+pub use settle::{drifted, is_as_complete, keep_persistent};
 pub(in crate::check) use syncs::{family_or_proxy, slower_than};
 pub(in crate::check) use versions::{VERSION, kernel_proof, tool_version, version_in};

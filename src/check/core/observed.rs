@@ -6,6 +6,7 @@ use crate::check::{Facts, Proof};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::objects::{Found, Object};
+use crate::words::number_of;
 
 /// The items that [`Facts::observed`] reads.
 pub const OBSERVED: &[Item] = &[Item::Iptables4, Item::Iptables6, Item::Nft, Item::NftText];
@@ -72,7 +73,7 @@ fn proof(of: Found<'_>, addresses: usize) -> Proof {
         },
         Object::Link => Proof::Link {
             link: DUMMY.to_owned(),
-            state: format!("{addresses} addresses"),
+            state: number_of(addresses, "address"),
         },
         Object::Table { family, .. } => object("nft-table", format!("{family} kube-proxy")),
     }

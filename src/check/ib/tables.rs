@@ -7,6 +7,7 @@ use crate::backend::iptables::model::{Match, Rule, Target};
 use crate::check::core::{MODE, RULES, containers, is_proxys, mounts, rules_in_use};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::Item;
+use crate::words::number_of;
 
 const CANARY: &str = "KUBE-PROXY-CANARY";
 
@@ -235,7 +236,7 @@ fn lock(facts: &Facts<'_>) -> Verdict {
         let held: Vec<_> = held.collect();
         if let Some(last) = held.last() {
             let message = "another program holds the iptables lock for so long that kube-proxy's syncs wait or fail";
-            let times = Proof::Note(format!("{} times in the log", held.len()));
+            let times = Proof::Note(format!("{} in the log", number_of(held.len(), "line")));
             findings.push(
                 Finding::new(Severity::Warning, "xtables.lock", message)
                     .evidence([times, Proof::Log(last.trim().to_owned())]),

@@ -6,6 +6,7 @@ use crate::check::core::if_recorded;
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::node::routes::Route;
+use crate::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -119,11 +120,7 @@ fn bridge(facts: &Facts<'_>) -> Verdict {
     if !routes.is_empty() {
         let message = format!(
             "{} of protocol {ROUTE_PROTOCOL} to Service addresses are left over, and nothing updates them",
-            if routes.len() == 1 {
-                "1 route".to_owned()
-            } else {
-                format!("{} routes", routes.len())
-            }
+            number_of(routes.len(), "route")
         );
         let name = |route: &&Route| {
             let device = route.device.as_deref().unwrap_or("no link");

@@ -9,6 +9,7 @@ use crate::check::core::{IPVS_TABLE, MODE, if_recorded};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::config::go_duration;
 use crate::evidence::{Gap, Item};
+use crate::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -102,7 +103,12 @@ fn drained(facts: &Facts<'_>) -> Verdict {
             let message = "connections keep a real server whose endpoint no longer exists";
             let seen = Proof::object(
                 "real-server",
-                format!("{}:{} of {name}: {held} connections", real.addr, real.port),
+                format!(
+                    "{}:{} of {name}: {}",
+                    real.addr,
+                    real.port,
+                    number_of(held, "connection")
+                ),
             );
             findings.push(Finding::new(Severity::Warning, name, message).evidence([seen]));
         }

@@ -20,6 +20,7 @@ use crate::migrate::migration::{Leg, Migration};
 use crate::migrate::wire::Outcome;
 use crate::render::{self, Format};
 use crate::report::migrate::{MigrateReport, Summary};
+use crate::words::number_of;
 
 pub(super) async fn run(
     session: &Session,
@@ -91,10 +92,11 @@ pub(super) async fn run(
     recorded.map_err(|why| eyre!(why).wrap_err("cannot write the journal"))?;
     let mut state = MigrationState::new(migration);
     let limits = limits(&args.go_on);
-    journals::prune(&journals)?;
+    let pruned = journals::prune(&journals);
     let run = run_engine(given, io, node, limits, &mut state, Continue::Resume);
     let mut done = Box::pin(run).await?;
     done.result.notes.extend(report.result.notes);
+    done.result.notes.extend(pruned);
     Ok(done)
 }
 
@@ -149,8 +151,8 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
         && !args.go_on.accept_loss
     {
         return Err(Failure::from(eyre!(
-            "{} established connections would break: {}",
-            gauge.count,
+            "{} would break: {}",
+            number_of(gauge.count, "established connection"),
             gauge.holders()
         ))
         .with_hint("--accept-loss drops them"));

@@ -173,6 +173,8 @@ fn a_guard_reaches_the_same_node_and_cluster() {
     for words in [
         "explain",
         "explain --kubeconfig /k --context c --root /r --netns n --node w1 --timeout 7s --family 6",
+        "explain --kubeconfig /k --cluster c --user u --as a --as-group g --as-group h",
+        "explain --proxy-credentials --context c",
         "explain --cluster-from b --no-api --family 4",
     ] {
         let given = session(words);
@@ -190,6 +192,7 @@ fn a_guard_reaches_the_same_node_and_cluster() {
                 session.host.kubeconfig.clone(),
                 session.host.root.clone(),
                 session.host.context.clone(),
+                session.host.selection.clone(),
                 session.host.node.clone(),
                 session.host.netns.clone(),
                 session.host.no_api,
@@ -208,13 +211,18 @@ fn split(line: &str) -> Vec<String> {
 
 #[test]
 fn the_next_command_is_parsed() {
-    let session =
-        session("explain --kubeconfig /k --context c --root /r --netns n --node w1 --no-api");
+    let given = session(
+        "explain --kubeconfig /k --context c --cluster d --user u --as a --as-group g --as-group h --root /r --netns n \
+         --node w1 --no-api",
+    );
     for part in ["finish", "resume", "rollback"] {
-        let (_, next) = parse(&split(&identity::migrate_command(&session, part)));
+        let (_, next) = parse(&split(&identity::migrate_command(&given, part)));
         assert_eq!(next.name(), Some("w1"));
-        assert!(next.host.no_api);
+        assert_eq!(next.flags(), given.flags());
     }
+    let given = session("explain --proxy-credentials");
+    let (_, next) = parse(&split(&identity::migrate_command(&given, "resume")));
+    assert!(next.host.selection.proxy_credentials);
     for line in [GO_ON, GO_BACK] {
         let (cli, _) = parse(&split(line));
         let Command::Migrate(args) = &cli.command else {

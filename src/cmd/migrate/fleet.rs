@@ -7,6 +7,7 @@ use std::rc::Rc;
 use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
+use super::fleet_draft::LEASE;
 use super::lock::Lock;
 use super::progress::{self, FleetProgress};
 use super::prompt::{agree, refuse_unattended, unless_asked};
@@ -21,12 +22,16 @@ use crate::evidence::Time;
 use crate::host::clock::{self, Interrupts};
 use crate::migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
 use crate::migrate::fleet::lease::{self, Claim};
+use crate::migrate::fleet::pod::{self, Job, Phase};
 use crate::migrate::fleet::state::{self, Fleet, NodeState};
 use crate::migrate::fleet::task::Task;
 use crate::migrate::migration::Leg;
 use crate::migrate::wire::Outcome;
 use crate::render::{self, Board, Format, Report as _};
-use crate::report::migrate::{FleetReport, FleetSummary, LeaseStatus, PlannedFleet};
+use crate::report::migrate::{
+    FleetReport, FleetSummary, GuardState, GuardStatus, LeaseStatus, PlannedFleet,
+};
+use crate::words::number_of;
 
 pub(super) const GO_ON: &str = "kpx migrate resume --all-nodes";
 pub(super) const GO_BACK: &str = "kpx migrate rollback --all-nodes";
@@ -102,7 +107,10 @@ pub(super) async fn begin(
         }
     }
     if !agreed {
-        let what = format!("the migration of {}", nodes(draft.plan.nodes.len()));
+        let what = format!(
+            "the migration of {}",
+            number_of(draft.plan.nodes.len(), "node")
+        );
         agree(&shared, &mut interrupts, &what).await?;
     }
     let mut fleet = Fleet::new(draft.plan);
@@ -137,6 +145,7 @@ pub(super) async fn status(session: &Session, io: &mut Io<'_>) -> Result<u8, Fai
         report.next = Some(GO_ON.to_owned());
     }
     report.lease = Some(lease_status(&mut cluster).await);
+    report.guards = guards(&mut cluster, &fleet).await;
     print(session, &mut shared.borrow_mut(), &report)
 }
 
@@ -165,7 +174,7 @@ pub(super) async fn go_on(
     refuse_unattended(&shared.borrow(), fleet.plan.image.as_deref())?;
     let mut interrupts = Interrupts::listen_to_hangup();
     if !args.yes {
-        let count = nodes(fleet.plan.nodes.len());
+        let count = number_of(fleet.plan.nodes.len(), "node");
         let question = if back {
             format!("the rollback of {count}")
         } else {
@@ -190,11 +199,6 @@ pub(super) async fn go_on(
     .await?;
     let report = outcome(&fleet, ended, began);
     print(session, &mut shared.borrow_mut(), &report)
-}
-
-pub(super) fn nodes(count: usize) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} node{s}")
 }
 
 fn none() -> Failure {
@@ -222,6 +226,39 @@ async fn lease_status(cluster: &mut RemoteCluster<'_, '_, '_>) -> LeaseStatus {
         Claim::Theirs { holder, renewed } => LeaseStatus::Held { holder, renewed },
         Claim::Missing | Claim::Free | Claim::Ours => LeaseStatus::Free,
     }
+}
+
+/// Returns the guards of the bridges that serve.
+async fn guards(cluster: &mut RemoteCluster<'_, '_, '_>, fleet: &Fleet) -> Vec<GuardStatus> {
+    let mut all = Vec::new();
+    if fleet.ended || fleet.plan.image.is_none() || !fleet.plan.bridges() {
+        return all;
+    }
+    for node in &fleet.plan.nodes {
+        let begun = fleet.began(&Task::Prepare(node.clone()));
+        let needed = matches!(fleet.nodes.get(node), None | Some(NodeState::Prepared));
+        if !begun || !needed {
+            continue;
+        }
+        let object = pod::object(&fleet.plan, node, Job::Guard);
+        let state = match cluster.object(&object).await {
+            Err(error) => GuardState::Unknown(error.to_string()),
+            Ok(None) => GuardState::Gone,
+            Ok(Some(found)) => match pod::phase(&found) {
+                Phase::Runs => GuardState::Runs,
+                Phase::Waits(why) => GuardState::Waits(why),
+                Phase::Over(..) => GuardState::Gone,
+            },
+        };
+        let lease = fleet.plan.timeouts.lease;
+        all.push(GuardStatus {
+            node: node.clone(),
+            pod: format!("kube-system/{}", object.name),
+            state,
+            lease_seconds: lease.unwrap_or(LEASE.as_secs()),
+        });
+    }
+    all
 }
 
 /// Returns the state that the cluster keeps of the newest migration, and its text.
@@ -258,8 +295,10 @@ async fn run<'io>(
     interrupts: &mut Interrupts,
 ) -> Result<Ended, Failure> {
     let waits = |holder: &str| {
-        let text = format!("kpx: {holder} holds the Lease; waiting for it to expire");
-        writeln!(io.borrow_mut().err, "{text}").ok();
+        let mut io = io.borrow_mut();
+        let time = progress::time(&io);
+        let text = format!("kpx: {time}{holder} holds the Lease; waiting for it to expire");
+        writeln!(io.err, "{text}").ok();
     };
     let mut lock = unless_asked(interrupts, Lock::take(&cluster.live, waits)).await?;
     let ran = locked(session, io, cluster, fleet, what, &mut lock, interrupts).await;
@@ -303,8 +342,12 @@ async fn locked<'io>(
         interrupts.next().await;
         stop.set(true);
         if !session.quiet {
-            let line = "kpx: stopping after the step in progress; a second signal stops at once";
-            board.borrow().say(line, io.borrow_mut().err);
+            let board = board.borrow();
+            let line = format!(
+                "kpx: {}stopping after the step in progress; a second signal stops at once",
+                progress::stamp(&board)
+            );
+            board.say(&line, io.borrow_mut().err);
         }
         interrupts.next().await;
     };

@@ -27,7 +27,7 @@ use crate::report::migrate::{FleetReport, PlannedFleet};
 const SPARE: u64 = 600;
 
 /// The default of `--lease`.
-const LEASE: Duration = Duration::from_secs(60);
+pub(super) const LEASE: Duration = Duration::from_secs(60);
 
 /// A fleet's migration before it is confirmed.
 pub(super) struct Draft {

@@ -22,7 +22,7 @@ use color_eyre::eyre::{WrapErr as _, eyre};
 use futures_util::future::{Either, select};
 
 use super::shared::identity;
-use super::{Io, journals};
+use super::{Io, journals, local_bridge};
 use crate::cli::{ContinueArgs, MigrateArgs, MigratePart};
 use crate::cmd::shared::change::open_after_guard;
 use crate::cmd::shared::failure::Failure;
@@ -30,9 +30,9 @@ use crate::cmd::shared::session::Session;
 use crate::host::clock::Interrupts;
 use crate::migrate::engine::{Ended, Engine, Event, Limits};
 use crate::migrate::journal::MigrationState;
-use crate::migrate::migration::Leg;
+use crate::migrate::migration::{Leg, Stage};
 use crate::migrate::wire::Outcome;
-use crate::report::migrate::{MigrateReport, MigrationStatus, StatusReport};
+use crate::report::migrate::{BridgeStatus, MigrateReport, MigrationStatus, StatusReport};
 use local_node::LocalNode;
 use progress::NodeProgress;
 
@@ -56,7 +56,7 @@ pub(super) async fn run(
         }
         None => Box::pin(begin::run(session, io, &args.journey, false)).await?,
         Some(MigratePart::Prepare(args)) => Box::pin(begin::run(session, io, args, true)).await?,
-        Some(MigratePart::Status(_)) => return session.finish(io, &status(session)?),
+        Some(MigratePart::Status(_)) => return session.finish(io, &status(session).await?),
         Some(MigratePart::Finish(args)) => {
             Box::pin(go_on(session, io, args, Continue::Finish)).await?
         }
@@ -99,9 +99,18 @@ fn refuse_bundle(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-fn status(session: &Session) -> Result<StatusReport, Failure> {
+async fn status(session: &Session) -> Result<StatusReport, Failure> {
     let state = journals::newest(&journals::of(session))?;
+    let bridged =
+        |state: &MigrationState| !state.ended && state.stages().contains(&Stage::BridgeDown);
+    let bridge = match &state {
+        Some(state) if bridged(state) => {
+            Some(BridgeStatus::from(local_bridge::lease(session).await))
+        }
+        _ => None,
+    };
     Ok(StatusReport {
+        bridge,
         next: state.as_ref().and_then(|state| next(session, state)),
         migration: state.as_ref().map(MigrationStatus::from),
     })
@@ -280,6 +289,7 @@ fn outcome(
     let result = &mut report.result;
     result.why = why;
     result.took.clone_from(&state.took);
+    result.observed_loss = (!state.took.is_empty()).then_some(state.observed);
     result.next = next(session, state);
     if outcome == Outcome::Stopped && state.leg == Leg::There {
         let back = identity::migrate_command(session, "rollback");

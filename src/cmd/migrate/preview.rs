@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use color_eyre::eyre::eyre;
 
+use super::progress;
 use super::remote_cluster::RemoteCluster;
 use crate::cli::MigrateArgs;
 use crate::cmd::Io;
@@ -11,13 +12,14 @@ use crate::cmd::shared::failure::Failure;
 use crate::cmd::shared::session::Session;
 use crate::evidence::Item;
 use crate::host::own_pods;
-use crate::migrate::fleet::engine::{Cluster, Engine};
+use crate::migrate::fleet::engine::{Cluster, Engine, Event};
 use crate::migrate::fleet::state::FleetPlan;
 use crate::migrate::migration::Strategy;
 use crate::migrate::preview::NodePreview;
 use crate::node::NodeSnapshot;
 use crate::plan::{Consent, evict};
 use crate::report::migrate::FleetReport;
+use crate::words::number_of;
 
 /// Returns the preview of each node, if there is an image to run kpx there; and refuses to drain the node of kpx itself.
 pub(super) async fn all<'io>(
@@ -30,33 +32,49 @@ pub(super) async fn all<'io>(
         refuse_own(cluster, plan).await?;
     }
     if let Some(image) = plan.image.as_ref().filter(|_| !session.quiet) {
-        let count = plan.nodes.len();
-        let nodes = super::fleet::nodes(count);
-        let line = format!("kpx: previewing {nodes} in pods of {image}");
-        writeln!(io.borrow_mut().err, "{line}")?;
+        let nodes = number_of(plan.nodes.len(), "node");
+        let mut io = io.borrow_mut();
+        let time = progress::time(&io);
+        writeln!(io.err, "kpx: {time}previewing {nodes} in pods of {image}")?;
     }
-    let previews = with_engine(cluster, async |engine| engine.previews(plan).await);
+    let mut show = |event: Event<'_>| {
+        let Event::Reports(node, text) = event else {
+            return;
+        };
+        if !session.quiet {
+            let mut io = io.borrow_mut();
+            let time = progress::time(&io);
+            // Without a reader, the previews go on all the same.
+            writeln!(io.err, "kpx: {time}{node}: {text}").ok();
+        }
+    };
+    let previews = with_engine(cluster, &mut show, async |engine| {
+        engine.previews(plan).await
+    });
     Ok(Box::pin(previews).await)
 }
 
 /// Deletes the pods of interrupted previews.
 pub(super) async fn cancel(cluster: &mut RemoteCluster<'_, '_, '_>, plan: &FleetPlan) {
     // A pod that stays ends on its own, and the next migration deletes it.
-    with_engine(cluster, async |engine| engine.cancel_previews(plan).await)
-        .await
-        .ok();
+    with_engine(cluster, &mut |_| (), async |engine| {
+        engine.cancel_previews(plan).await
+    })
+    .await
+    .ok();
 }
 
-/// Runs `work` with an engine that reports no events and is not stopped.
+/// Runs `work` with an engine that reports to `on_event` and is not stopped.
 async fn with_engine<C: Cluster, T>(
     cluster: &mut C,
+    on_event: &mut dyn FnMut(Event<'_>),
     work: impl AsyncFnOnce(&mut Engine<'_, C>) -> T,
 ) -> T {
     let stop = Cell::new(false);
     work(&mut Engine {
         cluster,
         saved: None,
-        on_event: &mut |_| (),
+        on_event,
         stop: &stop,
     })
     .await
@@ -106,10 +124,9 @@ pub(super) fn blocked(report: &FleetReport, args: &MigrateArgs) -> Option<Failur
     let objections = objections.iter();
     let objections = objections.map(|(why, nodes)| format!("{}: {why}", nodes.join(", ")));
     let objections: Vec<String> = objections.collect();
-    let s = if previews.len() == 1 { "" } else { "s" };
     let what = eyre!(
-        "{blocked} of {} node{s} cannot be migrated: {}; nothing was changed",
-        previews.len(),
+        "{blocked} of {} cannot be migrated: {}; nothing was changed",
+        number_of(previews.len(), "node"),
         objections.join("; ")
     );
     Some(Failure::from(what).with_hint(

@@ -20,6 +20,7 @@ use crate::migrate::migration::Leg;
 use crate::migrate::wire::{self, EventLine, Line};
 use crate::render::{self, Board, Format, Report as _};
 use crate::report::migrate::{FleetEvent, MigrateReport};
+use crate::words::number_of;
 
 /// The `kind` of an event of a fleet's migration.
 const FLEET_EVENT: &str = "FleetEvent";
@@ -37,11 +38,19 @@ pub(super) fn board(session: &Session, io: &Io<'_>) -> Board {
 }
 
 /// Returns the time for a line in a log; drawn progress has clocks of its own.
-fn stamp(board: &Board) -> String {
+pub(super) fn stamp(board: &Board) -> String {
     if board.is_drawn() {
         return String::new();
     }
     format!("{} ", clock::now())
+}
+
+/// Returns the time for a line that is printed while nothing is drawn: empty on a terminal.
+pub(super) fn time(io: &Io<'_>) -> String {
+    if io.progress {
+        return String::new();
+    }
+    stamp(&Board::default())
 }
 
 /// Prints the events of this node.
@@ -126,8 +135,9 @@ impl<'t, 'io> NodeProgress<'t, 'io> {
             } => {
                 // The count that falls comes first: the end of the line may be cut.
                 let text = format!(
-                    "{} of {at_first} connections left: {}",
+                    "{} of {} left: {}",
                     connections.count,
+                    number_of(*at_first, "connection"),
                     connections.holders()
                 );
                 self.board.show(&self.name, &text);
@@ -354,7 +364,7 @@ mod tests {
             "kpx: load kernel modules and set sysctls",
             "kpx:   load ip_vs",
             "kpx: drain connections through virtual servers",
-            "kpx:   400 of 400 connections are open: shop/cart:http (399), shop/db:sql (1)",
+            "kpx:   400 of 400 connections open: shop/cart:http (399), shop/db:sql (1)",
         ];
         let line =
             "worker1  ==>-------   4/12   0:00  12 of 400 connections left: shop/cart:http (1";

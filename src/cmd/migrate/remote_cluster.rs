@@ -99,6 +99,8 @@ impl Clock for RemoteCluster<'_, '_, '_> {
 }
 
 impl Cluster for RemoteCluster<'_, '_, '_> {
+    type Beside = LiveCluster;
+
     async fn read(&mut self, items: &[Item], node: &str) -> Evidence {
         self.live.read(items, node).await
     }
@@ -109,6 +111,10 @@ impl Cluster for RemoteCluster<'_, '_, '_> {
 
     async fn log(&mut self, pod: &str) -> Result<String, StepError> {
         self.live.log(pod).await
+    }
+
+    fn beside(&self) -> LiveCluster {
+        self.live.clone()
     }
 
     async fn by_hand(&mut self, node: &str, command: &str) -> Result<(), String> {

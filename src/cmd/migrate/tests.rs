@@ -1,5 +1,7 @@
 //! The last lines of `kpx migrate`: the result, and the command that continues.
 
+use std::fs;
+
 use super::*;
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
@@ -8,7 +10,8 @@ use crate::cmd::shared::session::parsed;
 use crate::evidence::Time;
 use crate::host::Journals;
 use crate::migrate::journal::{Entry, Took};
-use crate::migrate::migration::{Migration, Stage, Strategy};
+use crate::migrate::loss::ObservedLoss;
+use crate::migrate::migration::{Migration, Strategy};
 use crate::plan::Consent;
 use crate::render::{Page, Report as _, Style};
 
@@ -93,9 +96,19 @@ fn the_last_line_is_the_result() {
         })
         .into();
     let text = "worker1: rolled back from mode nftables to mode ipvs\n\
-                took 17 s (restart kube-proxy 5 s, wait until kube-proxy serves in the mode 12\n     s)\n";
-    let text_and_code = last(&over, Ended::RolledBack(why()), true);
-    assert_eq!(text_and_code, (text.to_owned(), 0));
+                took 17 s (restart kube-proxy 5 s, wait until kube-proxy serves in the mode 12\n     s)\n\
+                observed loss: none\n";
+    let printed = last(&over, Ended::RolledBack(why()), true);
+    assert_eq!(printed, (text.to_owned(), 0));
+    over.observed = ObservedLoss {
+        connections: 3,
+        failed_probes: 1,
+    };
+    let printed = last(&over, Ended::RolledBack(why()), true).0;
+    assert!(
+        printed.ends_with("\nobserved loss: 3 connections, 1 failed probe\n"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -179,10 +192,24 @@ fn ten_journals_of_ended_migrations_are_kept() {
         };
         journal.add(&serde_json::to_string(&over).unwrap()).unwrap();
     }
-    assert!(prune(&journals).is_ok());
+    // Neither a journal that cannot be read nor other files are kpx's to delete.
+    let folder = journals.folder("m00-broken");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("journal.jsonl"), "no journal\n").unwrap();
+    fs::create_dir(journals.folder("m00-other")).unwrap();
+    fs::write(journals.folder("m00-file"), "").unwrap();
+    // The backup goes with its journal.
+    fs::write(journals.folder("m02").join("before.tar.gz"), "").unwrap();
+    let notes = prune(&journals);
+    let note = "removed the journals and backups of 3 old migrations; the newest 10 are kept";
+    assert_eq!(notes, [note]);
     let kept = journals.all().unwrap();
-    let over: Vec<String> = (4..14).map(|number| format!("m{number:02}")).collect();
-    assert_eq!(kept, [&["m01".to_owned()][..], &over].concat());
+    let over = (4..14).map(|number| format!("m{number:02}"));
+    let others = ["m00-broken", "m00-file", "m00-other", "m01"];
+    let others = others.map(str::to_owned).into_iter();
+    assert_eq!(kept, others.chain(over).collect::<Vec<_>>());
+    // Nothing was removed: nothing is reported.
+    assert_eq!(prune(&journals), [""; 0]);
 }
 
 #[test]

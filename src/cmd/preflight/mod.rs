@@ -13,6 +13,7 @@ use super::Io;
 use super::shared::change::{carry_out_on, open};
 use super::shared::examine::{Examined, examine};
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::nodes;
 use super::shared::session::Session;
 use crate::action::Action;
 use crate::apply::{self, StepError};
@@ -24,11 +25,27 @@ use crate::host::Live;
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Plan, Undo};
 use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE};
+use crate::report::nodes::PreflightOfNodes;
 use crate::report::plan::PlanReport;
 use crate::report::preflight::{PreflightReport, Proof};
 use crate::requirements::{self, Area, NEEDS, Status};
 
 pub(super) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &PreflightArgs,
+) -> Result<u8, Failure> {
+    let to = args.to;
+    if args.nodes.are_several() {
+        let checks = check::asked(Some(to));
+        let work = async move |session: Session| look(&session, to, &checks).await;
+        return nodes::report::<PreflightOfNodes>(session, io, &args.nodes, &[], work).await;
+    }
+    let report = prepare(session, io, args).await?;
+    session.finish(io, &report)
+}
+
+async fn prepare(
     session: &Session,
     io: &mut Io<'_>,
     args: &PreflightArgs,

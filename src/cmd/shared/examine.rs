@@ -38,6 +38,14 @@ pub(in crate::cmd) struct Examined {
     pub(in crate::cmd) head: Head,
 }
 
+impl Case {
+    /// Returns the time after which kube-proxy has programmed a change of the cluster.
+    pub(in crate::cmd) fn settles_after(&self) -> Duration {
+        let node = NodeSnapshot::new(&self.evidence).called(self.name.as_deref());
+        Facts::new(&node, self.now).settles_after()
+    }
+}
+
 /// A thread that runs checks one after the other.
 struct Worker {
     outcomes: Receiver<Outcome>,
@@ -56,7 +64,7 @@ pub(in crate::cmd) async fn examine(
 ) -> Result<(Arc<Case>, Examined), Failure> {
     let items: Vec<_> = items.into_iter().collect();
     let evidence = session.gather(&items).await?;
-    let named = session.name();
+    let named = session.name_in(&evidence);
     let named = named.or_else(|| evidence.manifest()?.node.as_deref());
     let now = match &session.from {
         Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),

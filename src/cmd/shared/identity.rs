@@ -1,7 +1,5 @@
 //! Which Node this machine is: found once, before anything is done in a Node's name.
 
-use std::path::PathBuf;
-
 use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, Hint as _};
@@ -9,13 +7,26 @@ use super::session::Session;
 use crate::cli::{BridgeAction, Command, MigratePart};
 use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
-use crate::node::identity::{Claim, Clue, Identity, NEEDS};
+use crate::node::identity::{Claim, Clue, Identity, NEEDS, OF_MACHINE};
+use crate::node::processes::{self, Process};
 
 /// Returns whether `command` reads this machine, or changes it, in the name of the Node that `--node` names.
 pub(in crate::cmd) fn claims(session: &Session, command: &Command) -> bool {
-    if session.from.is_some() || session.nodes.is_empty() {
-        return false;
-    }
+    session.from.is_none() && !session.nodes.is_empty() && reads(command)
+}
+
+/// Returns whether `command` reads this machine, or changes it, as the Node that it is: without `--node` and `--no-api`, and
+/// without an option that makes another file system or network namespace of this machine the node.
+pub(in crate::cmd) fn reads_here(session: &Session, command: &Command) -> bool {
+    let elsewhere = session.from.is_some()
+        || !session.nodes.is_empty()
+        || session.host.netns.is_some()
+        || session.other_root().is_some();
+    !elsewhere && !session.host.no_api && reads(command)
+}
+
+/// Returns whether `command` reads or changes a machine.
+fn reads(command: &Command) -> bool {
     match command {
         Command::Doctor(args) => !args.list,
         Command::Diff(_)
@@ -24,7 +35,8 @@ pub(in crate::cmd) fn claims(session: &Session, command: &Command) -> bool {
         | Command::Reconcile(_)
         | Command::Render(_)
         | Command::Show(_)
-        | Command::Trace(_) => true,
+        | Command::Trace(_)
+        | Command::Why(_) => true,
         // The process that started the guard has checked the name, and the guard has little time to begin.
         Command::Bridge(args) => args.action != BridgeAction::Guard || args.detach,
         Command::Snapshot(args) => !args.script,
@@ -45,6 +57,20 @@ pub(in crate::cmd) fn claims(session: &Session, command: &Command) -> bool {
     }
 }
 
+/// Returns whether `command` reads several nodes.
+pub(in crate::cmd) const fn reads_several(command: &Command) -> bool {
+    match command {
+        Command::Doctor(args) => args.nodes.are_several(),
+        Command::Diff(args) => args.nodes.are_several(),
+        Command::Preflight(args) => args.nodes.are_several(),
+        Command::Resolve(args) => args.nodes.are_several(),
+        Command::Show(args) => args.nodes.are_several(),
+        Command::Snapshot(args) => args.nodes.are_several(),
+        Command::Trace(args) => args.nodes.are_several(),
+        _ => false,
+    }
+}
+
 /// Returns whether `command` only reads, so that another machine can be read through a pod.
 fn only_reads(command: &Command) -> bool {
     match command {
@@ -52,6 +78,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Diff(_)
         | Command::Show(_)
         | Command::Trace(_)
+        | Command::Why(_)
         | Command::Snapshot(_) => true,
         Command::Preflight(args) => !(args.load || args.persist),
         Command::Reconcile(args) => !args.change.apply,
@@ -108,6 +135,47 @@ fn listed(names: &[String]) -> String {
     }
 }
 
+/// Refuses to read a machine that is no node of the cluster, as far as that is known.
+///
+/// The API server is contacted only if no kube-proxy runs here; the command does not read the Nodes again.
+pub(in crate::cmd) async fn refuse_stranger(session: &Session) -> Result<(), Failure> {
+    let mut evidence = session.gather(OF_MACHINE).await?;
+    let proxy = NodeSnapshot::new(&evidence);
+    let runs = proxy
+        .processes()
+        .map(|all| processes::kube_proxies(all).any(is_certain));
+    if runs.unwrap_or(true) {
+        return Ok(());
+    }
+    evidence.extend(session.nodes_ahead().await?);
+    let Some(stranger) = NodeSnapshot::new(&evidence).stranger() else {
+        return Ok(());
+    };
+    let here = match stranger.container {
+        None => "no kube-proxy runs here".to_owned(),
+        Some(pid) => {
+            format!("kube-proxy (process {pid}) runs in a container with a network of its own")
+        }
+    };
+    let names = &stranger.nodes;
+    let error = eyre!(
+        "this machine is not a node of the cluster: no Node ({}) has an address or ID of this machine, and {here}",
+        listed(names)
+    );
+    let inside = stranger.container.map_or(String::new(), |pid| {
+        format!(", `--netns /proc/{pid}/ns/net` for that container")
+    });
+    Err(Failure::from(error).with_hint(format!(
+        "pass `--node NAME` or `--all-nodes` to read nodes from here, or `--from BUNDLE` to read a bundle{inside}; `--no-api` \
+         reads this machine without the cluster"
+    )))
+}
+
+/// Returns whether `process` is known to share this network namespace.
+fn is_certain(process: &Process) -> bool {
+    process.same_network == Some(true)
+}
+
 /// A session with the name of this machine's Node.
 pub(in crate::cmd) struct Named {
     /// The session, for this Node.
@@ -146,25 +214,14 @@ pub(in crate::cmd) async fn named(session: &Session) -> Result<Named, Failure> {
 /// Returns the command `kpx migrate SUBCOMMAND`, with the options of `session` that select the node and the cluster.
 pub(in crate::cmd) fn migrate_command(session: &Session, part: &str) -> String {
     let mut words = vec!["kpx migrate".to_owned(), part.to_owned()];
-    let path = |path: &PathBuf| path.display().to_string();
-    let host = &session.host;
-    for (flag, value) in [
-        ("--kubeconfig", host.kubeconfig.as_ref().map(path)),
-        ("--context", host.context.clone()),
-        ("--cluster-from", session.cluster_from.as_ref().map(path)),
-        ("--root", session.other_root().map(path)),
-        ("--netns", host.netns.clone()),
-        ("--node", host.node.clone()),
-    ] {
-        if let Some(value) = value {
-            words.push(format!("{flag} {}", quoted(&value)));
+    for (flag, value) in session.flags() {
+        words.push(match value {
+            Some(value) => format!("{flag} {}", quoted(&value)),
+            None => flag.to_owned(),
+        });
+        if flag == "--node" {
+            words.push("--this-node".to_owned());
         }
-    }
-    if host.node.is_some() {
-        words.push("--this-node".to_owned());
-    }
-    if session.host.no_api {
-        words.push("--no-api".to_owned());
     }
     words.join(" ")
 }
@@ -220,11 +277,17 @@ mod tests {
             let (cli, session) = parsed(&words);
             claims(&session, &cli.command)
         };
+        let here = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (cli, session) = parsed(&words);
+            reads_here(&session, &cli.command)
+        };
         for line in [
             "kpx doctor",
             "kpx diff",
             "kpx show services",
             "kpx trace a/b",
+            "kpx why a/b",
             "kpx reconcile",
             "kpx cleanup --mode ipvs",
             "kpx bridge up",
@@ -239,6 +302,17 @@ mod tests {
             assert!(claim(&format!("{line} --node w1")), "{line}");
             assert!(!claim(line), "{line}");
             assert!(!claim(&format!("{line} --node w1 --from bundle")), "{line}");
+            assert!(here(line), "{line}");
+            assert!(here(&format!("{line} --cluster-from b")), "{line}");
+            for elsewhere in [
+                "--node w1",
+                "--from bundle",
+                "--netns n",
+                "--root /host",
+                "--no-api",
+            ] {
+                assert!(!here(&format!("{line} {elsewhere}")), "{line} {elsewhere}");
+            }
         }
         for line in [
             "kpx migrate --to ipvs",
@@ -248,6 +322,7 @@ mod tests {
             "kpx doctor --list",
         ] {
             assert!(!claim(&format!("{line} --node w1")), "{line}");
+            assert!(!here(line), "{line}");
         }
     }
 }

@@ -1,10 +1,13 @@
 //! What several commands share.
 
 pub(super) mod change;
+mod complete;
 pub(super) mod examine;
 pub(super) mod failure;
 pub(super) mod identity;
+pub(super) mod nodes;
 pub(super) mod output;
+pub(super) mod probe;
 pub(super) mod session;
 pub(super) mod terminal;
 

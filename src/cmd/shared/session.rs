@@ -2,17 +2,18 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join;
 
 use super::READABLE;
+use super::complete::complete;
 use super::failure::{Failure, Hint as _};
 use super::output::{self, Output};
 use crate::backend::Mode;
 use crate::cli::{Cli, Color, Command, GlobalArgs};
 use crate::cmd::Io;
-use crate::evidence::{self, Evidence, Gap, Item};
+use crate::evidence::{self, BundleError, Evidence, Gap, Item, Privilege};
 use crate::host;
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -20,9 +21,17 @@ use crate::render::{Progress, Style};
 
 /// The global options of one run: what to read, and how to print.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "options that are independent of each other"
+)]
 pub(crate) struct Session {
     /// The bundle that is read instead of this node.
     pub(in crate::cmd) from: Option<PathBuf>,
+    /// The evidence of one of several nodes, if it was read in advance.
+    pub(in crate::cmd) evidence: Option<Evidence>,
+    /// Whether this is the session of one of several nodes.
+    pub(in crate::cmd) one_of_several: bool,
     /// The bundle that the cluster is read from.
     pub(in crate::cmd) cluster_from: Option<PathBuf>,
     /// The nodes that `--node` names; only `kpx migrate` takes more than one.
@@ -31,6 +40,8 @@ pub(crate) struct Session {
     pub(in crate::cmd) host: host::Options,
     /// The pods through which kpx reads other nodes.
     pub(in crate::cmd) pods: host::PodOptions,
+    /// Objects of the cluster that were read for several nodes.
+    shared: Evidence,
     /// The node that is read through a pod; `None` for this machine or a bundle.
     remote: Option<Arc<host::RemoteNode>>,
     /// The format that was asked for, if any.
@@ -41,7 +52,14 @@ pub(crate) struct Session {
     pub(in crate::cmd) quiet: bool,
     /// Whether progress is drawn on standard error.
     pub(in crate::cmd) progress: bool,
+    /// Whether the command line selects a cluster, whose objects complete the bundle of `--from`.
+    completes: bool,
+    /// What was read before the command.
+    ahead: Arc<Mutex<Option<Ahead>>>,
 }
+
+/// Nodes that were read before the command, and the connection that they were read with.
+type Ahead = (host::Connection, Result<String, Gap>);
 
 impl Session {
     /// Resolves the options of `cli`, which was parsed from `words`, for the streams of `io`.
@@ -67,18 +85,23 @@ impl Session {
         };
         Ok(Self {
             from: global.from.clone(),
+            evidence: None,
+            one_of_several: false,
             cluster_from: global.cluster_from.clone(),
             host: options(global, &nodes),
             pods: host::PodOptions {
                 image: global.image.clone(),
                 programs: global.programs.clone(),
             },
+            shared: Evidence::default(),
             remote: None,
             nodes,
             output,
             style,
             quiet: global.quiet,
             progress: io.progress && !global.quiet,
+            completes: !global.no_api && selects_cluster(words),
+            ahead: Arc::default(),
         })
     }
 
@@ -122,6 +145,24 @@ impl Session {
         session
     }
 
+    /// Returns the session for Node `name` of several, whose `evidence` was read in advance if it is given.
+    pub(in crate::cmd) fn for_node(&self, name: &str, evidence: Option<Evidence>) -> Self {
+        Self {
+            evidence,
+            one_of_several: true,
+            progress: false,
+            ..self.named(Some(name))
+        }
+    }
+
+    /// Returns the session that has the objects of `cluster` already.
+    pub(in crate::cmd) fn sharing(&self, cluster: Evidence) -> Self {
+        Self {
+            shared: cluster,
+            ..self.clone()
+        }
+    }
+
     /// Returns the families that are asked for.
     pub(in crate::cmd) fn families(&self) -> &[Family] {
         &self.host.families
@@ -140,6 +181,46 @@ impl Session {
         &self.host.root
     }
 
+    /// Returns the options that select the node and the cluster, for a command line that reaches the same ones: each with
+    /// its value, or without for a switch.
+    pub(in crate::cmd) fn flags(&self) -> Vec<(&'static str, Option<String>)> {
+        let path = |path: &PathBuf| path.display().to_string();
+        let host = &self.host;
+        let host::Selection {
+            cluster,
+            user,
+            impersonate,
+            groups,
+            proxy_credentials,
+        } = &host.selection;
+        let one = [
+            ("--kubeconfig", host.kubeconfig.as_ref().map(path)),
+            ("--context", host.context.clone()),
+            ("--cluster", cluster.clone()),
+            ("--user", user.clone()),
+            ("--as", impersonate.clone()),
+        ];
+        let groups = groups
+            .iter()
+            .map(|group| ("--as-group", Some(group.clone())));
+        let rest = [
+            ("--cluster-from", self.cluster_from.as_ref().map(path)),
+            ("--root", self.other_root().map(path)),
+            ("--netns", host.netns.clone()),
+            ("--node", host.node.clone()),
+        ];
+        let switches = [
+            ("--proxy-credentials", *proxy_credentials),
+            ("--no-api", host.no_api),
+        ];
+        let given = one.into_iter().chain(groups).chain(rest);
+        let given = given.filter(|(_, value)| value.is_some());
+        let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
+        given
+            .chain(switches.map(|(name, _)| (name, None)))
+            .collect()
+    }
+
     /// Returns the same folder, unless it is `/`.
     pub(in crate::cmd) fn other_root(&self) -> Option<&PathBuf> {
         Some(&self.host.root).filter(|root| *root != Path::new("/"))
@@ -147,7 +228,17 @@ impl Session {
 
     /// Returns `evidence`, parsed on first use, as that of the Node that `--node` names.
     pub(in crate::cmd) fn node<'e>(&self, evidence: &'e Evidence) -> NodeSnapshot<'e> {
-        NodeSnapshot::new(evidence).called(self.name())
+        NodeSnapshot::new(evidence).called(self.name_in(evidence))
+    }
+
+    /// Returns the name of the Node that `evidence` is of, as far as it is given.
+    ///
+    /// In a bundle of all nodes, `--node` selects the folder, and the manifest in it has the name.
+    pub(in crate::cmd) fn name_in<'e>(&'e self, evidence: &'e Evidence) -> Option<&'e str> {
+        if evidence.is_one_of_all() {
+            return evidence.manifest()?.node.as_deref();
+        }
+        self.name()
     }
 
     /// Returns `asked`, or else the mode that kube-proxy is configured for.
@@ -170,6 +261,9 @@ impl Session {
     /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
     /// Reports progress while it takes long.
     pub(in crate::cmd) async fn gather(&self, items: &[Item]) -> Result<Evidence, Failure> {
+        if self.from.is_none() || self.completes {
+            self.log_in(items).await;
+        }
         self.read(items, &self.progress(items)).await
     }
 
@@ -179,11 +273,18 @@ impl Session {
         items: &[Item],
         progress: &Progress,
     ) -> Result<Evidence, Failure> {
+        if let Some(evidence) = &self.evidence {
+            return Ok(evidence.only(items));
+        }
         let load = |path, items: &[Item]| {
-            evidence::load(path, items).hint("write a bundle with `kpx snapshot -o PATH`")
+            evidence::load_node(path, self.name(), items).map_err(unreadable)
         };
         if let Some(path) = &self.from {
-            return load(path, items);
+            let mut evidence = load(path, items)?;
+            if self.completes {
+                complete(self, path, &mut evidence, items, progress).await?;
+            }
+            return Ok(evidence);
         }
         let Some(path) = &self.cluster_from else {
             return match &self.remote {
@@ -209,7 +310,9 @@ impl Session {
         items: &[Item],
         progress: &Progress,
     ) -> Result<Evidence, Failure> {
-        let (api, own): (Vec<Item>, Vec<Item>) = items.iter().partition(|item| item.is_object());
+        let shared = self.shared.only(items);
+        let left = items.iter().filter(|item| !shared.has(**item));
+        let (api, own): (Vec<Item>, Vec<Item>) = left.partition(|item| item.is_object());
         let own = async {
             let read = node.read(&own, self.families()).await.map_err(unreached)?;
             for item in &own {
@@ -229,13 +332,60 @@ impl Session {
             }
         }
         own.extend(api);
+        own.extend(shared);
         Ok(own)
     }
 
     /// Reads `items` from this node.
     async fn collect(&self, items: &[Item], progress: &Progress) -> Result<Evidence, Failure> {
         let options = self.machine()?;
-        Ok(host::collect_watched(items, options, |item| progress.done(item.file())).await)
+        let (api, nodes) = self.take_ahead(items);
+        let new = items.iter().copied();
+        let new: Vec<Item> = match &nodes {
+            Some(_) => new.filter(|item| *item != Item::Nodes).collect(),
+            None => new.collect(),
+        };
+        let done = |item: Item| progress.done(item.file());
+        let mut evidence = host::collect_over(&api, &new, options, done).await;
+        if let Some(nodes) = nodes {
+            done(Item::Nodes);
+            evidence.insert(Item::Nodes, nodes);
+        }
+        Ok(evidence)
+    }
+
+    /// Reads the Nodes before the command does: its first read of them gets the same.
+    pub(in crate::cmd) async fn nodes_ahead(&self) -> Result<Evidence, Failure> {
+        let items = [Item::Nodes];
+        if self.cluster_from.is_some() {
+            return self.gather(&items).await;
+        }
+        self.log_in(&items).await;
+        let (api, progress) = (host::Connection::default(), self.progress(&items));
+        let done = |item: Item| progress.done(item.file());
+        let evidence = host::collect_over(&api, &items, self.machine()?, done).await;
+        let nodes = evidence.text(Item::Nodes).map(str::to_owned);
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some((api, nodes));
+        Ok(evidence)
+    }
+
+    /// Returns the connection that was opened before the command, and the Nodes if `items` has them.
+    fn take_ahead(&self, items: &[Item]) -> (host::Connection, Option<Result<String, Gap>>) {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        if items.contains(&Item::Nodes) {
+            let (api, nodes) = ahead.take().unzip();
+            return (api.unwrap_or_default(), nodes);
+        }
+        let api = ahead.as_ref().map(|(api, _)| api.clone());
+        (api.unwrap_or_default(), None)
+    }
+
+    /// Lets a credential plugin ask for input before progress is drawn.
+    async fn log_in(&self, items: &[Item]) {
+        let asks_api = |item: &Item| item.is_of_cluster() || item.privilege() == Privilege::Api;
+        if self.progress && items.iter().any(asks_api) {
+            host::log_in(&self.host).await;
+        }
     }
 
     /// Returns how to read this machine. Fails if the network namespace does not exist, which every item would report.
@@ -271,6 +421,20 @@ impl Session {
             "{what} this node, but --from reads a bundle: use one of them"
         )))
     }
+}
+
+/// Returns the failure for a bundle that cannot be read.
+pub(in crate::cmd) fn unreadable(error: BundleError) -> Failure {
+    let hint = match &error {
+        BundleError::AllNodes { .. } => "choose one with --node NAME, or read all with --all-nodes",
+        BundleError::NoNode { .. } => "--node takes one of these names",
+        BundleError::Unread { .. } => "read the node again with `kpx --node NAME snapshot`",
+        BundleError::OneNode { .. } => {
+            "omit --all-nodes and -l; `kpx snapshot --all-nodes` writes a bundle of all nodes"
+        }
+        _ => "write a bundle with `kpx snapshot -o PATH`",
+    };
+    Failure::from(error).with_hint(hint)
 }
 
 /// Adds the advice for missing evidence.
@@ -312,6 +476,17 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
+/// Returns whether the command line `words` selects a cluster. Variables of the environment do not count: a bundle alone is
+/// read without the API server.
+fn selects_cluster(words: &[OsString]) -> bool {
+    const OPTIONS: [&str; 4] = ["--kubeconfig", "--context", "--cluster", "--user"];
+    words.iter().any(|word| {
+        let word = word.to_string_lossy();
+        let name = word.split('=').next().unwrap_or_default();
+        OPTIONS.contains(&name)
+    })
+}
+
 /// Returns how to read, for the one Node of `nodes`.
 fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
     let text = |value: OsString| value.into_string().ok();
@@ -328,6 +503,13 @@ fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
         timeout: global.timeout,
         kubeconfig: global.kubeconfig.clone(),
         context: global.context.clone(),
+        selection: host::Selection {
+            cluster: global.cluster.clone(),
+            user: global.user.clone(),
+            impersonate: global.impersonate.clone(),
+            groups: global.groups.clone(),
+            proxy_credentials: global.proxy_credentials,
+        },
         no_api: global.no_api,
         environment: host::Environment {
             kubeconfig: std::env::var_os("KUBECONFIG"),

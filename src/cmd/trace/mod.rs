@@ -1,15 +1,17 @@
 //! `kpx trace`
 
 mod live;
-mod probe;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
 
+use super::Io;
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::nodes;
 use super::shared::output::Extra;
+use super::shared::probe;
 use super::shared::session::{Readable as _, Session};
 use crate::backend::Mode;
 use crate::cli::TraceArgs;
@@ -18,10 +20,11 @@ use crate::evidence::{IPTABLES, Item};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{self, Owner, Owners, Port};
+use crate::report::nodes::TraceOfNodes;
 use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
 use crate::trace::mismatch;
 use crate::trace::sources::{self, Pods, Source};
-use crate::trace::target::{self, Found, Target};
+use crate::trace::target::{Found, Target};
 use crate::trace::{self, Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
 
 /// Returns the items that a trace reads, beside the rules of iptables.
@@ -30,12 +33,26 @@ fn needs() -> impl Iterator<Item = Item> {
 }
 
 /// The output formats of a trace, beside the common ones.
-pub(super) const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
+const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
 
-pub(super) async fn run(session: &Session, args: &TraceArgs) -> Result<TraceReport, Failure> {
+pub(super) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &TraceArgs,
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let (args, nodes) = (args.clone(), args.nodes.clone());
+        let work = async move |session: Session| trace_on(&session, &args).await;
+        return nodes::report::<TraceOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    session.finish_as(io, &trace_on(session, args).await?, FORMATS)
+}
+
+/// Traces on one node.
+async fn trace_on(session: &Session, args: &TraceArgs) -> Result<TraceReport, Failure> {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
     if args.probe {
-        probe::check(session, args)?;
+        probe::check(session, args.source.as_deref())?;
     }
     let assumed = args.mode;
     // On this machine, each chain is read when the walk needs it.
@@ -54,7 +71,7 @@ pub(super) async fn run(session: &Session, args: &TraceArgs) -> Result<TraceRepo
         None => None,
     };
     let node = match &other {
-        Some(other) => other.snapshot().called(session.name()),
+        Some(other) => other.snapshot().called(session.name_in(&evidence)),
         None => node,
     };
     let found = find(&target, &node, session.family())?;
@@ -100,14 +117,16 @@ pub(super) async fn run(session: &Session, args: &TraceArgs) -> Result<TraceRepo
         })
         .collect();
     if let Some(first) = traces.first_mut() {
-        first.notes.splice(0..0, unread.into_iter().chain(causes));
+        let added = evidence.note_added();
+        let all = unread.into_iter().chain(causes).chain(added);
+        first.notes.splice(0..0, all);
     }
     let mut report = report(&node, assumed, service, traces)?;
     if args.probe {
         let host = sources.iter().position(|s| s.entry == Entry::Host);
         let ways = host.and_then(|at| walks.get(at));
-        report.probe =
-            Some(probe::run(session, found, proto, ways.map_or(&[], Vec::as_slice)).await?);
+        let to = SocketAddr::new(found.addr, found.port);
+        report.probe = Some(probe::run(session, to, proto, ways.map_or(&[], Vec::as_slice)).await?);
     }
     Ok(report)
 }
@@ -195,15 +214,7 @@ fn find(
     node: &NodeSnapshot<'_>,
     family: Option<Family>,
 ) -> Result<Found, Failure> {
-    let name = node.name().ok();
-    let wanted = family.unwrap_or(Family::V4);
-    let told = node.nodes().ok().and_then(|nodes| {
-        let this = nodes
-            .iter()
-            .find(|n| Some(&n.metadata.name) == name.as_ref())?;
-        target::node_address(this, wanted)
-    });
-    let own = told.or_else(|| sources::uplink(node, wanted));
+    let own = sources::own_address(node, family.unwrap_or(Family::V4));
     let services = match (target, node.services()) {
         (Target::Service { .. }, Err(gap)) => {
             return Err(eyre!("cannot look up Services: {gap}")).hint("give its IP:PORT instead");
@@ -235,22 +246,12 @@ fn chosen(
     node: &NodeSnapshot<'_>,
     service: Option<&Port>,
 ) -> Result<Vec<Source>, Failure> {
-    let name = node.name().ok();
-    let nodes = node.nodes().ok();
     // Both of these have no pod.
     let slices = match asked {
         Some("host" | "external") => &[],
         _ => node.slices().map_or(&[][..], Vec::as_slice),
     };
-    let pods = Pods {
-        node: nodes.and_then(|nodes| {
-            nodes
-                .iter()
-                .find(|n| Some(&n.metadata.name) == name.as_ref())
-        }),
-        pods: node.pods().map_or(&[], Vec::as_slice),
-        slices,
-    };
+    let pods = Pods::of(node, slices);
     if let Some(text) = asked {
         let source = sources::named(text, target, node, pods)
             .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;

@@ -1,24 +1,67 @@
 //! Loads a bundle from a tar archive, gzipped or not.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read};
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::rc::Rc;
 
 use flate2::bufread::MultiGzDecoder;
 use tar::{Archive, Entry, EntryType};
 
 use super::super::Item;
-use super::member::{self, Found, Member, Packing, Refusal, size_text};
+use super::member::{self, Member, Packing, Refusal, size_text};
+use super::nodes::{FOLDER, Loaded, MOST_NODES, is_name};
 use super::{BundleError, Limits, not_one};
 
-/// Loads `items` and the manifest from the archive `file` in one pass.
+/// Reads a member within a limit, in bytes.
+pub(super) type ReadMember<'r> = dyn FnMut(u64) -> Result<String, Refusal> + 'r;
+
+/// Called for each member of a bundle with its location and its reader.
+pub(super) type EachMember<'e> = dyn FnMut(&Location, &mut ReadMember<'_>) -> ControlFlow<()> + 'e;
+
+/// Loads `items` and the manifest from the archive `file` in one pass: those of the bundle and, in a bundle of all
+/// nodes, those of `node`.
 pub(super) fn load(
     path: &Path,
     file: File,
+    node: Option<&str>,
     items: &[Item],
     limits: Limits,
-) -> Result<Found, BundleError> {
+) -> Result<Loaded, BundleError> {
+    let mut loaded = Loaded::default();
+    let cut = walk(path, file, limits, &mut |location, read| {
+        let found = match &location.node {
+            None => &mut loaded.bundle,
+            Some(name) => {
+                loaded.names.insert(name.clone());
+                if Some(name.as_str()) != node {
+                    return ControlFlow::Continue(());
+                }
+                &mut loaded.node
+            }
+        };
+        if location.member.is_wanted(items) {
+            let text = read(found.room(limits));
+            found.insert(location.member, text);
+        }
+        ControlFlow::Continue(())
+    })?;
+    loaded.bundle.cut.clone_from(&cut);
+    loaded.node.cut = cut;
+    Ok(loaded)
+}
+
+/// Calls `each` for every member of a bundle in the archive `file`, in their order; returns why the rest was not read, if
+/// so.
+pub(super) fn walk(
+    path: &Path,
+    file: File,
+    limits: Limits,
+    each: &mut EachMember<'_>,
+) -> Result<Option<String>, BundleError> {
     let mut file = BufReader::with_capacity(1 << 16, file);
     let head = file.fill_buf().map_err(|source| BundleError::Open {
         path: path.to_owned(),
@@ -37,47 +80,78 @@ pub(super) fn load(
         return Err(not_one(path, format!("it is {what}")));
     }
     if head.starts_with(b"\x1f\x8b") {
-        walk(path, MultiGzDecoder::new(file), items, limits)
+        walk_tar(path, MultiGzDecoder::new(file), limits, each)
     } else {
-        walk(path, file, items, limits)
+        walk_tar(path, file, limits, each)
     }
 }
 
-fn walk(
+/// A source that ends when its budget is used up.
+struct Metered<R> {
+    source: R,
+    /// Remaining bytes.
+    left: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        let room = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let count = self.source.read(&mut buffer[..room])?;
+        self.left.set(left.saturating_sub(count as u64));
+        Ok(count)
+    }
+}
+
+fn walk_tar(
     path: &Path,
     source: impl Read,
-    items: &[Item],
     limits: Limits,
-) -> Result<Found, BundleError> {
-    let mut archive = Archive::new(source.take(limits.archive));
-    let mut found = Found::default();
-    let mut tops = BTreeSet::new();
+    each: &mut EachMember<'_>,
+) -> Result<Option<String>, BundleError> {
+    let left = Rc::new(Cell::new(limits.archive));
+    let mut archive = Archive::new(Metered {
+        source,
+        left: Rc::clone(&left),
+    });
+    let (mut tops, mut nodes) = (BTreeSet::new(), BTreeSet::new());
     let mut members = 0_usize;
-    if let Err(error) = members_of(&mut archive, |name, entry| {
+    let mut cut = None;
+    let walked = members_of(&mut archive, |name, entry| {
         members += 1;
-        let Some(place) = Location::of(name) else {
-            return;
+        let Some(location) = Location::of(name) else {
+            return ControlFlow::Continue(());
         };
-        if let Some(top) = place.top {
-            tops.insert(top);
+        // Other archives may have a file with the name of the script's list.
+        if let Some(top) = location
+            .top
+            .as_ref()
+            .filter(|_| location.member != Member::Errors)
+            && !tops.contains(top)
+        {
+            tops.insert(top.clone());
         }
-        let wanted = match place.member {
-            Member::Item(item) => items.contains(&item),
-            Member::Manifest => true,
-        };
-        if wanted {
-            let read = match place.refused {
-                Some(refused) => Err(Refusal::Other(refused.to_owned())),
-                None => read(entry, place.packing, found.room(limits)),
-            };
-            found.insert(place.member, read);
+        if let Some(node) = &location.node
+            && !nodes.contains(node)
+        {
+            if nodes.len() == MOST_NODES {
+                cut = Some(format!("it has more than {MOST_NODES} nodes"));
+                return ControlFlow::Break(());
+            }
+            nodes.insert(node.clone());
+            // The limit holds for each node.
+            left.set(limits.archive);
         }
-    }) {
-        found.cut = Some(format!("the archive is truncated or damaged: {error}"));
+        each(&location, &mut |room| match location.refused {
+            Some(refused) => Err(Refusal::Other(refused.to_owned())),
+            None => read(entry, location.packing, room),
+        })
+    });
+    if let Err(error) = walked {
+        cut = Some(format!("the archive is truncated or damaged: {error}"));
     }
-    let rest = archive.into_inner().limit();
-    if rest == 0 {
-        found.cut = Some(format!(
+    if left.get() == 0 {
+        cut = Some(format!(
             "the archive is larger than {}, the most that kpx reads",
             size_text(limits.archive)
         ));
@@ -89,7 +163,7 @@ fn walk(
         });
     }
     if tops.is_empty() {
-        let why = match (found.cut, members) {
+        let why = match (cut, members) {
             (Some(_), 0) => "it is not a tar archive, gzipped or not".to_owned(),
             (Some(cut), _) => format!("it contains no file of a bundle, and {cut}"),
             (None, 0) => "it is empty".to_owned(),
@@ -97,18 +171,18 @@ fn walk(
         };
         return Err(not_one(path, why));
     }
-    Ok(found)
+    Ok(cut)
 }
 
 /// Longer names do not occur in bundles and are not kept in memory.
 const LONG_NAME: u64 = 64 << 10;
 
-/// Calls `each` with the name and content of every member.
+/// Calls `each` with the name and content of every member, until it breaks.
 ///
 /// Long names are handled here: the tar crate would load a name of any length into memory.
 fn members_of<R: Read>(
     archive: &mut Archive<R>,
-    mut each: impl FnMut(&[u8], &mut Entry<'_, R>),
+    mut each: impl FnMut(&[u8], &mut Entry<'_, R>) -> ControlFlow<()>,
 ) -> io::Result<()> {
     let mut long: Option<Vec<u8>> = None;
     for entry in archive.entries()?.raw(true) {
@@ -132,7 +206,9 @@ fn members_of<R: Read>(
                 let name = long
                     .take()
                     .unwrap_or_else(|| entry.header().path_bytes().into_owned());
-                each(&name, &mut entry);
+                if each(&name, &mut entry).is_break() {
+                    break;
+                }
             }
         }
     }
@@ -153,11 +229,13 @@ fn pax_path(mut records: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Location of an archive member in a bundle.
-struct Location {
-    member: Member,
+pub(super) struct Location {
+    pub(super) member: Member,
     packing: Packing,
     /// Folder of the bundle; empty for the archive's root; `None` for a member refused because of its name.
     top: Option<String>,
+    /// Node in a bundle of all nodes.
+    pub(super) node: Option<String>,
     refused: Option<&'static str>,
 }
 
@@ -177,15 +255,25 @@ impl Location {
             Some((member, packing, &parts[..start]))
         };
         let (member, packing, above) = depth(2).or_else(|| depth(1))?;
+        let (above, node) = match above {
+            [above @ .., FOLDER, node] if above.len() <= 1 && is_name(node) => {
+                (above, Some((*node).to_owned()))
+            }
+            above => (above, None),
+        };
         if outside {
             return Some(Self {
                 member,
                 packing,
                 top: None,
+                node,
                 refused: Some("refused: its path leads outside the bundle"),
             });
         }
-        (above.len() <= 1).then(|| Self {
+        if above.len() > 1 || member == Member::Index && node.is_some() {
+            return None;
+        }
+        Some(Self {
             member,
             packing,
             top: Some(
@@ -193,6 +281,7 @@ impl Location {
                     .first()
                     .map_or_else(String::new, |&top| top.to_owned()),
             ),
+            node,
             refused: None,
         })
     }

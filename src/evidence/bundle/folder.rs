@@ -1,5 +1,6 @@
 //! Loads a bundle from a folder.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,26 +8,67 @@ use std::path::{Path, PathBuf};
 
 use super::super::{ITEMS, Item};
 use super::member::{self, Found, Member, Packing, Refusal};
-use super::{BundleError, Limits, MANIFEST, not_one, open_member};
+use super::nodes::{FOLDER, Loaded, MOST_NODES, is_name};
+use super::{BundleError, ERRORS, Limits, MANIFEST, NODES, not_one, open_member};
 
-/// Loads `items` and the manifest from the folder `path`, or from the only bundle folder in it.
-pub(super) fn load(path: &Path, items: &[Item], limits: Limits) -> Result<Found, BundleError> {
+/// Loads `items` and the manifest from the folder `path`, or from the only bundle folder in it: those of the bundle and,
+/// in a bundle of all nodes, those of `node`.
+pub(super) fn load(
+    path: &Path,
+    node: Option<&str>,
+    items: &[Item],
+    limits: Limits,
+) -> Result<Loaded, BundleError> {
     let root = base(path)?;
+    let names = names(&root);
+    let of_node = node.filter(|node| names.contains(*node));
+    Ok(Loaded {
+        bundle: members(&root, items, limits),
+        node: of_node.map_or_else(Found::default, |node| {
+            members(&root.join(FOLDER).join(node), items, limits)
+        }),
+        names,
+    })
+}
+
+/// Loads `items`, the manifest and the list of nodes from the folder `root` itself.
+pub(super) fn members(root: &Path, items: &[Item], limits: Limits) -> Found {
     let mut found = Found::default();
     let wanted = items.iter().map(|&item| (Member::Item(item), item.file()));
-    for (member, file) in wanted.chain([(Member::Manifest, MANIFEST)]) {
+    let others = [
+        (Member::Manifest, MANIFEST),
+        (Member::Errors, ERRORS),
+        (Member::Index, NODES),
+    ];
+    for (member, file) in wanted.chain(others) {
         for (packing, suffix) in [(Packing::Plain, ""), (Packing::Gzip, ".gz")] {
             let space = found.room(limits);
-            if let Some(read) = read(&root, &format!("{file}{suffix}"), packing, space) {
+            if let Some(read) = read(root, &format!("{file}{suffix}"), packing, space) {
                 found.insert(member, read);
             }
         }
     }
-    Ok(found)
+    found
+}
+
+/// Returns the names of the nodes whose folders are in the bundle `root`; links are not followed.
+pub(super) fn names(root: &Path) -> BTreeSet<String> {
+    let folder = root.join(FOLDER);
+    let is_dir = |path: &Path| path.symlink_metadata().is_ok_and(|of| of.is_dir());
+    let entries = is_dir(&folder)
+        .then(|| fs::read_dir(&folder).ok())
+        .flatten();
+    entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| is_name(name) && is_dir(&folder.join(name)))
+        .take(MOST_NODES)
+        .collect()
 }
 
 /// Returns the folder with the bundle's files: `path` itself, or one folder in it.
-fn base(path: &Path) -> Result<PathBuf, BundleError> {
+pub(super) fn base(path: &Path) -> Result<PathBuf, BundleError> {
     if is_bundle(path) {
         return Ok(path.to_owned());
     }
@@ -55,7 +97,10 @@ fn base(path: &Path) -> Result<PathBuf, BundleError> {
 }
 
 fn is_bundle(dir: &Path) -> bool {
-    let files = ITEMS.iter().map(|item| item.file()).chain([MANIFEST]);
+    let files = ITEMS
+        .iter()
+        .map(|item| item.file())
+        .chain([MANIFEST, NODES]);
     files
         .flat_map(|file| [file.to_owned(), format!("{file}.gz")])
         .any(|file| dir.join(file).symlink_metadata().is_ok())

@@ -28,6 +28,13 @@ pub struct Manifest {
     /// Whether names and addresses are replaced.
     #[serde(default)]
     pub redacted: bool,
+    /// Items that were added from the API server after the recording.
+    #[serde(
+        default,
+        deserialize_with = "known_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub added: Vec<Item>,
     /// Missing items and the reasons, in the order of the items.
     #[serde(default, deserialize_with = "known")]
     pub gaps: Vec<Recorded>,
@@ -68,6 +75,7 @@ impl Manifest {
             kernel: kernel.map(|release| release.trim().to_owned()),
             node,
             redacted: false,
+            added: evidence.added(),
             gaps: gaps.collect(),
         }
     }
@@ -94,6 +102,12 @@ impl Manifest {
         let recorded = self.gaps.iter().find(|recorded| recorded.item == item);
         recorded.map(|recorded| &recorded.gap)
     }
+}
+
+/// Reads the items that this kpx knows.
+fn known_items<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Item>, D::Error> {
+    let all: Vec<String> = Vec::deserialize(deserializer)?;
+    Ok(all.iter().filter_map(|file| Item::of_file(file)).collect())
 }
 
 /// Reads the gaps of items that this kpx knows; a newer kpx may have recorded others.

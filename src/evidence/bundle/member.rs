@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use flate2::read::MultiGzDecoder;
 
 use super::super::{Gap, Item};
-use super::{Limits, MANIFEST};
+use super::{ERRORS, Limits, MANIFEST, NODES};
 
 /// Role of a member in a bundle.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -15,6 +15,10 @@ pub(super) enum Member {
     Item(Item),
     /// The manifest.
     Manifest,
+    /// Missing files and the reasons, from the script of `kpx snapshot --script`.
+    Errors,
+    /// The list of nodes in a bundle of all nodes.
+    Index,
 }
 
 /// Compression of a member.
@@ -33,12 +37,21 @@ impl Member {
             Some(plain) => (plain, Packing::Gzip),
             None => (path, Packing::Plain),
         };
-        let member = if plain == MANIFEST {
-            Self::Manifest
-        } else {
-            Self::Item(Item::of_file(plain)?)
+        let member = match plain {
+            MANIFEST => Self::Manifest,
+            ERRORS => Self::Errors,
+            NODES => Self::Index,
+            file => Self::Item(Item::of_file(file)?),
         };
         Some((member, packing))
+    }
+
+    /// Returns whether the member is loaded together with `items`.
+    pub(super) fn is_wanted(self, items: &[Item]) -> bool {
+        match self {
+            Self::Item(item) => items.contains(&item),
+            Self::Manifest | Self::Errors | Self::Index => true,
+        }
     }
 }
 
@@ -49,6 +62,10 @@ pub(super) struct Found {
     pub(super) items: BTreeMap<Item, Result<String, Gap>>,
     /// Text of the manifest, or the reason why it was refused.
     pub(super) manifest: Option<Result<String, String>>,
+    /// Text of the script's list of missing files.
+    pub(super) errors: Option<String>,
+    /// Text of the list of nodes, or the reason why it was refused.
+    pub(super) index: Option<Result<String, String>>,
     /// Reason why reading stopped before the end of the bundle.
     pub(super) cut: Option<String>,
     kept: u64,
@@ -66,11 +83,16 @@ impl Found {
                 self.items
                     .insert(item, read.map_err(|refusal| refusal.gap(item)));
             }
-            Member::Manifest => {
-                let again = self.manifest.is_some();
-                let read = if again { Err(twice()) } else { read };
-                self.manifest = Some(read.map_err(|refusal| refusal.to_string()));
+            Member::Manifest | Member::Index => {
+                let place = match member {
+                    Member::Index => &mut self.index,
+                    _ => &mut self.manifest,
+                };
+                let read = if place.is_some() { Err(twice()) } else { read };
+                *place = Some(read.map_err(|refusal| refusal.to_string()));
             }
+            // Without it, the reasons are unknown.
+            Member::Errors => self.errors = read.ok(),
         }
     }
 

@@ -2,11 +2,16 @@
 //!
 //! A bundle is untrusted input. kpx follows no link in it, and no member can block, crash or exhaust kpx: a member that
 //! is not a plain file of reasonable size becomes a [`Gap`].
+//!
+//! A bundle of all nodes has the list of its nodes in [`NODES`], the objects of the cluster in `cluster/`, and each node
+//! in `nodes/NAME/`: an ordinary bundle without those objects. If a node has a file of `cluster/` of its own, that one
+//! counts.
 
 mod archive;
 mod folder;
 mod manifest;
 mod member;
+mod nodes;
 mod save;
 
 use std::fs::{File, OpenOptions};
@@ -20,7 +25,11 @@ use thiserror::Error;
 use super::{Evidence, Gap, Item};
 pub use manifest::{MANIFEST, Manifest, Recorded};
 use member::Found;
-pub use save::{SaveError, save, write_to};
+pub use nodes::{NODES, Visit, each_node};
+pub use save::{NodesWriter, SaveError, save, write_to};
+
+/// File of the script's bundle with the missing files: one per line, with the reason after a colon.
+const ERRORS: &str = "errors.txt";
 
 /// Size limits for reading a bundle.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +85,48 @@ pub enum BundleError {
         /// Folders of the bundles.
         tops: Vec<String>,
     },
+    /// The path is a bundle of all nodes, and no node was chosen.
+    #[error("{} is a bundle of all nodes: {}", path.display(), listed(nodes))]
+    AllNodes {
+        /// Requested path.
+        path: PathBuf,
+        /// Names of the nodes.
+        nodes: Vec<String>,
+    },
+    /// The path is a bundle of all nodes, but not of this one.
+    #[error("node {node} is not in bundle {}, which has {}", path.display(), listed(nodes))]
+    NoNode {
+        /// Requested path.
+        path: PathBuf,
+        /// Requested node.
+        node: String,
+        /// Names of the nodes.
+        nodes: Vec<String>,
+    },
+    /// The node could not be read when the bundle was written.
+    #[error("node {node} was not read when bundle {} was written: {reason}", path.display())]
+    Unread {
+        /// Requested path.
+        path: PathBuf,
+        /// Requested node.
+        node: String,
+        /// Reason why it was not read.
+        reason: String,
+    },
+    /// The path is a bundle of one node.
+    #[error("{} is a bundle of one node, not of all nodes", path.display())]
+    OneNode {
+        /// Requested path.
+        path: PathBuf,
+    },
+    /// The list of nodes cannot be used.
+    #[error("cannot use {NODES} of bundle {}: {reason}", path.display())]
+    Index {
+        /// Requested path.
+        path: PathBuf,
+        /// Reason why the list cannot be used.
+        reason: String,
+    },
     /// The manifest cannot be used.
     #[error("cannot use {MANIFEST} of bundle {}: {reason}", path.display())]
     Manifest {
@@ -86,13 +137,51 @@ pub enum BundleError {
     },
 }
 
-/// Loads `items` from the bundle at `path`.
+/// Returns the first names, and the number of the others.
+fn listed(names: &[String]) -> String {
+    const FEW: usize = 20;
+    let first = names[..names.len().min(FEW)].join(", ");
+    match names.len() - names.len().min(FEW) {
+        _ if names.is_empty() => "no nodes".to_owned(),
+        0 => first,
+        rest => format!("{first} and {rest} more"),
+    }
+}
+
+/// Loads `items` from the bundle at `path`, which is one of a single node.
 pub fn load(path: &Path, items: &[Item]) -> Result<Evidence, BundleError> {
-    load_within(path, items, Limits::default())
+    load_node(path, None, items)
+}
+
+/// Loads `items` from the bundle at `path`: from that of `node` if it is a bundle of all nodes.
+pub fn load_node(path: &Path, node: Option<&str>, items: &[Item]) -> Result<Evidence, BundleError> {
+    load_node_within(path, node, items, Limits::default())
 }
 
 /// Loads `items` from the bundle at `path`, within `limits`.
 pub fn load_within(path: &Path, items: &[Item], limits: Limits) -> Result<Evidence, BundleError> {
+    load_node_within(path, None, items, limits)
+}
+
+fn load_node_within(
+    path: &Path,
+    node: Option<&str>,
+    items: &[Item],
+    limits: Limits,
+) -> Result<Evidence, BundleError> {
+    let loaded = match open(path)? {
+        None => folder::load(path, node, items, limits)?,
+        Some(file) => archive::load(path, file, node, items, limits)?,
+    };
+    if loaded.has_nodes() {
+        loaded.pick(path, node, items)
+    } else {
+        settle(items, loaded.bundle).map_err(|reason| unusable(path, reason))
+    }
+}
+
+/// Opens the archive at `path`; `None` for a folder.
+fn open(path: &Path) -> Result<Option<File>, BundleError> {
     let open = |source| BundleError::Open {
         path: path.to_owned(),
         source,
@@ -104,22 +193,28 @@ pub fn load_within(path: &Path, items: &[Item], limits: Limits) -> Result<Eviden
         .open(path)
         .map_err(open)?;
     let kind = file.metadata().map_err(open)?.file_type();
-    let found = if kind.is_dir() {
-        folder::load(path, items, limits)
+    if kind.is_dir() {
+        Ok(None)
     } else if kind.is_file() {
-        archive::load(path, file, items, limits)
+        Ok(Some(file))
     } else {
         Err(not_one(path, "it is a device, pipe or socket"))
-    }?;
-    settle(path, items, found)
+    }
+}
+
+fn unusable(path: &Path, reason: String) -> BundleError {
+    BundleError::Manifest {
+        path: path.to_owned(),
+        reason,
+    }
 }
 
 /// Loads `items` from the archive `file`, which must be complete; errors call it `name`.
 pub fn load_file(name: &Path, file: File, items: &[Item]) -> Result<Evidence, BundleError> {
-    let found = archive::load(name, file, items, Limits::default())?;
+    let found = archive::load(name, file, None, items, Limits::default())?.bundle;
     match found.cut {
         Some(cut) => Err(not_one(name, cut)),
-        None => settle(name, items, found),
+        None => settle(items, found).map_err(|reason| unusable(name, reason)),
     }
 }
 
@@ -130,33 +225,48 @@ fn not_one(path: &Path, found: impl Into<String>) -> BundleError {
     }
 }
 
-/// Adds the manifest's reasons for those of `items` that are missing.
-fn settle(path: &Path, items: &[Item], found: Found) -> Result<Evidence, BundleError> {
-    let unusable = |reason| BundleError::Manifest {
-        path: path.to_owned(),
-        reason,
-    };
+/// Adds the manifest's reasons for those of `items` that are missing. The error is the reason why the manifest cannot be
+/// used.
+fn settle(items: &[Item], found: Found) -> Result<Evidence, String> {
     let manifest = match found.manifest {
         None => None,
-        Some(Err(reason)) => return Err(unusable(reason)),
-        Some(Ok(text)) => Some(Manifest::parse(&text).map_err(unusable)?),
+        Some(read) => Some(Manifest::parse(&read?)?),
     };
     let mut evidence = Evidence {
-        items: found.items,
         manifest,
+        ..Evidence::default()
     };
+    let errors = found.errors.unwrap_or_default();
+    let noted = |item: Item| errors.lines().find_map(|line| noted(line, item));
+    for (item, read) in found.items {
+        evidence.insert(item, read);
+    }
     for &item in items {
         if !evidence.items.contains_key(&item) {
             let recorded = evidence.manifest.as_ref().and_then(|m| m.gap(item));
             let gap = match (recorded, &found.cut) {
                 (Some(gap), _) => gap.clone(),
                 (None, Some(cut)) => Gap::Failed(item, cut.clone()),
+                (None, None) if item.is_of_cluster() => {
+                    noted(item).unwrap_or(Gap::NotCollected(item))
+                }
                 (None, None) => Gap::NotCollected(item),
             };
             evidence.insert(item, Err(gap));
         }
     }
     Ok(evidence)
+}
+
+/// Returns why the script did not read `item`, an object of the cluster, if `line` is about it, and how to add it.
+fn noted(line: &str, item: Item) -> Option<Gap> {
+    let why = line.strip_prefix(item.file())?.strip_prefix(": ")?;
+    Some(Gap::Failed(
+        item,
+        format!(
+            "not in the bundle ({why}); add it with `kpx --from BUNDLE --kubeconfig FILE COMMAND`"
+        ),
+    ))
 }
 
 /// Opens a member of a folder without following links or waiting for a writer.

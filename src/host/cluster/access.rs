@@ -5,13 +5,16 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use http::Uri;
+use http::header::InvalidHeaderValue;
 use kube::Config;
 use kube::config::{
     AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
     NamedCluster, NamedContext,
 };
+use serde_json::Value;
 
 use super::refusal::Refusal;
+use super::token::{TokenSource, bearer};
 use crate::host::{Options, proxy, rooted};
 
 /// Environment variables that select the cluster.
@@ -27,15 +30,32 @@ pub struct Environment {
     pub service_port: Option<String>,
 }
 
+/// Cluster and user that replace those of the kubeconfig's context.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Selection {
+    /// Name of a cluster in the kubeconfig.
+    pub cluster: Option<String>,
+    /// Name of a user in the kubeconfig.
+    pub user: Option<String>,
+    /// User to impersonate.
+    pub impersonate: Option<String>,
+    /// Groups to impersonate.
+    pub groups: Vec<String>,
+    /// Whether kube-proxy's kubeconfig on the node may be used.
+    pub proxy_credentials: bool,
+}
+
 /// One way to access the API server.
 #[derive(Debug)]
 pub(super) struct Access {
     /// Source of the credentials, for messages.
     pub(super) origin: String,
-    /// Configuration of the client.
+    /// Configuration of the client, without the token.
     pub(super) config: Config,
-    /// File of the token, which is replaced regularly.
-    pub(super) token: Option<PathBuf>,
+    /// Source of the token.
+    pub(super) token: Option<TokenSource>,
+    /// Advice for a request that these credentials may not make; begins with a comma.
+    pub(super) advice: &'static str,
     /// Root of the file system that the configuration comes from.
     pub(super) root: PathBuf,
 }
@@ -54,6 +74,9 @@ const ON_THE_NODE: &[&str] = &[
     "var/snap/microk8s/current/credentials/client.config",
     "var/lib/kubelet/kubeconfig",
 ];
+
+/// Advice if kube-proxy's credentials are available, but not used.
+const PROXY_HELPS: &str = ", or pass --proxy-credentials to use those of kube-proxy as well";
 
 /// Folder of a pod's service account credentials.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -77,6 +100,9 @@ pub(super) async fn find(options: &Options) -> Result<Vec<Access>, Refusal> {
     if let Some(path) = &options.kubeconfig {
         let access = open(std::slice::from_ref(path), options).await?;
         return Ok(vec![access]);
+    }
+    if options.selection.proxy_credentials {
+        return on_the_node(options).await;
     }
     if let Some(paths) = env.kubeconfig.as_ref().filter(|paths| !paths.is_empty()) {
         // Like kubectl, kpx skips missing files unless all are missing.
@@ -112,23 +138,36 @@ async fn on_the_node(options: &Options) -> Result<Vec<Access>, Refusal> {
         }
     }
     // On a worker, a kubelet may have fewer list permissions than kube-proxy.
-    if let Some((path, inside)) = proxy::kubeconfig(&options.root) {
-        match open_inside(&path, &inside, options).await {
-            Ok(mut access) => {
-                access.origin = format!("kube-proxy ({})", access.origin);
-                found.push(access);
-            }
-            Err(why) => refusal = refusal.or(Some(why)),
+    let of_proxy = proxy::kubeconfig(&options.root);
+    let mut offer = String::new();
+    match (of_proxy, options.selection.proxy_credentials) {
+        (Some((path, inside)), true) => {
+            let mut access = open_inside(&path, &inside, options).await?;
+            access.origin = format!("kube-proxy ({})", access.origin);
+            found.push(access);
         }
+        (None, true) => {
+            let why = "--proxy-credentials: no kube-proxy with a kubeconfig of its own runs on this machine";
+            return Err(Refusal::Failed(why.to_owned()));
+        }
+        (Some((path, _)), false) => {
+            for access in &mut found {
+                access.advice = PROXY_HELPS;
+            }
+            offer = format!(
+                "; --proxy-credentials uses kube-proxy's kubeconfig {}",
+                path.display()
+            );
+        }
+        (None, false) => {}
     }
     match (found.is_empty(), refusal) {
         (false, _) => Ok(found),
         (true, Some(why)) => Err(why),
-        (true, None) => Err(Refusal::NotApplicable(
+        (true, None) => Err(Refusal::NotApplicable(format!(
             "no cluster is configured: neither --kubeconfig nor KUBECONFIG is set, and there is no ~/.kube/config and no \
-             kubelet's kubeconfig"
-                .to_owned(),
-        )),
+             kubelet's kubeconfig{offer}"
+        ))),
     }
 }
 
@@ -233,51 +272,104 @@ fn of_pod(host: &str, port: &str, folder: &str) -> Kubeconfig {
     }
 }
 
-async fn load(
-    mut kubeconfig: Kubeconfig,
-    origin: String,
+/// Returns the choices of `options` in `kubeconfig`, which has all of them.
+fn choose(
+    kubeconfig: &mut Kubeconfig,
+    origin: &str,
     options: &Options,
-) -> Result<Access, Refusal> {
-    let context = options
-        .context
-        .as_ref()
-        .or(kubeconfig.current_context.as_ref());
-    let context = kubeconfig
+) -> Result<KubeConfigOptions, Refusal> {
+    let Selection { cluster, user, .. } = options.selection.clone();
+    let clusters = kubeconfig.clusters.iter().map(|of| &of.name);
+    exists("cluster", cluster.as_ref(), clusters, origin)?;
+    let users = kubeconfig.auth_infos.iter().map(|of| &of.name);
+    exists("user", user.as_ref(), users, origin)?;
+    let current = kubeconfig.current_context.clone();
+    let context = options.context.clone().or(current);
+    let context = context.filter(|name| !name.is_empty());
+    let contexts = kubeconfig.contexts.iter().map(|of| &of.name);
+    exists("context", context.as_ref(), contexts, origin)?;
+    let of = kubeconfig
         .contexts
         .iter()
-        .find(|named| Some(&named.name) == context);
-    let cluster = context.and_then(|named| named.context.as_ref().map(|c| c.cluster.clone()));
+        .find(|of| Some(&of.name) == context.as_ref())
+        .and_then(|of| of.context.clone());
+    let (cluster, user) = match (of, cluster) {
+        (Some(of), cluster) => {
+            let cluster = cluster.unwrap_or(of.cluster);
+            (cluster, user.or(of.user).filter(|user| !user.is_empty()))
+        }
+        // Like kubectl, kpx needs no context if the cluster is given.
+        (None, Some(cluster)) => (cluster, user),
+        (None, None) => {
+            return Err(Refusal::Failed(format!(
+                "{origin} sets no current context; choose one with --context"
+            )));
+        }
+    };
+    let clusters = kubeconfig.clusters.iter().map(|of| &of.name);
+    exists("cluster", Some(&cluster), clusters, origin)?;
+    let users = kubeconfig.auth_infos.iter().map(|of| &of.name);
+    exists("user", user.as_ref(), users, origin)?;
+    // The client library looks for the cluster and the user in a context.
+    let name = "kpx".to_owned();
+    kubeconfig.contexts = vec![NamedContext {
+        name: name.clone(),
+        context: Some(Context {
+            cluster: cluster.clone(),
+            user: user.clone(),
+            ..Context::default()
+        }),
+        ..NamedContext::default()
+    }];
+    Ok(KubeConfigOptions {
+        context: Some(name),
+        cluster: Some(cluster),
+        user,
+    })
+}
+
+/// Fails unless the kubeconfig `origin` has a `what` named `name`, one of `known`.
+fn exists<'n>(
+    what: &str,
+    name: Option<&String>,
+    known: impl Iterator<Item = &'n String>,
+    origin: &str,
+) -> Result<(), Refusal> {
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    match name {
+        Some(name) if !known.contains(&name.as_str()) => Err(Refusal::Failed(format!(
+            "{origin} has no {what} {name:?}; available: {}",
+            if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            }
+        ))),
+        _ => Ok(()),
+    }
+}
+
+async fn load(
+    mut kubeconfig: Kubeconfig,
+    mut origin: String,
+    options: &Options,
+) -> Result<Access, Refusal> {
+    let choice = choose(&mut kubeconfig, &origin, options)?;
     let elsewhere = PROXIES.iter().any(|name| std::env::var_os(name).is_some());
     let mut proxy = None;
     for named in &mut kubeconfig.clusters {
         if let Some(body) = &mut named.cluster {
             let asked = body.proxy_url.take();
             body.proxy_url = elsewhere.then(|| NO_PROXY.to_owned());
-            if Some(&named.name) == cluster.as_ref() {
+            if Some(&named.name) == choice.cluster.as_ref() {
                 proxy = asked.filter(|url| !url.is_empty());
             }
         }
     }
     let proxy = proxy.map(|url| proxy_of(&url, &origin)).transpose()?;
-    let choice = KubeConfigOptions {
-        context: options.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    let known: Vec<_> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &choice)
         .await
         .map_err(|e| match e {
-            KubeconfigError::LoadContext(name) => Refusal::Failed(format!(
-                "{origin} has no context {name:?}; available: {}",
-                if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known.join(", ")
-                }
-            )),
-            KubeconfigError::CurrentContextNotSet => Refusal::Failed(format!(
-                "{origin} sets no current context; choose one with --context"
-            )),
             KubeconfigError::ParseNoProxy(e) => Refusal::Failed(format!(
                 "invalid environment variable NO_PROXY: {}; unset it for kpx, which uses only the \
                  proxy of the kubeconfig",
@@ -286,9 +378,20 @@ async fn load(
             e => Refusal::Failed(format!("{origin}: {}", root_cause(&e))),
         })?;
     config.proxy_url = proxy;
-    // The client would also send the newline at the end.
-    let token = config.auth_info.token_file.take().map(PathBuf::from);
-    let token = token.filter(|_| config.auth_info.token.is_none());
+    let user = &mut config.auth_info;
+    let token = token_of(user).map_err(|_| {
+        Refusal::Failed(format!("{origin}: its token is not one line of plain text"))
+    })?;
+    let selection = &options.selection;
+    if selection.impersonate.is_some() {
+        user.impersonate.clone_from(&selection.impersonate);
+        user.impersonate_groups = Some(selection.groups.clone());
+        user.impersonate_uid = None;
+        user.impersonate_user_extra = None;
+    }
+    if let Some(name) = &user.impersonate {
+        origin = format!("{origin}, as {name}");
+    }
     // The client would retry a failed read for minutes.
     config.default_retry = false;
     config.connect_timeout = Some(options.timeout);
@@ -302,6 +405,27 @@ async fn load(
         config,
         token,
         root: PathBuf::from("/"),
+        advice: "",
+    })
+}
+
+/// Takes the token's source from `user`, in the precedence of the client library: it would also send the newline at the
+/// end of a file, and run a plugin several times.
+fn token_of(user: &mut AuthInfo) -> Result<Option<TokenSource>, InvalidHeaderValue> {
+    if user.auth_provider.is_some() || (user.username.is_some() && user.password.is_some()) {
+        return Ok(None);
+    }
+    // The secret is only readable in this form.
+    let all = serde_json::to_value(&*user).unwrap_or_default();
+    let inline = all.get("token").and_then(Value::as_str);
+    let inline = inline.filter(|token| !token.is_empty());
+    user.token = None;
+    let (file, plugin) = (user.token_file.take(), user.exec.take());
+    Ok(match (inline, file, plugin) {
+        (Some(token), ..) => Some(TokenSource::Kubeconfig(bearer(token.trim())?)),
+        (None, Some(file), _) => Some(TokenSource::File(file.into())),
+        (None, None, Some(plugin)) => Some(TokenSource::Plugin(Box::new(plugin))),
+        (None, None, None) => None,
     })
 }
 
@@ -357,6 +481,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             kubeconfig: None,
             context: None,
+            selection: Selection::default(),
             no_api: false,
             environment: Environment::default(),
         }
@@ -377,7 +502,8 @@ mod tests {
             let access = load(config, "pod".to_owned(), &options).await.unwrap();
             assert_eq!(access.config.cluster_url.to_string(), url);
             assert_eq!(access.config.root_cert, Some(vec![vec![0, 0, 0]]));
-            assert_eq!(access.token, Some(PathBuf::from(format!("{folder}/token"))));
+            let file = PathBuf::from(format!("{folder}/token"));
+            assert!(matches!(access.token, Some(TokenSource::File(of)) if of == file));
             assert!(!access.config.default_retry);
         }
     }

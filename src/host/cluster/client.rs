@@ -1,7 +1,6 @@
 //! The HTTP client of the API server: the layers of the Kubernetes client library, over connections that resolve names
 //! without the C library.
 
-use std::io;
 use std::thread;
 use std::time::Duration;
 
@@ -14,8 +13,7 @@ use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _};
-use kube::config::ExecConfig;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -27,14 +25,13 @@ use super::access::root_cause;
 use super::socks;
 use crate::host::names::{Names, Unresolved};
 
-/// Creates the client. The kubeconfig may name a credential plugin, and the client blocks until it ends: this runs on a
-/// thread of its own.
+/// Creates the client. An authentication provider of the kubeconfig may be a program, and the client blocks until it ends:
+/// this runs on a thread of its own.
 pub(super) async fn client(
     config: Config,
     names: Names,
     limit: Duration,
 ) -> Result<Client, String> {
-    let plugin = config.auth_info.exec.clone();
     let (sender, receiver) = oneshot::channel();
     let runtime = Handle::current();
     let make = move || {
@@ -47,26 +44,12 @@ pub(super) async fn client(
         .spawn(make)
         .map_err(|e| e.to_string())?;
     match timeout(limit, receiver).await {
-        Ok(Ok(client)) => client.map_err(|e| match (&e, plugin) {
-            (kube::Error::Auth(AuthError::AuthExecStart(e)), Some(plugin)) => unstarted(&plugin, e),
-            _ => root_cause(&e),
-        }),
+        Ok(Ok(client)) => client.map_err(|e| root_cause(&e)),
         Ok(Err(_)) => Err("the client stopped early".to_owned()),
         Err(_) => Err(format!(
-            "its credential plugin took longer than {limit:?}; increase --timeout"
+            "its authentication provider took longer than {limit:?}; increase --timeout"
         )),
     }
-}
-
-/// Returns the error for a credential plugin that cannot be started, with the hint of its kubeconfig.
-fn unstarted(plugin: &ExecConfig, error: &io::Error) -> String {
-    let command = plugin.command.as_deref().unwrap_or_default();
-    let hint = plugin.install_hint.as_deref().map(str::trim);
-    let hint = hint.filter(|hint| !hint.is_empty());
-    let hint = hint.map_or(String::new(), |hint| {
-        format!("; its kubeconfig says: {hint}")
-    });
-    format!("cannot start the credential plugin {command:?}: {error}{hint}")
 }
 
 /// Returns the client for `config`, through its proxy if there is one.

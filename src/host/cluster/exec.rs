@@ -122,7 +122,8 @@ impl Session {
         let request = http::Request::get(path).body(Vec::new());
         let request = request
             .map_err(|e| RequestError::Answer(format!("invalid request for {path}: {e}")))?;
-        match timeout(self.limit, self.client.connect(self.signed(request))).await {
+        let request = self.signed(request).await;
+        match timeout(self.limit, self.client.connect(request)).await {
             Err(_) => Err(RequestError::Late),
             Ok(Err(e)) => Err(trouble(e)),
             Ok(Ok(connection)) => {

@@ -6,14 +6,18 @@
 mod access;
 mod change;
 mod client;
+mod copied;
 mod exec;
 mod patience;
+mod plugin;
 mod proxy;
 mod read;
 mod refusal;
 mod rights;
 mod session;
 mod socks;
+mod tls;
+mod token;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -31,13 +35,14 @@ use crate::apply::StepError;
 use crate::cluster::Pod;
 use crate::cluster::config::ORIGIN;
 use crate::evidence::{Gap, Item};
-pub use access::Environment;
+pub use access::{Environment, Selection};
 pub(super) use exec::{CONTAINER, Ended, Held};
 pub(super) use patience::Urgency;
 use patience::{Patience, Requester};
 use read::{CONFIG_MAPS, Name};
 use refusal::Refusal;
 use session::Session;
+use token::TokenSource;
 pub use watch::Watch;
 
 /// Reason if no API server is configured.
@@ -48,6 +53,10 @@ const NONE: &str = "no cluster is configured";
 pub(super) struct Cluster {
     sessions: Mutex<Option<Result<Arc<[Session]>, Refusal>>>,
 }
+
+/// A connection to the API server for several collections with the same options; opened by the first that needs it.
+#[derive(Clone, Debug, Default)]
+pub struct Connection(pub(super) Arc<Cluster>);
 
 impl Cluster {
     /// Reads `item` for node `node`, as one List.
@@ -243,6 +252,17 @@ impl Cluster {
                 Some(Err(why)) => return Err(why.clone()),
             }
             *kept = Some(open(options).await.map(Arc::from));
+        }
+    }
+}
+
+/// Runs credential plugins of the kubeconfig that may ask for input.
+pub(super) async fn log_in(options: &Options) {
+    for access in access::find(options).await.into_iter().flatten() {
+        if let Some(TokenSource::Plugin(plugin)) = &access.token
+            && plugin::may_ask(plugin)
+        {
+            drop(plugin::credential(plugin, options.timeout).await);
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::apply::StepError;
 use crate::cluster::Pod;
 use crate::cluster::pod::{self, Restarts};
 use crate::evidence::Time;
+use crate::words::number_of;
 
 /// First interval between two checks; it doubles up to the longest.
 const FIRST: Duration = Duration::from_millis(10);
@@ -165,7 +166,7 @@ fn unready(pod: &Pod) -> Option<String> {
         let name = &container.name;
         let times = match container.restart_count {
             0 => String::new(),
-            count => format!(" after {count} restarts"),
+            count => format!(" after {}", number_of(count, "restart")),
         };
         if let Some(waiting) = &container.state.waiting {
             let reason = waiting.reason.as_deref().unwrap_or("no reason given");

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::copied;
 use super::patience::Requester;
 use super::refusal::RequestError;
 use super::rights;
@@ -44,7 +45,11 @@ pub(super) async fn read(way: Requester<'_>, item: Item, node: &str) -> Result<S
         Item::Nodes => nodes(way, node).await,
         Item::ConfigMaps => {
             let path = "/api/v1/namespaces/kube-system/configmaps";
-            return named(way, item, path, "configmaps", CONFIG_MAPS).await;
+            // kube-proxy's configuration is in the first one that has any.
+            let copy = copied::map(way, node).await;
+            let names = copy.as_deref().into_iter();
+            let names: Vec<&str> = names.chain(CONFIG_MAPS.iter().copied()).collect();
+            return named(way, item, path, "configmaps", &names).await;
         }
         Item::DaemonSets => {
             let path = "/apis/apps/v1/namespaces/kube-system/daemonsets";

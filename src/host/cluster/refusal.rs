@@ -63,12 +63,17 @@ impl RequestError {
 
     /// Returns the refusal for a failed attempt to `verb` `what`, which the manifest `roles` allows.
     pub(super) fn refusal(self, session: &Session, verb: &str, what: &str, roles: &str) -> Refusal {
-        let Session { origin, server, .. } = session;
+        let Session {
+            origin,
+            server,
+            advice,
+            ..
+        } = session;
         match self {
             Self::Status(401, _) => session.unauthorized(),
             Self::Status(403, message) => {
                 let why = format!(
-                    "{verb} {what}: {message} (credentials: {origin}); apply {roles} to allow it"
+                    "{verb} {what}: {message} (credentials: {origin}); apply {roles} to allow it{advice}"
                 );
                 match Request::refused(&message) {
                     None => Refusal::Denied(why),

@@ -1,26 +1,30 @@
 //! Requests to the API server.
 
 use std::error::Error as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{fmt, fs};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use http::header::{AUTHORIZATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use k8s_openapi::ByteString;
 use kube::Client;
 use kube::client::Body;
+use kube::config::AuthInfo;
 use kube::core::{Status, WatchEvent};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::access::{Access, root_cause};
 use super::client::client;
+use super::plugin::{self, Certificate};
 use super::refusal::{Refusal, RequestError};
+use super::tls;
+use super::token::{Token, TokenSource};
+use crate::host::clock;
 use crate::host::names::Names;
 
 /// Cause in the refusal by a `PodDisruptionBudget`: `DisruptionBudgetCause` of policy/v1.
@@ -39,50 +43,11 @@ pub(super) struct Session {
     pub(super) server: String,
     /// Time limit of one request.
     pub(super) limit: Duration,
+    /// Advice for a request that these credentials may not make.
+    pub(super) advice: &'static str,
     token: Option<Token>,
-}
-
-/// A token in a file that is replaced regularly.
-struct Token {
-    path: PathBuf,
-    /// Last value and the time when it was read.
-    last: Mutex<(HeaderValue, Instant)>,
-}
-
-/// Interval between reads of the token file, as in other Kubernetes clients.
-const REFRESH: Duration = Duration::from_secs(60);
-
-impl Token {
-    fn open(path: PathBuf) -> Result<Self, String> {
-        let read = read_token(&path);
-        let header =
-            read.map_err(|why| format!("cannot read the token in {}: {why}", path.display()))?;
-        Ok(Self {
-            path,
-            last: Mutex::new((header, Instant::now())),
-        })
-    }
-
-    /// Returns the value of `Authorization`. If the file is unreadable, the previous value is used.
-    fn header(&self) -> HeaderValue {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.1.elapsed() >= REFRESH {
-            if let Ok(header) = read_token(&self.path) {
-                last.0 = header;
-            }
-            last.1 = Instant::now();
-        }
-        last.0.clone()
-    }
-}
-
-/// Reads the token in `path` without the white space at its end.
-fn read_token(path: &Path) -> Result<HeaderValue, String> {
-    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
-    let header = HeaderValue::try_from(format!("Bearer {}", text.trim()));
-    let mut header = header.map_err(|_| "it is not one line of plain text".to_owned())?;
-    header.set_sensitive(true);
-    Ok(header)
+    /// Client certificate, PEM.
+    certificate: Option<Vec<u8>>,
 }
 
 impl fmt::Debug for Session {
@@ -120,7 +85,27 @@ struct PageMetadata {
 
 impl Session {
     /// Connects and requests the version, so that a server that is not available is noticed once.
-    pub(super) async fn open(access: Access, limit: Duration) -> Result<Self, Refusal> {
+    pub(super) async fn open(mut access: Access, limit: Duration) -> Result<Self, Refusal> {
+        let origin = access.origin.clone();
+        let unusable =
+            |why: String| Refusal::Failed(format!("cannot use the credentials of {origin}: {why}"));
+        if let Some(TokenSource::Plugin(plugin)) = &access.token {
+            let read = plugin::credential(plugin, limit).await;
+            let read = read.map_err(unusable)?;
+            if let Some(Certificate { certificate, key }) = &read.certificate {
+                let user = &mut access.config.auth_info;
+                user.client_certificate_data = Some(plugin::base64(certificate));
+                user.client_key_data = Some(plugin::base64(key).into());
+            }
+            if read.token.is_none() {
+                access.token = None;
+            }
+        }
+        let token = match access.token {
+            Some(source) => Some(Token::open(source, limit).await.map_err(unusable)?),
+            None => None,
+        };
+        let certificate = certificate(&access.config.auth_info);
         let server = access.config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
         let proxy = access.config.proxy_url.as_ref();
@@ -131,22 +116,19 @@ impl Session {
                 url.host().unwrap_or_default()
             )
         });
-        let token = access.token.map(Token::open).transpose();
-        let token = token.map_err(|why| Refusal::Failed(format!("{}: {why}", access.origin)))?;
         // Less than a request takes, so that its error is the one of the name.
         let names = Names::below(&access.root, limit * 9 / 10);
-        let client = client(access.config, names, limit).await.map_err(|why| {
-            Refusal::Failed(format!(
-                "cannot use the credentials of {}: {why}",
-                access.origin
-            ))
-        })?;
+        let client = client(access.config, names, limit)
+            .await
+            .map_err(unusable)?;
         let session = Self {
             client,
             origin: access.origin,
             server,
             limit,
+            advice: access.advice,
             token,
+            certificate,
         };
         let unreachable = |why: String| {
             Refusal::Away(format!(
@@ -165,9 +147,21 @@ impl Session {
 
     /// Returns the refusal for credentials that the API server does not accept.
     pub(super) fn unauthorized(&self) -> Refusal {
+        let certificate = self.certificate.as_deref();
+        let why = match (&self.token, certificate.and_then(tls::expired)) {
+            (Some(token), _) => token.rejected(clock::now()),
+            (None, Some(end)) => {
+                format!("the client certificate expired at {end}; get a new kubeconfig")
+            }
+            (None, None) if certificate.is_some() => {
+                "the client certificate may be of another cluster or revoked; get a new kubeconfig"
+                    .to_owned()
+            }
+            (None, None) => "they may have expired; log in to the cluster again".to_owned(),
+        };
         Refusal::Denied(format!(
-            "the API server {} does not accept the credentials of {} (401 Unauthorized); they may have expired",
-            self.server, self.origin
+            "the API server {} does not accept the credentials of {} (401 Unauthorized): {why}{}",
+            self.server, self.origin, self.advice
         ))
     }
 
@@ -231,6 +225,7 @@ impl Session {
     ) -> Result<String, RequestError> {
         let request = request
             .map_err(|e| RequestError::Answer(format!("invalid request for {path}: {e}")))?;
+        let request = self.signed(request).await;
         match timeout(self.limit, self.exchange(request)).await {
             Err(_) => Err(RequestError::Late),
             Ok(answer) => answer,
@@ -238,22 +233,28 @@ impl Session {
     }
 
     /// Returns `request` with the token, if there is one.
-    pub(super) fn signed(&self, mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    pub(super) async fn signed(
+        &self,
+        mut request: http::Request<Vec<u8>>,
+    ) -> http::Request<Vec<u8>> {
         if let Some(token) = &self.token {
-            request.headers_mut().insert(AUTHORIZATION, token.header());
+            let header = token.header(self.limit).await;
+            request.headers_mut().insert(AUTHORIZATION, header);
         }
         request
     }
 
     /// Sends `request` and reads the whole response.
     async fn exchange(&self, request: http::Request<Vec<u8>>) -> Result<String, RequestError> {
-        let request = self.signed(request);
         let response = self.client.send(request.map(Body::from)).await;
         let (head, body) = response.map_err(trouble)?.into_parts();
         let body = body.collect_bytes().await.map_err(trouble)?;
         let text = String::from_utf8(body.to_vec());
         let text = text.map_err(|e| RequestError::Answer(e.to_string()))?;
         if head.status.is_client_error() || head.status.is_server_error() {
+            if let (StatusCode::UNAUTHORIZED, Some(token)) = (head.status, &self.token) {
+                token.reject().await;
+            }
             return Err(refused(head.status.as_u16(), &head.headers, &text));
         }
         Ok(text)
@@ -270,7 +271,8 @@ impl Session {
         let request = http::Request::get(path).body(Vec::new());
         let request = request
             .map_err(|e| RequestError::Answer(format!("invalid request for {path}: {e}")))?;
-        match timeout(self.limit, self.client.request_events(self.signed(request))).await {
+        let request = self.signed(request).await;
+        match timeout(self.limit, self.client.request_events(request)).await {
             Err(_) => Err(RequestError::Late),
             Ok(Err(e)) => Err(trouble(e)),
             Ok(Ok(events)) => Ok(events.map(|event| event.map_err(trouble)).boxed()),
@@ -333,6 +335,18 @@ impl Session {
     }
 }
 
+/// Returns the client certificate of `user`, PEM.
+fn certificate(user: &AuthInfo) -> Option<Vec<u8>> {
+    match (&user.client_certificate_data, &user.client_certificate) {
+        (Some(text), _) => {
+            let ByteString(pem) = serde_json::from_value(text.as_str().into()).ok()?;
+            Some(pem)
+        }
+        (None, Some(path)) => fs::read(path).ok(),
+        (None, None) => None,
+    }
+}
+
 /// Converts an error response with `code` and `text`, which is a `Status` or a proxy's message.
 fn refused(code: u16, headers: &HeaderMap, text: &str) -> RequestError {
     let status: Option<Status> = serde_json::from_str(text).ok();
@@ -360,9 +374,10 @@ pub(super) fn trouble(error: kube::Error) -> RequestError {
         e @ (kube::Error::FromUtf8(_) | kube::Error::SerdeError(_)) => {
             RequestError::Answer(root_cause(&e))
         }
-        e => RequestError::Transport(match e.source() {
-            Some(inner) => root_cause(inner),
-            None => e.to_string(),
+        e => RequestError::Transport(match (tls::in_words(&e), e.source()) {
+            (Some(why), _) => why,
+            (None, Some(inner)) => root_cause(inner),
+            (None, None) => e.to_string(),
         }),
     }
 }

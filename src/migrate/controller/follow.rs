@@ -9,6 +9,7 @@ use crate::backend::Mode;
 use crate::backend::nftables::model::Table;
 use crate::bridge;
 use crate::plan::Served;
+use crate::words::number_of;
 
 /// How often the addresses of kube-ipvs0 and the lease are checked.
 const CHECK: Duration = Duration::from_secs(1);
@@ -100,7 +101,10 @@ impl<N: BridgeNode> Follower<N> {
         }
         match self.update().await {
             Ok(0) => {}
-            Ok(lines) => notify(format!("the cluster changed: {lines} lines for nft")),
+            Ok(lines) => notify(format!(
+                "the cluster changed: {} for nft",
+                number_of(lines, "line")
+            )),
             Err(error) => notify(format!("{}; retrying at the next change", error.in_full())),
         }
         true

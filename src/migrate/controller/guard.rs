@@ -15,6 +15,7 @@ use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::plan;
+use crate::words::number_of;
 
 /// How long a guard waits between two checks of the node.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -349,7 +350,9 @@ fn unwritten(
     let missing = changes.filter(|change| change.layer() != Layer::Sysctl);
     Ok(match missing.count() {
         0 => None,
-        1 => Some(format!("mode {mode} is not complete: 1 difference")),
-        count => Some(format!("mode {mode} is not complete: {count} differences")),
+        count => Some(format!(
+            "mode {mode} is not complete: {}",
+            number_of(count, "difference")
+        )),
     })
 }

@@ -8,6 +8,7 @@ use crate::evidence::Time;
 use crate::migrate::drain::{self, Gauge};
 use crate::migrate::gates::{self, Expected, Gate, Previous, Status};
 use crate::migrate::journal::MigrationState;
+use crate::migrate::loss::ObservedLoss;
 use crate::migrate::migration::{Leg, Stage};
 use crate::node::NodeSnapshot;
 use crate::node::desired;
@@ -16,7 +17,7 @@ impl<N: MigrationNode> Engine<'_, N> {
     /// Waits until no connections are open that the removal of virtual servers would break.
     pub(super) async fn drain(
         &mut self,
-        progress: &MigrationState,
+        progress: &mut MigrationState,
         name: &str,
     ) -> Result<Vec<String>, StageError> {
         let stage = Stage::Drain;
@@ -42,6 +43,11 @@ impl<N: MigrationNode> Engine<'_, N> {
             }
             if self.limits.accept_loss && waited >= self.limits.drain {
                 let lost = format!("{} lost: {}", gauge.connections(), gauge.holders());
+                let observed = ObservedLoss {
+                    connections: gauge.count,
+                    ..ObservedLoss::default()
+                };
+                self.observe(progress, observed).await?;
                 return Ok(vec![lost]);
             }
             if waited >= self.limits.drain {
@@ -52,12 +58,26 @@ impl<N: MigrationNode> Engine<'_, N> {
         }
     }
 
-    /// Waits until every gate is passed.
+    /// Waits until every gate is passed, and records the probes that failed meanwhile.
     pub(super) async fn verify(
+        &mut self,
+        progress: &mut MigrationState,
+        stage: Stage,
+        name: &str,
+    ) -> Result<Vec<String>, StageError> {
+        let mut loss = ObservedLoss::default();
+        let verified = self.pass(progress, stage, name, &mut loss).await;
+        self.observe(progress, loss).await?;
+        verified
+    }
+
+    /// Waits until every gate is passed, and counts the probes that fail meanwhile.
+    async fn pass(
         &mut self,
         progress: &MigrationState,
         stage: Stage,
         name: &str,
+        loss: &mut ObservedLoss,
     ) -> Result<Vec<String>, StageError> {
         let (leg, fields) = (
             progress.leg,
@@ -73,7 +93,8 @@ impl<N: MigrationNode> Engine<'_, N> {
         let mut waited = Duration::ZERO;
         let began = self.node.now();
         loop {
-            let mut gates = self.gates(progress, expected, &mut previous, name).await;
+            let (mut gates, silent) = self.gates(progress, expected, &mut previous, name).await;
+            loss.failed_probes += silent;
             if gates.iter().any(Gate::is_blocking)
                 && let Some(found) = self.crash_loop(progress, name, &mut restarts).await
             {
@@ -134,25 +155,26 @@ impl<N: MigrationNode> Engine<'_, N> {
         Some(found)
     }
 
-    /// Checks the gates: the cheap ones first, and the others once these are passed.
+    /// Checks the gates: the cheap ones first, and the others once these are passed. Returns them, and the number of probes
+    /// that failed.
     async fn gates(
         &mut self,
         progress: &MigrationState,
         expected: Expected<'_>,
         previous: &mut Previous,
         name: &str,
-    ) -> Vec<Gate> {
+    ) -> (Vec<Gate>, usize) {
         let evidence = self.node.read(gates::PROXY_NEEDS).await;
         let node = NodeSnapshot::new(&evidence).called(Some(name));
         let mut all = gates::of_proxy(&node, expected, previous);
         if all.iter().any(Gate::is_blocking) {
-            return all;
+            return (all, 0);
         }
         let evidence = self.node.read(&gates::state_needs(expected)).await;
         let node = NodeSnapshot::new(&evidence).called(Some(name));
         all.extend(gates::of_state(&node, expected, previous));
         if all.iter().any(Gate::is_blocking) {
-            return all;
+            return (all, 0);
         }
         let mut silent = Vec::new();
         for target in &progress.migration.probes {
@@ -161,7 +183,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             }
         }
         all.push(gates::of_probes(&silent));
-        all
+        (all, silent.len())
     }
 }
 

@@ -7,10 +7,7 @@
 use serde_json::{Value, json};
 
 use super::digest;
-use crate::action::{Field, KubeCommand, OURS, Object, Resource};
-
-/// The label of a Node that has the second kube-proxy; its value is the name of the copies.
-pub const LABEL: &str = "kpx.dev/kube-proxy";
+use crate::action::{COPY_LABEL, Field, KubeCommand, OURS, Object, Resource};
 
 /// The annotation in which the first DaemonSet keeps its original fields while there are two.
 const KEPT: &str = "kpx.dev/before-copy";
@@ -84,9 +81,9 @@ fn map_copy(map: &Value, name: &str, key: &str, text: &str) -> Value {
 
 fn set_copy(set: &Value, name: &str, map: &str) -> Value {
     let mut spec = set["spec"].clone();
-    spec["selector"] = json!({"matchLabels": {(LABEL): name}});
+    spec["selector"] = json!({"matchLabels": {(COPY_LABEL): name}});
     let template = &mut spec["template"];
-    let own = labels(template, &[(LABEL, name)]);
+    let own = labels(template, &[(COPY_LABEL, name)]);
     template["metadata"]["labels"] = own;
     for volume in template["spec"]["volumes"]
         .as_array_mut()
@@ -118,7 +115,7 @@ const RULES: [&str; 4] = [
 /// Returns the field of a template's specification to which a node affinity is added, with its new value: the deepest one,
 /// so that nothing else is written.
 fn ruled(spec: &Value, operator: &str, name: &str) -> Field {
-    let rule = json!({"key": LABEL, "operator": operator, "values": [name]});
+    let rule = json!({"key": COPY_LABEL, "operator": operator, "values": [name]});
     let mut place = spec;
     let mut depth = 0;
     while let Some(inner) = RULES
@@ -234,7 +231,7 @@ pub fn label(node: &str, from: Option<&str>, to: Option<&str>) -> KubeCommand {
     KubeCommand::Set {
         object: Object::node(node),
         fields: vec![Field::new(
-            &["metadata", "labels", LABEL],
+            &["metadata", "labels", COPY_LABEL],
             from.map(Value::from),
             to.map(Value::from),
         )],
@@ -292,7 +289,7 @@ mod tests {
             assert_eq!(narrow(&narrowed, "n"), None);
             let terms = narrowed.pointer("/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
             for term in terms.unwrap().as_array().unwrap() {
-                let rule = json!({"key": LABEL, "operator": "NotIn", "values": ["n"]});
+                let rule = json!({"key": COPY_LABEL, "operator": "NotIn", "values": ["n"]});
                 assert_eq!(
                     term["matchExpressions"].as_array().unwrap().last(),
                     Some(&rule)
@@ -329,11 +326,11 @@ mod tests {
         assert_eq!(template["spec"]["volumes"][0]["configMap"]["name"], name);
         assert_eq!(
             template["metadata"]["labels"],
-            json!({"k8s-app": "kube-proxy", (LABEL): name})
+            json!({"k8s-app": "kube-proxy", (COPY_LABEL): name})
         );
         assert_eq!(
             copies.set["spec"]["selector"]["matchLabels"],
-            json!({(LABEL): name})
+            json!({(COPY_LABEL): name})
         );
         assert_eq!(
             copies.set["metadata"]["labels"],

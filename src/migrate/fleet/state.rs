@@ -10,6 +10,7 @@ use crate::action::{Field, KubeCommand, OURS, Object, Resource};
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
 use crate::evidence::Time;
+use crate::migrate::loss::ObservedLoss;
 use crate::migrate::migration::{Leg, Strategy};
 use crate::migrate::wire::Timeouts;
 use crate::plan::Consent;
@@ -55,7 +56,10 @@ pub struct Fleet {
     pub nodes: BTreeMap<String, NodeState>,
     /// How long the tasks on each node took, in this direction, in seconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub seconds: BTreeMap<String, u64>,
+    pub took: BTreeMap<String, BTreeMap<Part, u64>>,
+    /// The loss that kpx observed on each node on which it ran.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub observed: BTreeMap<String, ObservedLoss>,
     /// Why it was rolled back, or stopped last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -130,6 +134,47 @@ pub enum NodeState {
     RolledBack,
 }
 
+/// A part of a node's migration.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// The new mode is built.
+    Prepare,
+    /// kube-proxy is restarted.
+    Restart,
+    /// The new mode is verified, and the old one removed.
+    Verify,
+    /// The node is watched for the soak time.
+    Watch,
+    /// The node is rolled back.
+    Rollback,
+}
+
+impl Part {
+    /// Returns the part that `task` belongs to; `None` for a task on the cluster.
+    pub const fn of(task: &Task) -> Option<Self> {
+        match task {
+            Task::Prepare(_) => Some(Self::Prepare),
+            Task::Move(_) | Task::Return(_) => Some(Self::Restart),
+            Task::Check(_) | Task::Finish(_) => Some(Self::Verify),
+            Task::Soak(_) => Some(Self::Watch),
+            Task::Revert(_) => Some(Self::Rollback),
+            Task::Copy | Task::Configure | Task::Merge | Task::Unconfigure => None,
+        }
+    }
+
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Restart => "restart",
+            Self::Verify => "verify",
+            Self::Watch => "watch",
+            Self::Rollback => "rollback",
+        }
+    }
+}
+
 impl FleetPlan {
     /// Returns whether a bridge serves each node while its kube-proxy is restarted.
     pub fn bridges(&self) -> bool {
@@ -153,7 +198,8 @@ impl Fleet {
             requested: false,
             returning: None,
             nodes: BTreeMap::new(),
-            seconds: BTreeMap::new(),
+            took: BTreeMap::new(),
+            observed: BTreeMap::new(),
             why: None,
             ended: false,
         }
@@ -182,9 +228,12 @@ impl Fleet {
         self.before = None;
     }
 
-    /// Records that the task on `node` took `seconds`.
-    pub fn spend(&mut self, node: &str, seconds: u64) {
-        *self.seconds.entry(node.to_owned()).or_default() += seconds;
+    /// Records that `task` took `seconds`.
+    pub fn spend(&mut self, task: &Task, seconds: u64) {
+        if let (Some(node), Some(part)) = (task.node(), Part::of(task)) {
+            let took = self.took.entry(node.to_owned()).or_default();
+            *took.entry(part).or_default() += seconds;
+        }
     }
 
     /// Turns to the rollback.
@@ -193,7 +242,7 @@ impl Fleet {
         self.done = 0;
         self.before = None;
         self.returning = None;
-        self.seconds.clear();
+        self.took.clear();
         self.ended = false;
         self.why = Some(why.into());
     }

@@ -8,6 +8,7 @@ use crate::migrate::engine;
 use crate::migrate::evict::Leaving;
 use crate::migrate::gates::{Gate, Status};
 use crate::migrate::migration::{Leg, Stage};
+use crate::words::number_of;
 
 /// One event.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -178,7 +179,8 @@ impl Event {
             } => match connections.count {
                 0 => "  no connections are open".to_owned(),
                 count => format!(
-                    "  {count} of {at_first} connections are open: {}",
+                    "  {count} of {} open: {}",
+                    number_of(*at_first, "connection"),
                     connections.holders()
                 ),
             },

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::Mode;
 use crate::migrate::journal::Took;
+use crate::migrate::loss::ObservedLoss;
 use crate::migrate::migration::{Migration, Strategy};
 use crate::migrate::preview::Preview;
 
@@ -40,6 +41,9 @@ pub struct NodeReport {
     /// The duration of each stage, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub took: Vec<Took>,
+    /// The observed loss, once a stage was run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_loss: Option<ObservedLoss>,
 }
 
 /// The outcome of a migration.
@@ -77,6 +81,7 @@ impl NodeReport {
             preview: None,
             notes: Vec::new(),
             took: Vec::new(),
+            observed_loss: None,
         }
     }
 
@@ -94,6 +99,7 @@ impl NodeReport {
             preview: None,
             notes: Vec::new(),
             took: Vec::new(),
+            observed_loss: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::plan::{Plan, Undo};
+use crate::words::number_of;
 pub use routes::{ROUTE_NEEDS, Served, has_routes, routes_down, routes_up};
 
 /// The items of [`bridge_up`] beside those of the desired state: the loaded bridge, and other rules that mark packets.
@@ -61,7 +62,10 @@ pub fn bridge_up(
         "replace"
     };
     plan.push(
-        format!("{verb} the bridge for {ports} ports of Services, as mode {mode} serves them"),
+        format!(
+            "{verb} the bridge for {} of Services, as mode {mode} serves them",
+            number_of(ports, "port")
+        ),
         Action::Nft {
             input: bridge::text(&tables),
         },

@@ -98,11 +98,15 @@ pub fn routes_up(
     let title = if count > 0 {
         let sources: Vec<_> = sources.iter().map(IpAddr::to_string).collect();
         format!(
-            "use source {} for host connections to {count} addresses of {DUMMY}",
-            sources.join(" and ")
+            "use source {} for host connections to {} of {DUMMY}",
+            sources.join(" and "),
+            number_of(count, "address")
         )
     } else {
-        format!("remove kpx's routes to {gone} addresses that no Service has")
+        format!(
+            "remove kpx's routes to {} that no Service has",
+            number_of(gone, "address")
+        )
     };
     push(&mut plan, title, commands);
     Ok(plan)
@@ -125,8 +129,8 @@ pub fn routes_down(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Plan,
         .map(|&route| RouteCommand::Delete(route.clone()));
     let commands = renews.chain(deletes).collect();
     let title = format!(
-        "remove kpx's routes to {} addresses of Services",
-        ours.len()
+        "remove kpx's routes to {} of Services",
+        number_of(ours.len(), "address")
     );
     push(&mut plan, title, commands);
     Ok(plan)

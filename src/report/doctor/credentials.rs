@@ -24,7 +24,8 @@ pub(super) fn hint(outcomes: &[(&'static Check, Outcome)]) -> Option<String> {
     );
     Some(format!(
         "the API server does not allow {users} ({origins}) to {verbs}. Use `--kubeconfig FILE` with an account that has the \
-         permissions: kube-proxy's own, an administrator's, or the account of `kubectl apply -f deploy/rbac.yaml`"
+         permissions (an administrator's, or the account of `kubectl apply -f deploy/rbac.yaml`), or `--proxy-credentials` \
+         where kube-proxy runs with a kubeconfig"
     ))
 }
 

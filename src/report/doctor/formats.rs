@@ -5,12 +5,26 @@ use super::{DoctorReport, Status};
 impl DoctorReport {
     /// Returns a line per finding, and per unknown check.
     pub fn short(&self) -> String {
-        short(self)
+        short(self, "")
+    }
+
+    /// Returns the same with the node in front of each line.
+    pub fn short_of(&self, node: &str) -> String {
+        short(self, &format!("{node}: "))
     }
 
     /// Returns `JUnit` XML with a test case per check.
     pub fn junit(&self) -> String {
-        junit(self)
+        let counts = counts(self);
+        format!(
+            "{XML}<testsuites {counts}>\n{}{JUNIT_TAIL}",
+            suite(self, "kpx doctor")
+        )
+    }
+
+    /// Returns the test suite of one of several nodes, between [`JUNIT_HEAD`] and [`JUNIT_TAIL`].
+    pub fn junit_of(&self, node: &str) -> String {
+        suite(self, &format!("kpx doctor on {node}"))
     }
 
     /// Returns the text format of Prometheus, for the textfile collector of `node_exporter`.
@@ -20,26 +34,45 @@ impl DoctorReport {
 }
 
 /// Returns a line per finding, and per unknown check.
-fn short(report: &DoctorReport) -> String {
+fn short(report: &DoctorReport, lead: &str) -> String {
     let mut text = String::new();
     for finding in &report.findings {
         let severity = finding.severity.name();
         let line = format!(
-            "{severity} {} {}: {}\n",
+            "{lead}{severity} {} {}: {}\n",
             finding.id, finding.subject, finding.message
         );
         text.push_str(&line);
     }
     for check in report.with(Status::Unknown) {
         let reason = check.reason.as_deref().unwrap_or("");
-        let line = format!("unknown {} {}: {reason}\n", check.id, check.name);
+        let line = format!("{lead}unknown {} {}: {reason}\n", check.id, check.name);
         text.push_str(&line);
     }
     text
 }
 
-/// Returns `JUnit` XML with a test case per check.
-fn junit(report: &DoctorReport) -> String {
+const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+
+/// The start of `JUnit` XML with a test suite per node.
+pub const JUNIT_HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
+
+/// The end of `JUnit` XML.
+pub const JUNIT_TAIL: &str = "</testsuites>\n";
+
+/// Returns the test suite of a node that was not read.
+pub fn junit_unread(node: &str, error: &str) -> String {
+    let counts = "tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\"";
+    format!(
+        "  <testsuite name=\"kpx doctor on {}\" {counts}>\n    <testcase classname=\"kpx\" name=\"read the node\">\n      \
+         <error type=\"unread\" message=\"{}\"/>\n    </testcase>\n  </testsuite>\n",
+        xml(node),
+        xml(error)
+    )
+}
+
+/// Returns a test suite with a test case per check.
+fn suite(report: &DoctorReport, name: &str) -> String {
     let mut cases = String::new();
     for check in &report.checks {
         let reason = xml(check.reason.as_deref().unwrap_or(""));
@@ -78,24 +111,26 @@ fn junit(report: &DoctorReport) -> String {
         };
         cases.push_str(&case);
     }
+    let counts = counts(report);
+    let stamp = report
+        .taken
+        .map_or_else(String::new, |time| format!(" timestamp=\"{time}\""));
+    let name = xml(name);
+    format!("  <testsuite name=\"{name}\" {counts}{stamp}>\n{cases}  </testsuite>\n")
+}
+
+fn counts(report: &DoctorReport) -> String {
     let folded = report
         .with(Status::Fail)
         .filter(|check| check.reason.is_some())
         .count();
     let summary = &report.summary;
-    let counts = format!(
+    format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"",
         report.checks.len(),
         summary.failed - folded,
         summary.unknown,
         summary.skipped + folded,
-    );
-    let stamp = report
-        .taken
-        .map_or_else(String::new, |time| format!(" timestamp=\"{time}\""));
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n  <testsuite name=\"kpx doctor\" \
-         {counts}{stamp}>\n{cases}  </testsuite>\n</testsuites>\n"
     )
 }
 

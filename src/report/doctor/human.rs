@@ -92,6 +92,7 @@ fn head(report: &DoctorReport, page: &mut Page) {
         mode,
         cluster,
         sync,
+        added,
     } = &report.head;
     let mut machine = Vec::new();
     if let Some(kernel) = &node.kernel {
@@ -124,6 +125,11 @@ fn head(report: &DoctorReport, page: &mut Page) {
     }
     if let Some(time) = report.taken {
         page.para("  collected  ", &time.to_string());
+    }
+    if !added.is_empty() {
+        let names: Vec<&str> = added.iter().map(|item| item.file()).collect();
+        let text = format!("from the API server, later: {}", names.join(", "));
+        page.para("  added      ", &text);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::evidence::Time;
 use crate::render::{Page, Report};
 
 pub use crate::view::head::{HEAD, HEAD_WHOLE, Head};
+pub use formats::{JUNIT_HEAD, JUNIT_TAIL, junit_unread};
 pub use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
 
 /// The report of `kpx doctor`.

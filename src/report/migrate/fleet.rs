@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::guard::GuardStatus;
 use crate::backend::Mode;
 use crate::migrate::fleet::engine::Event;
-use crate::migrate::fleet::state::{Fleet, NodeState};
+use crate::migrate::fleet::state::{Fleet, NodeState, Part};
 use crate::migrate::fleet::task::Task;
+use crate::migrate::loss::ObservedLoss;
 use crate::migrate::migration::Leg;
 use crate::migrate::preview::{NodePreview, PreviewResult};
 use crate::migrate::wire::Outcome;
@@ -47,6 +49,9 @@ pub struct FleetReport {
     /// Who holds the Lease, in `kpx migrate status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseStatus>,
+    /// The guards of the nodes' bridges, in `kpx migrate status`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<GuardStatus>,
     /// The command that continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -74,6 +79,7 @@ pub enum LeaseStatus {
 
 /// A node and its state.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeRow {
     /// Name of the Node.
     pub name: String,
@@ -83,6 +89,12 @@ pub struct NodeRow {
     /// How long the tasks on it took, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
+    /// The same, part by part.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub took: BTreeMap<Part, u64>,
+    /// The loss that kpx observed there, if it ran in a pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_loss: Option<ObservedLoss>,
 }
 
 /// The plan of a fleet's migration.
@@ -115,10 +127,15 @@ impl FleetReport {
     /// Returns the report of `fleet` with this outcome.
     pub fn new(fleet: &Fleet, outcome: Outcome) -> Self {
         let states: &BTreeMap<_, _> = &fleet.nodes;
-        let nodes = fleet.plan.nodes.iter().map(|name| NodeRow {
-            name: name.clone(),
-            state: states.get(name).copied(),
-            seconds: fleet.seconds.get(name).copied(),
+        let nodes = fleet.plan.nodes.iter().map(|name| {
+            let took = fleet.took.get(name);
+            NodeRow {
+                name: name.clone(),
+                state: states.get(name).copied(),
+                seconds: took.map(|parts| parts.values().sum()),
+                took: took.cloned().unwrap_or_default(),
+                observed_loss: fleet.observed.get(name).copied(),
+            }
         });
         Self {
             id: Some(fleet.plan.id.clone()),
@@ -137,6 +154,7 @@ impl FleetReport {
             why: fleet.why.clone(),
             seconds: None,
             lease: None,
+            guards: Vec::new(),
             next: None,
             notes: Vec::new(),
         }
@@ -155,7 +173,20 @@ impl FleetReport {
         };
         let seconds = node.seconds.filter(|_| node.state.is_some());
         let took = seconds.map_or(String::new(), took);
-        format!("{}{done}{took}", node.name)
+        let parts = node.took.iter().filter(|(_, seconds)| **seconds > 0);
+        let parts = parts.map(|(part, seconds)| format!("{} {seconds} s", part.name()));
+        let parts: Vec<String> = parts.collect();
+        let parts = match parts.as_slice() {
+            [_, _, ..] if !took.is_empty() => format!(" ({})", parts.join(", ")),
+            _ => String::new(),
+        };
+        format!("{}{done}{took}{parts}", node.name)
+    }
+
+    /// Returns the loss that kpx observed on all nodes; `None` if it ran on none.
+    fn observed_loss(&self) -> Option<ObservedLoss> {
+        let known = self.nodes.iter().filter_map(|node| node.observed_loss);
+        known.reduce(ObservedLoss::plus)
     }
 
     fn head(&self) -> (Tone, String) {
@@ -220,11 +251,17 @@ impl Report for FleetReport {
         if let Some(why) = &self.why {
             page.para("reason: ", why);
         }
+        if let Some(loss) = self.observed_loss() {
+            page.line(&format!("observed loss: {}", loss.in_words()));
+        }
         if self.outcome != Outcome::Planned {
             page.line(&head);
         }
         if let Some(lease) = &self.lease {
             page.para("lease: ", &lease.in_words());
+        }
+        for guard in &self.guards {
+            page.para("bridge: ", &guard.in_words());
         }
         if let Some(next) = &self.next {
             page.line(&format!("next: {next}"));
@@ -250,7 +287,7 @@ impl LeaseStatus {
     }
 }
 
-/// The plan of a fleet's migration in a line for each node, for `--yes`.
+/// The plan of a fleet's migration in short, for `--yes`: its size, and the expected loss on each node.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub struct FleetSummary<'r>(pub &'r FleetReport);
@@ -275,7 +312,11 @@ impl Report for FleetSummary<'_> {
         for note in &report.notes {
             page.para("note: ", note);
         }
-        page.line("--dry-run or -v shows the whole plan");
+        let tasks = report.plan.as_ref().map_or(0, |plan| plan.tasks.len());
+        page.line(&format!(
+            "{}: --dry-run or -v shows them",
+            number_of(tasks, "step")
+        ));
     }
 
     fn exit(&self) -> u8 {

@@ -7,6 +7,7 @@ use crate::migrate::drain::Gauge;
 use crate::migrate::loss::{Established, Evicted, Loss, New, Plain};
 use crate::migrate::migration::Strategy;
 use crate::render::Page;
+use crate::words::number_of;
 
 /// Another strategy, with its expected loss.
 #[derive(Debug, Serialize)]
@@ -95,7 +96,10 @@ impl Offers {
         let established = match &plain.established {
             Established::None => String::new(),
             Established::All(gauge) | Established::AfterDrain(gauge) => {
-                format!(", and {} established connections would break", gauge.count)
+                format!(
+                    ", and {} would break",
+                    number_of(gauge.count, "established connection")
+                )
             }
             Established::Unknown(_) => ", and established connections would break".to_owned(),
         };
@@ -117,8 +121,10 @@ fn row(mark: &str, strategy: Strategy, name: &str, loss: &Loss, from: Mode) -> V
     let established = match (&loss.evicted, established.as_str()) {
         (Evicted::None | Evicted::Pods(0), _) => established,
         (Evicted::Unknown(_), _) => "unknown".to_owned(),
-        (Evicted::Pods(pods), "none") => format!("all of {pods} pods"),
-        (Evicted::Pods(pods), _) => format!("all of {pods} pods; others: {established}"),
+        (Evicted::Pods(pods), "none") => format!("all of {}", number_of(*pods, "pod")),
+        (Evicted::Pods(pods), _) => {
+            format!("all of {}; others: {established}", number_of(*pods, "pod"))
+        }
     };
     let hosts = match (loss.new, from, strategy) {
         (New::HostsAtRisk, ..) => "new ones at risk",

@@ -1,6 +1,7 @@
 //! The plan and the result of `kpx migrate`.
 
 mod fleet;
+mod guard;
 mod loss;
 mod planned;
 mod status;
@@ -13,11 +14,13 @@ use crate::migrate::journal::Took;
 use crate::migrate::migration::{Leg, Migration};
 use crate::migrate::wire::{Line, NodeReport, Outcome};
 use crate::render::{Page, Report, Tone};
+use crate::words::number_of;
 
 pub use fleet::{FleetEvent, FleetReport, FleetSummary, LeaseStatus, NodeRow, PlannedFleet};
+pub use guard::{GuardState, GuardStatus};
 pub use loss::{Offer, Offers};
 pub use planned::{PlannedMigration, PlannedStage};
-pub use status::{MigrationStatus, StatusReport};
+pub use status::{BridgeStatus, MigrationStatus, StatusReport};
 
 /// The result of `kpx migrate` on this node.
 #[derive(Debug, Serialize)]
@@ -141,7 +144,7 @@ fn in_time(took: &[Took]) -> Option<String> {
     (!took.is_empty()).then(|| format!("{all} s{parts}"))
 }
 
-/// The plan in a few lines, for `--yes`.
+/// The plan in short, for `--yes`: its size, the warnings and the expected loss.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub struct Summary<'r>(pub &'r MigrateReport);
@@ -163,11 +166,13 @@ impl Report for Summary<'_> {
         if !warnings.is_empty() {
             page.para("warnings: ", &warnings.join(", "));
         }
-        page.para("configuration: ", &plan.store);
-        let stages: Vec<&str> = plan.stages.iter().map(|stage| stage.title).collect();
-        page.para("stages: ", &stages.join(", "));
         page.para("expected loss: ", &plan.loss_in_words());
-        page.line("--dry-run shows the whole plan");
+        let steps: usize = plan.stages.iter().map(|stage| stage.steps.len()).sum();
+        page.line(&format!(
+            "{}, {}: --dry-run shows them",
+            number_of(plan.stages.len(), "stage"),
+            number_of(steps, "step")
+        ));
     }
 
     fn exit(&self) -> u8 {
@@ -209,6 +214,9 @@ impl Report for MigrateReport {
         }
         if let Some(took) = in_time(&result.took) {
             page.para("took ", &took);
+        }
+        if let Some(loss) = result.observed_loss {
+            page.line(&format!("observed loss: {}", loss.in_words()));
         }
         if let Some(next) = &result.next {
             page.line(&format!("next: {next}"));

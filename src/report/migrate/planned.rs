@@ -13,6 +13,7 @@ use crate::migrate::preview::Preview;
 use crate::migrate::removal::Removal;
 use crate::plan::{Plan, Step};
 use crate::render::{Page, Tone};
+use crate::words::number_of;
 
 /// The plan of a node's migration.
 #[derive(Debug, Serialize)]
@@ -151,25 +152,17 @@ impl PlannedMigration {
             None => in_words(&self.loss),
             Some(stage) => format!(
                 "all connections of {}; for processes of this host and clients outside: {}",
-                pods(stage.steps.len()),
+                number_of(stage.steps.len(), "evicted pod"),
                 in_words(&self.loss)
             ),
         }
     }
 }
 
-fn pods(count: usize) -> String {
-    match count {
-        1 => "1 evicted pod".to_owned(),
-        count => format!("{count} evicted pods"),
-    }
-}
-
 fn evicted(count: usize) -> String {
     match count {
         0 => "no pods to evict".to_owned(),
-        1 => "evict 1 pod; -o json shows its name".to_owned(),
-        count => format!("evict {count} pods; -o json lists them"),
+        count => format!("evict {}; -o json lists them", number_of(count, "pod")),
     }
 }
 
@@ -185,14 +178,14 @@ fn in_words(loss: &Loss) -> String {
     let established = match &loss.established {
         Established::None => "no established connections".to_owned(),
         Established::AfterDrain(gauge) => format!(
-            "of {} established connections ({}) those that do not end in time, and only with --accept-loss",
-            gauge.count,
+            "of {} ({}) those that do not end in time, and only with --accept-loss",
+            number_of(gauge.count, "established connection"),
             gauge.holders()
         ),
         Established::All(gauge) => {
             format!(
-                "all {} established connections ({})",
-                gauge.count,
+                "all of {} ({})",
+                number_of(gauge.count, "established connection"),
                 gauge.holders()
             )
         }

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::rolled_back;
 use crate::backend::Mode;
-use crate::evidence::Time;
+use crate::bridge::Held;
+use crate::evidence::{Gap, Time};
 use crate::migrate::journal::MigrationState;
 use crate::migrate::migration::{Leg, Stage};
 use crate::render::{Page, Report, Tone};
@@ -16,9 +17,44 @@ use crate::report::{CLEAN, FOUND};
 pub struct StatusReport {
     /// The newest migration of this node; `None` if there is none.
     pub migration: Option<MigrationStatus>,
+    /// The node's bridge, while the migration needs one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<BridgeStatus>,
     /// The command that continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+/// The bridge of a node.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BridgeStatus {
+    /// No bridge is loaded.
+    NotLoaded,
+    /// It is loaded, with this remaining lease.
+    Loaded(Held),
+    /// It cannot be read, and why.
+    Unknown(String),
+}
+
+impl From<Result<Option<Held>, Gap>> for BridgeStatus {
+    fn from(read: Result<Option<Held>, Gap>) -> Self {
+        match read {
+            Ok(None) => Self::NotLoaded,
+            Ok(Some(held)) => Self::Loaded(held),
+            Err(gap) => Self::Unknown(gap.to_string()),
+        }
+    }
+}
+
+impl BridgeStatus {
+    fn in_words(&self) -> String {
+        match self {
+            Self::NotLoaded => "not loaded".to_owned(),
+            Self::Loaded(held) => format!("loaded; lease: {}", held.in_words()),
+            Self::Unknown(why) => format!("unknown: {why}"),
+        }
+    }
 }
 
 /// The state of a migration.
@@ -146,6 +182,9 @@ impl Report for StatusReport {
                 "the last line of the journal is incomplete: the change that it announced did not begin",
             );
         }
+        if let Some(bridge) = &self.bridge {
+            page.para("bridge: ", &bridge.in_words());
+        }
         if let Some(next) = &self.next {
             page.line(&format!("next: {next}"));
         }
@@ -156,5 +195,36 @@ impl Report for StatusReport {
             Some(migration) if !migration.ended => FOUND,
             _ => CLEAN,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Item;
+
+    #[test]
+    fn the_bridge_has_its_lease() {
+        let left = Held::Left {
+            seconds: 43,
+            of: 60,
+            keeper: Some("kpx migrate, pid 7".to_owned()),
+        };
+        let gap = Gap::Denied(Item::NftText, "nft needs root".to_owned());
+        for (read, words) in [
+            (Ok(None), "not loaded"),
+            (
+                Ok(Some(left)),
+                "loaded; lease: 43 s left of 60 s, kept by kpx migrate, pid 7",
+            ),
+            (
+                Ok(Some(Held::Expired)),
+                "loaded; lease: expired: kube-proxy's rules, not the loaded bridge, serve new connections",
+            ),
+        ] {
+            assert_eq!(BridgeStatus::from(read).in_words(), words);
+        }
+        let unknown = BridgeStatus::from(Err(gap)).in_words();
+        assert!(unknown.starts_with("unknown: ") && unknown.contains("nft needs root"));
     }
 }

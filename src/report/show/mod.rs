@@ -5,6 +5,7 @@ mod chains;
 mod config;
 mod conntrack;
 mod ipvs;
+mod lines;
 mod modules;
 mod nodeports;
 mod programmed;
@@ -12,6 +13,8 @@ mod services;
 mod sets;
 mod sysctls;
 mod tree;
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -36,6 +39,11 @@ impl ShowReport {
     /// Returns similar names if the name that was asked for matches nothing; `None` if it matches.
     pub fn not_found(&self) -> Option<&[String]> {
         self.0.not_found()
+    }
+
+    /// Returns the rows as named lines, to compare nodes: without counters and connections.
+    pub fn lines(&self) -> BTreeMap<String, String> {
+        lines::lines(&self.0)
     }
 
     /// Returns why parts of the view are unknown.

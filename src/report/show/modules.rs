@@ -72,7 +72,7 @@ fn names(modes: &[Mode]) -> String {
 }
 
 /// Returns the state of a module, in capitals if the mode cannot work.
-const fn in_words(row: &Row) -> &'static str {
+pub(super) const fn in_words(row: &Row) -> &'static str {
     match row.state {
         Some(ModuleState::Loaded) => "loaded",
         Some(ModuleState::BuiltIn) => "built in",

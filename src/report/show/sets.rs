@@ -4,6 +4,7 @@ use crate::net::Family;
 use crate::owner::software::Maker;
 use crate::render::Page;
 use crate::view::sets::Row;
+use crate::words::number_of;
 
 pub(super) fn page(rows: &[Row], named: bool, page: &mut Page) {
     let members = page.style().wide || named;
@@ -33,8 +34,8 @@ pub(super) fn page(rows: &[Row], named: bool, page: &mut Page) {
         let of = |family| empty.iter().filter(|row| row.family == family).count();
         let (v4, v6) = (of(Family::V4), of(Family::V6));
         let text = format!(
-            "{} empty sets are hidden ({v4} IPv4, {v6} IPv6); -o wide lists all sets and members",
-            v4 + v6
+            "hidden: {} ({v4} IPv4, {v6} IPv6); -o wide lists all sets and members",
+            number_of(v4 + v6, "empty set")
         );
         page.para("", &text);
     }

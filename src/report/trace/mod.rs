@@ -15,7 +15,7 @@ use crate::net::Proto;
 use crate::owner::software::Maker;
 use crate::owner::{EndpointState, Owners, Port};
 use crate::render::{Page, Report};
-use crate::trace::{Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
+use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 
 pub use graph::{dot, mermaid};
 
@@ -201,7 +201,7 @@ impl SourceTrace {
         Self {
             from,
             packet,
-            verdict: overall(outcomes),
+            verdict: trace::overall(outcomes),
             outcomes: rows.collect(),
             hops: together(outcomes, owners),
             notes,
@@ -243,22 +243,6 @@ fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
         Maker::Kubelet => (Some("the kubelet".to_owned()), true),
         Maker::Unknown => (Some("not kube-proxy's".to_owned()), true),
         Maker::KubeProxy | Maker::Both | Maker::Kernel => (None, false),
-    }
-}
-
-/// The common verdict of all outcomes: theirs, if they agree; unknown, if an unknown fact decides; else mixed.
-fn overall(outcomes: &[Outcome]) -> Verdict {
-    let mut verdicts = outcomes.iter().map(|outcome| outcome.verdict);
-    let Some(first) = verdicts.next() else {
-        return Verdict::Unknown;
-    };
-    let unsure = outcomes
-        .iter()
-        .any(|o| o.verdict == Verdict::Unknown || !o.when.is_empty());
-    match (verdicts.all(|verdict| verdict == first), unsure) {
-        (true, _) => first,
-        (false, true) => Verdict::Unknown,
-        (false, false) => Verdict::Mixed,
     }
 }
 

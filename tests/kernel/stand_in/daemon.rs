@@ -204,6 +204,7 @@ fn options(kubeconfig: Option<PathBuf>) -> host::Options {
         no_api: kubeconfig.is_none(),
         kubeconfig,
         context: None,
+        selection: host::Selection::default(),
         environment: host::Environment::default(),
     }
 }

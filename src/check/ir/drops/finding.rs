@@ -5,6 +5,7 @@ use crate::check::{Finding, Proof, Severity};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software::Maker;
+use crate::trace::mismatch;
 
 /// Services that a finding names; it counts the others.
 const FEW: usize = 3;
@@ -90,8 +91,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
 impl Position {
     /// Returns whether the rule matches packets by destination.
     fn is_particular(&self) -> bool {
-        const WORDS: [&str; 6] = ["-d ", "--dport", "--dst", "daddr", "dport", "match-set"];
-        self.number > 0 && WORDS.iter().any(|word| self.rule.contains(word))
+        mismatch::is_particular(self.number, &self.rule)
     }
 
     /// Returns the program that lists and changes the rule.

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
-use crate::host::{Environment, Options};
+use crate::host::{Environment, Options, Selection};
 use crate::net::Family;
 
 /// A made-up root of the host; the kernel must not load anything from it.
@@ -40,6 +40,7 @@ impl Root {
             timeout: Duration::from_secs(60),
             kubeconfig: None,
             context: None,
+            selection: Selection::default(),
             no_api: true,
             environment: Environment::default(),
         })

@@ -38,6 +38,7 @@ impl<C: Cluster> Engine<'_, C> {
             return Ok(());
         };
         let (began, mut pace) = (self.cluster.now(), Pace::new());
+        let mut told = false;
         loop {
             let Some(pod) = self.cluster.object(&object).await? else {
                 return Err(TaskError::Failed(format!("{object} is gone")));
@@ -45,23 +46,23 @@ impl<C: Cluster> Engine<'_, C> {
             let Phase::Waits(why) = pod::phase(&pod) else {
                 return Ok(());
             };
-            if self.cluster.now().since(began).as_secs() >= limit {
+            let waited = self.cluster.now().since(began).as_secs();
+            if waited >= limit || pod::is_hopeless(&pod) {
                 let why = format!("{object} does not start: {why}");
                 return Err(TaskError::Failed(why));
             }
+            self.report_image(fleet, node, &pod, limit, &mut told);
             self.cluster.pause(pace.next()).await;
         }
     }
 
-    /// Creates the guard's pod again if it was evicted or deleted while another job runs on the node.
+    /// Creates the guard's pod again if it was evicted or deleted while the node's bridge is needed.
     pub(super) async fn restore_guard(
         &mut self,
         fleet: &Fleet,
         node: &str,
-        job: Job,
     ) -> Result<(), TaskError> {
-        let guarded = fleet.plan.image.is_some() && fleet.plan.bridges();
-        if !guarded || matches!(job, Job::Preview | Job::Guard) {
+        if fleet.plan.image.is_none() || !fleet.plan.bridges() {
             return Ok(());
         }
         let object = pod::object(&fleet.plan, node, Job::Guard);

@@ -1,5 +1,7 @@
 //! Runs commands of kpx on a node: each in a pod, which is created again if it is lost, or by an operator's hand.
 
+use serde_json::Value;
+
 use super::{Cluster, Engine, Event, Pace, TaskError};
 use crate::action::Object;
 use crate::apply::StepError;
@@ -40,7 +42,12 @@ impl<C: Cluster> Engine<'_, C> {
         let began = self.cluster.now();
         let over = self.follow(fleet, node, job, began).await;
         self.remove(fleet, node, job).await?;
-        match pod::ended(&over?) {
+        let over = over?;
+        if let Some(loss) = pod::observed_loss(&over) {
+            // The node's journal has the sum of all its jobs.
+            fleet.observed.insert(node.to_owned(), loss);
+        }
+        match pod::ended(&over) {
             pod::Ended::Failed(why) => Err(TaskError::Failed(why)),
             ended => Ok(ended),
         }
@@ -113,7 +120,7 @@ impl<C: Cluster> Engine<'_, C> {
         let object = pod::object(&fleet.plan, node, job);
         let restarts = job == Job::Rollback && fleet.began(&Task::Move(node.to_owned()));
         let (mut read, mut restarted, mut pace) = (0, !restarts, Pace::new());
-        let mut uid = None;
+        let (mut uid, mut reported) = (None, false);
         loop {
             let Some(pod) = self.cluster.object(&object).await? else {
                 return Ok(Followed::Lost("it was deleted".to_owned()));
@@ -155,8 +162,8 @@ impl<C: Cluster> Engine<'_, C> {
             }
             read = read.max(text.lines().count());
             let over = matches!(phase, Phase::Over(..));
-            if !over {
-                self.restore_guard(fleet, node, job).await?;
+            if !over && !matches!(job, Job::Preview | Job::Guard) {
+                self.restore_guard(fleet, node).await?;
             }
             if !restarted && (over || pod::awaits_restart(&text)) {
                 restarted = true;
@@ -182,8 +189,31 @@ impl<C: Cluster> Engine<'_, C> {
                     let why = format!("{object} timed out after {waited} s{node}");
                     return Err(TaskError::Failed(why));
                 }
-                _ => self.cluster.pause(pace.next()).await,
+                _ => {
+                    self.report_image(fleet, node, &pod, fleet.plan.ready, &mut reported);
+                    self.cluster.pause(pace.next()).await;
+                }
             }
+        }
+    }
+
+    /// Reports that the image of `pod` cannot be pulled, unless that is already `reported`; kpx waits until `limit` seconds have
+    /// passed.
+    pub(super) fn report_image(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        pod: &Value,
+        limit: u64,
+        reported: &mut bool,
+    ) {
+        if *reported {
+            return;
+        }
+        if let (Some(image), Some(reason)) = (&fleet.plan.image, pod::not_pulled(pod)) {
+            let words = format!("cannot pull image {image} ({reason}); waiting at most {limit} s");
+            (self.on_event)(Event::Reports(node, &words));
+            *reported = true;
         }
     }
 

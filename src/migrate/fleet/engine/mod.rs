@@ -24,6 +24,8 @@ use crate::plan::Unwritable;
 
 /// A cluster, to be read and changed.
 pub trait Cluster: Apply + Clock {
+    /// The same cluster, for a change that waits.
+    type Beside: Apply;
     /// Reads `items` of the cluster, and of `node` where they are a node's.
     fn read(&mut self, items: &[Item], node: &str) -> impl Future<Output = Evidence>;
     /// Returns an object from the API server; `None` if it does not exist.
@@ -31,6 +33,8 @@ pub trait Cluster: Apply + Clock {
     -> impl Future<Output = Result<Option<Value>, StepError>>;
     /// Returns the log of a pod of kube-system.
     fn log(&mut self, pod: &str) -> impl Future<Output = Result<String, StepError>>;
+    /// Returns the same cluster, for a change that waits while this one is read and changed.
+    fn beside(&self) -> Self::Beside;
     /// Asks an operator to run `command` on `node`; fails if it was not run.
     fn by_hand(&mut self, node: &str, command: &str) -> impl Future<Output = Result<(), String>>;
 }
@@ -118,9 +122,7 @@ impl<C: Cluster> Engine<'_, C> {
             (self.on_event)(Event::Begins(fleet.leg, &task));
             let began = self.cluster.now();
             let done = self.task(fleet, &task).await;
-            if let Some(node) = task.node() {
-                fleet.spend(node, self.cluster.now().since(began).as_secs());
-            }
+            fleet.spend(&task, self.cluster.now().since(began).as_secs());
             let ended = match done {
                 Ok(()) => {
                     (self.on_event)(Event::Done(fleet.leg, &task));

@@ -1,9 +1,13 @@
 //! The tasks on one node: restarts, checks and the rollback of its kube-proxy.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
+
 use super::{Cluster, Engine, Event, TICK, TaskError};
-use crate::action::{KubeCommand, Object, Only, PROXY_LABEL, Resource};
+use crate::action::{Action, COPY_LABEL, KubeCommand, Object, Only, PROXY_LABEL, Resource};
+use crate::apply::Apply as _;
 use crate::cluster::Pod;
 use crate::evidence::Item;
 use crate::migrate::fleet::pod::Job;
@@ -63,7 +67,19 @@ impl<C: Cluster> Engine<'_, C> {
             after: before,
             limit: Duration::from_secs(fleet.plan.ready),
         };
-        Ok(self.apply(command).await?)
+        let action = Action::Kube { command };
+        let mut beside = self.cluster.beside();
+        let mut ready = pin!(beside.apply(&action));
+        loop {
+            ready = match select(ready, pin!(self.cluster.pause(TICK))).await {
+                Either::Left((done, _)) => return Ok(done?),
+                Either::Right(((), ready)) => ready,
+            };
+            // A node that returns to the first DaemonSet has no bridge any more.
+            if !matches!(task, Task::Return(_)) {
+                self.restore_guard(fleet, node).await?;
+            }
+        }
     }
 
     /// Sets the label of `node`; returns whether it changed.
@@ -73,7 +89,7 @@ impl<C: Cluster> Engine<'_, C> {
         to: Option<&str>,
     ) -> Result<bool, TaskError> {
         let object = self.there(&Object::node(node)).await?;
-        let from = object["metadata"]["labels"][staged::LABEL].as_str();
+        let from = object["metadata"]["labels"][COPY_LABEL].as_str();
         if from == to {
             return Ok(false);
         }

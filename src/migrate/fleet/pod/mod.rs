@@ -10,8 +10,8 @@ use super::state::FleetPlan;
 use crate::action::{KubeCommand, OURS, Object, Only, Resource};
 use crate::migrate::wire::{NodeCommand, Start};
 
-pub use phase::{Finished, Phase, is_ending, is_hopeless, lost, phase, uid};
-pub use reply::{Ended, Progress, awaits_restart, ended, previewed, progress};
+pub use phase::{Finished, Phase, is_ending, is_hopeless, lost, not_pulled, phase, uid};
+pub use reply::{Ended, Progress, awaits_restart, ended, observed_loss, previewed, progress};
 
 /// The label with the id of the migration.
 pub const MIGRATION: &str = "kpx.dev/migration";

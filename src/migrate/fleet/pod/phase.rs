@@ -81,6 +81,9 @@ const HOPELESS: &[&str] = &[
     "CreateContainerConfigError",
 ];
 
+/// Reasons of a container whose image the kubelet cannot pull, and tries to pull again.
+const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
+
 /// Returns the unique id of `pod`.
 pub fn uid(pod: &Value) -> String {
     word(&pod["metadata"]["uid"]).to_owned()
@@ -93,8 +96,17 @@ pub fn is_ending(pod: &Value) -> bool {
 
 /// Returns whether the container of `pod` never starts.
 pub fn is_hopeless(pod: &Value) -> bool {
-    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
-    HOPELESS.contains(&word(&waiting["reason"]))
+    HOPELESS.contains(&waiting(pod))
+}
+
+/// Returns why the image of `pod` has not been pulled; `None` if the kubelet has not failed to pull it.
+pub fn not_pulled(pod: &Value) -> Option<&str> {
+    Some(waiting(pod)).filter(|reason| NOT_PULLED.contains(reason))
+}
+
+/// Returns the reason why the container of `pod` waits; empty if it does not.
+fn waiting(pod: &Value) -> &str {
+    word(&pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"])
 }
 
 /// Returns why `pod`, which printed `log`, was ended from outside before its job was done; `None` if it was not.

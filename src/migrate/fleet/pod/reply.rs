@@ -1,6 +1,7 @@
 //! The log of a pod: the lines that kpx prints on the node.
 
 use super::Finished;
+use crate::migrate::loss::ObservedLoss;
 use crate::migrate::migration::Stage;
 use crate::migrate::preview::PreviewResult;
 use crate::migrate::wire::{Event, Line, NodeReport, Outcome};
@@ -55,6 +56,11 @@ pub fn ended(finished: &Finished) -> Ended {
             Ended::Failed(why.unwrap_or_else(|| last_words(finished)))
         }
     }
+}
+
+/// Returns the loss that kpx has observed on the node since its migration began; `None` if it did not report it.
+pub fn observed_loss(finished: &Finished) -> Option<ObservedLoss> {
+    report(&finished.log)?.observed_loss
 }
 
 /// The number of lines of a log that an error repeats.

@@ -1,26 +1,24 @@
-//! `kpx trace TARGET --probe`: one real connection beside the trace.
+//! `--probe`: one real connection beside a trace.
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::cli::TraceArgs;
-use crate::cmd::shared::failure::Failure;
-use crate::cmd::shared::session::Session;
+use super::failure::Failure;
+use super::session::Session;
 use crate::evidence::Item;
 use crate::host::{self, ProbeOutcome, ProbeResult};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
 use crate::report::trace::ProbeRow;
-use crate::trace::target::Found;
 use crate::trace::{Outcome, Verdict};
 
 /// Refuses options that do not fit a probe, before anything is read.
-pub(super) fn check(session: &Session, args: &TraceArgs) -> Result<(), Failure> {
+pub(in crate::cmd) fn check(session: &Session, source: Option<&str>) -> Result<(), Failure> {
     if !session.is_here() {
         return Err(Failure::usage(
             "--probe opens a connection from this machine: do not combine it with --from or another node",
         ));
     }
-    match args.source.as_deref() {
+    match source {
         None | Some("host") => Ok(()),
         Some(other) => Err(Failure::usage(format!(
             "--probe opens a connection from this host: --source must be host, not {other}"
@@ -29,16 +27,15 @@ pub(super) fn check(session: &Session, args: &TraceArgs) -> Result<(), Failure> 
 }
 
 /// Opens the connection, and compares its backend with `ways`, the outcomes of the trace from the host.
-pub(super) async fn run(
+pub(in crate::cmd) async fn run(
     session: &Session,
-    found: Found,
+    target: SocketAddr,
     proto: Proto,
     ways: &[Outcome],
 ) -> Result<ProbeRow, Failure> {
     if proto == Proto::Sctp {
         return Err(Failure::usage("--probe supports TCP and UDP, not SCTP"));
     }
-    let target = SocketAddr::new(found.addr, found.port);
     let probed = host::probe(&session.host, target, proto, &[]).await?;
     let tables = [Item::Conntrack, Item::IpvsConnections];
     let evidence = host::collect(&tables, &session.host).await;

@@ -1,0 +1,114 @@
+//! The reports of several nodes as one JSON or YAML document, written node by node.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::{Envelope, Format, Report};
+
+/// The `kind` of the document.
+const KIND: &str = "NodeReports";
+
+#[derive(Serialize)]
+struct Entry<'a, R> {
+    node: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<Envelope<'a, R>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+/// Returns the entry of `node` with its whole report; empty for a format without entries.
+pub fn entry<R: Report>(node: &str, report: &R, format: Format) -> io::Result<Vec<u8>> {
+    let envelope = Envelope {
+        api_version: "kpx/v1",
+        kind: R::KIND,
+        report,
+    };
+    text(
+        &Entry {
+            node,
+            report: Some(envelope),
+            error: None,
+        },
+        format,
+    )
+}
+
+/// Returns the entry of a `node` that was not read, with the reason.
+pub fn entry_of_error(node: &str, error: &str, format: Format) -> io::Result<Vec<u8>> {
+    let entry: Entry<'_, ()> = Entry {
+        node,
+        report: None,
+        error: Some(error),
+    };
+    text(&entry, format)
+}
+
+fn text<R: Serialize>(entry: &Entry<'_, R>, format: Format) -> io::Result<Vec<u8>> {
+    match format {
+        Format::Human | Format::Wide => Ok(Vec::new()),
+        Format::Json => Ok(serde_json::to_vec(entry)?),
+        Format::Yaml => {
+            let text = serde_yaml::to_string(&[entry]).map_err(io::Error::other)?;
+            Ok(text.into_bytes())
+        }
+    }
+}
+
+/// A document under construction: `{"apiVersion", "kind", "nodes": […], "summary": {…}}`.
+#[derive(Debug)]
+pub struct Stream {
+    format: Format,
+    entries: usize,
+}
+
+impl Stream {
+    /// Writes the head of a document; nothing for a format without entries.
+    pub fn begin(format: Format, out: &mut dyn Write) -> io::Result<Self> {
+        match format {
+            Format::Human | Format::Wide => {}
+            Format::Json => write!(
+                out,
+                "{{\"apiVersion\":\"kpx/v1\",\"kind\":\"{KIND}\",\"nodes\":["
+            )?,
+            Format::Yaml => write!(out, "apiVersion: kpx/v1\nkind: {KIND}\nnodes:")?,
+        }
+        Ok(Self { format, entries: 0 })
+    }
+
+    /// Writes an entry that [`entry`] or [`entry_of_error`] returned.
+    pub fn add(&mut self, entry: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        let before: &[u8] = match (self.format, self.entries) {
+            (Format::Human | Format::Wide, _) => return Ok(()),
+            (Format::Json | Format::Yaml, 0) => b"\n",
+            (Format::Json, _) => b",\n",
+            (Format::Yaml, _) => b"",
+        };
+        self.entries += 1;
+        out.write_all(&[before, entry].concat())?;
+        out.flush()
+    }
+
+    /// Writes the rest of the document, with `summary`.
+    pub fn end<S: Serialize>(self, summary: &S, out: &mut dyn Write) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Tail<'a, S> {
+            summary: &'a S,
+        }
+        match self.format {
+            Format::Human | Format::Wide => Ok(()),
+            Format::Json => {
+                let summary = serde_json::to_string(summary)?;
+                writeln!(out, "\n],\"summary\":{summary}}}")
+            }
+            Format::Yaml => {
+                if self.entries == 0 {
+                    writeln!(out, " []")?;
+                }
+                let tail = serde_yaml::to_string(&Tail { summary }).map_err(io::Error::other)?;
+                out.write_all(tail.as_bytes())
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The results of several nodes, put together. Only a small part of each node's report is kept.
+
+mod diff;
+mod doctor;
+mod names;
+mod preflight;
+mod resolve;
+mod rows;
+mod show;
+mod snapshot;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{CLEAN, FOUND, UNKNOWN};
+use crate::render::{Page, Report, Tone};
+use crate::words::number_of;
+
+pub use diff::DiffOfNodes;
+pub use doctor::DoctorOfNodes;
+pub use names::Nodes;
+pub use preflight::PreflightOfNodes;
+pub use resolve::ResolveOfNodes;
+pub use show::ShowOfNodes;
+pub use snapshot::SnapshotOfNodes;
+pub use trace::TraceOfNodes;
+
+/// What the reports of several nodes have in common, and what differs.
+pub trait Together: Serialize {
+    /// The report of one node.
+    type Of: Report;
+    /// What is kept of it.
+    type Part: Send + 'static;
+
+    /// Returns what is kept of `report`.
+    fn part(report: Self::Of) -> Self::Part;
+
+    /// Adds the part of a node.
+    fn add(&mut self, node: &Arc<str>, part: Self::Part);
+
+    /// Completes the value after the last node.
+    fn settle(&mut self) {}
+
+    /// Returns the number of nodes in each state, with its words, in the order of the title: `(3, "healthy")`.
+    fn states(&self) -> Vec<(usize, &'static str)>;
+
+    /// Returns the exit status of the comparison, beside those of the nodes.
+    fn exit(&self) -> u8 {
+        CLEAN
+    }
+
+    /// Writes everything but the title and the nodes that were not read; `read` is the number of the others.
+    fn page(&self, read: usize, page: &mut Page);
+}
+
+/// The report of several nodes.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodesReport<T> {
+    /// The number of nodes.
+    pub nodes: usize,
+    /// The number of nodes that were read.
+    pub read: usize,
+    /// The nodes that were not read, by name.
+    pub unread: Vec<UnreadNode>,
+    /// Why more nodes are missing, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+    /// What the nodes have in common, and what differs.
+    #[serde(flatten)]
+    pub together: T,
+    #[serde(skip)]
+    worst: u8,
+}
+
+/// A node that was not read.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct UnreadNode {
+    /// Name of the node.
+    pub node: String,
+    /// Why it was not read.
+    pub error: String,
+}
+
+impl<T: Together> NodesReport<T> {
+    /// Starts a report of no nodes.
+    pub const fn new(together: T) -> Self {
+        Self {
+            nodes: 0,
+            read: 0,
+            unread: Vec::new(),
+            incomplete: None,
+            together,
+            worst: CLEAN,
+        }
+    }
+
+    /// Adds a node: the part of its report, with its exit status.
+    pub fn add(&mut self, node: &str, part: T::Part, exit: u8) {
+        self.nodes += 1;
+        self.read += 1;
+        self.worst = worse(self.worst, exit);
+        self.together.add(&Arc::from(node), part);
+    }
+
+    /// Adds a node that was not read.
+    pub fn add_unread(&mut self, node: &str, error: String) {
+        self.nodes += 1;
+        self.unread.push(UnreadNode {
+            node: node.to_owned(),
+            error,
+        });
+    }
+
+    /// Completes the report after the last node; `incomplete` is the reason why more nodes are missing.
+    pub fn finish(&mut self, incomplete: Option<String>) {
+        self.unread.sort_by(|a, b| a.node.cmp(&b.node));
+        self.incomplete = incomplete;
+        self.together.settle();
+    }
+}
+
+/// Returns the worse of two exit statuses: failed, findings, inconclusive, clean.
+fn worse(a: u8, b: u8) -> u8 {
+    let rank = |exit: u8| match exit {
+        CLEAN => 0,
+        UNKNOWN => 1,
+        FOUND => 2,
+        _ => 3,
+    };
+    if rank(b) > rank(a) { b } else { a }
+}
+
+impl<T: Together> Report for NodesReport<T> {
+    const KIND: &'static str = "NodesReport";
+
+    fn page(&self, page: &mut Page) {
+        let unread = (self.unread.len(), "not read");
+        let states = self.together.states().into_iter().chain([unread]);
+        let states = states.filter(|(count, _)| *count > 0);
+        let states: Vec<_> = states.map(|(n, what)| format!("{n} {what}")).collect();
+        let tone = match self.exit() {
+            CLEAN => Tone::Good,
+            UNKNOWN => Tone::Unclear,
+            _ => Tone::Bad,
+        };
+        let title = match states.as_slice() {
+            [] => number_of(self.nodes, "node"),
+            states => format!("{}: {}", number_of(self.nodes, "node"), states.join(", ")),
+        };
+        page.line(&page.paint(tone, &title));
+        let mut by_error: BTreeMap<&str, Nodes> = BTreeMap::new();
+        for unread in &self.unread {
+            let nodes = by_error.entry(&unread.error).or_default();
+            nodes.add(&Arc::from(unread.node.as_str()));
+        }
+        if self.read > 0 {
+            self.together.page(self.read, page);
+        }
+        if !by_error.is_empty() || self.incomplete.is_some() {
+            page.line("");
+            page.line(&page.paint(Tone::Unclear, "not read"));
+        }
+        for (error, nodes) in by_error {
+            // Every node that was not read is named.
+            page.para("  ", &format!("{}: {error}", nodes.all()));
+        }
+        if let Some(why) = &self.incomplete {
+            page.para("  ", &format!("nodes are missing: {why}"));
+        }
+    }
+
+    fn exit(&self) -> u8 {
+        let worst = worse(self.worst, self.together.exit());
+        if self.unread.is_empty() && self.incomplete.is_none() {
+            worst
+        } else {
+            worse(worst, UNKNOWN)
+        }
+    }
+}
+
+/// Adds a title after an empty line.
+fn title(page: &mut Page, text: &str) {
+    page.line("");
+    page.line(&page.paint(Tone::Strong, text));
+}
+
+/// Returns the nodes of a row: their number, and their names unless these are all.
+fn cell(nodes: &Nodes, read: usize, page: &Page) -> String {
+    match nodes.len() {
+        1 => nodes.all(),
+        len if len == read => format!("all {read}"),
+        len => format!("{len}: {}", nodes.in_short(page.style())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::FAILED;
+
+    #[test]
+    fn the_worst_node_decides() {
+        assert_eq!(worse(CLEAN, UNKNOWN), UNKNOWN);
+        assert_eq!(worse(UNKNOWN, FOUND), FOUND);
+        assert_eq!(worse(FOUND, UNKNOWN), FOUND);
+        assert_eq!(worse(FOUND, FAILED), FAILED);
+        assert_eq!(worse(FAILED, FOUND), FAILED);
+    }
+}

@@ -1,0 +1,219 @@
+//! A view as named lines, to compare nodes: without counters, and without the facts that are every node's own.
+
+use std::collections::BTreeMap;
+
+use super::modules::in_words as module;
+use super::programmed::in_words;
+use crate::backend::Mode;
+use crate::view::config::Config;
+use crate::view::conntrack::{self, BackendStatus};
+use crate::view::mode::InForce;
+use crate::view::nodeports::Listening;
+use crate::view::programmed::Programmed;
+use crate::view::{Rows, Shown, addresses, chains, ipvs, modules, nodeports, services, sets};
+use crate::view::{sysctls, tree};
+use crate::words::number_of;
+
+type Lines = BTreeMap<String, String>;
+
+/// Returns the lines of a view by their names.
+pub(super) fn lines(shown: &Shown) -> Lines {
+    let mut lines = match &shown.rows {
+        Rows::Services(rows) => all(rows, service),
+        Rows::Chains(rows) => all(rows, chain),
+        Rows::Tree(roots) => tree_lines(roots),
+        Rows::Servers(rows) => all(rows, server),
+        Rows::Sets(rows) => all(rows, set),
+        Rows::Addresses(rows) => all(rows, address),
+        Rows::NodePorts(rows) => all(rows, node_port),
+        Rows::Connections(rows) => connections(rows),
+        Rows::Modules(rows) => all(rows, module_line),
+        Rows::Sysctls(rows) => all(rows, sysctl),
+        Rows::Config(config) => settings(config),
+    };
+    lines.insert("mode".to_owned(), mode(&shown.mode));
+    lines
+}
+
+fn all<R>(rows: &[R], line: fn(&R) -> (String, String)) -> Lines {
+    rows.iter().map(line).collect()
+}
+
+fn mode(mode: &InForce) -> String {
+    let name = mode.mode.map_or("unknown", Mode::name);
+    let left: Vec<&str> = mode.leftovers.iter().map(|mode| mode.name()).collect();
+    match left.as_slice() {
+        [] => name.to_owned(),
+        left => format!("{name}, leftovers of {}", left.join(" and ")),
+    }
+}
+
+/// Returns what each mode has for a Service port.
+fn handled(programmed: &[Programmed]) -> String {
+    let words = programmed.iter().map(|of| {
+        let left = if of.leftover { " (leftover)" } else { "" };
+        format!("{} {}{left}", of.mode, in_words(of))
+    });
+    words.collect::<Vec<_>>().join("; ")
+}
+
+fn service(row: &services::Row) -> (String, String) {
+    let known = |count: Option<usize>| count.map_or("?".to_owned(), |count| count.to_string());
+    let (ready, total) = (known(row.endpoints.ready), known(row.endpoints.total));
+    let left_to = row.left_to.as_ref().map(|who| format!("; served by {who}"));
+    let value = format!(
+        "{}{}; endpoints {ready}/{total}",
+        handled(&row.programmed),
+        left_to.unwrap_or_default()
+    );
+    (format!("{} {}", row.service, row.protocol), value)
+}
+
+fn chain(row: &chains::Row) -> (String, String) {
+    let gone = if row.gone {
+        ", of a deleted Service or endpoint"
+    } else {
+        ""
+    };
+    (
+        format!("{} {} {}", row.family, row.table, row.chain),
+        format!("{}{gone}", number_of(row.rules, "rule")),
+    )
+}
+
+/// Returns a line per rule; the number of a rule distinguishes it from others in the same place.
+fn tree_lines(roots: &[tree::Node]) -> Lines {
+    fn add(nodes: &[tree::Node], lines: &mut Lines) {
+        for node in nodes {
+            let place = format!("{} {}", node.family, node.at);
+            let mut name = place.clone();
+            let mut at = 1;
+            while lines.contains_key(&name) {
+                at += 1;
+                name = format!("{place} rule {at}");
+            }
+            lines.insert(name, node.rule.clone());
+            add(&node.children, lines);
+        }
+    }
+    let mut lines = Lines::new();
+    add(roots, &mut lines);
+    lines
+}
+
+fn server(row: &ipvs::Row) -> (String, String) {
+    let reals = row.real_servers.iter();
+    let mut reals: Vec<_> = reals
+        .map(|of| format!("{} weight {}", of.address, of.weight))
+        .collect();
+    reals.sort();
+    let extra = if row.extra == Some(true) {
+        "EXTRA: no Service has it; "
+    } else {
+        ""
+    };
+    (
+        row.server.clone(),
+        format!("{extra}{}: {}", row.scheduler, reals.join(", ")),
+    )
+}
+
+fn set(row: &sets::Row) -> (String, String) {
+    (
+        format!("{} {}", row.family, row.set),
+        format!("{}, {}", row.r#type, number_of(row.size, "member")),
+    )
+}
+
+fn address(row: &addresses::Row) -> (String, String) {
+    let uses = row.services.iter();
+    let uses: Vec<_> = uses
+        .map(|of| format!("{} of {}", of.role, of.service))
+        .collect();
+    let value = match row.extra {
+        Some(true) => "EXTRA: no Service has it".to_owned(),
+        Some(false) => uses.join("; "),
+        None => "?".to_owned(),
+    };
+    (row.address.to_string(), value)
+}
+
+fn node_port(row: &nodeports::Row) -> (String, String) {
+    let service = row.service.as_ref().map(ToString::to_string);
+    let listening = match row.listening {
+        Some(Listening::Expected) => "",
+        Some(Listening::Missing) => "; MISSING: kube-proxy does not listen",
+        Some(Listening::Foreign) => "; FOREIGN: another program listens",
+        None => "; listener ?",
+    };
+    let service = service.unwrap_or_else(|| "EXTRA: no Service has it".to_owned());
+    (
+        format!("{}/{}", row.node_port, row.protocol),
+        format!("{service}: {}{listening}", handled(&row.programmed)),
+    )
+}
+
+/// Returns a line per Service with connections that are not to a ready endpoint: the connections are every node's own.
+fn connections(rows: &[conntrack::Row]) -> Lines {
+    let mut counts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+    for row in rows {
+        let bad = matches!(
+            row.backend_status,
+            Some(BackendStatus::Stale | BackendStatus::NotTranslated)
+        );
+        let [all, lost] = counts
+            .entry(format!("{} {}", row.service, row.protocol))
+            .or_default();
+        *all += 1;
+        *lost += usize::from(bad);
+    }
+    let lost = counts.into_iter().filter(|(_, [_, lost])| *lost > 0);
+    lost.map(|(name, [all, lost])| {
+        (
+            name,
+            format!("{lost} of {} lost", number_of(all, "connection")),
+        )
+    })
+    .collect()
+}
+
+fn module_line(row: &modules::Row) -> (String, String) {
+    let boot = match row.at_boot {
+        Some(true) => ", at boot",
+        Some(false) => "",
+        None => ", at boot ?",
+    };
+    (row.module.clone(), format!("{}{boot}", module(row)))
+}
+
+fn sysctl(row: &sysctls::Row) -> (String, String) {
+    let note = match row.as_wanted {
+        Some(false) if row.in_force => format!(", wanted {}", row.wanted),
+        _ => String::new(),
+    };
+    let value = row.value.as_deref().unwrap_or("?");
+    (row.sysctl.to_owned(), format!("{value}{note}"))
+}
+
+fn settings(config: &Config) -> Lines {
+    let settings = config.settings.iter();
+    let mut lines: Lines = settings
+        .map(|of| {
+            let file = of
+                .in_file
+                .as_ref()
+                .map(|value| format!("; the file has {value}"));
+            let value = if of.value.is_empty() { "-" } else { &of.value };
+            (
+                of.name.to_owned(),
+                format!("{value}{}", file.unwrap_or_default()),
+            )
+        })
+        .collect();
+    let version = config.version.as_ref().map(|of| of.version.to_string());
+    lines.insert(
+        "version".to_owned(),
+        version.unwrap_or_else(|_| "?".to_owned()),
+    );
+    lines
+}

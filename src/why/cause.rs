@@ -1,0 +1,471 @@
+//! The causes: what breaks a Service, in the order in which a packet meets them. Every sentence and fix is made here.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+use super::endpoints::Lack;
+use super::paths::Client;
+use crate::check::Fix;
+use crate::evidence::Time;
+use crate::trace::mismatch::listed;
+use crate::words::number_of;
+
+/// The label that assigns a Service to another proxy.
+pub(super) const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+
+/// A cause, in the order in which a packet meets it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(
+    tag = "cause",
+    rename_all = "kebab-case",
+    rename_all_fields = "camelCase"
+)]
+pub enum Cause {
+    /// The Service does not exist, and neither does its DNS name.
+    NoService {
+        /// Namespace of the missing Service.
+        namespace: String,
+        /// Name of the missing Service.
+        name: String,
+        /// Other namespaces with a Service of that name.
+        elsewhere: Vec<String>,
+    },
+    /// No Service and no endpoint has the address.
+    NoAddress {
+        /// The address.
+        address: IpAddr,
+        /// The port, if given.
+        port: Option<u16>,
+    },
+    /// No Service has the NodePort.
+    NoNodePort {
+        /// The port.
+        port: u16,
+    },
+    /// The Service lacks the port.
+    NoPort {
+        /// The Service, as `NAMESPACE/NAME`.
+        service: String,
+        /// The port as given.
+        port: String,
+        /// Its ports.
+        ports: Vec<String>,
+    },
+    /// An `ExternalName` Service, which exists only in DNS.
+    ExternalName {
+        /// The target of the alias.
+        target: String,
+    },
+    /// Another proxy handles the Service.
+    OtherProxy {
+        /// The value of the label.
+        proxy: String,
+    },
+    /// The Service has no cluster IP yet.
+    NoClusterIp,
+    /// Tracked connections go to endpoints that are gone.
+    StaleConnections {
+        /// The number of connections.
+        count: usize,
+        /// The Service address.
+        to: SocketAddr,
+        /// The protocol.
+        protocol: String,
+        /// The backends that are gone.
+        backends: Vec<SocketAddr>,
+        /// The command that ends them.
+        end: String,
+    },
+    /// A rule of other software takes the packets, or the policy of a built-in chain.
+    ForeignRule {
+        /// The table.
+        table: String,
+        /// The chain.
+        chain: String,
+        /// Number of the rule, from 1; 0 for the chain's policy.
+        number: usize,
+        /// The rule.
+        rule: String,
+        /// The effect on the packets: `drops`, `rejects`, `accepts`, …
+        effect: &'static str,
+        /// The software; `None` if unknown.
+        software: Option<String>,
+        /// The fix of the doctor's finding for this rule.
+        #[serde(skip)]
+        fix: Option<Fix>,
+    },
+    /// Rules, virtual servers or sets of kube-proxy are missing or wrong.
+    Rules {
+        /// The most serious difference.
+        difference: String,
+        /// The number of further differences.
+        more: usize,
+        /// Whether they serve all Services.
+        common: bool,
+        /// Time of kube-proxy's last sync.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        synced: Option<Time>,
+    },
+    /// The rules send connections to addresses that are not endpoints.
+    StaleBackends {
+        /// The addresses.
+        backends: Vec<SocketAddr>,
+    },
+    /// The Service port has no usable endpoint.
+    NoEndpoints {
+        /// The reason.
+        #[serde(flatten)]
+        lack: Lack,
+    },
+    /// The traffic policy is Local, and this node has no endpoint.
+    NoLocalEndpoints {
+        /// The field: `internalTrafficPolicy` or `externalTrafficPolicy`.
+        policy: &'static str,
+        /// The nodes that have endpoints.
+        nodes: Vec<String>,
+    },
+    /// The client is outside `loadBalancerSourceRanges`.
+    SourceRanges {
+        /// The ranges.
+        ranges: Vec<String>,
+    },
+    /// The node does not forward packets.
+    ForwardingOff {
+        /// The sysctl.
+        key: &'static str,
+    },
+    /// There is no route to an endpoint.
+    NoRoute {
+        /// The endpoint.
+        backend: SocketAddr,
+        /// `no route`, `unreachable`, …
+        reason: String,
+    },
+    /// An endpoint is on this node, but the route leads to another one.
+    WrongNode {
+        /// The endpoint.
+        backend: SocketAddr,
+        /// The link and gateway.
+        way: String,
+    },
+    /// A pod reaches itself through the Service with its own address as source.
+    Hairpin {
+        /// The endpoint.
+        backend: SocketAddr,
+    },
+    /// The bridge does not send a packet back through the port by which it came.
+    HairpinPort {
+        /// The bridge.
+        bridge: String,
+    },
+    /// The endpoints use a port that their pods do not declare.
+    UndeclaredPort {
+        /// The port of the endpoints.
+        port: u16,
+        /// The ports that the pods declare.
+        declared: Vec<u16>,
+    },
+    /// A finding of the doctor that a trace cannot show.
+    Finding {
+        /// The check.
+        id: &'static str,
+        /// The subject.
+        subject: String,
+        /// The message.
+        message: String,
+        /// The fix.
+        #[serde(skip)]
+        fix: Option<Fix>,
+    },
+    /// The packets end otherwise than at an endpoint, and nothing above explains it.
+    Unexplained {
+        /// How they end.
+        reason: String,
+    },
+    /// A real connection fails although every rule on its path is right.
+    Probe {
+        /// The address.
+        to: SocketAddr,
+        /// The result.
+        result: String,
+    },
+}
+
+/// How sure it is that a cause breaks the Service.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Degree {
+    /// It breaks the Service.
+    Breaks,
+    /// kube-proxy does not serve the Service.
+    NotServed,
+    /// It probably breaks the Service.
+    Suspect,
+    /// It is configured like this, and keeps some clients out.
+    Limit,
+}
+
+/// The place and the time of a cause.
+#[derive(Clone, Debug, Default)]
+pub(super) struct At {
+    /// The Service port, or the Service.
+    pub(super) subject: String,
+    /// The node.
+    pub(super) node: Option<String>,
+    /// The clients whose packets fail.
+    pub(super) from: Vec<Client>,
+    /// The addresses at which they fail.
+    pub(super) to: Vec<String>,
+    /// Whether only some connections fail.
+    pub(super) partly: bool,
+    /// Since when.
+    pub(super) since: Option<Time>,
+}
+
+impl Cause {
+    /// Returns its place on the packet's way: a smaller number is earlier.
+    pub fn stage(&self) -> u8 {
+        match self {
+            Self::NoService { .. } | Self::NoAddress { .. } | Self::NoNodePort { .. } => 0,
+            Self::NoPort { .. }
+            | Self::ExternalName { .. }
+            | Self::OtherProxy { .. }
+            | Self::NoClusterIp => 1,
+            Self::StaleConnections { .. } => 2,
+            Self::ForeignRule { chain, .. } if is_before_nat(chain) => 3,
+            Self::Rules { common: true, .. } => 4,
+            Self::Rules { .. } | Self::StaleBackends { .. } => 5,
+            Self::SourceRanges { .. } => 6,
+            Self::NoEndpoints { .. } | Self::NoLocalEndpoints { .. } => 7,
+            Self::NoRoute { .. } | Self::WrongNode { .. } => 8,
+            Self::ForwardingOff { .. } => 9,
+            Self::ForeignRule { .. } => 10,
+            Self::Hairpin { .. } | Self::HairpinPort { .. } => 11,
+            Self::Unexplained { .. } => 12,
+            Self::Finding { .. } => 13,
+            Self::UndeclaredPort { .. } | Self::Probe { .. } => 14,
+        }
+    }
+
+    /// Returns the owner of the rules at fault; `None` if no rule is.
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            Self::ForeignRule { software, .. } => {
+                Some(software.as_deref().unwrap_or("unknown, but not kube-proxy"))
+            }
+            Self::Rules { .. }
+            | Self::StaleBackends { .. }
+            | Self::NoLocalEndpoints { .. }
+            | Self::SourceRanges { .. }
+            | Self::Hairpin { .. } => Some("kube-proxy"),
+            _ => None,
+        }
+    }
+
+    /// Returns the cause as one sentence, without a full stop.
+    pub(super) fn sentence(&self, at: &At) -> String {
+        let subject = &at.subject;
+        let node = at.node.as_deref().unwrap_or("this node");
+        let since = at
+            .since
+            .map_or_else(String::new, |time| format!(" since {time}"));
+        let owner = self
+            .owner()
+            .map_or_else(String::new, |owner| format!("; owner of the rule: {owner}"));
+        let fails = fails(at);
+        match self {
+            Self::NoService {
+                namespace,
+                name,
+                elsewhere,
+            } => {
+                let other: Vec<_> = elsewhere.iter().map(|of| format!("{of}/{name}")).collect();
+                let other = match other.as_slice() {
+                    [] => String::new(),
+                    names => format!("; existing: {}", listed(names)),
+                };
+                format!(
+                    "Service {namespace}/{name} does not exist, and neither does its DNS name {name}.{namespace}.svc{other}"
+                )
+            }
+            Self::NoAddress { address, port } => {
+                let at = port.map_or(address.to_string(), |port| {
+                    SocketAddr::new(*address, port).to_string()
+                });
+                format!("no Service and no endpoint has the address {at}")
+            }
+            Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
+            Self::NoPort {
+                service,
+                port,
+                ports,
+            } => format!(
+                "{service} has no port {port}: kube-proxy drops or rejects packets to it; its ports: {}",
+                listed(ports)
+            ),
+            Self::ExternalName { target } => format!(
+                "{subject} is an ExternalName Service: it exists only in DNS, as an alias of {target}, and kube-proxy does not serve it"
+            ),
+            Self::OtherProxy { proxy } => format!(
+                "kube-proxy does not serve {subject}: the label {PROXY_NAME} assigns it to {proxy}"
+            ),
+            Self::NoClusterIp => {
+                format!("{subject} has no cluster IP yet: the API server assigns it")
+            }
+            Self::StaleConnections {
+                count,
+                to,
+                protocol,
+                backends,
+                ..
+            } => format!(
+                "{} to {to} on {node} still {} to {}, which {} no longer an endpoint of {subject}: the clients get no answer until the entries end",
+                number_of(*count, &format!("tracked {protocol} connection")),
+                if *count == 1 { "goes" } else { "go" },
+                addresses(backends),
+                if backends.len() == 1 { "is" } else { "are" },
+            ),
+            Self::ForeignRule {
+                table,
+                chain,
+                number: 0,
+                ..
+            } => format!(
+                "{fails}: no rule of chain {chain} in table {table} accepts the packets, and its policy drops them{owner}"
+            ),
+            Self::ForeignRule {
+                table,
+                chain,
+                number,
+                effect,
+                ..
+            } => format!(
+                "{fails}: rule {number} of chain {chain} in table {table} {effect} the packets{}{owner}",
+                match *effect {
+                    "drops" | "rejects" => "",
+                    _ => " before kube-proxy's rules translate them",
+                }
+            ),
+            Self::Rules {
+                difference,
+                more,
+                synced,
+                ..
+            } => {
+                let more = match more {
+                    0 => String::new(),
+                    more => format!(" ({} more)", number_of(*more, "difference")),
+                };
+                let synced = synced.map_or_else(String::new, |time| {
+                    format!("; kube-proxy's last sync was at {time}")
+                });
+                format!("{fails}: {difference}{more}{synced}{owner}")
+            }
+            Self::StaleBackends { backends } => format!(
+                "{fails}: the rules lead to {}, which {} not a ready endpoint{owner}",
+                addresses(backends),
+                if backends.len() == 1 { "is" } else { "are" },
+            ),
+            Self::NoEndpoints { lack } => no_endpoints(lack, at, &since),
+            Self::NoLocalEndpoints { policy, nodes } => {
+                let nodes = match nodes.as_slice() {
+                    [] => "other nodes".to_owned(),
+                    names => listed(names),
+                };
+                format!(
+                    "{fails}: {policy} is Local and {node} has no endpoint, only {nodes}{since}{owner}"
+                )
+            }
+            Self::SourceRanges { ranges } => format!(
+                "{fails}: the client is outside loadBalancerSourceRanges ({}){since}{owner}",
+                listed(ranges)
+            ),
+            Self::ForwardingOff { key } => {
+                format!("{fails}: {key} is 0, so {node} drops every packet that it would forward")
+            }
+            Self::NoRoute { backend, reason } => {
+                format!("{fails}: {node} has no route to endpoint {backend} ({reason})")
+            }
+            Self::WrongNode { backend, way } => format!(
+                "{fails}: endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
+            ),
+            Self::Hairpin { backend } => format!(
+                "a pod of {subject} on {node} cannot reach itself through the Service: the source of its packets to {backend} is not translated, so it answers itself directly{owner}"
+            ),
+            Self::HairpinPort { bridge } => format!(
+                "a pod of {subject} on {node} probably cannot reach itself through the Service: hairpin mode is off on ports of bridge {bridge}"
+            ),
+            Self::UndeclaredPort { port, declared } => {
+                let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
+                format!(
+                    "the rules of {subject} are right, but its targetPort {port} is probably wrong: its pods declare {}",
+                    listed(&declared)
+                )
+            }
+            Self::Finding {
+                id,
+                subject: of,
+                message,
+                ..
+            } => format!(
+                "the rules of {subject} are right on {node}, but check {id} reports {of}: {message}"
+            ),
+            Self::Unexplained { reason } => format!("{fails}: {reason}"),
+            Self::Probe { to, result } => format!(
+                "the rules of {subject} are right on {node}, but a connection to {to} fails ({result}): check the application, NetworkPolicies and the network plugin"
+            ),
+        }
+    }
+}
+
+/// Returns whether packets pass `chain` before kube-proxy translates them.
+fn is_before_nat(chain: &str) -> bool {
+    matches!(chain.to_ascii_lowercase().as_str(), "prerouting" | "output")
+}
+
+/// Returns the beginning of a sentence: which Service fails where, for whom and to which addresses.
+fn fails(at: &At) -> String {
+    let node = at.node.as_deref().unwrap_or("this node");
+    let verb = if at.partly {
+        "fails for some connections"
+    } else {
+        "does not work"
+    };
+    let to = match at.to.as_slice() {
+        [] => String::new(),
+        to => format!(" ({})", listed(to)),
+    };
+    let from = Client::list(&at.from);
+    format!("{} {verb} on {node}{from}{to}", at.subject)
+}
+
+fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
+    let subject = &at.subject;
+    let (namespace, _) = subject.split_once('/').unwrap_or(("default", ""));
+    let of = |endpoints: &[String]| format!("{} ({})", endpoints.len(), listed(endpoints));
+    match lack {
+        Lack::NoPods { selector } => format!(
+            "{subject} has no endpoints{since}: no pod in namespace {namespace} matches its selector {selector}"
+        ),
+        Lack::NoSelector => format!(
+            "{subject} has no endpoints{since}: it has no selector, and no EndpointSlice names it"
+        ),
+        Lack::NotReady { endpoints } => format!(
+            "{subject} has no ready endpoint{since}: none of {} is ready",
+            of(endpoints)
+        ),
+        Lack::Terminating { endpoints } => format!(
+            "{subject} has no endpoint{since}: all of {} are terminating",
+            of(endpoints)
+        ),
+        Lack::TargetPort { target } => format!(
+            "{subject} has no endpoint for this port{since}: no container of its pods has a port named {target}"
+        ),
+    }
+}
+
+fn addresses(all: &[SocketAddr]) -> String {
+    let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
+    listed(&texts)
+}

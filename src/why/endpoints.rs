@@ -1,0 +1,189 @@
+//! Endpoints of a Service port: their states, and why there are none.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cluster::{Endpoint, EndpointSlice, Pod, Service};
+use crate::evidence::Time;
+use crate::net::Family;
+use crate::owner::{self, EndpointState, Port};
+
+/// Label of a slice with the name of its Service.
+pub(super) const SERVICE: &str = "kubernetes.io/service-name";
+
+/// Why a Service port has no usable endpoint.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(
+    tag = "lack",
+    rename_all = "kebab-case",
+    rename_all_fields = "camelCase"
+)]
+pub enum Lack {
+    /// The selector matches no pod that has an address.
+    NoPods {
+        /// The selector, as `kubectl -l` takes it.
+        selector: String,
+    },
+    /// The Service has no selector, and nothing else created endpoints.
+    NoSelector,
+    /// The endpoints exist, but none is ready.
+    NotReady {
+        /// Pods or addresses.
+        endpoints: Vec<String>,
+    },
+    /// All endpoints are terminating.
+    Terminating {
+        /// Pods or addresses.
+        endpoints: Vec<String>,
+    },
+    /// The endpoints are ready, but lack this port: `targetPort` is a name that no container port has.
+    TargetPort {
+        /// The `targetPort`.
+        target: String,
+    },
+}
+
+/// An endpoint of a Service port.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointRow {
+    /// Service port, as `NAMESPACE/NAME:PORT`.
+    pub service: String,
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Pod, as `NAMESPACE/NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Node it runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Conditions.
+    pub state: Option<EndpointState>,
+}
+
+/// Returns the endpoints of `port`.
+pub(super) fn rows(port: &Port) -> impl Iterator<Item = EndpointRow> {
+    port.endpoints.iter().map(|of| EndpointRow {
+        service: port.name.to_string(),
+        address: of.addr,
+        pod: of.pod.as_deref().map(str::to_owned),
+        node: of.node.as_deref().map(str::to_owned),
+        state: of.state,
+    })
+}
+
+/// Returns the endpoints of `port` and `family` that may get connections.
+pub(super) fn usable(port: &Port, family: Family) -> impl Iterator<Item = &owner::Endpoint> {
+    port.endpoints.iter().filter(move |of| {
+        let takes = matches!(
+            of.state,
+            Some(EndpointState::Ready | EndpointState::ServingTerminating) | None
+        );
+        takes && Family::of(of.addr.ip()) == family
+    })
+}
+
+/// Returns the slices of `service`.
+pub(super) fn slices_of<'s>(
+    service: &Service,
+    slices: &'s [EndpointSlice],
+) -> impl Iterator<Item = &'s EndpointSlice> {
+    let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
+    slices.iter().filter(move |slice| {
+        slice.metadata.namespace == *namespace && slice.metadata.labels.get(SERVICE) == Some(name)
+    })
+}
+
+/// Returns why a port of `service` with this `targetPort` has no usable endpoint of `family`, and since when.
+pub(super) fn lack(
+    service: &Service,
+    target: Option<&Value>,
+    family: Family,
+    slices: &[EndpointSlice],
+    pods: &[Pod],
+) -> (Lack, Option<Time>) {
+    let kind = family.to_string();
+    let ours: Vec<_> = slices_of(service, slices)
+        .filter(|slice| slice.address_type == kind)
+        .collect();
+    let edited = ours.iter().filter_map(|of| of.metadata.last_edit()).max();
+    let all: Vec<&Endpoint> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
+    if all.is_empty() {
+        let selector = service.spec.selector.as_ref();
+        let lack = match selector.filter(|labels| !labels.is_empty()) {
+            None => Lack::NoSelector,
+            Some(labels) => {
+                let words: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                Lack::NoPods {
+                    selector: words.join(","),
+                }
+            }
+        };
+        return (lack, edited);
+    }
+    if all.iter().any(|of| of.conditions.ready.unwrap_or(true)) {
+        let target = match target {
+            Some(Value::String(name)) => name.clone(),
+            Some(other) => other.to_string(),
+            None => "the port".to_owned(),
+        };
+        return (Lack::TargetPort { target }, edited);
+    }
+    let names: BTreeSet<String> = all.iter().filter_map(|of| name(of)).collect();
+    let since = all.iter().filter_map(|of| unready_since(of, pods)).min();
+    let endpoints = names.into_iter().collect();
+    let is_ending = |of: &&Endpoint| of.conditions.terminating.unwrap_or(false);
+    let lack = if all.iter().all(is_ending) {
+        Lack::Terminating { endpoints }
+    } else {
+        Lack::NotReady { endpoints }
+    };
+    (lack, since.or(edited))
+}
+
+fn name(endpoint: &Endpoint) -> Option<String> {
+    let pod = endpoint.target_ref.as_ref().filter(|of| of.kind == "Pod");
+    pod.map(|pod| format!("{}/{}", pod.namespace, pod.name))
+        .or_else(|| endpoint.addresses.first().cloned())
+}
+
+fn pod_of<'p>(endpoint: &Endpoint, pods: &'p [Pod]) -> Option<&'p Pod> {
+    let target = endpoint.target_ref.as_ref()?;
+    let is_it =
+        |pod: &&Pod| pod.metadata.name == target.name && pod.metadata.namespace == target.namespace;
+    pods.iter().find(is_it)
+}
+
+/// Returns since when the pod of `endpoint` is not ready.
+fn unready_since(endpoint: &Endpoint, pods: &[Pod]) -> Option<Time> {
+    let pod = pod_of(endpoint, pods)?;
+    let mut conditions = pod.status.conditions.iter();
+    let ready = conditions.find(|of| of.kind == "Ready" && of.status != "True")?;
+    ready.since.as_deref()?.parse().ok()
+}
+
+/// Returns the container ports that the known pods of `port` declare, if its endpoints use none of them.
+pub(super) fn undeclared(port: &Port, family: Family, pods: &[Pod]) -> Option<(u16, Vec<u16>)> {
+    let of_pod = |name: &str| {
+        let (namespace, name) = name.split_once('/')?;
+        let is_it = |pod: &&Pod| pod.metadata.namespace == namespace && pod.metadata.name == name;
+        pods.iter().find(is_it)
+    };
+    for endpoint in usable(port, family) {
+        let Some(pod) = endpoint.pod.as_deref().and_then(of_pod) else {
+            continue;
+        };
+        let ports = pod.spec.containers.iter().flat_map(|of| &of.ports);
+        let declared: BTreeSet<u16> = ports
+            .filter_map(|of| u16::try_from(of.get("containerPort")?.as_u64()?).ok())
+            .collect();
+        let number = endpoint.addr.port();
+        if !declared.is_empty() && !declared.contains(&number) {
+            return Some((number, declared.into_iter().collect()));
+        }
+    }
+    None
+}

@@ -1,0 +1,74 @@
+//! Causes of many paths, joined where they are the same.
+
+use super::blame::Blame;
+use super::cause::{Cause, Degree};
+use super::paths::Client;
+use crate::evidence::Time;
+
+/// A cause on one path of one port.
+pub(super) struct Blamed {
+    pub(super) port: String,
+    pub(super) partly: bool,
+    pub(super) client: Option<Client>,
+    pub(super) to: Option<String>,
+    pub(super) blame: Blame,
+}
+
+impl Blamed {
+    pub(super) fn of(port: &str, blame: Blame) -> Self {
+        Self {
+            port: port.to_owned(),
+            partly: false,
+            client: None,
+            to: None,
+            blame,
+        }
+    }
+}
+
+/// A cause with all its paths.
+pub(super) struct Group {
+    pub(super) cause: Cause,
+    pub(super) degree: Degree,
+    pub(super) since: Option<Time>,
+    pub(super) partly: bool,
+    pub(super) ports: Vec<String>,
+    pub(super) from: Vec<Client>,
+    pub(super) to: Vec<String>,
+}
+
+/// Joins the paths with the same cause.
+pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for of in blames {
+        let Blame {
+            cause,
+            degree,
+            since,
+        } = of.blame;
+        let at = groups.iter().position(|group| group.cause == cause);
+        let at = at.unwrap_or_else(|| {
+            groups.push(Group {
+                cause,
+                degree,
+                since,
+                partly: of.partly,
+                ports: Vec::new(),
+                from: Vec::new(),
+                to: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        let group = &mut groups[at];
+        group.degree = group.degree.min(degree);
+        group.partly &= of.partly;
+        add(&mut group.ports, Some(of.port));
+        add(&mut group.from, of.client);
+        add(&mut group.to, of.to);
+    }
+    groups
+}
+
+fn add<T: PartialEq>(list: &mut Vec<T>, value: Option<T>) {
+    list.extend(value.filter(|value| !list.contains(value)));
+}

@@ -1,0 +1,719 @@
+//! `kpx why`: broken Services of many causes, and every healthy one.
+
+use std::path::Path;
+
+use kpx::backend::Mode;
+use kpx::check;
+use kpx::evidence;
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+use kpx::why::{self, Asked, Cause, Degree, Look, Verdict};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, parse, recorded, root, without};
+
+/// From the text of a file to another.
+type Change = (&'static str, fn(&str) -> String);
+
+/// A broken Service.
+struct Case {
+    name: &'static str,
+    recording: &'static str,
+    changes: &'static [Change],
+    args: &'static [&'static str],
+    cause: &'static str,
+}
+
+const RULES: &str = "node/iptables-save.txt";
+const SLICES: &str = "cluster/endpointslices.json";
+const SYSCTLS: &str = "node/sysctl.txt";
+const SERVICES: &str = "cluster/services.json";
+
+fn before(text: &str, line: &str, new: &str) -> String {
+    text.replacen(line, &format!("{new}\n{line}"), 1)
+}
+
+/// Routes to the pods of this node, and to those of the other one.
+const OWN_PODS: &str = r#"{"dst": "10.244.1.0/24", "dev": "cni0", "scope": "link"}"#;
+const OTHER_PODS: &str = r#"{"dst": "10.244.2.0/24", "dev": "eth0", "gateway": "10.0.2.16"}"#;
+
+fn with_routes(text: &str, routes: &[&str]) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    let routes = routes
+        .iter()
+        .map(|of| serde_json::from_str::<Value>(of).unwrap());
+    list.as_array_mut().unwrap().extend(routes);
+    list.to_string()
+}
+
+fn forwarding(text: &str) -> String {
+    text.replace("net.ipv4.ip_forward = 0", "net.ipv4.ip_forward = 1")
+}
+
+/// Changes every slice of Service `name`.
+fn slices(text: &str, name: &str, change: fn(&mut Value)) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    for slice in list["items"].as_array_mut().unwrap() {
+        if slice["metadata"]["labels"]["kubernetes.io/service-name"] == name {
+            change(slice);
+        }
+    }
+    list.to_string()
+}
+
+/// Sets the conditions of every endpoint: ready, serving, terminating.
+fn conditions(slice: &mut Value, [ready, serving, terminating]: [bool; 3]) {
+    for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+        endpoint["conditions"] =
+            json!({"ready": ready, "serving": serving, "terminating": terminating});
+    }
+    slice["metadata"]["managedFields"] = json!([{"time": "2026-11-20T12:05:00Z"}]);
+}
+
+/// Changes Service `name`.
+fn service(text: &str, name: &str, change: fn(&mut Value)) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    for service in list["items"].as_array_mut().unwrap() {
+        if service["metadata"]["name"] == name {
+            change(service);
+        }
+    }
+    list.to_string()
+}
+
+/// Removes the elements of nftables maps that have `addr` in their key.
+fn without_element(text: &str, addr: &str) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    for object in list["nftables"].as_array_mut().unwrap() {
+        let elements = object.get_mut("map").and_then(|map| map.get_mut("elem"));
+        if let Some(elements) = elements.and_then(Value::as_array_mut) {
+            elements.retain(|element| !element[0].to_string().contains(addr));
+        }
+    }
+    list.to_string()
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "missing-rule",
+        recording: "full-iptables",
+        changes: &[(RULES, |text| {
+            without(text, "-A KUBE-SERVICES -d 10.100.1.1/32")
+        })],
+        args: &["shop/cart"],
+        cause: "rules",
+    },
+    Case {
+        name: "missing-jump",
+        recording: "full-iptables",
+        changes: &[(RULES, |text| without(text, "-A PREROUTING"))],
+        args: &["shop/cart"],
+        cause: "rules",
+    },
+    Case {
+        name: "missing-virtual-server",
+        recording: "full-ipvs",
+        changes: &[("node/ipvsadm-save.txt", |text| {
+            without(text, "-t 10.100.1.1:8080")
+        })],
+        args: &["shop/cart"],
+        cause: "rules",
+    },
+    Case {
+        name: "missing-element",
+        recording: "full-nftables",
+        changes: &[("node/nft.json", |text| {
+            without_element(text, "\"10.100.1.1\"")
+        })],
+        args: &["10.100.1.1"],
+        cause: "rules",
+    },
+    Case {
+        name: "foreign-drop",
+        recording: "full-iptables",
+        changes: &[(RULES, |text| {
+            before(
+                text,
+                "COMMIT",
+                "[3:180] -A PREROUTING -d 10.100.1.1/32 -j DROP",
+            )
+        })],
+        args: &["shop/cart:http"],
+        cause: "foreign-rule",
+    },
+    Case {
+        name: "foreign-drop-of-one-endpoint",
+        recording: "full-iptables",
+        changes: &[(RULES, |text| {
+            before(
+                text,
+                "[0:0] -A FORWARD",
+                "[3:180] -A FORWARD -d 10.244.2.30/32 -j DROP",
+            )
+        })],
+        args: &["shop/cart:http"],
+        cause: "foreign-rule",
+    },
+    Case {
+        name: "foreign-accept",
+        recording: "full-iptables",
+        changes: &[(RULES, |text| {
+            before(
+                text,
+                "[0:0] -A PREROUTING",
+                "[3:180] -A PREROUTING -d 10.100.1.1/32 -j ACCEPT",
+            )
+        })],
+        args: &["cart.shop.svc.cluster.local"],
+        cause: "foreign-rule",
+    },
+    Case {
+        name: "docker-takes-the-node-port",
+        recording: "full-iptables",
+        changes: &[(RULES, |text| {
+            before(
+                &text.replacen("*nat\n", "*nat\n:DOCKER - [0:0]\n", 1),
+                "[0:0] -A PREROUTING",
+                "[9:540] -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n[9:540] -A DOCKER -p tcp -m tcp --dport 30081 -j DNAT --to-destination 172.17.0.2:80",
+            )
+        })],
+        args: &["nodeport:30081"],
+        cause: "foreign-rule",
+    },
+    Case {
+        name: "policy-of-forward",
+        recording: "full-iptables",
+        changes: &[(RULES, |text| {
+            text.replacen(
+                "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT",
+                "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP",
+                1,
+            )
+        })],
+        args: &["shop/cart:http"],
+        cause: "foreign-rule",
+    },
+    Case {
+        name: "selector",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["shop/empty"],
+        cause: "no-endpoints",
+    },
+    Case {
+        name: "node-port-without-endpoints",
+        recording: "full-ipvs",
+        changes: &[],
+        args: &["nodeport:30555"],
+        cause: "no-endpoints",
+    },
+    Case {
+        name: "not-ready",
+        recording: "full-nftables",
+        changes: &[(SLICES, |text| {
+            slices(text, "cart", |slice| {
+                conditions(slice, [false, false, false]);
+            })
+        })],
+        args: &["shop/cart"],
+        cause: "no-endpoints",
+    },
+    Case {
+        name: "terminating",
+        recording: "full-iptables",
+        changes: &[(SLICES, |text| {
+            slices(text, "cart", |slice| {
+                conditions(slice, [false, false, true]);
+            })
+        })],
+        args: &["shop/cart"],
+        cause: "no-endpoints",
+    },
+    Case {
+        name: "target-port-name",
+        recording: "full-iptables",
+        changes: &[
+            (SLICES, |text| {
+                slices(text, "cart", |slice| slice["ports"] = json!([]))
+            }),
+            (SERVICES, |text| {
+                service(text, "cart", |of| {
+                    of["spec"]["ports"][0]["targetPort"] = json!("web");
+                })
+            }),
+        ],
+        args: &["shop/cart:http"],
+        cause: "no-endpoints",
+    },
+    Case {
+        name: "no-selector",
+        recording: "full-iptables",
+        changes: &[(SERVICES, |text| {
+            service(text, "empty", |of| of["spec"]["selector"] = Value::Null)
+        })],
+        args: &["shop/empty"],
+        cause: "no-endpoints",
+    },
+    Case {
+        name: "headless-not-ready",
+        recording: "full-iptables",
+        changes: &[(SLICES, |text| {
+            slices(text, "db", |slice| conditions(slice, [false, false, false]))
+        })],
+        args: &["shop/db"],
+        cause: "no-endpoints",
+    },
+    Case {
+        name: "target-port-number",
+        recording: "full-iptables",
+        changes: &[
+            (SLICES, |text| {
+                slices(text, "cart", |slice| {
+                    slice["endpoints"][0]["targetRef"] =
+                        json!({"kind": "Pod", "name": "cart-0", "namespace": "shop"});
+                })
+            }),
+            ("cluster/pods.json", |text| {
+                let mut list: Value = serde_json::from_str(text).unwrap();
+                list["items"].as_array_mut().unwrap().push(json!({
+                    "metadata": {"name": "cart-0", "namespace": "shop"},
+                    "spec": {"nodeName": "node1", "containers": [{"name": "cart", "ports": [{"containerPort": 9090}]}]},
+                    "status": {"podIP": "10.244.1.30"},
+                }));
+                list.to_string()
+            }),
+        ],
+        args: &["shop/cart"],
+        cause: "undeclared-port",
+    },
+    Case {
+        name: "wrong-port",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["shop/multi:9999"],
+        cause: "no-port",
+    },
+    Case {
+        name: "internal-policy",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["shop/agent-remote"],
+        cause: "no-local-endpoints",
+    },
+    Case {
+        name: "external-policy",
+        recording: "full-nftables",
+        changes: &[],
+        args: &["edge/web-remote-only"],
+        cause: "no-local-endpoints",
+    },
+    Case {
+        name: "source-ranges",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["edge/web-restricted", "--source", "198.18.0.1"],
+        cause: "source-ranges",
+    },
+    Case {
+        name: "dns-name",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["web.shop.svc.cluster.local"],
+        cause: "no-service",
+    },
+    Case {
+        name: "external-name",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["shop/legacy-db"],
+        cause: "external-name",
+    },
+    Case {
+        name: "other-proxy",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["shop/meshed"],
+        cause: "other-proxy",
+    },
+    Case {
+        name: "no-cluster-ip",
+        recording: "full-iptables",
+        changes: &[(SERVICES, |text| {
+            service(text, "cart", |of| {
+                of["spec"]["clusterIP"] = json!("");
+                of["spec"]["clusterIPs"] = json!([]);
+            })
+        })],
+        args: &["shop/cart"],
+        cause: "no-cluster-ip",
+    },
+    Case {
+        name: "no-address",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["10.99.99.99:80"],
+        cause: "no-address",
+    },
+    Case {
+        name: "no-node-port",
+        recording: "full-iptables",
+        changes: &[],
+        args: &["nodeport:31999"],
+        cause: "no-node-port",
+    },
+    Case {
+        name: "stale-conntrack",
+        recording: "full-iptables",
+        changes: &[("node/conntrack.txt", |text| {
+            format!(
+                "{text}udp      17 25 src=10.244.1.70 dst=10.96.0.10 sport=40000 dport=53 src=10.244.1.9 dst=10.244.1.70 sport=53 dport=40000 [ASSURED] mark=0 use=1\n"
+            )
+        })],
+        args: &["kube-system/kube-dns:dns"],
+        cause: "stale-connections",
+    },
+    Case {
+        name: "stale-backend",
+        recording: "full-iptables",
+        changes: &[(SLICES, |text| {
+            text.replace("\"10.244.1.30\"", "\"10.244.1.31\"")
+        })],
+        args: &["shop/cart"],
+        cause: "stale-backends",
+    },
+    Case {
+        name: "wrong-node",
+        recording: "full-iptables",
+        changes: &[
+            ("node/ip-route.json", |text| {
+                with_routes(text, &[OTHER_PODS])
+            }),
+            (SYSCTLS, forwarding),
+        ],
+        args: &["shop/cart"],
+        cause: "wrong-node",
+    },
+    Case {
+        name: "no-route",
+        recording: "full-iptables",
+        changes: &[("node/ip-route.json", |text| {
+            text.replacen(
+                '[',
+                "[{\"type\":\"unreachable\",\"dst\":\"10.244.2.30\"},",
+                1,
+            )
+        })],
+        args: &["shop/cart"],
+        cause: "no-route",
+    },
+    Case {
+        name: "forwarding-off",
+        recording: "full-iptables",
+        changes: &[("node/ip-route.json", |text| {
+            with_routes(text, &[OWN_PODS, OTHER_PODS])
+        })],
+        args: &["shop/cart"],
+        cause: "forwarding-off",
+    },
+    Case {
+        name: "hairpin",
+        recording: "full-iptables",
+        changes: &[(RULES, |text| {
+            without(
+                text,
+                "-s 10.244.1.30/32 -m comment --comment \"shop/cart:http\"",
+            )
+        })],
+        args: &["shop/cart"],
+        cause: "hairpin",
+    },
+    Case {
+        name: "conntrack-full",
+        recording: "full-iptables",
+        changes: &[("node/sysctl.txt", |text| {
+            let kept = without(&without(text, "nf_conntrack_max"), "nf_conntrack_count");
+            format!(
+                "{kept}net.netfilter.nf_conntrack_count = 1000\nnet.netfilter.nf_conntrack_max = 1000\n"
+            )
+        })],
+        args: &["shop/cart"],
+        cause: "finding",
+    },
+    Case {
+        name: "chain-of-another-backend",
+        recording: "ir16-foreign-drops",
+        changes: &[],
+        args: &["default/nginx-svc"],
+        cause: "foreign-rule",
+    },
+];
+
+fn mutated(case: &Case) -> TempDir {
+    let changes = case.changes.iter();
+    let changes: Vec<(&str, crate::support::Change<'_>)> =
+        changes.map(|(file, change)| (*file, change as _)).collect();
+    broken(case.recording, &changes)
+}
+
+async fn why_in(dir: &Path, args: &[&str]) -> Ran {
+    let from = dir.to_str().unwrap();
+    let ran = kpx(&[&["--from", from, "why"], args].concat()).await;
+    if !args.contains(&"-o") {
+        for line in ran.out.lines() {
+            // A command is never wrapped.
+            let fits = line.chars().count() <= 80 || line.starts_with("fix: ");
+            assert!(fits, "{args:?}: {line}");
+        }
+    }
+    ran
+}
+
+/// Runs the cases whose position modulo 4 is `part`, and compares each page.
+async fn cases(part: usize) {
+    for case in CASES.iter().skip(part).step_by(4) {
+        let dir = mutated(case);
+        let ran = why_in(dir.path(), &[case.args, &["-o", "json"]].concat()).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
+        let first = &report["causes"][0];
+        assert_eq!(first["cause"], case.cause, "{}: {ran}", case.name);
+        assert_eq!(first["sentence"], report["sentence"], "{}", case.name);
+        let command = first["fix"]["command"].as_str();
+        let command = command.unwrap_or_else(|| panic!("{}: no command", case.name));
+        assert_understood(case.name, command);
+        let page = why_in(dir.path(), case.args).await;
+        insta::assert_snapshot!(case.name, page);
+    }
+}
+
+/// Fails if kpx does not understand `command`, or if it is of a tool that an operator may lack.
+fn assert_understood(name: &str, command: &str) {
+    let words: Vec<&str> = command.split(' ').collect();
+    match words[0] {
+        "kpx" => assert!(parse(&words).is_ok(), "{name}: {command}"),
+        tool => assert!(
+            [
+                "kubectl",
+                "conntrack",
+                "ip",
+                "sysctl",
+                "iptables",
+                "iptables-nft"
+            ]
+            .contains(&tool),
+            "{name}: {command}"
+        ),
+    }
+}
+
+#[tokio::test]
+async fn broken_services_first_quarter() {
+    cases(0).await;
+}
+
+#[tokio::test]
+async fn broken_services_second_quarter() {
+    cases(1).await;
+}
+
+#[tokio::test]
+async fn broken_services_third_quarter() {
+    cases(2).await;
+}
+
+#[tokio::test]
+async fn broken_services_fourth_quarter() {
+    cases(3).await;
+}
+
+/// Returns the cause that a Service of a healthy node has, by its objects alone; `None` if it works.
+fn expected(service: &Value, slices: &[Value]) -> Option<&'static str> {
+    let spec = &service["spec"];
+    if spec["type"] == "ExternalName" {
+        return Some("ExternalName");
+    }
+    let labels = &service["metadata"]["labels"];
+    if !labels["service.kubernetes.io/service-proxy-name"].is_null() {
+        return Some("OtherProxy");
+    }
+    let of_service = |slice: &&Value| {
+        slice["metadata"]["namespace"] == service["metadata"]["namespace"]
+            && slice["metadata"]["labels"]["kubernetes.io/service-name"]
+                == service["metadata"]["name"]
+    };
+    let endpoints = slices.iter().filter(of_service);
+    let endpoints = endpoints.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+    let takes = |of: &&Value| {
+        let conditions = &of["conditions"];
+        conditions["ready"] == true
+            || conditions["serving"] == true && conditions["terminating"] == true
+    };
+    let usable: Vec<_> = endpoints.filter(takes).collect();
+    if usable.is_empty() {
+        return Some("NoEndpoints");
+    }
+    let is_local = ["internalTrafficPolicy", "externalTrafficPolicy"]
+        .iter()
+        .any(|policy| spec[policy] == "Local");
+    let here = usable.iter().any(|of| of["nodeName"] == "node1");
+    (is_local && !here).then_some("NoLocalEndpoints")
+}
+
+fn objects(name: &str, file: &str) -> Vec<Value> {
+    let text = recorded(name, &format!("cluster/{file}")).unwrap();
+    let list: Value = serde_json::from_str(&text).unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+/// A healthy Service is never called broken, whatever its type and the mode.
+#[test]
+fn every_service_with_ready_endpoints_works_on_healthy_nodes() {
+    let mut count = 0;
+    // The large ones are slow to compare, and their Services are alike.
+    for name in HEALTHY.iter().filter(|name| !name.starts_with("scale-")) {
+        let dir = root().join("testdata/nodes").join(name);
+        let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
+        let node = NodeSnapshot::new(&evidence);
+        let outcomes = outcomes(&node);
+        let look = Look::new(&node, &Family::BOTH, &outcomes).unwrap();
+        let slices = objects(name, "endpointslices.json");
+        for service in &objects(name, "services.json") {
+            let metadata = &service["metadata"];
+            let full = format!(
+                "{}/{}",
+                metadata["namespace"].as_str().unwrap(),
+                metadata["name"].as_str().unwrap()
+            );
+            let answer = look.why(&Asked::parse(&full).unwrap(), None).unwrap();
+            let what = format!("{name} {full}: {}", answer.sentence);
+            match expected(service, &slices) {
+                None => {
+                    assert_eq!(answer.verdict, Verdict::Works, "{what}");
+                    assert!(answer.sentence.contains("MTU"), "{what}");
+                }
+                Some(cause) => {
+                    let first = answer.causes.first().map(|of| format!("{:?}", of.cause));
+                    let is_it = first.as_ref().is_some_and(|of| of.starts_with(cause));
+                    assert!(is_it, "{what}: {first:?}, not {cause}");
+                }
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 200, "{count} Services");
+}
+
+fn outcomes<'n>(node: &'n NodeSnapshot<'n>) -> Vec<(&'static check::Check, check::Outcome)> {
+    let facts = check::Facts::new(node, None);
+    let checks = check::asked(None).into_iter();
+    checks
+        .map(|check| (check, check::run(check, &facts)))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_service_that_works_names_what_was_not_seen() {
+    for mode in Mode::ALL {
+        let name = format!("full-{mode}");
+        let ran = kpx_on(&name, &["why", "shop/cart"]).await;
+        assert_eq!(ran.code, 0, "{ran}");
+        insta::assert_snapshot!(format!("works-{mode}"), ran);
+    }
+    let ran = kpx_on("full-iptables", &["why", "edge/web-restricted"]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    insta::assert_snapshot!("limited", ran);
+    let ran = kpx_on("dual-iptables", &["why", "shop/front"]).await;
+    insta::assert_snapshot!("works-dual", ran);
+    let ran = kpx_on("full-iptables", &["why", "shop/db"]).await;
+    insta::assert_snapshot!("works-headless", ran);
+    let args = ["why", "shop/cart:http", "-o", "json"];
+    insta::assert_snapshot!(
+        "json",
+        kpx_on(
+            "seed-iptables",
+            &["why", "default/redis-master", "-o", "json"]
+        )
+        .await
+    );
+    let whole = Case {
+        name: "",
+        recording: "full-iptables",
+        changes: &[
+            ("node/ip-route.json", |text| {
+                with_routes(text, &[OWN_PODS, OTHER_PODS])
+            }),
+            (SYSCTLS, forwarding),
+            (RULES, |text| {
+                before(text, "[0:0] -A FORWARD", "[0:0] -A FORWARD -i eth0 -j DROP")
+            }),
+        ],
+        args: &["nodeport:31082"],
+        cause: "",
+    };
+    let ran = why_in(mutated(&whole).path(), whole.args).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    insta::assert_snapshot!("firewall", ran);
+    let yaml = kpx_on("full-iptables", &[&args[..3], &["yaml"]].concat()).await;
+    assert!(yaml.out.contains("verdict: works"), "{yaml}");
+}
+
+#[tokio::test]
+async fn errors_of_why_name_the_next_step() {
+    let mut all = String::new();
+    for args in [
+        &["web"][..],
+        &["www.example.com"],
+        &["shop/cart", "--source", "no-such-pod"],
+        &["shop/cart", "--probe"],
+    ] {
+        let ran = kpx_on("full-iptables", &[&["why"], args].concat()).await;
+        assert!(ran.out.is_empty(), "{ran}");
+        all.extend([
+            "$ kpx why ",
+            &args.join(" "),
+            "\n",
+            &ran.to_string(),
+            "\n\n",
+        ]);
+    }
+    let ran = kpx_on("ib07-flushed", &["why", "shop/cart"]).await;
+    all.extend([
+        "$ kpx why shop/cart, without the cluster\n",
+        &ran.to_string(),
+    ]);
+    insta::assert_snapshot!("errors", all);
+}
+
+/// The same cause on several nodes is one cause with its nodes; the earliest one is the answer.
+#[test]
+fn answers_of_several_nodes_are_merged() {
+    let answer = |recording: &str, target: &str, node: &str| {
+        let dir = root().join("testdata/nodes").join(recording);
+        let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
+        let snapshot = NodeSnapshot::new(&evidence);
+        let asked = Asked::parse(target).unwrap();
+        let mut answer = why::why(&snapshot, &asked, &Family::BOTH, None, &[]).unwrap();
+        answer.node = Some(node.to_owned());
+        answer
+    };
+    let all = [
+        answer("full-iptables", "shop/agent-remote", "w1"),
+        answer("full-nftables", "shop/agent-remote", "w2"),
+        answer("full-iptables", "shop/cart", "w3"),
+    ];
+    let merged = why::merge(&all);
+    assert_eq!(merged.verdict, Verdict::Broken);
+    assert_eq!(merged.works, 1);
+    assert_eq!(merged.causes.len(), 1, "{:?}", merged.causes);
+    assert_eq!(merged.causes[0].nodes, ["w1", "w2"]);
+    assert!(matches!(
+        merged.causes[0].broken.cause,
+        Cause::NoLocalEndpoints { .. }
+    ));
+    assert_eq!(merged.causes[0].broken.degree, Degree::Breaks);
+    assert!(
+        merged.sentence.ends_with("; the same on w2"),
+        "{}",
+        merged.sentence
+    );
+}
