@@ -105,7 +105,9 @@ async fn examine_node(
     let (case, examined) = examine(session, items, checks, args.to).await?;
     let Examined { mut outcomes, head } = examined;
     let drifted = check::drifted(&outcomes);
-    if session.from.is_none() && !drifted.is_empty() {
+    // Without a kube-proxy, nothing removes drift.
+    let may_sync = session.node(&case.evidence).runs_kube_proxy() != Some(false);
+    if session.from.is_none() && may_sync && !drifted.is_empty() {
         clock::pause(case.settles_after()).await;
         let items = check::needs(&drifted);
         let (again, later) = examine(session, items, &drifted, args.to).await?;

@@ -69,7 +69,7 @@ async fn kube_proxy_is_found_in_its_namespace_and_in_no_other() {
 
     let evidence = other.collect(&items).await;
     for item in items {
-        let Err(Gap::Absent(_, why)) = evidence.text(item) else {
+        let Err(Gap::Absent(_, why) | Gap::Unreachable(_, why)) = evidence.text(item) else {
             panic!("{evidence:?}");
         };
         let elsewhere = format!("kube-proxy (process {pid}) runs in another network namespace");
