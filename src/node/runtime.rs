@@ -100,21 +100,25 @@ impl<'a> Metrics<'a> {
 
     /// Returns the average duration of a full sync, in seconds; the slowest family counts.
     pub fn full_sync(&self) -> Option<f64> {
-        let average = |name: &str| {
-            let values = |end: &str| self.by_family(&format!("{name}_{end}")).collect::<Vec<_>>();
-            let (sums, counts) = (values("sum"), values("count"));
-            let of = |family| counts.iter().find(|(other, _)| *other == family);
-            let each = sums.iter().filter_map(|(family, sum)| {
-                let (_, count) = of(*family)?;
-                (*count > 0.0).then_some(sum / count)
-            });
-            each.fold(None, |most: Option<f64>, one| {
-                Some(most.map_or(one, |most| most.max(one)))
-            })
-        };
         // Releases without partial syncs have one metric for all syncs.
-        average("kubeproxy_sync_full_proxy_rules_duration_seconds")
-            .or_else(|| average("kubeproxy_sync_proxy_rules_duration_seconds"))
+        self.average("kubeproxy_sync_full_proxy_rules_duration_seconds")
+            .or_else(|| self.any_sync())
+    }
+
+    /// Returns the average duration of all syncs, full and partial, in seconds; the slowest family counts.
+    pub fn any_sync(&self) -> Option<f64> {
+        self.average("kubeproxy_sync_proxy_rules_duration_seconds")
+    }
+
+    /// Returns the average of the histogram `name`; the largest of the families counts.
+    fn average(&self, name: &str) -> Option<f64> {
+        let values = |end: &str| self.by_family(&format!("{name}_{end}")).collect::<Vec<_>>();
+        let (sums, counts) = (values("sum"), values("count"));
+        let each = sums.iter().filter_map(|(family, sum)| {
+            let (_, count) = counts.iter().find(|(other, _)| other == family)?;
+            (*count > 0.0).then_some(sum / count)
+        });
+        each.reduce(f64::max)
     }
 
     /// Iterates over the values of `name` by family; before 1.33 there is one value for both families, with `None`.

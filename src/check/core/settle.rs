@@ -12,14 +12,17 @@ use crate::check::{Check, Facts};
 use crate::cluster::config::go_duration;
 use crate::evidence::Evidence;
 
-/// The time for a sync itself.
+/// The time for a sync itself where kube-proxy does not tell how long its syncs take.
 const SYNC: Duration = Duration::from_secs(2);
+
+/// The time in which a change of the cluster reaches kube-proxy.
+const ARRIVES: Duration = Duration::from_millis(200);
 
 /// The default of `minSyncPeriod` in modes iptables and nftables.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// The longest pause before the second reading.
-const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Returns those of `outcomes`' checks that found drift.
 pub fn drifted(outcomes: &[(&'static Check, Outcome)]) -> Vec<&'static Check> {
@@ -67,8 +70,8 @@ pub fn keep_persistent(
 }
 
 impl Facts<'_> {
-    /// Returns the time after which kube-proxy has programmed a change: its shortest time between two syncs, and the time
-    /// for a sync.
+    /// Returns the time after which kube-proxy has programmed a change: its shortest time between two syncs, and twice the
+    /// average time of its syncs.
     pub fn settles_after(&self) -> Duration {
         let least = || {
             let config = self.configuration().ok()?;
@@ -79,6 +82,9 @@ impl Facts<'_> {
             };
             go_duration(&text)
         };
-        (least().unwrap_or(LEAST) + SYNC).min(LONGEST)
+        let average = self.node.metrics().ok().and_then(|of| of.any_sync());
+        let sync = average.and_then(|of| Duration::try_from_secs_f64(2.0 * of).ok());
+        let wait = least().unwrap_or(LEAST) + sync.map_or(SYNC, |sync| sync + ARRIVES);
+        wait.min(LONGEST)
     }
 }
