@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::fake_api::{Api, Fault, Key, Recordings, Trouble, objects_of};
+use crate::fake_api::{Api, Fault, Key, Recordings, Trouble, What, objects_of};
 use crate::support::{Ran, kpx, root};
 
 /// The node that is read.
@@ -423,17 +423,69 @@ async fn a_node_that_does_not_exist_is_reported_with_those_that_do() {
     assert_eq!(world.asked("POST", "/jobs"), 0);
 }
 
+/// A refusal by Pod Security admission, after the name of the pod.
+const VIOLATION: &str = "violates PodSecurity \"restricted:latest\": host namespaces (hostNetwork=true, hostPID=true), \
+    unrestricted capabilities (container \"kpx\" must not include \"DAC_READ_SEARCH\", \"NET_ADMIN\", \"NET_RAW\", \"SYSLOG\", \
+    \"SYS_CHROOT\", \"SYS_PTRACE\" in securityContext.capabilities.add), restricted volume types (volume \"host\" uses restricted \
+    volume type \"hostPath\"), runAsNonRoot != true (pod or container \"kpx\" must set securityContext.runAsNonRoot=true)";
+
+const LABEL: &str =
+    "kubectl label namespace kube-system pod-security.kubernetes.io/enforce=privileged --overwrite";
+
+/// The API server accepts the Job; its controller cannot create the pod, and reports that with an event.
 #[tokio::test]
-async fn a_refused_pod_is_reported_with_the_label_that_allows_it() {
+async fn a_refused_pod_is_reported_at_once_with_the_label_that_allows_it() {
     let world = World::new();
-    let message = "violates PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true, hostPID=true), hostPath volumes (volume \"host\")";
-    world.api.with(|cluster| cluster.refuse_pods(message));
+    world.api.with(|cluster| cluster.refuse_pods(VIOLATION));
     let ran = world.on(NODE, &["doctor"]).await;
     is_error(
         &ran,
+        &["the pod on node node1 is refused", VIOLATION, LABEL],
+    );
+    assert_eq!(world.asked("GET", "/events"), 1);
+    let asked = world.api.asked();
+    let looks = asked.iter().filter(|of| of.uri.contains("reader%3D"));
+    assert_eq!(looks.count(), 1, "{asked:?}");
+    world.is_clean().await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_policy_refuses_is_not_created_again_and_needs_no_role() {
+    for (message, advice) in [
+        (
+            "admission webhook \"validate.kyverno.svc-fail\" denied the request: host paths are not allowed",
+            "exempt namespace kube-system from the policy",
+        ),
+        (
+            "jobs.batch \"x\" is forbidden: violates PodSecurity \"baseline:latest\": hostPath volumes (volume \"host\")",
+            LABEL,
+        ),
+    ] {
+        let world = World::new();
+        let refused = Fault::of("create", "jobs", What::Refused(message));
+        world.api.fault(refused);
+        let ran = world.on(NODE, &["doctor"]).await;
+        is_error(&ran, &["create jobs.batch", message, advice]);
+        assert!(!ran.err.contains("deploy/"), "{ran}");
+        assert_eq!(world.asked("POST", "/jobs"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_never_appears_is_reported_with_the_reason_why_its_events_are_unknown() {
+    let world = World::new();
+    world.api.with(|cluster| cluster.refuse_pods(VIOLATION));
+    world.api.fault(Fault::forbidden("list", "events"));
+    let mut options = world.options();
+    *options.last_mut().unwrap() = "300ms".to_owned();
+    let mut all: Vec<&str> = options.iter().map(String::as_str).collect();
+    all.extend(["--node", NODE, "doctor"]);
+    let ran = kpx(&all).await;
+    is_error(
+        &ran,
         &[
-            message,
-            "kubectl label namespace kube-system pod-security.kubernetes.io/enforce=privileged",
+            "has no pod, and its events are unknown: list events",
+            "deploy/rbac-nodes.yaml",
         ],
     );
     world.is_clean().await;

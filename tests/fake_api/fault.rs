@@ -11,6 +11,8 @@ use super::rest::Call;
 pub(crate) enum What {
     /// An error status; the request is not carried out.
     Status(u16, &'static str),
+    /// Admission control refuses the object with this message; a self-review allows the request.
+    Refused(&'static str),
     /// Too many requests: the client must retry after this many seconds.
     Busy(u64),
     /// The connection breaks; the request is not carried out.

@@ -226,6 +226,10 @@ impl World {
                     let (code, body) = status(code, message);
                     return reply(code, body);
                 }
+                What::Refused(message) => {
+                    let (code, body) = status(403, message);
+                    return reply(code, body);
+                }
                 What::Busy(after) => {
                     let text =
                         Value::String("Too many requests, please try again later.\n".to_owned());

@@ -96,20 +96,33 @@ pub(super) async fn labelled(
     found.map_err(|trouble| failed(way.session, "list", &of_kpx, trouble))
 }
 
-/// Returns the message of the newest warning about `object`; `None` if there is none or it cannot be read.
-pub(super) async fn warning(session: &Session, object: &Object) -> Option<String> {
+/// Returns the message of the newest warning about `object`; `None` if there is none.
+///
+/// Without retries: the caller polls.
+pub(super) async fn warning(
+    session: &Session,
+    object: &Object,
+) -> Result<Option<String>, StepError> {
     let about = format!(
         "type=Warning,involvedObject.kind={},involvedObject.name={}",
         object.resource.kind(),
         object.name
     );
     let path = "/api/v1/namespaces/kube-system/events";
-    let found = session
-        .list(path, &format!("fieldSelector={}", quote(&about)))
-        .await;
-    let newest = found.ok()?.items.pop()?;
-    let event: Value = serde_json::from_str(newest.get()).ok()?;
-    event["message"].as_str().map(str::to_owned)
+    let found = async {
+        let query = format!("fieldSelector={}", quote(&about));
+        let newest = session.list(path, &query).await?.items.pop();
+        let event: Option<Value> = newest
+            .map(|raw| serde_json::from_str(raw.get()))
+            .transpose()
+            .map_err(|e| RequestError::Answer(e.to_string()))?;
+        Ok(event.and_then(|event| event["message"].as_str().map(str::to_owned)))
+    };
+    let found: Result<_, RequestError> = found.await;
+    found.map_err(|trouble| {
+        let what = format!("events of {object}");
+        trouble.refusal(session, "list", &what, NODE_ROLES).step()
+    })
 }
 
 /// Returns the whole log of the pod `name` of kube-system.

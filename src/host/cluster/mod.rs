@@ -41,6 +41,7 @@ pub(super) use patience::Urgency;
 use patience::{Patience, Requester};
 use read::{CONFIG_MAPS, Name};
 use refusal::Refusal;
+pub(super) use refusal::{is_by_admission, refused_pod};
 use session::Session;
 use token::TokenSource;
 pub use watch::Watch;
@@ -171,10 +172,15 @@ impl Cluster {
         self.with_each(options, look).await
     }
 
-    /// Returns the newest message of a warning about `object`; `None` if there is none or it cannot be read.
-    pub(super) async fn warning(&self, object: &Object, options: &Options) -> Option<String> {
-        let look = async |way: Requester<'_>| Ok(change::warning(way.session, object).await);
-        self.with_each(options, look).await.ok().flatten()
+    /// Returns the newest message of a warning about `object`, with the first credentials that are allowed to read its
+    /// events; `None` if there is none.
+    pub(super) async fn warning(
+        &self,
+        object: &Object,
+        options: &Options,
+    ) -> Result<Option<String>, StepError> {
+        let look = async |way: Requester<'_>| change::warning(way.session, object).await;
+        self.with_each(options, look).await
     }
 
     /// Runs `command` in the node pod `pod` with `input`; `quiet` limits the time without an answer.

@@ -71,6 +71,11 @@ impl RequestError {
         } = session;
         match self {
             Self::Status(401, _) => session.unauthorized(),
+            // Roles do not help.
+            Self::Status(403, message) if verb == "create" && is_by_admission(&message) => {
+                let advice = refused_pod(&message);
+                Refusal::Failed(format!("{verb} {what}: {message}; {advice}"))
+            }
             Self::Status(403, message) => {
                 let why = format!(
                     "{verb} {what}: {message} (credentials: {origin}); apply {roles} to allow it{advice}"
@@ -111,8 +116,9 @@ impl RequestError {
         }
     }
 
+    /// Returns whether these credentials may not make the request.
     pub(super) fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Status(403, _))
+        matches!(self, Self::Status(403, message) if !is_by_admission(message))
     }
 
     /// Returns whether the request may succeed later: the server is not available, starting or overloaded.
@@ -122,6 +128,28 @@ impl RequestError {
             Self::Late | Self::Transport(_) | Self::Busy(..) => true,
             Self::Answer(_) => false,
         }
+    }
+}
+
+/// Returns whether `message` is a refusal by admission control: a policy does not allow the object, whoever creates it.
+///
+/// Sources: `k8s.io/apiserver/pkg/admission/errors.go`, `NewForbidden`; `k8s.io/apiserver/pkg/admission/plugin/webhook/errors`,
+/// `ToStatusErr`. The messages of the authorizer and of the plugin `NodeRestriction` name the user: other credentials may
+/// help.
+pub(in crate::host) fn is_by_admission(message: &str) -> bool {
+    let (_, why) = message.split_once(" is forbidden: ").unwrap_or_default();
+    let by_user = why.starts_with("User \"") || why.starts_with("node \"");
+    (!why.is_empty() && !by_user) || message.contains("admission webhook \"")
+}
+
+/// Returns what to do about a pod on a node, or its Job, that admission control refuses with `message`.
+pub(in crate::host) fn refused_pod(message: &str) -> &'static str {
+    if message.contains("PodSecurity") {
+        "the pod uses the node's network, processes and files: run `kubectl label namespace kube-system \
+         pod-security.kubernetes.io/enforce=privileged --overwrite`"
+    } else {
+        "the pod uses the node's network, processes and files: exempt namespace kube-system from the policy that the message \
+         names"
     }
 }
 
@@ -153,7 +181,7 @@ impl<'m> Request<'m> {
 
 #[cfg(test)]
 mod tests {
-    use super::Request;
+    use super::{Request, is_by_admission, refused_pod};
 
     #[test]
     fn the_message_of_a_refusal_has_user_verb_and_resource() {
@@ -166,5 +194,26 @@ mod tests {
         };
         assert_eq!(Request::refused(message), Some(request));
         assert_eq!(Request::refused("not for you"), None);
+    }
+
+    #[test]
+    fn a_refusal_by_a_policy_is_not_one_by_the_authorizer() {
+        for by_policy in [
+            "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": host namespaces (hostNetwork=true)",
+            "Error creating: pods \"x\" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1",
+            "admission webhook \"validate.kyverno.svc-fail\" denied the request: no host paths",
+        ] {
+            assert!(is_by_admission(by_policy), "{by_policy}");
+        }
+        for other in [
+            "pods is forbidden: User \"jane\" cannot create resource \"pods\" in API group \"\" in the namespace \"kube-system\"",
+            "pods \"x\" is forbidden: node \"w1\" can only create mirror pods",
+            "forbidden: User \"kpx\" cannot do that: RBAC: clusterrole.rbac.authorization.k8s.io not found",
+            "Error creating: Internal error occurred: failed calling webhook",
+        ] {
+            assert!(!is_by_admission(other), "{other}");
+        }
+        assert!(refused_pod("violates PodSecurity").contains("enforce=privileged --overwrite"));
+        assert!(refused_pod("exceeded quota").contains("exempt"));
     }
 }
