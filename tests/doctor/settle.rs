@@ -70,18 +70,26 @@ fn drift_stays_a_finding_if_the_node_cannot_be_read_again() {
 
 #[test]
 fn the_second_reading_is_after_the_next_sync() {
-    let settles_after = |period: &str| {
+    const SYNCS: &str = "kubeproxy_sync_proxy_rules_duration_seconds";
+    let settles_after = |period: &str, average: Option<u32>| {
         let mut evidence = without(BACKENDS.0);
         let config = format!(
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n\
              iptables:\n  minSyncPeriod: {period}\n"
         );
         evidence.insert(Item::ProxyConfig, Ok(config));
+        let metrics = average
+            .map(|of| format!("{SYNCS}_sum {}\n{SYNCS}_count 4\n", of * 4))
+            .ok_or(Gap::NotCollected(Item::Metrics));
+        evidence.insert(Item::Metrics, metrics);
         let node = NodeSnapshot::new(&evidence);
-        Facts::new(&node, None).settles_after().as_secs()
+        Facts::new(&node, None).settles_after().as_millis()
     };
-    assert_eq!(settles_after("1s"), 3);
-    assert_eq!(settles_after("\"\""), 3);
-    assert_eq!(settles_after("5s"), 7);
-    assert_eq!(settles_after("1h"), 10);
+    assert_eq!(settles_after("1s", None), 3_000);
+    assert_eq!(settles_after("\"\"", None), 3_000);
+    assert_eq!(settles_after("5s", None), 7_000);
+    assert_eq!(settles_after("1h", None), 30_000);
+    // A sync takes twice the average of the last ones, and a change 200 ms to arrive.
+    assert_eq!(settles_after("1s", Some(3)), 7_200);
+    assert_eq!(settles_after("1s", Some(60)), 30_000);
 }

@@ -11,6 +11,7 @@ use crate::check::drift::DRIFT;
 use crate::check::{Check, Facts};
 use crate::cluster::config::go_duration;
 use crate::evidence::Evidence;
+use crate::node::runtime::Metrics;
 
 /// The time for a sync itself where kube-proxy does not tell how long its syncs take.
 const SYNC: Duration = Duration::from_secs(2);
@@ -82,7 +83,7 @@ impl Facts<'_> {
             };
             go_duration(&text)
         };
-        let average = self.node.metrics().ok().and_then(|of| of.any_sync());
+        let average = self.node.metrics().ok().and_then(Metrics::any_sync);
         let sync = average.and_then(|of| Duration::try_from_secs_f64(2.0 * of).ok());
         let wait = least().unwrap_or(LEAST) + sync.map_or(SYNC, |sync| sync + ARRIVES);
         wait.min(LONGEST)
