@@ -199,6 +199,8 @@ take node/dmesg.txt dmesg
 take_with ip_set node/ipset-version.txt ipset --version
 take_with nfnetlink node/nft-version.txt nft --version
 copy node/nf_conntrack-stat.txt /proc/net/stat/nf_conntrack
+copy node/arp_cache-stat.txt /proc/net/stat/arp_cache
+copy node/ndisc_cache-stat.txt /proc/net/stat/ndisc_cache
 take_with nf_conntrack_netlink node/conntrack.txt conntrack -L
 
 # kube-proxy: its file, seen from inside its container, and what it says of itself.

@@ -128,6 +128,10 @@ items! {
     NftVersion = "node/nft-version.txt", None;
     /// Counters of connection tracking, `/proc/net/stat/nf_conntrack`.
     ConntrackStat = "node/nf_conntrack-stat.txt", None;
+    /// Counters of the IPv4 neighbour table, `/proc/net/stat/arp_cache`.
+    Neighbours4 = "node/arp_cache-stat.txt", None;
+    /// Counters of the IPv6 neighbour table, `/proc/net/stat/ndisc_cache`.
+    Neighbours6 = "node/ndisc_cache-stat.txt", None;
     /// Tracked connections, `conntrack -L`.
     Conntrack = "node/conntrack.txt", NetAdmin;
     /// Processes of service proxies: PID, start time, command line and control group.

@@ -216,16 +216,9 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         Item::KernelLog => exec::run(context, item, "dmesg", &[]).await,
         Item::IpsetVersion => ipset_with(item, context, &["--version"]).await,
         Item::NftVersion => nft::version(item, context).await,
-        Item::ConntrackStat => {
-            context
-                .look(item, |item, context| {
-                    files::text(
-                        item,
-                        &context.path("proc/thread-self/net/stat/nf_conntrack"),
-                    )
-                })
-                .await
-        }
+        Item::ConntrackStat => counters(item, context, "nf_conntrack").await,
+        Item::Neighbours4 => counters(item, context, "arp_cache").await,
+        Item::Neighbours6 => counters(item, context, "ndisc_cache").await,
         Item::Conntrack => conntrack::read(item, context).await,
         Item::Processes => context.look(item, processes::read).await,
         Item::Migration => context.look_apart(item, journals::newest).await,
@@ -253,6 +246,15 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
                 .await
         }
     }
+}
+
+/// Reads the file `name` of `/proc/net/stat`.
+async fn counters(item: Item, context: &Arc<Context>, name: &'static str) -> Result<String, Gap> {
+    let read = async move |context: Arc<Context>| {
+        let path = format!("proc/thread-self/net/stat/{name}");
+        files::text(item, &context.path(&path))
+    };
+    context.inside(item, read).await
 }
 
 /// Reads the IPVS connection table, which exists only if `ip_vs` is loaded.

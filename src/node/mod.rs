@@ -1,7 +1,7 @@
 //! A node's evidence, parsed on first use.
 
 pub mod conntrack;
-pub mod conntrack_stat;
+pub mod counters;
 pub mod desired;
 pub mod identity;
 pub mod ipvs_connections;
@@ -29,7 +29,7 @@ use crate::evidence::{Evidence, Gap, Item, Kernel, NotAKernel};
 use crate::net::Family;
 
 use conntrack::Conntrack;
-use conntrack_stat::ConntrackStat;
+use counters::Counters;
 use ipvs_connections::IpvsConnections;
 use links::{Addresses, Links};
 use migration::Migration;
@@ -63,7 +63,8 @@ pub struct NodeSnapshot<'a> {
     sysctl: Section<Sysctl<'a>>,
     modules: Section<Modules<'a>>,
     conntrack: Section<Conntrack>,
-    conntrack_stat: Section<ConntrackStat>,
+    conntrack_stat: Section<Counters>,
+    neighbours: [Section<Counters>; 2],
     processes: Section<Processes>,
     proxy_files: Section<ProxyFiles>,
     migration: Section<Migration>,
@@ -135,7 +136,7 @@ sections! {
     /// Returns the tracked connections.
     conntrack: Conntrack = |e| e.text(Item::Conntrack).and_then(conntrack::parse);
     /// Returns the counters of connection tracking.
-    conntrack_stat: ConntrackStat = |e| e.text(Item::ConntrackStat).and_then(conntrack_stat::parse);
+    conntrack_stat: Counters = |e| counters_of(e, Item::ConntrackStat);
     /// Returns the processes of service proxies.
     processes: Processes = |e| e.text(Item::Processes).and_then(processes::parse);
     /// Returns the files of the node that configure kube-proxy.
@@ -207,6 +208,10 @@ impl<'a> NodeSnapshot<'a> {
     }
 }
 
+fn counters_of(evidence: &Evidence, item: Item) -> Result<Counters, Gap> {
+    counters::parse(item, evidence.text(item)?)
+}
+
 fn nft(evidence: &Evidence) -> Result<nftables::model::Ruleset, Gap> {
     match (evidence.text(Item::Nft), evidence.text(Item::NftText)) {
         (Ok(json), _) => nftables::parse::json(json),
@@ -264,6 +269,7 @@ impl<'a> NodeSnapshot<'a> {
             modules: OnceCell::new(),
             conntrack: OnceCell::new(),
             conntrack_stat: OnceCell::new(),
+            neighbours: Default::default(),
             processes: OnceCell::new(),
             proxy_files: OnceCell::new(),
             migration: OnceCell::new(),
@@ -335,6 +341,19 @@ impl<'a> NodeSnapshot<'a> {
             iptables::parse::Saved::new(item, text)
         };
         section.get_or_init(find).as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the counters of the neighbour table of `family`, which all network namespaces share.
+    pub fn neighbours(&self, family: Family) -> Result<&Counters, Gap> {
+        let item = match family {
+            Family::V4 => Item::Neighbours4,
+            Family::V6 => Item::Neighbours6,
+        };
+        let section = &self.neighbours[usize::from(family == Family::V6)];
+        section
+            .get_or_init(|| counters_of(self.evidence, item))
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     /// Returns kube-proxy's Pods on all nodes, or why some of them are unknown.

@@ -72,6 +72,8 @@ impl Redactor {
             | Item::IpsetVersion
             | Item::NftVersion
             | Item::ConntrackStat
+            | Item::Neighbours4
+            | Item::Neighbours6
             | Item::ProxyTools
             | Item::ProxyMode => text.to_owned(),
             Item::ModulesLoad | Item::Modprobe | Item::Firewalls | Item::LinkManagers => {

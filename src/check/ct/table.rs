@@ -154,11 +154,13 @@ fn lost_entries(facts: &Facts<'_>) -> Verdict {
             "many packets were dropped since boot because another one created the same entry first",
         ),
     ] {
-        let counted = names.iter().map(|name| (*name, stat.sum(name)));
-        let seen: Vec<_> = counted
-            .filter(|(_, count)| *count > most)
-            .map(|(name, count)| Proof::setting("/proc/net/stat/nf_conntrack", name, count))
-            .collect();
+        let mut seen = Vec::new();
+        for &name in names {
+            let count = stat.sum(name)?;
+            if count > most {
+                seen.push(Proof::setting("/proc/net/stat/nf_conntrack", name, count));
+            }
+        }
         if !seen.is_empty() {
             findings.push(Finding::new(Severity::Warning, names[0], message).evidence(seen));
         }
