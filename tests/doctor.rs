@@ -5,6 +5,7 @@ mod credentials;
 mod foreign;
 mod formats;
 mod ignore;
+mod neighbours;
 mod settle;
 mod silence;
 
