@@ -9,7 +9,7 @@ use kpx::cli;
 use crate::support::{kpx, root};
 
 /// The advice for a stale file.
-const REMEDY: &str = "is stale. Run `KPX_BLESS=1 cargo test generated` and commit the files.\n\
+const REMEDY: &str = "is stale. Run `KPX_BLESS=1 cargo test --test suite generated` and commit the files.\n\
     After a conflict in these files, take either side and run it again.";
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use kpx::evidence::{ITEMS, Privilege};
 
 use crate::support::{kpx_on, root};
 
-const BEGIN: &str = "<!-- items: written by the test `readme`; KPX_BLESS=1 cargo test readme -->\n";
+const BEGIN: &str =
+    "<!-- items: written by the test `readme`; KPX_BLESS=1 cargo test --test suite readme -->\n";
 const END: &str = "<!-- end of items -->";
 
 /// The first command of the README, and the end of its output.
@@ -27,7 +28,7 @@ async fn the_table_of_items_and_the_first_output_are_current() {
     } else {
         assert!(
             have == wanted,
-            "README.md is stale: KPX_BLESS=1 cargo test readme"
+            "README.md is stale. Run `KPX_BLESS=1 cargo test --test suite readme` and commit the file."
         );
     }
 }

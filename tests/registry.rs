@@ -224,7 +224,10 @@ fn reserved_ids_are_no_checks_and_have_a_reason() {
     let mut seen = BTreeSet::new();
     for (id, what, why) in check::NOT_CHECKED {
         assert!(seen.insert(id), "{id} is reserved twice");
-        assert!(check::all().all(|check| check.id != *id), "{id} is a check");
+        assert!(
+            check::all().all(|check| check.id != *id),
+            "{id} is reserved in src/check/core/not_checked.rs: give the check another number"
+        );
         assert!(!what.is_empty() && !why.is_empty(), "{id}: no reason");
     }
 }
@@ -279,12 +282,12 @@ fn every_check_has_a_node_that_fails_it_and_one_that_passes() {
     assert_eq!(
         failed,
         Vec::<&str>::new(),
-        "no node in testdata fails these checks"
+        "no node in testdata/nodes fails these checks: add one, named after the id"
     );
     assert_eq!(
         passed,
         Vec::<&str>::new(),
-        "no node in testdata passes these checks"
+        "no node in testdata/nodes passes these checks: add the files that they read to a healthy one"
     );
 }
 
@@ -300,7 +303,7 @@ fn a_node_named_after_a_check_fails_it() {
         let mut outcomes = all.iter().map(|facts| check::run(check, facts));
         assert!(
             outcomes.any(|outcome| matches!(outcome, Outcome::Fail(_))),
-            "{name} passes"
+            "{name} passes {id}: name it after another check, or change its files until {id} finds them"
         );
     }
 }

@@ -37,7 +37,10 @@ fn objects_of_every_recording_parse() {
         for service in node.services().into_iter().flatten() {
             assert!(!service.metadata.name.is_empty() && !service.spec.kind.is_empty());
         }
-        let config = recorded(&name, Item::ProxyConfig.file()).unwrap();
+        let file = Item::ProxyConfig.file();
+        let config = recorded(&name, file).unwrap_or_else(|| {
+            panic!("testdata/nodes/{name} has no {file}: copy one of another node")
+        });
         ProxyConfig::parse(&config).unwrap();
         for map in node.config_maps().into_iter().flatten() {
             if let Some(config) = map.data.get("config.conf") {

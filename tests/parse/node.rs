@@ -46,7 +46,11 @@ fn every_item_is_parsed() {
             if path.is_dir() && !edges.contains(&name) {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == "rs") {
-                code += &fs::read_to_string(path).unwrap();
+                let text = fs::read_to_string(path).unwrap();
+                // The row of a check lists items without reading them.
+                let mut parts = text.split("needs: ");
+                code += parts.next().unwrap_or_default();
+                code.extend(parts.filter_map(|part| Some(part.split_once("caused_by:")?.1)));
             }
         }
     }
@@ -57,7 +61,10 @@ fn every_item_is_parsed() {
             let next = code[at + name.len()..].chars().next();
             !next.is_some_and(char::is_alphanumeric)
         });
-        assert!(is_used, "no code parses {name}: add its parser to src/node");
+        assert!(
+            is_used,
+            "no code parses {name}: add its parser to src/node, and a function to NodeSnapshot"
+        );
     }
 }
 
