@@ -2,8 +2,11 @@
 
 use crate::backend::Mode;
 use crate::backend::requirements::oldest_kernel;
-use crate::check::core::{MODE, if_recorded, kernel_proof, leaves, plain, with_flags};
+use crate::check::core::{
+    MODE, VERSION, if_recorded, is_served, kernel_proof, leaves, name_of, plain, with_flags,
+};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::Service;
 use crate::cluster::config::written;
 use crate::cluster::release::Change;
 use crate::evidence::{Gap, Item};
@@ -31,16 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#134539",
             "aws/containers-roadmap#2826: EKS removes it in 1.36",
         ],
-        needs: &[
-            MODE,
-            &[
-                Item::Metrics,
-                Item::Pods,
-                Item::DaemonSets,
-                Item::Nodes,
-                Item::Addresses,
-            ],
-        ],
+        needs: &[MODE, VERSION],
         caused_by: &[],
         run: ipvs,
     },
@@ -134,6 +128,33 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[&[Item::Pods, Item::DaemonSets]],
         caused_by: &[],
         run: removed_flags,
+    },
+    Check {
+        id: "DP08",
+        name: "external-ips",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "No Service uses externalIPs, which later releases ignore",
+        symptom: "The API server warns when such a Service is changed. After an upgrade to 1.40, connections to its \
+              externalIPs fail.",
+        why: "Anyone who may create Services can take over any address with externalIPs (CVE-2020-8554). Upstream \
+              therefore removes them from kube-proxy: deprecated since 1.36, off by default in 1.40 and removed in \
+              1.43 (KEP-5707). If the feature gate AllowServiceExternalIPs is off, kube-proxy ignores them already.",
+        verify: "List the Services with spec.externalIPs, and look for the feature gate in kube-proxy's configuration.",
+        commands: &[
+            "kubectl get services -A -o custom-columns=NS:.metadata.namespace,NAME:.metadata.name,IPS:.spec.externalIPs",
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep AllowServiceExternalIPs",
+        ],
+        fix: "Change the Service to type LoadBalancer with a controller that assigns the same address, for example \
+              MetalLB, and remove spec.externalIPs before the upgrade to 1.40.",
+        incidents: &[
+            "KEP-5707: deprecate Service.spec.externalIPs",
+            "kubernetes/kubernetes#97076: CVE-2020-8554",
+            "kubernetes/kubernetes#137293: the gate AllowServiceExternalIPs",
+        ],
+        needs: &[VERSION, &[Item::Services, Item::ConfigMaps]],
+        caused_by: &[],
+        run: external_ips,
     },
 ];
 
@@ -260,4 +281,42 @@ fn removed_flags(facts: &Facts<'_>) -> Verdict {
     ];
     let message = "newer releases of kube-proxy reject the flag and exit";
     with_flags(facts, &FLAGS, message, |_| true)
+}
+
+fn external_ips(facts: &Facts<'_>) -> Verdict {
+    const GATE: &str = "AllowServiceExternalIPs";
+    let services = facts.node.services()?.iter();
+    let with: Vec<_> = services
+        .filter(|service| is_served(service) && !service.spec.external_ips.is_empty())
+        .collect();
+    let finding = |service: &Service, message: &str| {
+        let name = name_of(service);
+        let addresses = service.spec.external_ips.join(", ");
+        let seen = Proof::setting(name.clone(), "spec.externalIPs", addresses);
+        Finding::new(Severity::Warning, name, message).evidence([seen])
+    };
+    if with.is_empty() || !facts.version()?.version.has(Change::ExternalIpsDeprecated) {
+        return Ok(Vec::new());
+    }
+    if facts.configuration()?.gate(GATE, true) {
+        let message =
+            "externalIPs are deprecated since 1.36, off by default in 1.40 and removed in 1.43";
+        return Ok(with
+            .into_iter()
+            .map(|service| finding(service, message))
+            .collect());
+    }
+    let message = "kube-proxy ignores externalIPs: its feature gate AllowServiceExternalIPs is off";
+    let off = |service| {
+        let gate = Proof::setting(
+            "kube-proxy's configuration",
+            format!("featureGates.{GATE}"),
+            false,
+        );
+        finding(service, message).evidence([gate]).fix(
+            "Change the Service to type LoadBalancer with a controller that assigns the same address. Until then, \
+             remove the gate from kube-proxy's configuration and restart kube-proxy.",
+        )
+    };
+    Ok(with.into_iter().map(off).collect())
 }

@@ -116,6 +116,8 @@ changes! {
     NftablesHairpinSet = 36;
     /// nftables: a Service's chain translates to its endpoints; before, it went to a chain for each.
     NftablesEndpointMaps = 36;
+    /// Services' externalIPs are deprecated, behind the gate `AllowServiceExternalIPs`, which is on by default.
+    ExternalIpsDeprecated = 36;
 }
 
 impl Version {

@@ -1,4 +1,4 @@
-//! KP01, KP04, KP11, MX05, VS03, KM03: kube-proxy's configuration, its sources, and the values to set.
+//! DP08, KP01, KP04, KP11, MX05, VS03, KM03: kube-proxy's configuration, its sources, and the values to set.
 
 use kpx::backend::Mode;
 use kpx::check::{self, Facts, Finding, Outcome, Severity};
@@ -238,4 +238,35 @@ fn flushed_rules_can_be_written_back() {
     }
     let found = finding(run(&evidence, "KP01", None));
     assert!(found.fix.unwrap().text.contains("`kpx reconcile --apply`"));
+}
+
+#[test]
+fn external_ips_are_deprecated_by_release_and_ignored_without_their_gate() {
+    let mut evidence = load("dp08-external-ips-off");
+    let found = finding(run(&evidence, "DP08", None));
+    assert_eq!(found.subject, "edge/ext");
+    assert!(
+        found.message.ends_with("AllowServiceExternalIPs is off"),
+        "{found:?}"
+    );
+    assert!(found.fix.unwrap().text.contains("remove the gate"));
+
+    let config = evidence.text(Item::ProxyConfig).unwrap();
+    let config = config.replace("IPs: false", "IPs: true");
+    evidence.insert(Item::ProxyConfig, Ok(config));
+    let found = finding(run(&evidence, "DP08", None));
+    assert!(found.message.contains("deprecated since 1.36"), "{found:?}");
+
+    let mut headless = evidence.clone();
+    edit(&mut headless, Item::Services, |services| {
+        for service in services["items"].as_array_mut().unwrap() {
+            service["spec"]["clusterIP"] = json!("None");
+        }
+    });
+    assert_eq!(run(&headless, "DP08", None), Outcome::Pass);
+
+    edit(&mut evidence, Item::Nodes, |nodes| {
+        nodes["items"][0]["status"]["nodeInfo"]["kubeProxyVersion"] = json!("v1.35.4");
+    });
+    assert_eq!(run(&evidence, "DP08", None), Outcome::Pass);
 }
