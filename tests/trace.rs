@@ -605,6 +605,25 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     );
 }
 
+/// The first rule of ufw's IPv6 chains: no packet of a connection has a routing header.
+#[tokio::test]
+async fn a_rule_for_routing_headers_takes_no_connection() {
+    for rule in ["--rt-type 0", "! --rt-type 0", "--rt-segsleft 1:4"] {
+        let ufw = |text: &str| {
+            let first = "[0:0] -A FORWARD";
+            text.replacen(first, &format!("{first} -m rt {rule} -j DROP\n{first}"), 1)
+        };
+        let dir = broken("dual-iptables", &[("node/ip6tables-save.txt", &ufw)]);
+        let ran = trace_in(
+            &dir,
+            &["[fd00:10:96::320]:80", "--source", "external", "-o", "json"],
+        )
+        .await;
+        let trace: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(verdict(&trace), "deliver", "{rule}: {trace:#}");
+    }
+}
+
 #[tokio::test]
 async fn stale_backends_and_connections_are_named() {
     // The rules still have an endpoint that the API has moved, and so has a connection.

@@ -1,5 +1,6 @@
 //! `iptables-save` output: every recording, spellings of other versions, and generated rules.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use kpx::backend::iptables::model::*;
@@ -176,6 +177,7 @@ fn rules_of_other_software_are_printed_as_they_were_read() {
         " -p icmp -m icmp --icmp-type 8/0 -m limit --limit 10/sec --limit-burst 20 -j ACCEPT",
         " -p ipv6-icmp -m icmp6 ! --icmpv6-type 135 -j ACCEPT",
         " -m pkttype --pkt-type multicast -j DROP",
+        " -m rt ! --rt-type 0 --rt-segsleft 1:4 -j DROP",
         " -m iprange ! --src-range 10.0.0.1-10.0.0.9 -j DROP",
         " -m owner --uid-owner 0 -j RETURN",
         " -m hashlimit --hashlimit-upto 5/sec --hashlimit-burst 5 --hashlimit-mode srcip --hashlimit-name x",
@@ -309,41 +311,51 @@ fn side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Source), Just(Side::Destination)]
 }
 
-/// The number of variants of [`Match`].
-const MATCHES: usize = 27;
+/// Lists the variants of [`Match`]; the compiler asks for new ones.
+macro_rules! variants {
+    ($($variant:pat,)+) => {
+        const VARIANTS: &[&str] = &[$(stringify!($variant),)+];
 
-/// Returns the number of a match's variant. A new variant gets the next number here and a strategy in [`matches`].
-fn variant(of: &Match<'_>) -> usize {
-    match of {
-        Match::Source(_) => 0,
-        Match::Destination(_) => 1,
-        Match::In(_) => 2,
-        Match::Out(_) => 3,
-        Match::Protocol(_) => 4,
-        Match::Ports { .. } => 5,
-        Match::TcpFlags(_) => 6,
-        Match::Multiport { .. } => 7,
-        Match::Comment(_) => 8,
-        Match::AddrType { .. } => 9,
-        Match::State { .. } => 10,
-        Match::Mark(_) => 11,
-        Match::Connmark(_) => 12,
-        Match::Random(_) => 13,
-        Match::Nth { .. } => 14,
-        Match::Set { .. } => 15,
-        Match::Recent(_) => 16,
-        Match::Physdev(_) => 17,
-        Match::Nfacct(_) => 18,
-        Match::Ipvs(_) => 19,
-        Match::Icmp { .. } => 20,
-        Match::Limit { .. } => 21,
-        Match::IpRange(_) => 22,
-        Match::Owner(_) => 23,
-        Match::Rpfilter(_) => 24,
-        Match::Socket(_) => 25,
-        Match::PktType(_) => 26,
-        Match::Unknown(_) => MATCHES,
-    }
+        /// Returns the name of a match's variant.
+        fn variant(of: &Match<'_>) -> &'static str {
+            match of {
+                $($variant => stringify!($variant),)+
+            }
+        }
+    };
+}
+
+// Each needs a strategy in `matches`.
+variants! {
+    Match::Source(_),
+    Match::Destination(_),
+    Match::In(_),
+    Match::Out(_),
+    Match::Protocol(_),
+    Match::Ports { .. },
+    Match::TcpFlags(_),
+    Match::Multiport { .. },
+    Match::Comment(_),
+    Match::AddrType { .. },
+    Match::State { .. },
+    Match::Mark(_),
+    Match::Connmark(_),
+    Match::Random(_),
+    Match::Nth { .. },
+    Match::Set { .. },
+    Match::Recent(_),
+    Match::Physdev(_),
+    Match::Nfacct(_),
+    Match::Ipvs(_),
+    Match::Icmp { .. },
+    Match::Limit { .. },
+    Match::IpRange(_),
+    Match::Owner(_),
+    Match::Rpfilter(_),
+    Match::Socket(_),
+    Match::PktType(_),
+    Match::Rt(_),
+    Match::Unknown(_),
 }
 
 /// Returns a strategy for each variant of [`Match`].
@@ -440,6 +452,7 @@ fn matches() -> Vec<BoxedStrategy<Match<'static>>> {
         Just(Match::Rpfilter("--validmark --invert".into())).boxed(),
         Just(Match::Socket("--transparent".into())).boxed(),
         invertible(name()).prop_map(Match::PktType).boxed(),
+        options("--rt-type").prop_map(Match::Rt).boxed(),
         (name(), name())
             .prop_map(|(a, b)| Match::Unknown(format!("-m x{a} --y {b}").into()))
             .boxed(),
@@ -488,21 +501,26 @@ fn a_match() -> impl Strategy<Value = Match<'static>> {
 #[test]
 fn every_match_is_generated_and_read_as_it_was_printed() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut generated = [false; MATCHES + 1];
+    let mut generated = BTreeSet::new();
     for strategy in matches() {
         let tree = strategy.new_tree(&mut runner).unwrap();
         let of = proptest::strategy::ValueTree::current(&tree);
-        generated[variant(&of)] = true;
+        generated.insert(variant(&of));
         let text = Rule {
             matches: vec![of.clone()],
             ..Rule::default()
         }
         .to_string();
         let read = rule(text.trim_start()).unwrap();
-        assert_eq!(read.matches, [of], "{text}");
+        let reader = "parse/matches.rs does not read what print.rs prints";
+        assert_eq!(read.matches, [of], "{reader}:{text}");
     }
-    let forgotten = generated.iter().position(|was| !was);
-    assert_eq!(forgotten, None, "no strategy for this variant of Match");
+    for name in VARIANTS {
+        assert!(
+            generated.contains(name),
+            "{name} has no strategy: add one to `matches` in tests/parse/iptables.rs"
+        );
+    }
 }
 
 fn target() -> impl Strategy<Value = Target<'static>> {

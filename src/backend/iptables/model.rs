@@ -297,6 +297,8 @@ pub enum Match<'a> {
     Socket(Text<'a>),
     /// `-m pkttype --pkt-type`: `unicast`, `broadcast` or `multicast`.
     PktType(Invertible<Text<'a>>),
+    /// `-m rt`: options verbatim; matches packets with an IPv6 routing header only.
+    Rt(Text<'a>),
     /// Anything else, word for word (`-m foo --bar 1`).
     Unknown(Text<'a>),
 }

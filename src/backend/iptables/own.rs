@@ -93,6 +93,7 @@ impl Match<'_> {
             Self::Rpfilter(options) => Match::Rpfilter(text(options)),
             Self::Socket(options) => Match::Socket(text(options)),
             Self::PktType(kind) => Match::PktType(name(kind)),
+            Self::Rt(options) => Match::Rt(text(options)),
             Self::Unknown(words) => Match::Unknown(text(words)),
         }
     }

@@ -228,6 +228,7 @@ impl Display for Match<'_> {
                 f.write_str(" -m pkttype")?;
                 option(f, kind, "--pkt-type")
             }
+            Self::Rt(options) => extension(f, " -m rt", options),
             Self::Unknown(text) => write!(f, " {text}"),
         }
     }

@@ -55,6 +55,7 @@ pub(in crate::check) fn is_open(of: &Match<'_>) -> bool {
         | Match::Rpfilter(_)
         | Match::Socket(_)
         | Match::PktType(_)
+        | Match::Rt(_)
         | Match::Unknown(_) => false,
     }
 }

@@ -155,7 +155,7 @@ fn accepts(table: &Table<'_>, chain: &Chain<'_>, port: u16, depth: u8) -> bool {
                         .iter()
                         .any(|r| (r.first..=r.last).contains(&port))
             }
-            Match::Icmp { .. } => false,
+            Match::Icmp { .. } | Match::Rt(_) => false,
             Match::Protocol(proto) => matches!(proto.value, Proto::Tcp),
             // Conditions on the source are the firewall's decision; unknown matches count as matching.
             Match::Source(_)

@@ -142,7 +142,8 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         Match::Icmp { .. } if !has_ports(packet.proto) => {
             Likelihood::unknown("which type of ICMP it is")
         }
-        Match::Icmp { .. } => Likelihood::NO,
+        // The packets of a connection have no routing header; without one, even an inverted option does not match (`rt_mt6`).
+        Match::Icmp { .. } | Match::Rt(_) => Likelihood::NO,
         Match::Limit { options, .. } => {
             Likelihood::unknown(format!("whether the rate limit `{options}` is exceeded"))
         }

@@ -51,6 +51,7 @@ pub(super) fn read<'a>(
         "rpfilter" => Match::Rpfilter(verbatim()),
         "socket" => Match::Socket(verbatim()),
         "pkttype" => Match::PktType(only(options, "--pkt-type")?),
+        "rt" => Match::Rt(verbatim()),
         _ => return None,
     });
     Some(())
