@@ -11,7 +11,7 @@ mod silence;
 
 use serde_json::Value;
 
-use crate::support::{kpx, kpx_on, recordings, root};
+use crate::support::{HEALTHY, kpx, kpx_on, recordings, root};
 
 #[tokio::test]
 async fn a_healthy_node_exits_zero_in_every_mode() {
@@ -156,15 +156,8 @@ async fn the_catalogue_is_listed_and_explained() {
 
 #[tokio::test]
 async fn no_healthy_node_has_an_error() {
-    for name in recordings() {
-        if ["seed-", "full-", "dual-", "scale-"]
-            .iter()
-            .all(|p| !name.starts_with(p))
-            || name.contains("leftover")
-        {
-            continue;
-        }
-        let ran = kpx_on(&name, &["doctor"]).await;
+    for name in HEALTHY {
+        let ran = kpx_on(name, &["doctor"]).await;
         assert!(matches!(ran.code, 0 | 3), "{name}:\n{ran}");
         assert!(!ran.out.contains("ERROR"), "{name}:\n{ran}");
     }

@@ -188,7 +188,7 @@ fn texts_are_sentences_and_titles_are_short() {
                 first.is_uppercase() || text.starts_with("kube-") || text.starts_with("iptables ");
             assert!(
                 begins && text.ends_with('.'),
-                "{id}: {what} is not a sentence"
+                "{id}: {what} is not a sentence: begin it with a capital letter and end it with a full stop"
             );
             assert!(!text.contains("  "), "{id}: {what} has two spaces");
         }
@@ -352,13 +352,17 @@ fn a_check_reads_only_its_needs() {
                 for check in checks.iter().filter(|c| c.is_asked(whole.target)) {
                     let verdict = (check.run)(&stripped);
                     if let Err(Gap::NotCollected(item)) = &verdict {
-                        assert!(needs.contains(item), "{} also needs {item}", check.id);
+                        assert!(
+                            needs.contains(item),
+                            "{} reads {item}: add it to `needs`",
+                            check.id
+                        );
                     }
                     // The same outcome from less evidence: nothing else was read.
                     assert_eq!(
                         verdict,
                         (check.run)(whole),
-                        "{} on {name} reads more than it needs",
+                        "{} on {name} reads an item that `needs` lacks",
                         check.id
                     );
                 }
