@@ -140,9 +140,11 @@ impl Check {
         known.map_or("other", |group| group.name)
     }
 
-    /// Iterates over the items that it reads.
+    /// Iterates over the items that it reads, each once.
     pub fn items(&self) -> impl Iterator<Item = Item> {
-        self.needs.iter().copied().flatten().copied()
+        let mut seen = BTreeSet::new();
+        let all = self.needs.iter().copied().flatten().copied();
+        all.filter(move |item| seen.insert(*item))
     }
 }
 
