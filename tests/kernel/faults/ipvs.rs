@@ -6,7 +6,9 @@ use crate::kernel::netns::run;
 use crate::kernel::trace::recording::Recording;
 
 /// What is true of the recorded cluster, of its configuration, of the mode, and of a kernel as it comes.
-const HEALTHY: &[&str] = &["AP01", "AP04", "AP07", "DP01", "KP09", "KP12", "SY11"];
+const HEALTHY: &[&str] = &[
+    "AP01", "AP04", "AP07", "DP01", "DP08", "KP09", "KP12", "SY11",
+];
 
 const FAULTS: &[Fault] = &[
     Fault {
