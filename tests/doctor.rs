@@ -9,6 +9,9 @@ mod neighbours;
 mod settle;
 mod silence;
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use crate::support::{HEALTHY, kpx, kpx_on, recordings, root};
@@ -161,6 +164,26 @@ async fn no_healthy_node_has_an_error() {
         assert!(matches!(ran.code, 0 | 3), "{name}:\n{ran}");
         assert!(!ran.out.contains("ERROR"), "{name}:\n{ran}");
     }
+}
+
+#[tokio::test]
+async fn the_findings_of_healthy_nodes_are_known() {
+    let mut found = String::new();
+    for name in HEALTHY {
+        let ran = kpx_on(name, &["doctor", "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let mut ids = BTreeSet::new();
+        for finding in report["findings"].as_array().unwrap() {
+            let folded = finding["consequences"].as_array().into_iter().flatten();
+            let all = folded.chain([finding]);
+            ids.extend(all.map(|of| of["id"].as_str().unwrap().to_owned()));
+        }
+        let mut line = vec![format!("{name}:")];
+        line.extend(ids);
+        writeln!(found, "{}", line.join(" ")).unwrap();
+    }
+    let more = "The lists HEALTHY below tests/kernel/faults expect the same ids of full-*: change them too.";
+    insta::with_settings!({ description => more }, { insta::assert_snapshot!(found); });
 }
 
 #[tokio::test]
