@@ -10,6 +10,8 @@
 //!
 //! `host` and `render` are the edges and do not know each other. Everything between them is pure: no clock, no
 //! environment, no sockets, no async.
+//!
+//! A module is public if tests or benchmarks use it. The compiler finds unused code in the others.
 
 pub mod action;
 pub mod apply;
@@ -21,7 +23,7 @@ pub mod cluster;
 mod cmd;
 pub mod desired;
 pub mod diff;
-pub mod dns;
+mod dns;
 pub mod evidence;
 pub mod host;
 pub mod migrate;
@@ -30,11 +32,11 @@ pub mod node;
 pub mod owner;
 pub mod plan;
 mod redact;
-pub mod render;
-pub mod report;
-pub mod requirements;
+mod render;
+mod report;
+mod requirements;
 pub mod trace;
-pub mod view;
+mod view;
 pub mod why;
 mod words;
 

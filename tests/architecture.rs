@@ -116,7 +116,7 @@ fn modules_use_only_what_the_table_allows() {
     for (path, module) in sources() {
         let allowed = MAY_USE.iter().find(|(name, _)| *name == module);
         let (_, allowed) = allowed.unwrap_or_else(|| panic!("{module} is not in MAY_USE"));
-        for used in crate_paths(&code(&path)) {
+        for used in paths_in("crate::", &code(&path)) {
             if used != module && !allowed.split(' ').any(|a| a == used) {
                 wrong.push(format!("{}: {module} may not use {used}", path.display()));
             }
@@ -126,6 +126,28 @@ fn modules_use_only_what_the_table_allows() {
         wrong.is_empty(),
         "move the code; or, if the design changes, edit MAY_USE and the table in ARCHITECTURE.md:\n{}",
         wrong.join("\n")
+    );
+}
+
+/// The compiler does not find unused code in public modules.
+#[test]
+fn tests_or_benchmarks_use_every_public_module() {
+    let mut files = Vec::new();
+    for dir in ["tests", "benches"] {
+        walk(&root().join(dir), &mut files);
+    }
+    let used: BTreeSet<_> = files
+        .iter()
+        .flat_map(|path| paths_in("kpx::", &code(path)))
+        .collect();
+    let library = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let public = library
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let unused: Vec<_> = public.filter(|name| !used.contains(*name)).collect();
+    assert!(
+        unused.is_empty(),
+        "no test and no benchmark uses {unused:?}: make them private in src/lib.rs"
     );
 }
 
@@ -315,17 +337,19 @@ fn the_modes_have_one_name_each() {
     );
 }
 
-fn sources() -> Vec<(PathBuf, String)> {
-    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(&path, found);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                found.push(path);
-            }
+/// Adds the source files below `dir`.
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
         }
     }
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
     let src = root().join("src");
     let mut found = Vec::new();
     walk(&src, &mut found);
@@ -348,10 +372,10 @@ fn code(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the first segment of every `crate::` path, including those in braces.
-fn crate_paths(code: &str) -> BTreeSet<String> {
+/// Returns the first segment after each `start` of a path, including those in braces.
+fn paths_in(start: &str, code: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for tail in code.split("crate::").skip(1) {
+    for tail in code.split(start).skip(1) {
         let group = tail.strip_prefix('{').map(|t| t.split('}').next().unwrap());
         for path in
             group

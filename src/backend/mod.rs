@@ -5,7 +5,7 @@ pub mod iptables;
 pub mod ipvs;
 pub mod nftables;
 pub mod program;
-pub mod requirements;
+pub(crate) mod requirements;
 pub mod software;
 
 pub use crate::cluster::config::Mode;

@@ -15,7 +15,7 @@ use crate::evidence::Kernel;
 
 /// A kernel module that a mode uses.
 #[derive(Clone, Copy, Debug)]
-pub struct Module {
+pub(crate) struct Module {
     name: ModuleName,
     /// When the mode uses it; `None` for always.
     pub when: Option<Condition>,
@@ -31,7 +31,7 @@ enum ModuleName {
 
 /// When a mode uses a module.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Condition {
+pub(crate) enum Condition {
     /// IPv4 is in use.
     Ipv4,
     /// IPv6 is in use.
@@ -113,7 +113,7 @@ impl Module {
     }
 
     /// Returns the module's name, with `scheduler` for virtual servers.
-    pub fn name(&self, scheduler: &str) -> Cow<'static, str> {
+    pub(crate) fn name(&self, scheduler: &str) -> Cow<'static, str> {
         match self.name {
             ModuleName::Is(name) => Cow::Borrowed(name),
             ModuleName::Scheduler => Cow::Owned(format!("ip_vs_{scheduler}")),
@@ -132,7 +132,7 @@ const MODULES: &[Module] = &[
 ];
 
 /// Returns the modules that `mode` uses.
-pub fn modules(mode: Mode) -> impl Iterator<Item = &'static Module> {
+pub(crate) fn modules(mode: Mode) -> impl Iterator<Item = &'static Module> {
     let own: [&[Module]; 2] = match mode {
         Mode::Iptables => [
             iptables::requirements::RULES,
@@ -147,7 +147,7 @@ pub fn modules(mode: Mode) -> impl Iterator<Item = &'static Module> {
 /// Returns the names of the modules that `mode` uses on every node, with `scheduler` for virtual servers.
 ///
 /// kube-proxy writes IPv4 rules on every node, so the modules of IPv4 are among them.
-pub fn modules_always(mode: Mode, scheduler: &str) -> Vec<Cow<'static, str>> {
+pub(crate) fn modules_always(mode: Mode, scheduler: &str) -> Vec<Cow<'static, str>> {
     let always = modules(mode).filter(|of| matches!(of.when, None | Some(Condition::Ipv4)));
     let mut names: Vec<_> = always.map(|of| of.name(scheduler)).collect();
     names.sort_unstable();
@@ -155,7 +155,7 @@ pub fn modules_always(mode: Mode, scheduler: &str) -> Vec<Cow<'static, str>> {
 }
 
 /// Returns the oldest kernel that kube-proxy supports in `mode`; `None` for any.
-pub const fn oldest_kernel(mode: Mode) -> Option<Kernel> {
+pub(crate) const fn oldest_kernel(mode: Mode) -> Option<Kernel> {
     match mode {
         Mode::Iptables => None,
         Mode::Ipvs => Some(ipvs::requirements::OLDEST_KERNEL),
@@ -165,7 +165,7 @@ pub const fn oldest_kernel(mode: Mode) -> Option<Kernel> {
 
 /// A sysctl with the value that a mode requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Sysctl {
+pub(crate) struct Sysctl {
     /// The dotted key.
     pub key: &'static str,
     /// The value.
@@ -178,7 +178,7 @@ pub struct Sysctl {
 
 /// The value that a sysctl should have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Want {
+pub(crate) enum Want {
     /// Exactly this one.
     Is(u64),
     /// This one or more.
@@ -187,7 +187,7 @@ pub enum Want {
 
 impl Want {
     /// Returns whether `value` is as wanted.
-    pub const fn is_met(self, value: u64) -> bool {
+    pub(crate) const fn is_met(self, value: u64) -> bool {
         match self {
             Self::Is(want) => value == want,
             Self::AtLeast(least) => value >= least,
@@ -207,7 +207,7 @@ impl fmt::Display for Want {
 /// Who sets a sysctl, or should.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum By {
+pub(crate) enum By {
     /// kube-proxy sets it when it starts.
     KubeProxy,
     /// The pod network needs it; kube-proxy does not set it.
@@ -218,7 +218,7 @@ pub enum By {
 
 /// What the wanted sysctls depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup<'c> {
+pub(crate) struct Setup<'c> {
     /// kube-proxy's configuration, if known.
     pub config: Option<&'c ProxyConfig>,
     /// The kernel, if known.
@@ -232,7 +232,7 @@ pub struct Setup<'c> {
 }
 
 /// Returns the sysctls that `mode` requires or benefits from.
-pub fn sysctls(mode: Mode, setup: &Setup<'_>) -> Vec<Sysctl> {
+pub(crate) fn sysctls(mode: Mode, setup: &Setup<'_>) -> Vec<Sysctl> {
     let mut all = match mode {
         Mode::Iptables => iptables::requirements::sysctls(setup.localhost_node_ports),
         Mode::Ipvs => ipvs::requirements::sysctls(setup),

@@ -29,9 +29,10 @@ use serde::Serialize;
 use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 
+pub(crate) use self::core::ignore;
 pub use self::core::{
     Facts, Finding, Fix, LEFTOVERS, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome, Proof,
-    Unknown, drifted, has_pod_network, ignore, is_as_complete, keep_persistent, run,
+    Unknown, drifted, has_pod_network, is_as_complete, keep_persistent, run,
 };
 pub use self::drift::Drift;
 pub use self::kp::fold;

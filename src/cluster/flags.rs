@@ -97,7 +97,7 @@ const FLAGS: &[(&str, &str, &str, Kind)] = &[
 ];
 
 /// Returns the flag for a field path: `section.field`, or `field` at the top level.
-pub fn flag_of(path: &str) -> Option<&'static str> {
+pub(crate) fn flag_of(path: &str) -> Option<&'static str> {
     let (section, field) = path.split_once('.').unwrap_or(("", path));
     let mut rows = FLAGS.iter();
     let row = rows.find(|(_, home, name, _)| *home == section && *name == field);
@@ -106,11 +106,11 @@ pub fn flag_of(path: &str) -> Option<&'static str> {
 
 /// Flags of a kube-proxy, by name; the last flag with a name counts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Flags(Vec<(String, Option<String>)>);
+pub(crate) struct Flags(Vec<(String, Option<String>)>);
 
 impl Flags {
     /// Parses kube-proxy's arguments: `--name=value`, `--name value` or `--name`.
-    pub fn parse<S: AsRef<str>>(args: &[S]) -> Self {
+    pub(crate) fn parse<S: AsRef<str>>(args: &[S]) -> Self {
         let mut flags = Vec::new();
         let mut args = args.iter().map(AsRef::as_ref).peekable();
         while let Some(arg) = args.next() {
@@ -129,7 +129,7 @@ impl Flags {
     }
 
     /// Parses the arguments that a distribution's own program passes on: `--kube-proxy-arg=name=value`.
-    pub fn passed_on<S: AsRef<str>>(args: &[S]) -> Self {
+    pub(crate) fn passed_on<S: AsRef<str>>(args: &[S]) -> Self {
         let outer = Self::parse(args);
         let passed = outer
             .0
@@ -141,19 +141,19 @@ impl Flags {
     }
 
     /// Returns whether there are no flags.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns the value of the flag `name`; empty for a flag without a value.
-    pub fn value(&self, name: &str) -> Option<&str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let mut last = self.0.iter().rev();
         let (_, value) = last.find(|(flag, _)| flag == name)?;
         Some(value.as_deref().unwrap_or_default())
     }
 
     /// Returns the equivalent configuration file. Flags without a field are omitted.
-    pub fn to_config(&self) -> String {
+    pub(crate) fn to_config(&self) -> String {
         let mut text =
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
                 .to_owned();

@@ -5,15 +5,15 @@
 pub mod config;
 pub mod edit;
 mod endpoints;
-pub mod flags;
+pub(crate) mod flags;
 mod list;
 mod node;
-pub mod pod;
-pub mod release;
-pub mod selector;
+pub(crate) mod pod;
+pub(crate) mod release;
+pub(crate) mod selector;
 mod service;
-pub mod validate;
-pub mod version;
+pub(crate) mod validate;
+pub(crate) mod version;
 mod workload;
 
 use std::collections::BTreeMap;

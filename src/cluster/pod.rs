@@ -56,7 +56,7 @@ impl Display for CrashLoop {
 
 /// Counts container restarts between observations.
 #[derive(Clone, Debug, Default)]
-pub struct Restarts {
+pub(crate) struct Restarts {
     /// First observed restart count of each container, by pod UID and container name.
     before: BTreeMap<(String, String), u32>,
 }
@@ -66,7 +66,7 @@ impl Restarts {
     ///
     /// In a pod created after `since`, the start time of the previous kube-proxy, every restart counts; in an older
     /// pod, only the restarts since the first observation.
-    pub fn crash_loop(&mut self, pods: &[Pod], since: Option<Time>) -> Option<CrashLoop> {
+    pub(crate) fn crash_loop(&mut self, pods: &[Pod], since: Option<Time>) -> Option<CrashLoop> {
         let mut found = None;
         for pod in pods {
             if pod.metadata.deletion_timestamp.is_some() {
@@ -103,7 +103,7 @@ impl Restarts {
 }
 
 /// Returns the last line of a log that is not empty.
-pub fn last_line(log: &str) -> Option<String> {
+pub(crate) fn last_line(log: &str) -> Option<String> {
     let mut lines = log.lines().rev().map(str::trim);
     lines.find(|line| !line.is_empty()).map(str::to_owned)
 }

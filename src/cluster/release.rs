@@ -34,9 +34,9 @@ impl fmt::Display for Release {
 }
 
 /// The newest release whose rules are known.
-pub const NEWEST: Release = Release::one(36);
+pub(crate) const NEWEST: Release = Release::one(36);
 /// The oldest release whose rules are known.
-pub const OLDEST: Release = Release::one(26);
+pub(crate) const OLDEST: Release = Release::one(26);
 
 macro_rules! changes {
     ($($(#[doc = $doc:literal])+ $name:ident = $minor:literal;)+) => {
@@ -45,7 +45,8 @@ macro_rules! changes {
         pub enum Change { $($(#[doc = $doc])+ $name,)+ }
 
         /// Every [`Change`], in the order of the table.
-        pub const CHANGES: &[Change] = &[$(Change::$name,)+];
+        #[cfg(test)]
+        const CHANGES: &[Change] = &[$(Change::$name,)+];
 
         impl Change {
             /// Returns the first release that has the change.

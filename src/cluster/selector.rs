@@ -6,7 +6,7 @@ use super::Labels;
 
 /// A label selector: all of its requirements hold.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Selector(Vec<Requirement>);
+pub(crate) struct Selector(Vec<Requirement>);
 
 /// A requirement on one label.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -23,7 +23,7 @@ enum Requirement {
 
 impl Selector {
     /// Parses a selector such as `a=b,c!=d,e in (f,g),!h`. The error is the part that is not a requirement.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let (mut depth, mut begin) = (0_usize, 0);
         for (at, c) in text.char_indices() {
@@ -46,7 +46,7 @@ impl Selector {
     }
 
     /// Returns whether an object with `labels` is selected.
-    pub fn matches(&self, labels: &Labels) -> bool {
+    pub(crate) fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| match requirement {
             Requirement::In(key, values) => labels.get(key).is_some_and(|of| values.contains(of)),
             Requirement::NotIn(key, values) => {

@@ -15,7 +15,7 @@ use crate::net::Family;
 
 /// A field that kube-proxy refuses.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// Path of the field in the configuration.
     pub field: String,
     /// Configured value.
@@ -51,7 +51,7 @@ const LOCAL: &str =
 const PERIOD: &str = "it must not be shorter than minSyncPeriod";
 
 /// Returns the fields of the configuration `text` that kube-proxy refuses when it starts in `mode`.
-pub fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
+pub(crate) fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
     let config = written(text)?;
     let mut validator = Validator {
         config: &config,

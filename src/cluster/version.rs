@@ -122,7 +122,7 @@ pub struct ProxyVersion {
 
 /// Possible sources of kube-proxy's version; each is known or has the reason why not.
 #[derive(Clone, Debug)]
-pub struct Clues<'a> {
+pub(crate) struct Clues<'a> {
     /// Name of the Node. If it is unknown, pods and Nodes count only if all of them agree.
     pub node: Option<&'a str>,
     /// `git_version` of `kubernetes_build_info`; `None` if the metrics do not contain it.
@@ -136,7 +136,7 @@ pub struct Clues<'a> {
 }
 
 /// Returns kube-proxy's version from the most reliable source that has it.
-pub fn find(clues: &Clues<'_>) -> Result<ProxyVersion, Gap> {
+pub(crate) fn find(clues: &Clues<'_>) -> Result<ProxyVersion, Gap> {
     let here = |name: Option<&str>| clues.node.is_none_or(|node| name == Some(node));
     let pods = clues.pods.as_ref().map(|pods| {
         let ours = pods

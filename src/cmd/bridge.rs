@@ -16,7 +16,7 @@ use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Plan};
 use crate::report::plan::PlanReport;
-use crate::report::program::{ProgramReport, Text};
+use crate::report::program::{PartText, ProgramReport};
 
 /// Prints the tables.
 pub(super) async fn show(session: &Session, args: &BridgeArgs) -> Result<ProgramReport, Failure> {
@@ -27,7 +27,7 @@ pub(super) async fn show(session: &Session, args: &BridgeArgs) -> Result<Program
     notes.extend(lease(&node, session.families()));
     Ok(ProgramReport {
         mode,
-        parts: vec![Text {
+        parts: vec![PartText {
             part: "bridge",
             family: None,
             tool: "nft -f -",

@@ -7,7 +7,7 @@ use crate::backend::program::{self, Part};
 use crate::cli::RenderArgs;
 use crate::diff::{self, Layer};
 use crate::net::Family;
-use crate::report::program::{ProgramReport, Text};
+use crate::report::program::{PartText, ProgramReport};
 
 pub(super) async fn run(
     session: &Session,
@@ -50,7 +50,7 @@ pub(super) async fn run(
     let cidrs = diff::service_cidrs(&node);
     let texts = parts.into_iter().map(|part| {
         let text = program::text(desired, part, &families, &cidrs)?;
-        Ok(Text::new(part, text))
+        Ok(PartText::new(part, text))
     });
     let texts: Result<Vec<_>, crate::evidence::Gap> = texts.collect();
     Ok(ProgramReport {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 /// Returns the addresses of `name` in the hosts file `text`, in its order.
-pub fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
+pub(crate) fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
     let name = name.trim_end_matches('.');
     let mut found = Vec::new();
     for line in text.lines() {

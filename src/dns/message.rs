@@ -10,7 +10,7 @@ use super::{Records, Server};
 
 /// Record type of a query.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Question {
+pub(crate) enum Question {
     /// IPv4 addresses (A).
     A,
     /// IPv6 addresses (AAAA).
@@ -21,7 +21,7 @@ pub enum Question {
 
 /// Reply of a DNS server.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// Records of the name; may be empty.
     Records(Records),
     /// The name does not exist (NXDOMAIN).
@@ -32,7 +32,7 @@ pub enum Reply {
 
 /// Why a query cannot be sent or a reply cannot be used.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum Unreadable {
+pub(crate) enum Unreadable {
     /// The name is not valid in DNS; name and reason.
     #[error("{0:?} is not a valid DNS name: {1}")]
     Name(String, String),
@@ -46,7 +46,7 @@ pub enum Unreadable {
 
 impl Question {
     /// Returns the query for `name` with the transaction ID `id`.
-    pub fn ask(self, name: &str, id: u16) -> Result<Vec<u8>, Unreadable> {
+    pub(crate) fn ask(self, name: &str, id: u16) -> Result<Vec<u8>, Unreadable> {
         let unfit =
             |e: simple_dns::SimpleDnsError| Unreadable::Name(name.to_owned(), e.to_string());
         let kind = match self {
@@ -64,13 +64,13 @@ impl Question {
 }
 
 /// Returns whether `message` is truncated: the whole reply is available over TCP.
-pub fn is_truncated(message: &[u8]) -> bool {
+pub(crate) fn is_truncated(message: &[u8]) -> bool {
     message.get(2).is_some_and(|flags| flags & 0x02 != 0)
 }
 
 impl Reply {
     /// Parses `message`, the reply to the query with the transaction ID `id`.
-    pub fn read(message: &[u8], id: u16) -> Result<Self, Unreadable> {
+    pub(crate) fn read(message: &[u8], id: u16) -> Result<Self, Unreadable> {
         let packet = Packet::parse(message).map_err(|e| Unreadable::Reply(e.to_string()))?;
         if packet.id() != id || !packet.has_flags(PacketFlag::RESPONSE) {
             return Err(Unreadable::Other);

@@ -16,17 +16,17 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-pub use hosts::in_hosts;
-pub use message::{Question, Reply, Unreadable, is_truncated};
-pub use resolv_conf::ResolvConf;
-pub use search::candidates;
-pub use variables::{Variable, variables};
-pub use zone::{Expected, Zone};
+pub(crate) use hosts::in_hosts;
+pub(crate) use message::{Question, Reply, is_truncated};
+pub(crate) use resolv_conf::ResolvConf;
+pub(crate) use search::candidates;
+pub(crate) use variables::{Variable, variables};
+pub(crate) use zone::{Expected, Zone};
 
 /// Records of a name. All are empty if the name exists without records of the queried types.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Records {
+pub(crate) struct Records {
     /// A and AAAA records.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub addresses: BTreeSet<IpAddr>,
@@ -40,7 +40,7 @@ pub struct Records {
 
 /// An SRV record.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-pub struct Server {
+pub(crate) struct Server {
     /// Target host name, without the trailing dot.
     pub host: String,
     /// Port of the service.
@@ -49,12 +49,12 @@ pub struct Server {
 
 impl Records {
     /// Returns whether there are no records.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.alias.is_none() && self.servers.is_empty()
     }
 
     /// Adds the records of `more`.
-    pub fn extend(&mut self, more: Self) {
+    pub(crate) fn extend(&mut self, more: Self) {
         self.addresses.extend(more.addresses);
         self.alias = self.alias.take().or(more.alias);
         self.servers.extend(more.servers);
@@ -62,7 +62,7 @@ impl Records {
 
     /// Returns whether `answered` matches the expected records `self`. The target of an alias is outside the cluster
     /// and not compared.
-    pub fn agrees(&self, answered: &Self) -> bool {
+    pub(crate) fn agrees(&self, answered: &Self) -> bool {
         let aliased = self.alias.is_some();
         self.alias == answered.alias
             && self.servers == answered.servers

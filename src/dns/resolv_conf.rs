@@ -18,7 +18,7 @@ const MOST_ATTEMPTS: u32 = 5;
 
 /// DNS servers of a machine, and how to query them.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ResolvConf {
+pub(crate) struct ResolvConf {
     /// Servers, in the order in which they are asked; at least one.
     pub servers: Vec<SocketAddr>,
     /// Domains to search, without dots at their ends.
@@ -34,7 +34,7 @@ pub struct ResolvConf {
 impl ResolvConf {
     /// Parses resolv.conf. Without a search list, the domain of `hostname` is searched; without a server, this machine is
     /// asked. `index` returns the number of a network interface.
-    pub fn parse(text: &str, hostname: &str, index: impl Fn(&str) -> Option<u32>) -> Self {
+    pub(crate) fn parse(text: &str, hostname: &str, index: impl Fn(&str) -> Option<u32>) -> Self {
         let mut conf = Self {
             servers: Vec::new(),
             search: hostname
@@ -84,7 +84,7 @@ impl ResolvConf {
     }
 
     /// Returns the queries for `name`, in order, without trailing dots.
-    pub fn queries(&self, name: &str) -> Vec<String> {
+    pub(crate) fn queries(&self, name: &str) -> Vec<String> {
         queries(name, &self.search, self.dots)
     }
 }

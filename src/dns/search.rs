@@ -7,7 +7,7 @@ const DOTS: usize = 5;
 ///
 /// Follows `ClusterFirst` (pkg/kubelet/network/dns). The search domains of the node's resolv.conf, which come last, are
 /// unknown here.
-pub fn candidates(name: &str, namespace: &str, domain: &str) -> Vec<String> {
+pub(crate) fn candidates(name: &str, namespace: &str, domain: &str) -> Vec<String> {
     let search = [
         format!("{namespace}.svc.{domain}"),
         format!("svc.{domain}"),

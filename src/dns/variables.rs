@@ -8,7 +8,7 @@ use crate::cluster::Service;
 
 /// An environment variable.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Variable {
+pub(crate) struct Variable {
     /// Name of the variable.
     pub name: String,
     /// Value of the variable.
@@ -18,7 +18,7 @@ pub struct Variable {
 /// Returns the variables that describe `service`; none if it has no cluster IP.
 ///
 /// Same names and order as `FromServices` of pkg/kubelet/envvars.
-pub fn variables(service: &Service) -> Vec<Variable> {
+pub(crate) fn variables(service: &Service) -> Vec<Variable> {
     let Ok(ip) = service.spec.cluster_ip.parse::<IpAddr>() else {
         return Vec::new();
     };

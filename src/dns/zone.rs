@@ -10,7 +10,7 @@ const SERVICE: &str = "kubernetes.io/service-name";
 
 /// The DNS zone of a cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct Zone<'c> {
+pub(crate) struct Zone<'c> {
     /// Cluster domain, without a trailing dot.
     pub domain: &'c str,
     /// Services of all namespaces.
@@ -21,7 +21,7 @@ pub struct Zone<'c> {
 
 /// Expected result of a query.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Expected {
+pub(crate) enum Expected {
     /// Expected records; empty if the name should not exist.
     Records(Records),
     /// The cluster's objects do not determine the result; the reason.
@@ -30,7 +30,7 @@ pub enum Expected {
 
 impl<'c> Zone<'c> {
     /// Returns the expected records of all types for `name`, which has no trailing dot.
-    pub fn expect(&self, name: &str) -> Expected {
+    pub(crate) fn expect(&self, name: &str) -> Expected {
         let Some(within) = name
             .strip_suffix(self.domain)
             .and_then(|rest| rest.strip_suffix('.'))
@@ -56,7 +56,7 @@ impl<'c> Zone<'c> {
     }
 
     /// Returns the Service that `name`, a name in the cluster domain, belongs to.
-    pub fn of(&self, name: &str) -> Option<&'c Service> {
+    pub(crate) fn of(&self, name: &str) -> Option<&'c Service> {
         let within = name.strip_suffix(self.domain)?.strip_suffix(".svc.")?;
         let mut labels = within.rsplit('.');
         let (namespace, service) = (labels.next()?, labels.next()?);

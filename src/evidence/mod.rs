@@ -5,7 +5,7 @@ mod gap;
 pub mod ipvs;
 mod item;
 mod kernel;
-pub mod processes;
+pub(crate) mod processes;
 mod text;
 mod time;
 

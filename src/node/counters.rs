@@ -43,7 +43,7 @@ impl Counters {
 }
 
 /// Parses a file of `/proc/net/stat`: a line of names, then a line of hexadecimal numbers per processor.
-pub fn parse(item: Item, text: &str) -> Result<Counters, Gap> {
+pub(crate) fn parse(item: Item, text: &str) -> Result<Counters, Gap> {
     let bad = |why: String| Gap::Failed(item, why);
     let mut lines = (1..).zip(text.lines());
     let head = lines.next().map_or("", |(_, line)| line);

@@ -37,7 +37,7 @@ struct There {
 }
 
 /// Parses the journal. An incomplete last line is ignored: its step was not started.
-pub fn parse(text: &str) -> Result<Migration, Gap> {
+pub(crate) fn parse(text: &str) -> Result<Migration, Gap> {
     let broken = |e: serde_json::Error| Gap::Failed(Item::Migration, e.to_string());
     let mut lines = text.lines();
     let first: Value = serde_json::from_str(lines.next().unwrap_or_default()).map_err(broken)?;

@@ -1,20 +1,20 @@
 //! A node's evidence, parsed on first use.
 
 pub mod conntrack;
-pub mod counters;
+pub(crate) mod counters;
 pub mod desired;
 pub mod identity;
 pub mod ipvs_connections;
 pub mod links;
-pub mod migration;
+pub(crate) mod migration;
 pub mod mode;
 pub mod modules;
-pub mod objects;
-pub mod processes;
+pub(crate) mod objects;
+pub(crate) mod processes;
 pub mod routes;
-pub mod runtime;
+pub(crate) mod runtime;
 pub mod sockets;
-pub mod sysctl;
+pub(crate) mod sysctl;
 
 use std::cell::OnceCell;
 use std::sync::Arc;

@@ -1,15 +1,15 @@
 //! Processes of service proxies and the files that start them.
 
-pub use crate::evidence::processes::{Process, Processes, ProxyFile, ProxyFiles};
+pub(crate) use crate::evidence::processes::{Process, Processes, ProxyFiles};
 use crate::evidence::{Gap, Item};
 
 /// Parses the processes, as recorded by kpx.
-pub fn parse(text: &str) -> Result<Processes, Gap> {
+pub(crate) fn parse(text: &str) -> Result<Processes, Gap> {
     serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Processes, e.to_string()))
 }
 
 /// Parses the files, as recorded by kpx.
-pub fn files(text: &str) -> Result<ProxyFiles, Gap> {
+pub(crate) fn files(text: &str) -> Result<ProxyFiles, Gap> {
     serde_json::from_str(text).map_err(|e| Gap::Failed(Item::ProxyFiles, e.to_string()))
 }
 
@@ -26,17 +26,17 @@ const KUBE_PROXY: [&str; 8] = [
 ];
 
 /// Returns whether `process` shares the network namespace of the snapshot, as far as is known.
-pub fn is_here(process: &Process) -> bool {
+pub(crate) fn is_here(process: &Process) -> bool {
     process.same_network != Some(false)
 }
 
 /// Iterates over the processes that are kube-proxy, or contain it, in the network namespace of the snapshot.
-pub fn kube_proxies(all: &Processes) -> impl Iterator<Item = &Process> {
+pub(crate) fn kube_proxies(all: &Processes) -> impl Iterator<Item = &Process> {
     let here = all.processes.iter().filter(|process| is_here(process));
     here.filter(|process| is_kube_proxy(process))
 }
 
 /// Returns whether `process` is kube-proxy, or contains it.
-pub fn is_kube_proxy(process: &Process) -> bool {
+pub(crate) fn is_kube_proxy(process: &Process) -> bool {
     KUBE_PROXY.contains(&process.name.as_str())
 }

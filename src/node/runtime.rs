@@ -34,7 +34,7 @@ pub struct FamilyHealth {
 }
 
 /// Parses `/healthz`.
-pub fn health(text: &str) -> Result<Health, Gap> {
+pub(crate) fn health(text: &str) -> Result<Health, Gap> {
     serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Healthz, e.to_string()))
 }
 

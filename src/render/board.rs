@@ -23,7 +23,7 @@ const ROOM: u16 = 64;
 /// Rows of progress at the bottom of stderr, each with a name. Without a terminal no rows are drawn, and messages are
 /// written as plain lines.
 #[derive(Debug, Default)]
-pub struct Board {
+pub(crate) struct Board {
     drawn: Option<Drawn>,
 }
 
@@ -48,7 +48,7 @@ struct Row {
 
 impl Board {
     /// Returns a board on stderr, `width` columns wide.
-    pub fn on_terminal(width: u16, ascii: bool) -> Self {
+    pub(crate) fn on_terminal(width: u16, ascii: bool) -> Self {
         Self::on(ProgressDrawTarget::stderr(), width, ascii)
     }
 
@@ -66,12 +66,12 @@ impl Board {
     }
 
     /// Returns whether rows are drawn, so that messages about progress are not needed.
-    pub fn is_drawn(&self) -> bool {
+    pub(crate) fn is_drawn(&self) -> bool {
         self.drawn.is_some()
     }
 
     /// Adds waiting rows, each with its number of steps, and below them the row `total`, which counts the finished ones.
-    pub fn add(&mut self, rows: &[(&str, usize)], total: &str) {
+    pub(crate) fn add(&mut self, rows: &[(&str, usize)], total: &str) {
         let Some(drawn) = &mut self.drawn else {
             return;
         };
@@ -84,7 +84,7 @@ impl Board {
     }
 
     /// Shows in the row below all others that `finished` rows are finished, and the message `what`.
-    pub fn total(&mut self, finished: usize, what: &str) {
+    pub(crate) fn total(&mut self, finished: usize, what: &str) {
         if let Some(drawn) = &mut self.drawn
             && let Some(row) = &mut drawn.total
         {
@@ -104,7 +104,7 @@ impl Board {
     }
 
     /// Starts step `step` of `of` in the row `name`, with the message `what`.
-    pub fn begin(&mut self, name: &str, step: usize, of: usize, what: &str) {
+    pub(crate) fn begin(&mut self, name: &str, step: usize, of: usize, what: &str) {
         let Some(drawn) = &mut self.drawn else {
             return;
         };
@@ -114,7 +114,7 @@ impl Board {
     }
 
     /// Shows the message `what` in the row `name`.
-    pub fn show(&mut self, name: &str, what: &str) {
+    pub(crate) fn show(&mut self, name: &str, what: &str) {
         if let Some(drawn) = &mut self.drawn
             && let Some(row) = drawn.rows.iter().find(|row| row.name == name)
         {
@@ -124,7 +124,7 @@ impl Board {
     }
 
     /// Finishes the row `name` with the message `what`.
-    pub fn end(&mut self, name: &str, what: &str) {
+    pub(crate) fn end(&mut self, name: &str, what: &str) {
         if let Some(drawn) = &mut self.drawn
             && let Some(at) = drawn.rows.iter().position(|row| row.name == name)
         {
@@ -133,13 +133,13 @@ impl Board {
     }
 
     /// Prints `line`, which stays: above the rows, or on `err`.
-    pub fn say(&self, line: &str, err: &mut dyn Write) {
+    pub(crate) fn say(&self, line: &str, err: &mut dyn Write) {
         // The work continues even if stderr is closed.
         self.aside(|| writeln!(err, "{line}").ok());
     }
 
     /// Hides the rows until [`Board::reveal`], while something else uses the terminal.
-    pub fn hide(&self) {
+    pub(crate) fn hide(&self) {
         if let Some(drawn) = &self.drawn {
             drawn.all.clear().ok();
             drawn.all.set_draw_target(ProgressDrawTarget::hidden());
@@ -147,14 +147,14 @@ impl Board {
     }
 
     /// Draws the rows again.
-    pub fn reveal(&self) {
+    pub(crate) fn reveal(&self) {
         if let Some(drawn) = &self.drawn {
             drawn.all.set_draw_target(ProgressDrawTarget::stderr());
         }
     }
 
     /// Runs `work`, which uses the terminal, with the rows hidden.
-    pub fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.drawn {
             Some(drawn) => drawn.all.suspend(work),
             None => work(),

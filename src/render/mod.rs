@@ -10,17 +10,17 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-pub use board::Board;
+pub(crate) use board::Board;
 #[cfg(test)]
 pub(crate) use board::glass;
-pub use page::{Page, Style, Tone, terminal_width};
-pub use progress::Progress;
-pub use stream::{Stream, entry, entry_of_error};
+pub(crate) use page::{Page, Style, Tone, terminal_width};
+pub(crate) use progress::Progress;
+pub(crate) use stream::{Stream, entry, entry_of_error};
 
 /// The result of a command: a page for people, or a serialised value for programs.
 ///
 /// `page` has only `self`, so a page cannot show what JSON lacks.
-pub trait Report: Serialize {
+pub(crate) trait Report: Serialize {
     /// The `kind` in the JSON envelope.
     const KIND: &'static str;
 
@@ -33,7 +33,7 @@ pub trait Report: Serialize {
 
 /// A format that every report has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Format {
+pub(crate) enum Format {
     /// A page, as wide as the terminal.
     Human,
     /// A page with every column, as wide as needed.
@@ -46,10 +46,10 @@ pub enum Format {
 
 impl Format {
     /// The names, in the order of the help.
-    pub const NAMES: [&'static str; 4] = ["human", "wide", "json", "yaml"];
+    pub(crate) const NAMES: [&'static str; 4] = ["human", "wide", "json", "yaml"];
 
     /// Returns the format `name`.
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "human" => Self::Human,
             "wide" => Self::Wide,
@@ -70,7 +70,11 @@ struct Envelope<'a, R> {
 }
 
 /// Writes `value` to `out` as one line of JSON; `kind` is the `kind` of the envelope.
-pub fn write_line<T: Serialize>(kind: &str, value: &T, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_line<T: Serialize>(
+    kind: &str,
+    value: &T,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let envelope = Envelope {
         api_version: "kpx/v1",
         kind,
@@ -83,7 +87,7 @@ pub fn write_line<T: Serialize>(kind: &str, value: &T, out: &mut dyn Write) -> i
 }
 
 /// Writes `report` to `out` in `format`.
-pub fn write<R: Report>(
+pub(crate) fn write<R: Report>(
     report: &R,
     format: Format,
     style: Style,

@@ -6,7 +6,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 /// The style of a page.
 #[derive(Clone, Copy, Debug)]
-pub struct Style {
+pub(crate) struct Style {
     /// The width, in columns.
     pub width: u16,
     /// Whether colours are used.
@@ -20,20 +20,20 @@ pub struct Style {
 }
 
 /// Returns the width of the terminal on stdout, in columns; `None` without a terminal.
-pub fn terminal_width() -> Option<u16> {
+pub(crate) fn terminal_width() -> Option<u16> {
     Table::new().width()
 }
 
 /// A page under construction.
 #[derive(Debug)]
-pub struct Page {
+pub(crate) struct Page {
     text: String,
     style: Style,
 }
 
 impl Page {
     /// Starts an empty page.
-    pub fn new(style: Style) -> Self {
+    pub(crate) fn new(style: Style) -> Self {
         Self {
             text: String::new(),
             style,
@@ -41,12 +41,12 @@ impl Page {
     }
 
     /// Returns the style of the page.
-    pub fn style(&self) -> Style {
+    pub(crate) fn style(&self) -> Style {
         self.style
     }
 
     /// Adds a table with `header`; `fill` calls its argument for each row.
-    pub fn table<const N: usize>(
+    pub(crate) fn table<const N: usize>(
         &mut self,
         header: [&str; N],
         fill: impl FnOnce(&mut dyn FnMut([&str; N])),
@@ -78,7 +78,7 @@ impl Page {
     ///
     /// Columns of rank 0 are never dropped; if they do not fit, their cells wrap, starting from the right. Empty columns are
     /// dropped. With `-o wide`, every column stays and no cell wraps.
-    pub fn grid(&mut self, columns: &[(&str, u8)], rows: &[Vec<String>]) {
+    pub(crate) fn grid(&mut self, columns: &[(&str, u8)], rows: &[Vec<String>]) {
         let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at));
         let mut widths: Vec<usize> = (0..columns.len())
             .map(|at| {
@@ -145,20 +145,20 @@ impl Page {
     }
 
     /// Adds one line.
-    pub fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         writeln!(self.text, "{line}").expect("writing to a String does not fail");
     }
 
     /// Adds `text`, wrapped to the width: the first line after `lead`, the others with the same indent.
     ///
     /// Words are never broken: a long word has a line of its own.
-    pub fn para(&mut self, lead: &str, text: &str) {
+    pub(crate) fn para(&mut self, lead: &str, text: &str) {
         let indent = " ".repeat(length(lead));
         self.hang(lead, &indent, text);
     }
 
     /// Adds `text`, wrapped to the width: the first line after `lead`, the others after `indent`.
-    pub fn hang(&mut self, lead: &str, indent: &str, text: &str) {
+    pub(crate) fn hang(&mut self, lead: &str, indent: &str, text: &str) {
         let width = usize::from(self.style.width).max(length(indent) + 20);
         let mut line = lead.to_owned();
         let mut empty = true;
@@ -179,7 +179,7 @@ impl Page {
     }
 
     /// Adds a line, truncated to the width.
-    pub fn cut(&mut self, line: &str) {
+    pub(crate) fn cut(&mut self, line: &str) {
         let width = usize::from(self.style.width);
         if line.chars().count() <= width || self.style.wide {
             return self.line(line);
@@ -191,7 +191,7 @@ impl Page {
     }
 
     /// Returns `text` in the colour of `tone`, if the page has colours.
-    pub fn paint(&self, tone: Tone, text: &str) -> String {
+    pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         if self.style.color {
             format!("\x1b[{}m{text}\x1b[0m", tone.code())
         } else {
@@ -200,7 +200,7 @@ impl Page {
     }
 
     /// Returns the finished text.
-    pub fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.text
     }
 }
@@ -252,7 +252,7 @@ fn wrap(cell: &str, width: usize, indent: usize) -> Vec<String> {
 
 /// The meaning of a colour; the words next to it always have the same meaning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Tone {
+pub(crate) enum Tone {
     /// An error.
     Bad,
     /// A warning.

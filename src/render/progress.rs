@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 
 /// Shows a spinner from half a second after its start until it is dropped.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     shown: Option<(Sender<()>, JoinHandle<()>)>,
     state: Arc<Mutex<State>>,
 }
@@ -35,7 +35,7 @@ struct State {
 
 impl Progress {
     /// Returns a spinner for `pending`, the names of the items being read.
-    pub fn start(pending: Vec<String>, ascii: bool) -> Self {
+    pub(crate) fn start(pending: Vec<String>, ascii: bool) -> Self {
         let state = State {
             pending,
             ..State::default()
@@ -44,7 +44,7 @@ impl Progress {
     }
 
     /// Returns a spinner that counts nodes; a bar if their number is known.
-    pub fn of_nodes(total: Option<usize>, ascii: bool) -> Self {
+    pub(crate) fn of_nodes(total: Option<usize>, ascii: bool) -> Self {
         let state = State {
             pending: Vec::new(),
             finished: Some(0),
@@ -88,14 +88,14 @@ impl Progress {
     }
 
     /// Adds `what` to the pending items.
-    pub fn begin(&self, what: &str) {
+    pub(crate) fn begin(&self, what: &str) {
         if let Ok(mut state) = self.state.lock() {
             state.pending.push(what.to_owned());
         }
     }
 
     /// Removes `what` from the pending items, and counts it if nodes are counted.
-    pub fn done(&self, what: &str) {
+    pub(crate) fn done(&self, what: &str) {
         if let Ok(mut state) = self.state.lock() {
             state.pending.retain(|one| one != what);
             state.finished = state.finished.map(|count| count + 1);
@@ -103,7 +103,7 @@ impl Progress {
     }
 
     /// Returns a spinner that is never shown.
-    pub fn silent() -> Self {
+    pub(crate) fn silent() -> Self {
         Self {
             shown: None,
             state: Arc::default(),

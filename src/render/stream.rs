@@ -19,7 +19,7 @@ struct Entry<'a, R> {
 }
 
 /// Returns the entry of `node` with its whole report; empty for a format without entries.
-pub fn entry<R: Report>(node: &str, report: &R, format: Format) -> io::Result<Vec<u8>> {
+pub(crate) fn entry<R: Report>(node: &str, report: &R, format: Format) -> io::Result<Vec<u8>> {
     let envelope = Envelope {
         api_version: "kpx/v1",
         kind: R::KIND,
@@ -36,7 +36,7 @@ pub fn entry<R: Report>(node: &str, report: &R, format: Format) -> io::Result<Ve
 }
 
 /// Returns the entry of a `node` that was not read, with the reason.
-pub fn entry_of_error(node: &str, error: &str, format: Format) -> io::Result<Vec<u8>> {
+pub(crate) fn entry_of_error(node: &str, error: &str, format: Format) -> io::Result<Vec<u8>> {
     let entry: Entry<'_, ()> = Entry {
         node,
         report: None,
@@ -58,14 +58,14 @@ fn text<R: Serialize>(entry: &Entry<'_, R>, format: Format) -> io::Result<Vec<u8
 
 /// A document under construction: `{"apiVersion", "kind", "nodes": […], "summary": {…}}`.
 #[derive(Debug)]
-pub struct Stream {
+pub(crate) struct Stream {
     format: Format,
     entries: usize,
 }
 
 impl Stream {
     /// Writes the head of a document; nothing for a format without entries.
-    pub fn begin(format: Format, out: &mut dyn Write) -> io::Result<Self> {
+    pub(crate) fn begin(format: Format, out: &mut dyn Write) -> io::Result<Self> {
         match format {
             Format::Human | Format::Wide => {}
             Format::Json => write!(
@@ -78,7 +78,7 @@ impl Stream {
     }
 
     /// Writes an entry that [`entry`] or [`entry_of_error`] returned.
-    pub fn add(&mut self, entry: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn add(&mut self, entry: &[u8], out: &mut dyn Write) -> io::Result<()> {
         let before: &[u8] = match (self.format, self.entries) {
             (Format::Human | Format::Wide, _) => return Ok(()),
             (Format::Json | Format::Yaml, 0) => b"\n",
@@ -91,7 +91,7 @@ impl Stream {
     }
 
     /// Writes the rest of the document, with `summary`.
-    pub fn end<S: Serialize>(self, summary: &S, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn end<S: Serialize>(self, summary: &S, out: &mut dyn Write) -> io::Result<()> {
         #[derive(Serialize)]
         struct Tail<'a, S> {
             summary: &'a S,

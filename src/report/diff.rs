@@ -14,7 +14,7 @@ use crate::words::number_of;
 /// The outcome of `kpx diff`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DiffReport {
+pub(crate) struct DiffReport {
     /// The mode compared with, if known.
     pub mode: Option<Mode>,
     /// The differences, by Service.
@@ -35,7 +35,7 @@ pub struct DiffReport {
 
 /// A difference, as text.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The kind.
     pub action: ChangeKind,
     /// The part of the kernel's state.
@@ -72,7 +72,7 @@ impl Row {
 
 /// The number of differences.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Desired, but not live.
     pub missing: usize,
     /// Live, but not desired.
@@ -83,7 +83,7 @@ pub struct Summary {
 
 impl DiffReport {
     /// Reports `diff`.
-    pub fn new(mode: Mode, diff: Diff) -> Self {
+    pub(crate) fn new(mode: Mode, diff: Diff) -> Self {
         Self {
             mode: Some(mode),
             summary: Summary {
@@ -100,7 +100,7 @@ impl DiffReport {
     }
 
     /// Reports that the desired state is unknown, and why; `hint` is what to do about it.
-    pub fn nothing(mode: Option<Mode>, gap: Gap, hint: &str) -> Self {
+    pub(crate) fn nothing(mode: Option<Mode>, gap: Gap, hint: &str) -> Self {
         let what = match mode {
             Some(mode) => format!("the desired state of mode {mode}"),
             None => "the mode".to_owned(),

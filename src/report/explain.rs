@@ -9,14 +9,14 @@ use crate::render::{Page, Report, Tone};
 
 /// A list of checks.
 #[derive(Debug, Serialize)]
-pub struct CheckList {
+pub(crate) struct CheckList {
     /// The checks, in the order of their groups.
     pub checks: Vec<CheckLine>,
 }
 
 /// One check in a list.
 #[derive(Debug, Serialize)]
-pub struct CheckLine {
+pub(crate) struct CheckLine {
     /// Id of the check, as `MX01`.
     pub id: &'static str,
     /// Name of the check, in kebab case.
@@ -34,7 +34,7 @@ pub struct CheckLine {
 
 impl CheckList {
     /// Returns the list of `checks`.
-    pub fn new(checks: impl IntoIterator<Item = &'static Check>) -> Self {
+    pub(crate) fn new(checks: impl IntoIterator<Item = &'static Check>) -> Self {
         let mut checks: Vec<_> = checks
             .into_iter()
             .map(|check| CheckLine {
@@ -82,7 +82,7 @@ impl Report for CheckList {
 
 /// One check, explained.
 #[derive(Debug, Serialize)]
-pub struct Explanation {
+pub(crate) struct Explanation {
     /// Id of the check, as `MX01`.
     pub id: &'static str,
     /// Name of the check, in kebab case.
@@ -113,7 +113,7 @@ pub struct Explanation {
 
 impl Explanation {
     /// Returns the explanation of `check`.
-    pub fn new(check: &Check) -> Self {
+    pub(crate) fn new(check: &Check) -> Self {
         Self {
             id: check.id,
             name: check.name,

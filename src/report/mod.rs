@@ -1,26 +1,26 @@
 //! The report of each command: types, and how they are printed. A report never reads a node or evidence.
 
-pub mod diff;
-pub mod doctor;
-pub mod explain;
-pub mod migrate;
-pub mod nodes;
-pub mod plan;
-pub mod preflight;
-pub mod program;
-pub mod resolve;
-pub mod show;
-pub mod snapshot;
-pub mod trace;
-pub mod why;
+pub(crate) mod diff;
+pub(crate) mod doctor;
+pub(crate) mod explain;
+pub(crate) mod migrate;
+pub(crate) mod nodes;
+pub(crate) mod plan;
+pub(crate) mod preflight;
+pub(crate) mod program;
+pub(crate) mod resolve;
+pub(crate) mod show;
+pub(crate) mod snapshot;
+pub(crate) mod trace;
+pub(crate) mod why;
 
 /// Exit status: nothing is wrong, or the change is done.
-pub const CLEAN: u8 = 0;
+pub(crate) const CLEAN: u8 = 0;
 /// Exit status: findings at or above `--fail-on`, or differences.
-pub const FOUND: u8 = 1;
+pub(crate) const FOUND: u8 = 1;
 /// Exit status: the command line is wrong.
-pub const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 /// Exit status: inconclusive; data is missing, and nothing else is wrong.
-pub const UNKNOWN: u8 = 3;
+pub(crate) const UNKNOWN: u8 = 3;
 /// Exit status: failed, refused, or stopped part-way.
-pub const FAILED: u8 = 4;
+pub(crate) const FAILED: u8 = 4;

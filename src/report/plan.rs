@@ -11,7 +11,7 @@ use crate::words::number_of;
 /// The outcome of a command that changes a node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PlanReport {
+pub(crate) struct PlanReport {
     /// The goal, as the end of "to …".
     pub goal: String,
     /// The steps, in order.
@@ -30,7 +30,7 @@ pub struct PlanReport {
 
 /// A plan that stopped.
 #[derive(Clone, Debug, Serialize)]
-pub struct Stopped {
+pub(crate) struct Stopped {
     /// The step that failed, from 1.
     pub step: usize,
     /// The error.
@@ -41,7 +41,7 @@ pub struct Stopped {
 
 /// A step that could not be rolled back.
 #[derive(Clone, Debug, Serialize)]
-pub struct Left {
+pub(crate) struct Left {
     /// The number of the step, from 1.
     pub step: usize,
     /// The error.
@@ -50,7 +50,7 @@ pub struct Left {
 
 impl PlanReport {
     /// Reports `plan`, which is not applied yet.
-    pub fn new(goal: impl Into<String>, plan: Plan) -> Self {
+    pub(crate) fn new(goal: impl Into<String>, plan: Plan) -> Self {
         Self {
             goal: goal.into(),
             steps: plan.steps,
@@ -63,7 +63,7 @@ impl PlanReport {
 
     /// Adds the outcome of applying the plan.
     #[must_use]
-    pub fn carried_out(mut self, outcome: Result<(), apply::Stopped>) -> Self {
+    pub(crate) fn carried_out(mut self, outcome: Result<(), apply::Stopped>) -> Self {
         self.applied = true;
         match outcome {
             Ok(()) => self.done = self.steps.len(),

@@ -13,7 +13,7 @@ use crate::requirements::{Area, Need, Requirements, Standing, Status};
 /// The outcome of `kpx preflight`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PreflightReport {
+pub(crate) struct PreflightReport {
     /// The mode to switch to.
     pub to: Mode,
     /// Its requirements, by area.
@@ -36,7 +36,7 @@ pub struct PreflightReport {
 
 /// A test of the kernel.
 #[derive(Clone, Debug, Serialize)]
-pub struct Proof {
+pub(crate) struct Proof {
     /// The object that the kernel had to create.
     pub what: String,
     /// Why it failed; absent if it did not.
@@ -46,7 +46,7 @@ pub struct Proof {
 
 impl PreflightReport {
     /// Returns the report of a mode's requirements and of the checks for the switch to it.
-    pub fn new(requirements: Requirements, assessment: DoctorReport) -> Self {
+    pub(crate) fn new(requirements: Requirements, assessment: DoctorReport) -> Self {
         let Requirements { to, needs, gaps } = requirements;
         Self {
             to,
@@ -60,14 +60,14 @@ impl PreflightReport {
     }
 
     /// Returns the modules that kpx loads and that are in `status`.
-    pub fn modules(&self, status: Status) -> Vec<String> {
+    pub(crate) fn modules(&self, status: Status) -> Vec<String> {
         let modules = self.needs.iter().filter(|need| need.is_loaded_by_kpx());
         let modules = modules.filter(|need| need.status == status);
         modules.map(|need| need.name.clone()).collect()
     }
 
     /// Returns the modules that kpx loads at boot: those that are loaded or loadable, sorted.
-    pub fn modules_at_boot(&self) -> Vec<String> {
+    pub(crate) fn modules_at_boot(&self) -> Vec<String> {
         let modules = self.needs.iter().filter(|need| need.is_loaded_by_kpx());
         let modules = modules.filter(|need| {
             need.status == Status::Loadable || need.standing == Some(Standing::Loaded)

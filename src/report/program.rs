@@ -11,11 +11,11 @@ use crate::render::{Page, Report};
 /// The outcome of `kpx render`: the text that kube-proxy would load.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ProgramReport {
+pub(crate) struct ProgramReport {
     /// The mode.
     pub mode: Mode,
     /// Its parts, in the order to load them.
-    pub parts: Vec<Text>,
+    pub parts: Vec<PartText>,
     /// Limits of the text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -27,7 +27,7 @@ pub struct ProgramReport {
 /// The text of one part.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Text {
+pub(crate) struct PartText {
     /// The part.
     pub part: &'static str,
     /// The family; absent for a part that serves both.
@@ -39,9 +39,9 @@ pub struct Text {
     pub text: String,
 }
 
-impl Text {
+impl PartText {
     /// Returns `text` as `part`.
-    pub fn new(part: Part, text: String) -> Self {
+    pub(crate) fn new(part: Part, text: String) -> Self {
         Self {
             part: part.name(),
             family: match part {

@@ -11,7 +11,7 @@ use crate::render::{Page, Report, Tone};
 /// The outcome of `kpx resolve`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ResolveReport {
+pub(crate) struct ResolveReport {
     /// The name to resolve.
     pub name: String,
     /// The namespace of the pod that resolves it.
@@ -36,7 +36,7 @@ pub struct ResolveReport {
 /// The DNS server that was queried.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum DnsServer {
+pub(crate) enum DnsServer {
     /// Its address.
     Address(SocketAddr),
     /// None was queried, for this reason.
@@ -46,7 +46,7 @@ pub enum DnsServer {
 /// A name that a resolver tries.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// The full name, without the final dot.
     pub name: String,
     /// The records, computed from the cluster's objects; absent if these do not decide them.
@@ -65,7 +65,7 @@ pub struct Candidate {
 /// The answer of a DNS server.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Answer {
+pub(crate) enum Answer {
     /// No server was queried.
     NotQueried,
     /// These records.
@@ -79,7 +79,7 @@ pub enum Answer {
 /// The variables of a Service in a container's environment.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Environment {
+pub(crate) enum Environment {
     /// These variables.
     Variables(Vec<Variable>),
     /// None, for this reason.
@@ -88,7 +88,7 @@ pub enum Environment {
 
 impl Candidate {
     /// Compares the answer for `name` with the expected records.
-    pub fn new(name: String, expected: &Expected, answer: Answer) -> Self {
+    pub(crate) fn new(name: String, expected: &Expected, answer: Answer) -> Self {
         let (expected, unknown) = match expected {
             Expected::Records(records) => (Some(records.clone()), None),
             Expected::Unknown(why) => (None, Some(*why)),
@@ -109,7 +109,7 @@ impl Candidate {
     }
 
     /// Returns whether a resolver stops at this name.
-    pub fn ends(&self) -> bool {
+    pub(crate) fn ends(&self) -> bool {
         match &self.answer {
             Answer::Records(records) => !records.is_empty(),
             Answer::NoName => false,

@@ -13,7 +13,7 @@ use crate::words::number_of;
 /// The outcome of `kpx snapshot`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SnapshotReport {
+pub(crate) struct SnapshotReport {
     /// The path of the bundle.
     pub path: PathBuf,
     /// Whether names and addresses are replaced.
@@ -29,7 +29,7 @@ pub struct SnapshotReport {
 
 impl SnapshotReport {
     /// Returns the report of a bundle of `files`, written to `path` with `gaps` recorded.
-    pub const fn new(
+    pub(crate) const fn new(
         path: PathBuf,
         redacted: bool,
         added: Vec<Item>,
@@ -46,7 +46,7 @@ impl SnapshotReport {
     }
 
     /// Returns the items that could not be read, without those that the node does not have.
-    pub fn unknown(&self) -> Vec<&Recorded> {
+    pub(crate) fn unknown(&self) -> Vec<&Recorded> {
         self.gaps.iter().filter(|gap| !is_moot(&gap.gap)).collect()
     }
 }

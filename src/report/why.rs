@@ -17,7 +17,7 @@ const MOST_SHOWN: usize = 10;
 /// The outcome of `kpx why`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WhyReport {
+pub(crate) struct WhyReport {
     /// The answer.
     #[serde(flatten)]
     pub answer: Answer,
@@ -29,7 +29,7 @@ pub struct WhyReport {
 /// The result of a real connection.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Probed {
+pub(crate) struct Probed {
     /// Address and port.
     pub to: SocketAddr,
     /// Transport protocol.

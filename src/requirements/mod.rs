@@ -19,7 +19,7 @@ pub(crate) use crate::node::modules::Standing;
 pub(crate) use sysctls::sysctls;
 
 /// The items that [`of`] reads beside those of the checks.
-pub const NEEDS: &[Item] = &[
+pub(crate) const NEEDS: &[Item] = &[
     Item::KernelRelease,
     Item::Modules,
     Item::ModulesBuiltin,
@@ -46,7 +46,7 @@ pub const NEEDS: &[Item] = &[
 
 /// The requirements of a mode, by area.
 #[derive(Debug)]
-pub struct Requirements {
+pub(crate) struct Requirements {
     /// The mode.
     pub to: Mode,
     /// What it requires.
@@ -56,7 +56,7 @@ pub struct Requirements {
 }
 
 /// Returns what the mode `to` requires of the node.
-pub fn of(facts: &Facts<'_>, to: Mode) -> Requirements {
+pub(crate) fn of(facts: &Facts<'_>, to: Mode) -> Requirements {
     let mut needs = kernel::needs(facts, to);
     needs.extend(modules::needs(facts, to));
     needs.extend(tools::needs(facts, to));
@@ -73,7 +73,7 @@ pub fn of(facts: &Facts<'_>, to: Mode) -> Requirements {
 
 /// A requirement of a mode.
 #[derive(Clone, Debug, Serialize)]
-pub struct Need {
+pub(crate) struct Need {
     /// The area.
     pub area: Area,
     /// The module, tool, sysctl, path, field or right.
@@ -95,7 +95,7 @@ pub struct Need {
 /// An area of requirements.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Area {
+pub(crate) enum Area {
     /// The kernel's release.
     Kernel,
     /// A kernel module.
@@ -115,7 +115,7 @@ pub enum Area {
 /// Whether a requirement is met.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
+pub(crate) enum Status {
     /// Met.
     Ready,
     /// Met as soon as the module is loaded.

@@ -17,7 +17,7 @@ const MOST_NAMED: usize = 3;
 
 /// Returns whether `outcomes` differ from the endpoints of `port`, so that a comparison with the desired state is worth its
 /// time. Traffic policies are not considered.
-pub fn is_odd(port: &Port, outcomes: &[Outcome]) -> bool {
+pub(crate) fn is_odd(port: &Port, outcomes: &[Outcome]) -> bool {
     if port.left_to.is_some() {
         return false;
     }
@@ -33,7 +33,7 @@ pub fn is_odd(port: &Port, outcomes: &[Outcome]) -> bool {
 }
 
 /// Returns the endpoints that new connections should go to: the ready ones, or lacking those the ones that still serve.
-pub fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
+pub(crate) fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
     let of = |state: EndpointState| {
         port.endpoints
             .iter()
@@ -50,7 +50,7 @@ pub fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
 }
 
 /// Returns the backends that packets with these `outcomes` reach.
-pub fn reached(outcomes: &[Outcome]) -> BTreeSet<SocketAddr> {
+pub(crate) fn reached(outcomes: &[Outcome]) -> BTreeSet<SocketAddr> {
     let delivered = outcomes.iter().filter(|o| o.verdict == Verdict::Deliver);
     delivered
         .map(|o| SocketAddr::new(o.destination.0, o.destination.1))
@@ -79,7 +79,7 @@ pub(super) fn backends(port: &Port, outcomes: &[Outcome], notes: &mut Vec<String
 }
 
 /// Returns a note on the Service with the address of `flow`, which does not have the port.
-pub fn other_port(owners: &Owners, flow: &Flow) -> Option<String> {
+pub(crate) fn other_port(owners: &Owners, flow: &Flow) -> Option<String> {
     let all: Vec<_> = owners.with_address(flow.destination).collect();
     let (first, role) = all.first()?;
     let ports = all
@@ -101,7 +101,7 @@ pub fn other_port(owners: &Owners, flow: &Flow) -> Option<String> {
 
 /// A problem of the route to a backend.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Stray {
+pub(crate) enum Stray {
     /// There is no route; the reason.
     NoRoute(String),
     /// The route leads off this node although the backend runs on it; the link and gateway.
@@ -109,7 +109,7 @@ pub enum Stray {
 }
 
 /// Returns each backend of translated packets that has a problem with its route.
-pub fn strays(
+pub(crate) fn strays(
     node: &NodeSnapshot<'_>,
     port: Option<&Port>,
     outcomes: &[Outcome],
@@ -184,7 +184,7 @@ fn be(names: &[String]) -> String {
 }
 
 /// Returns the first names, and how many more there are.
-pub fn listed(names: &[String]) -> String {
+pub(crate) fn listed(names: &[String]) -> String {
     let shown = &names[..names.len().min(MOST_NAMED)];
     let text = shown.join(", ");
     match names.len() - shown.len() {
@@ -195,7 +195,7 @@ pub fn listed(names: &[String]) -> String {
 
 /// The reasons why a packet does not reach the endpoints of its Service.
 #[derive(Debug)]
-pub struct Causes<'d, 'o> {
+pub(crate) struct Causes<'d, 'o> {
     /// The rule that takes the packet before kube-proxy's rules, and its owner.
     pub taken: Option<(&'o Hop, String)>,
     /// The changes of the Service's own rules; lacking those, the changes of the common rules. The most serious one is first.
@@ -205,7 +205,11 @@ pub struct Causes<'d, 'o> {
 /// Returns the reasons why packets with these `outcomes` do not reach the endpoints of `port`.
 ///
 /// `diff` compares the node with the desired state.
-pub fn reasons<'d, 'o>(diff: &'d Diff, port: &Port, outcomes: &'o [Outcome]) -> Causes<'d, 'o> {
+pub(crate) fn reasons<'d, 'o>(
+    diff: &'d Diff,
+    port: &Port,
+    outcomes: &'o [Outcome],
+) -> Causes<'d, 'o> {
     let Some(first) = outcomes.first() else {
         return Causes {
             taken: None,
@@ -244,7 +248,7 @@ pub fn reasons<'d, 'o>(diff: &'d Diff, port: &Port, outcomes: &'o [Outcome]) -> 
 }
 
 /// Returns a change as text: the object, and what is wrong with it.
-pub fn in_words(change: &Change) -> String {
+pub(crate) fn in_words(change: &Change) -> String {
     let what = match (change.kind(), change.have(), change.want()) {
         (ChangeKind::Missing, _, Some(want)) => format!("is missing: {}", short(&want)),
         (ChangeKind::Missing, ..) => "is missing".to_owned(),
@@ -261,7 +265,7 @@ pub fn in_words(change: &Change) -> String {
 /// Returns notes on the rule that takes the packet before kube-proxy's rules, and on missing rules of kube-proxy.
 ///
 /// `diff` compares the node with the desired state.
-pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
+pub(crate) fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
     let mut notes = Vec::new();
     if outcomes.is_empty() {
         return notes;
@@ -291,7 +295,7 @@ pub fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
 }
 
 /// Returns the first line of a rule or chain, and how many more it has.
-pub fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     match text.split_once('\n') {
         None => text.to_owned(),
         Some((first, _)) => format!("{first} (and more)"),
@@ -299,7 +303,7 @@ pub fn short(text: &str) -> String {
 }
 
 /// Returns whether rule `number` of a chain is about certain destinations or ports, unlike a firewall's rule for all traffic.
-pub fn is_particular(number: usize, rule: &str) -> bool {
+pub(crate) fn is_particular(number: usize, rule: &str) -> bool {
     const WORDS: [&str; 6] = ["-d ", "--dport", "--dst", "daddr", "dport", "match-set"];
     number > 0 && WORDS.iter().any(|word| rule.contains(word))
 }

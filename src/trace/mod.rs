@@ -6,20 +6,20 @@
 mod assume;
 mod ending;
 mod enter;
-pub mod hop;
+pub(crate) mod hop;
 mod iptables;
 mod ipvs;
-pub mod mismatch;
+pub(crate) mod mismatch;
 mod nftables;
 mod notes;
-pub mod packet;
+pub(crate) mod packet;
 mod route;
 mod routing;
-pub mod sources;
+pub(crate) mod sources;
 mod stage;
-pub mod target;
+pub(crate) mod target;
 mod walk;
-pub mod why;
+pub(crate) mod why;
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use crate::node::NodeSnapshot;
 
 /// A source to trace from.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Source {
+pub(crate) struct Source {
     /// The place where it enters.
     pub entry: Entry,
     /// Its address; `None` lets the node choose.
@@ -44,11 +44,11 @@ pub enum SourceError {
 
 /// The known pods and prefixes.
 #[derive(Clone, Copy, Debug)]
-pub struct Pods<'a> {
+pub(crate) struct Pods<'a> {
     /// The examined node, if the API knows it.
     pub node: Option<&'a Node>,
     /// Pods, as far as they were read.
-    pub pods: &'a [Pod],
+    pub all: &'a [Pod],
     /// `EndpointSlices`, which name pods too.
     pub slices: &'a [EndpointSlice],
 }
@@ -64,10 +64,10 @@ struct PodAddress {
 
 impl<'a> Pods<'a> {
     /// Returns the known pods and prefixes of `node`; `slices` are EndpointSlices, which name pods too.
-    pub fn of(node: &'a NodeSnapshot<'_>, slices: &'a [EndpointSlice]) -> Self {
+    pub(crate) fn of(node: &'a NodeSnapshot<'_>, slices: &'a [EndpointSlice]) -> Self {
         Self {
             node: own_object(node),
-            pods: node.pods().map_or(&[], Vec::as_slice),
+            all: node.pods().map_or(&[], Vec::as_slice),
             slices,
         }
     }
@@ -81,7 +81,7 @@ fn own_object<'a>(node: &'a NodeSnapshot<'_>) -> Option<&'a Node> {
 }
 
 /// Returns the node's own address of `family`: its Node object's, or else the one on the link of its default route.
-pub fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
+pub(crate) fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
     let of_object = own_object(node).and_then(|of| target::node_address(of, family));
     of_object.or_else(|| uplink(node, family))
 }
@@ -94,7 +94,7 @@ impl Pods<'_> {
     /// Pods of the cluster's network with an address of `family`, from pods and from endpoints.
     fn pod_addresses(&self, family: Family) -> Vec<PodAddress> {
         let mut addresses = Vec::new();
-        for pod in self.pods.iter().filter(|pod| !pod.spec.host_network) {
+        for pod in self.all.iter().filter(|pod| !pod.spec.host_network) {
             let addrs = pod
                 .status
                 .pod_ips
@@ -161,7 +161,7 @@ impl Pods<'_> {
 }
 
 /// Reads `--source`.
-pub fn named(
+pub(crate) fn named(
     text: &str,
     target: IpAddr,
     node: &NodeSnapshot<'_>,
@@ -206,7 +206,7 @@ pub fn named(
 }
 
 /// The three usual sources: a pod of this node that is not a backend of the target, the host, and a client outside.
-pub fn usual(
+pub(crate) fn usual(
     target: IpAddr,
     backends: &[IpAddr],
     node: &NodeSnapshot<'_>,
@@ -274,7 +274,7 @@ fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
 }
 
 /// Returns the node's address of `family` on the link of its default route.
-pub fn uplink(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
+pub(crate) fn uplink(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
     let routes = node.routes().ok()?;
     let default = routes
         .all

@@ -9,7 +9,7 @@ use crate::net::{Family, Proto};
 
 /// The target as given.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Target {
+pub(crate) enum Target {
     /// `IP:PORT` or `[IP6]:PORT`.
     Address(SocketAddr),
     /// `NS/SVC[:PORT]`, or the cluster's DNS name for it.
@@ -27,7 +27,7 @@ pub enum Target {
 
 /// An invalid target, or one that does not exist.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum TargetError {
+pub(crate) enum TargetError {
     /// Not one of the forms.
     #[error(
         "{0:?} is not a target: IP:PORT, [IP6]:PORT, NAMESPACE/SERVICE[:PORT], a cluster DNS name with :PORT, or nodeport:N"
@@ -52,7 +52,7 @@ pub enum TargetError {
 
 /// A target found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Found {
+pub(crate) struct Found {
     /// The address.
     pub addr: IpAddr,
     /// The port.
@@ -63,7 +63,7 @@ pub struct Found {
 
 impl Target {
     /// Reads the words of the command line.
-    pub fn parse(text: &str) -> Result<Self, TargetError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, TargetError> {
         let form = || TargetError::Form(text.to_owned());
         if let Some(port) = text.strip_prefix("nodeport:") {
             let port = port.parse().ok().filter(|port| *port != 0);
@@ -105,7 +105,7 @@ impl Target {
     }
 
     /// Finds the address behind the target among `services`; `host` is the node's own address.
-    pub fn find(
+    pub(crate) fn find(
         &self,
         services: &[Service],
         host: Option<IpAddr>,
@@ -205,7 +205,7 @@ fn cluster_ip(service: &Service, family: Option<Family>) -> Option<IpAddr> {
 }
 
 /// Returns the node's first internal address of `family`.
-pub fn node_address(node: &Node, family: Family) -> Option<IpAddr> {
+pub(crate) fn node_address(node: &Node, family: Family) -> Option<IpAddr> {
     let of = |kind: &str| {
         node.status
             .addresses

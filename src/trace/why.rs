@@ -17,7 +17,7 @@ pub fn why(outcome: &Outcome, service: Option<&Port>) -> String {
 
 /// The reason for which a rule or virtual server of kube-proxy refuses a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The virtual server has no real server that accepts connections.
     NoRealServer,
     /// The source is outside `loadBalancerSourceRanges`.
@@ -33,7 +33,7 @@ pub enum Refusal {
 }
 
 /// Returns the hop that ends `outcome`: its rule or virtual server drops or rejects the packet.
-pub fn decisive(outcome: &Outcome) -> Option<&Hop> {
+pub(crate) fn decisive(outcome: &Outcome) -> Option<&Hop> {
     let ends = |hop: &&Hop| {
         matches!(
             hop.effect,
@@ -45,7 +45,7 @@ pub fn decisive(outcome: &Outcome) -> Option<&Hop> {
 
 /// Returns why kube-proxy refuses a packet at `hop`, the decisive one of `outcome`; `None` for other software and other
 /// reasons.
-pub fn refusal(outcome: &Outcome, hop: &Hop) -> Option<Refusal> {
+pub(crate) fn refusal(outcome: &Outcome, hop: &Hop) -> Option<Refusal> {
     let chain = hop.chain.as_str();
     let nft = is_nft(hop);
     if let Effect::NoServer { .. } = hop.effect {
@@ -159,7 +159,7 @@ pub(crate) fn comment(rule: &str) -> Option<&str> {
 }
 
 /// Returns the owner of a hop's chain.
-pub fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
+pub(crate) fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
     match hop.subsystem {
         Subsystem::Routing | Subsystem::Ipvs => Owner::General,
         Subsystem::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
@@ -170,7 +170,7 @@ pub fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
 }
 
 /// Returns the software that wrote the rule of a hop: judged by its target in a built-in chain, else by its chain or table.
-pub fn maker(hop: &Hop) -> Maker {
+pub(crate) fn maker(hop: &Hop) -> Maker {
     let mut table = hop.table.as_str();
     if hop.subsystem == Subsystem::Nftables {
         (_, table) = table.split_once(' ').unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 
 /// The items that the head reads in every run; all are cheap.
-pub const HEAD: &[Item] = &[
+pub(crate) const HEAD: &[Item] = &[
     Item::KernelRelease,
     Item::ProxyConfig,
     Item::ProxyMode,
@@ -20,7 +20,7 @@ pub const HEAD: &[Item] = &[
 ];
 
 /// The items that the head also reads if all checks run.
-pub const HEAD_WHOLE: &[Item] = &[
+pub(crate) const HEAD_WHOLE: &[Item] = &[
     Item::Nodes,
     Item::ConfigMaps,
     Item::Services,
@@ -29,7 +29,7 @@ pub const HEAD_WHOLE: &[Item] = &[
 
 /// The node, its mode and its cluster.
 #[derive(Debug, Default, Serialize)]
-pub struct Head {
+pub(crate) struct Head {
     /// The node.
     pub node: NodeHead,
     /// The mode from three sources.
@@ -46,7 +46,7 @@ pub struct Head {
 /// The node.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeHead {
+pub(crate) struct NodeHead {
     /// The Node's name.
     pub name: Option<String>,
     /// The kernel's release.
@@ -58,7 +58,7 @@ pub struct NodeHead {
 /// The mode from three sources.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ModeHead {
+pub(crate) struct ModeHead {
     /// The configured mode.
     pub configured: Option<Mode>,
     /// The mode that kube-proxy reports.
@@ -73,7 +73,7 @@ pub struct ModeHead {
 
 /// The cluster's objects.
 #[derive(Debug, Serialize)]
-pub struct ClusterHead {
+pub(crate) struct ClusterHead {
     /// The number of Services.
     pub services: usize,
     /// The number of endpoints of all slices; `None` if they were not collected.
@@ -83,7 +83,7 @@ pub struct ClusterHead {
 /// The last sync.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Sync {
+pub(crate) struct Sync {
     /// The IP family; unset before 1.33, which reports one time for both.
     pub family: Option<Family>,
     /// Its time; unset if there was none.
@@ -99,7 +99,7 @@ fn ask<T>(question: impl FnOnce() -> Result<T, Gap>) -> Option<T> {
 
 impl Head {
     /// Returns the head for `facts`.
-    pub fn of(facts: &Facts<'_>) -> Self {
+    pub(crate) fn of(facts: &Facts<'_>) -> Self {
         let version = ask(|| facts.version());
         let observed: BTreeMap<_, _> = Family::BOTH
             .into_iter()

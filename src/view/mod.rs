@@ -7,7 +7,7 @@ pub(crate) mod chains;
 pub(crate) mod config;
 pub(crate) mod conntrack;
 mod gaps;
-pub mod head;
+pub(crate) mod head;
 pub(crate) mod ipvs;
 mod known;
 pub(crate) mod mode;
@@ -17,7 +17,7 @@ pub(crate) mod nodeports;
 pub(crate) mod programmed;
 pub(crate) mod services;
 pub(crate) mod sets;
-pub mod snapshot;
+pub(crate) mod snapshot;
 pub(crate) mod sysctls;
 pub(crate) mod tree;
 
@@ -29,7 +29,7 @@ use crate::backend::Mode;
 use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
-pub use crate::node::mode::{Kind, Leftover};
+pub(crate) use crate::node::mode::{Kind, Leftover};
 use crate::owner::{Owners, Port, Source};
 use mode::{InForce, Relevant};
 
@@ -133,7 +133,7 @@ impl View {
 
 /// A view, and the rows of it to return.
 #[derive(Clone, Copy, Debug)]
-pub struct Query<'q> {
+pub(crate) struct Query<'q> {
     /// The view.
     pub view: View,
     /// Only rows of this Service, chain, set, address or other object.
@@ -181,7 +181,7 @@ pub(crate) enum Rows {
 /// A view of a node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shown {
+pub(crate) struct Shown {
     /// The view.
     pub(crate) view: View,
     /// The mode in force.
@@ -220,7 +220,7 @@ impl Shown {
 }
 
 /// Returns the view of `node` that `query` asks for.
-pub fn show(node: &NodeSnapshot<'_>, query: Query<'_>) -> Shown {
+pub(crate) fn show(node: &NodeSnapshot<'_>, query: Query<'_>) -> Shown {
     let mut gaps = Gaps::default();
     let owners = Owners::new(node);
     let relevant = Relevant::new(node);

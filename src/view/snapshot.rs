@@ -7,7 +7,7 @@ use crate::evidence::{Evidence, Item};
 /// A file of a bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BundleFile {
+pub(crate) struct BundleFile {
     /// The item, by its file.
     pub item: Item,
     /// The length of its text.
@@ -15,7 +15,7 @@ pub struct BundleFile {
 }
 
 /// Returns the files that `evidence` fills.
-pub fn files(evidence: &Evidence) -> Vec<BundleFile> {
+pub(crate) fn files(evidence: &Evidence) -> Vec<BundleFile> {
     let files = evidence.iter().filter_map(|(item, read)| {
         let bytes = read.ok()?.len();
         Some(BundleFile { item, bytes })

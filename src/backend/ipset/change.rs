@@ -18,7 +18,7 @@ const ASIDE_UNDO: &str = "KPXU";
 
 /// Changes of several sets.
 #[derive(Debug, Default)]
-pub struct Edits {
+pub(crate) struct Edits {
     make: Text,
     undo: Text,
 }
@@ -33,12 +33,12 @@ struct Text {
 
 impl Edits {
     /// Returns whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.make.body.is_empty() && self.make.end.is_empty()
     }
 
     /// Returns the change and its undo.
-    pub fn actions(self) -> (Action, Action) {
+    pub(crate) fn actions(self) -> (Action, Action) {
         let [make, undo] = [self.make, self.undo].map(|text| Action::Ipset {
             input: text.body + &text.end,
         });
@@ -46,7 +46,7 @@ impl Edits {
     }
 
     /// Deletes what a killed run of kpx left behind of the set `name`; returns whether there is something.
-    pub fn clear(&mut self, have: &Sets<'_>, name: &str) -> bool {
+    pub(crate) fn clear(&mut self, have: &Sets<'_>, name: &str) -> bool {
         let left = [ASIDE, ASIDE_UNDO].map(|prefix| aside(name, prefix));
         let left: Vec<_> = left.iter().filter_map(|name| have.set(name)).collect();
         for set in &left {
@@ -57,19 +57,19 @@ impl Edits {
     }
 
     /// Creates `want`, which is not there.
-    pub fn create(&mut self, want: &Set<'_>) {
+    pub(crate) fn create(&mut self, want: &Set<'_>) {
         fill(&mut self.make.body, &want.name, want);
         gone(&mut self.undo.end, &want.name, want);
     }
 
     /// Destroys `have`, which no rule matches any more.
-    pub fn destroy(&mut self, have: &Set<'_>) {
+    pub(crate) fn destroy(&mut self, have: &Set<'_>) {
         gone(&mut self.make.end, &have.name, have);
         fill(&mut self.undo.body, &have.name, have);
     }
 
     /// Adds `missing` to the set `name`, and then deletes `extra` from it.
-    pub fn edit<'m>(
+    pub(crate) fn edit<'m>(
         &mut self,
         name: &str,
         missing: impl IntoIterator<Item = &'m Member<'m>>,
@@ -86,7 +86,7 @@ impl Edits {
     }
 
     /// Puts `want` in the place of `have`, which is of another type or family, and which no rule matches.
-    pub fn exchange(&mut self, have: &Set<'_>, want: &Set<'_>) {
+    pub(crate) fn exchange(&mut self, have: &Set<'_>, want: &Set<'_>) {
         let name = &want.name;
         let [new, old] = [ASIDE, ASIDE_UNDO].map(|prefix| aside(name, prefix));
         fill(&mut self.make.body, &new, want);
@@ -100,7 +100,7 @@ impl Edits {
     }
 
     /// Puts `want` in the place of `have`, which is of the same type and family.
-    pub fn replace(&mut self, have: &Set<'_>, want: &Set<'_>) {
+    pub(crate) fn replace(&mut self, have: &Set<'_>, want: &Set<'_>) {
         self.make.swap(ASIDE, want);
         self.undo.swap(ASIDE_UNDO, have);
         gone(&mut self.undo.end, &aside(&want.name, ASIDE), want);

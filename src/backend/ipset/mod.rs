@@ -1,6 +1,6 @@
 //! IP sets. Shared by the ipvs mode and by rules of other software.
 
-pub mod change;
+pub(crate) mod change;
 mod model;
 mod parse;
 

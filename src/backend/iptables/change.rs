@@ -9,7 +9,7 @@ use crate::net::Family;
 
 /// The changes of one table.
 #[derive(Debug, Default)]
-pub struct Edits<'r, 'a> {
+pub(crate) struct Edits<'r, 'a> {
     table: &'r str,
     /// Chains to write or delete: the name, the live and the desired chain.
     chains: Vec<(&'r str, Option<&'r Chain<'a>>, Option<&'r Chain<'a>>)>,
@@ -35,7 +35,7 @@ enum Verb {
 
 /// Returns what must change in each table for the chains of `have` named in `chains`, each a table and a chain, to become
 /// those of `want`.
-pub fn edits<'r, 'a>(
+pub(crate) fn edits<'r, 'a>(
     have: &'r Ruleset<'a>,
     want: &'r Ruleset<'a>,
     chains: &BTreeSet<(&str, &str)>,
@@ -66,7 +66,7 @@ pub fn edits<'r, 'a>(
 
 /// Returns the positions in `want` of the jumps that `have`, the rules of a built-in chain, does not have, each with the
 /// position in `have` of a wrong one in its place.
-pub fn missing_jumps(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<(usize, Option<usize>)> {
+pub(crate) fn missing_jumps(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<(usize, Option<usize>)> {
     let missing = want
         .iter()
         .enumerate()
@@ -96,7 +96,7 @@ impl<'r, 'a> Edits<'r, 'a> {
     ///
     /// The last name comes first: iptables 1.8 keeps the chains that its input names in a sorted list which it searches
     /// from the front, so that 22,000 chains take it half as long that way.
-    pub fn removal(
+    pub(crate) fn removal(
         table: &'r str,
         mut chains: Vec<&'r Chain<'a>>,
         rules: Vec<(&'r str, usize, &'r Rule<'a>)>,
@@ -152,12 +152,12 @@ impl<'r, 'a> Edits<'r, 'a> {
     }
 
     /// Returns the name of the table.
-    pub fn table(&self) -> &'r str {
+    pub(crate) fn table(&self) -> &'r str {
         self.table
     }
 
     /// Returns the change and its undo.
-    pub fn actions(&self, backend: Backend, family: Family) -> (Action, Action) {
+    pub(crate) fn actions(&self, backend: Backend, family: Family) -> (Action, Action) {
         let action = |input| Action::Iptables {
             backend,
             family,
@@ -167,7 +167,7 @@ impl<'r, 'a> Edits<'r, 'a> {
     }
 
     /// Returns how often it does what: the number, a verb and a noun of each.
-    pub fn counts(&self) -> [(usize, &'static str, &'static str); 4] {
+    pub(crate) fn counts(&self) -> [(usize, &'static str, &'static str); 4] {
         let written = self.chains.iter().filter(|(_, _, new)| new.is_some());
         let written = written.count();
         let inserted = self.rules.iter().filter(|rule| rule.verb == Verb::Insert);

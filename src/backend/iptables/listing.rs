@@ -7,7 +7,7 @@ use crate::evidence::{Gap, Item};
 /// Returns `listing` of one chain of `table` as `iptables-save -c` would print it.
 ///
 /// A listing has policies and counters in other places: `-P INPUT ACCEPT -c 1 60`, `-A INPUT … -c 1 60 -j …`.
-pub fn as_saved(table: &str, listing: &str) -> String {
+pub(crate) fn as_saved(table: &str, listing: &str) -> String {
     let mut saved = format!("*{table}\n");
     for line in listing.lines() {
         let (line, counters) = take_counters(line);
@@ -24,7 +24,7 @@ pub fn as_saved(table: &str, listing: &str) -> String {
 }
 
 /// Reads the one chain of a saved table; `item` names it in errors.
-pub fn chain(item: Item, saved: &str) -> Result<Chain<'_>, Gap> {
+pub(crate) fn chain(item: Item, saved: &str) -> Result<Chain<'_>, Gap> {
     let mut rules = parse::ruleset(item, saved)?;
     let chain = rules
         .tables

@@ -1,13 +1,13 @@
 //! The iptables mode, and the rules every mode and other software write with iptables.
 
 pub(crate) mod build;
-pub mod change;
-pub mod dispatch;
+pub(crate) mod change;
+pub(crate) mod dispatch;
 pub mod expect;
-pub mod listing;
+pub(crate) mod listing;
 pub mod model;
 pub mod names;
 mod own;
 pub mod parse;
 pub mod print;
-pub mod requirements;
+pub(crate) mod requirements;

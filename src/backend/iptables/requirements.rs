@@ -24,7 +24,7 @@ pub(in crate::backend) const MODULES: &[Module] = &[
 ];
 
 /// Returns the sysctls that kube-proxy's `NewProxier` sets in iptables mode.
-pub fn sysctls(localhost_node_ports: bool) -> Vec<Sysctl> {
+pub(crate) fn sysctls(localhost_node_ports: bool) -> Vec<Sysctl> {
     let localnet = Sysctl {
         key: "net.ipv4.conf.all.route_localnet",
         want: Want::Is(1),

@@ -5,5 +5,5 @@ pub mod expect;
 pub mod model;
 pub mod parse;
 pub mod print;
-pub mod requirements;
+pub(crate) mod requirements;
 pub mod rules;

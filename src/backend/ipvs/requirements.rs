@@ -32,7 +32,7 @@ pub(in crate::backend) const MODULES: &[Module] = &[
 ];
 
 /// Returns the sysctls of the mode: those that kube-proxy's `NewProxier` sets, and the one that it leaves alone.
-pub fn sysctls(setup: &Setup<'_>) -> Vec<Sysctl> {
+pub(crate) fn sysctls(setup: &Setup<'_>) -> Vec<Sysctl> {
     let is = |key, value, purpose| Sysctl {
         key,
         want: Want::Is(value),
@@ -71,7 +71,7 @@ pub fn sysctls(setup: &Setup<'_>) -> Vec<Sysctl> {
 /// such connections by a second, and leaves newer ones at their default of 1. Kernels before 4.1 lack the sysctl.
 ///
 /// Source: `connReuseMinSupportedKernelVersion` and `connReuseFixedKernelVersion` in kube-proxy.
-pub fn conn_reuse_mode(kernel: Kernel) -> Option<Sysctl> {
+pub(crate) fn conn_reuse_mode(kernel: Kernel) -> Option<Sysctl> {
     let (value, by, purpose) = if kernel < OLDEST_KERNEL {
         return None;
     } else if kernel < REUSE_FIXED {

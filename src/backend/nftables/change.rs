@@ -9,7 +9,7 @@ use crate::action::Action;
 
 /// The objects of a table that change.
 #[derive(Debug, Default)]
-pub struct Edits<'c> {
+pub(crate) struct Edits<'c> {
     chains: BTreeSet<&'c str>,
     sets: BTreeSet<&'c str>,
     elements: Vec<ElementEdit<'c>>,
@@ -27,27 +27,32 @@ struct ElementEdit<'c> {
 
 impl<'c> Edits<'c> {
     /// Rewrites the chain `name`, or deletes it.
-    pub fn chain(&mut self, name: &'c str) {
+    pub(crate) fn chain(&mut self, name: &'c str) {
         self.chains.insert(name);
     }
 
     /// Creates or deletes the set or map `name`.
-    pub fn set(&mut self, name: &'c str) {
+    pub(crate) fn set(&mut self, name: &'c str) {
         self.sets.insert(name);
     }
 
     /// Turns the element `have` of `set` into `want`.
-    pub fn element(&mut self, set: &'c str, have: Option<&'c Element>, want: Option<&'c Element>) {
+    pub(crate) fn element(
+        &mut self,
+        set: &'c str,
+        have: Option<&'c Element>,
+        want: Option<&'c Element>,
+    ) {
         self.elements.push(ElementEdit { set, have, want });
     }
 
     /// Replaces the whole table, for a change that cannot be made in place.
-    pub fn replace(&mut self) {
+    pub(crate) fn replace(&mut self) {
         self.replace = true;
     }
 
     /// Returns the change that brings the live table `have` to `want` in all objects named, and its undo.
-    pub fn actions(mut self, have: Option<&Table>, want: &Table) -> (Action, Action) {
+    pub(crate) fn actions(mut self, have: Option<&Table>, want: &Table) -> (Action, Action) {
         let name = format!("{} {}", want.family, want.name);
         let (change, undo) = match have {
             None => (print::table(want), format!("delete table {name}\n")),

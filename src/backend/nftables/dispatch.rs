@@ -36,7 +36,7 @@ impl Element {
 }
 
 /// Returns the socket address of `ADDRESS . PORT`.
-pub fn socket_addr(expr: &Expr) -> Option<SocketAddr> {
+pub(crate) fn socket_addr(expr: &Expr) -> Option<SocketAddr> {
     let Expr::Concat(parts) = expr else {
         return None;
     };
@@ -47,7 +47,7 @@ pub fn socket_addr(expr: &Expr) -> Option<SocketAddr> {
 }
 
 /// Returns the text of a word.
-pub fn word(expr: &Expr) -> Option<&str> {
+pub(crate) fn word(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Word(word) => Some(word),
         _ => None,

@@ -15,15 +15,15 @@ use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 
 /// The name of kube-proxy's tables.
-pub const TABLE: &str = "kube-proxy";
+pub(crate) const TABLE: &str = "kube-proxy";
 /// The comment of the rule that drops traffic to addresses no Service has.
-pub const UNALLOCATED: &str = "Drop traffic to unallocated ClusterIPs";
+pub(crate) const UNALLOCATED: &str = "Drop traffic to unallocated ClusterIPs";
 
 /// Returns the table of `family`.
 ///
 /// `service_cidrs` are the prefixes that cluster IPs come from; without them traffic to other addresses of these is
 /// not expected to be dropped. Not known are the tables of 1.29, where the mode was alpha.
-pub fn expect(
+pub(crate) fn expect(
     state: &DesiredState,
     family: &FamilyState,
     service_cidrs: &[Cidr],

@@ -11,12 +11,12 @@ use crate::net::Proto;
 const LONGEST: usize = 240;
 
 /// Returns the base of the names of a service port's chains.
-pub fn service(namespace: &str, service: &str, proto: Proto, port: &str) -> String {
+pub(crate) fn service(namespace: &str, service: &str, proto: Proto, port: &str) -> String {
     base(&format!("{namespace}/{service}/{proto}/{port}"))
 }
 
 /// Returns the base of the names of an endpoint's chain and set.
-pub fn endpoint(
+pub(crate) fn endpoint(
     namespace: &str,
     service: &str,
     proto: Proto,
@@ -40,7 +40,7 @@ fn base(text: &str) -> String {
 }
 
 /// Returns the service port that a chain or set is named after.
-pub fn service_of(name: &str) -> Option<String> {
+pub(crate) fn service_of(name: &str) -> Option<String> {
     // service-2QRHZV4L-NAMESPACE/SERVICE/PROTO/PORT, and behind that __ADDRESS/PORT for an endpoint.
     let (_, rest) = name.split_once('-')?;
     let (_, path) = rest.split_once('-')?;

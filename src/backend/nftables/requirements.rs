@@ -24,7 +24,7 @@ pub(in crate::backend) const MODULES: &[Module] = &[
 
 /// Returns the sysctls of the mode. kube-proxy sets none of its own; without a rule that drops invalid packets,
 /// packets out of the TCP window reset connections unless conntrack accepts them.
-pub fn sysctls(setup: &Setup<'_>) -> Vec<Sysctl> {
+pub(crate) fn sysctls(setup: &Setup<'_>) -> Vec<Sysctl> {
     let set = setup.config.map(|config| config.conntrack.tcp_be_liberal);
     let liberal = Sysctl {
         key: TCP_BE_LIBERAL,

@@ -9,14 +9,14 @@ use crate::evidence::Time;
 
 /// An ignore file. It hides only the findings that it names: the consequences of a hidden finding are printed.
 #[derive(Clone, Debug, Default)]
-pub struct Ignores {
+pub(crate) struct Ignores {
     /// The entries, in the order of the file.
     pub entries: Vec<Entry>,
 }
 
 /// One entry of the file.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The check whose findings it hides.
     pub check: &'static Check,
     /// A pattern of subjects, where `*` matches any text; `None` for all.
@@ -34,7 +34,7 @@ pub struct Entry {
 /// An invalid ignore file.
 #[derive(Debug, Error)]
 #[error("line {line}: {what}")]
-pub struct Malformed {
+pub(crate) struct Malformed {
     /// The line, from 1.
     pub line: u64,
     /// What is invalid.
@@ -42,7 +42,7 @@ pub struct Malformed {
 }
 
 /// An example of an entry, as a hint for an invalid file.
-pub const EXAMPLE: &str = "each entry looks like `- {check: DP01, subject: \"mode *\", reason: we move in spring, expires: 2027-03-31}`; \
+pub(crate) const EXAMPLE: &str = "each entry looks like `- {check: DP01, subject: \"mode *\", reason: we move in spring, expires: 2027-03-31}`; \
                            subject is optional";
 
 #[derive(Deserialize)]
@@ -56,7 +56,7 @@ struct Written {
 
 impl Ignores {
     /// Parses the text of an ignore file.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Malformed> {
         let written: Option<Vec<Spanned<Written>>> =
             serde_yaml::from_str(text).map_err(|error| Malformed {
                 line: error.location().map_or(1, |at| at.line()),
@@ -69,7 +69,7 @@ impl Ignores {
     }
 
     /// Returns the index of the first entry that hides `finding` of `check` at `now`.
-    pub fn hides(&self, check: &Check, finding: &Finding, now: Time) -> Option<usize> {
+    pub(crate) fn hides(&self, check: &Check, finding: &Finding, now: Time) -> Option<usize> {
         self.entries
             .iter()
             .position(|entry| !entry.is_over(now) && entry.names(check, finding))
@@ -78,12 +78,12 @@ impl Ignores {
 
 impl Entry {
     /// Returns whether it has expired at `now`.
-    pub fn is_over(&self, now: Time) -> bool {
+    pub(crate) fn is_over(&self, now: Time) -> bool {
         now >= self.until
     }
 
     /// Returns whether it matches `finding` of `check`.
-    pub fn names(&self, check: &Check, finding: &Finding) -> bool {
+    pub(crate) fn names(&self, check: &Check, finding: &Finding) -> bool {
         let subject = self.subject.as_deref().unwrap_or("*");
         self.check.id == check.id && matches(subject, &finding.subject)
     }

@@ -5,7 +5,7 @@ mod config_source;
 mod containers;
 mod facts;
 mod finding;
-pub mod ignore;
+pub(crate) mod ignore;
 mod links;
 mod not_checked;
 mod objects;

@@ -4,17 +4,17 @@ use super::{DoctorReport, Status};
 
 impl DoctorReport {
     /// Returns a line per finding, and per unknown check.
-    pub fn short(&self) -> String {
+    pub(crate) fn short(&self) -> String {
         short(self, "")
     }
 
     /// Returns the same with the node in front of each line.
-    pub fn short_of(&self, node: &str) -> String {
+    pub(crate) fn short_of(&self, node: &str) -> String {
         short(self, &format!("{node}: "))
     }
 
     /// Returns `JUnit` XML with a test case per check.
-    pub fn junit(&self) -> String {
+    pub(crate) fn junit(&self) -> String {
         let counts = counts(self);
         format!(
             "{XML}<testsuites {counts}>\n{}{JUNIT_TAIL}",
@@ -23,12 +23,12 @@ impl DoctorReport {
     }
 
     /// Returns the test suite of one of several nodes, between [`JUNIT_HEAD`] and [`JUNIT_TAIL`].
-    pub fn junit_of(&self, node: &str) -> String {
+    pub(crate) fn junit_of(&self, node: &str) -> String {
         suite(self, &format!("kpx doctor on {node}"))
     }
 
     /// Returns the text format of Prometheus, for the textfile collector of `node_exporter`.
-    pub fn prom(&self) -> String {
+    pub(crate) fn prom(&self) -> String {
         prom(self)
     }
 }
@@ -55,13 +55,13 @@ fn short(report: &DoctorReport, lead: &str) -> String {
 const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
 /// The start of `JUnit` XML with a test suite per node.
-pub const JUNIT_HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
+pub(crate) const JUNIT_HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
 
 /// The end of `JUnit` XML.
-pub const JUNIT_TAIL: &str = "</testsuites>\n";
+pub(crate) const JUNIT_TAIL: &str = "</testsuites>\n";
 
 /// Returns the test suite of a node that was not read.
-pub fn junit_unread(node: &str, error: &str) -> String {
+pub(crate) fn junit_unread(node: &str, error: &str) -> String {
     let counts = "tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\"";
     format!(
         "  <testsuite name=\"kpx doctor on {}\" {counts}>\n    <testcase classname=\"kpx\" name=\"read the node\">\n      \

@@ -10,7 +10,7 @@ use crate::evidence::Time;
 
 /// A finding that the ignore file hides.
 #[derive(Debug, Serialize)]
-pub struct Ignored {
+pub(crate) struct Ignored {
     /// The id of its check.
     pub id: &'static str,
     /// The name of its check.
@@ -29,7 +29,7 @@ pub struct Ignored {
 
 /// An entry of the ignore file.
 #[derive(Debug, Serialize)]
-pub struct IgnoreEntry {
+pub(crate) struct IgnoreEntry {
     /// Its first line in the file.
     pub line: u64,
     /// The id of its check.
@@ -48,7 +48,7 @@ pub struct IgnoreEntry {
 /// The status of an entry of the ignore file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum EntryStatus {
+pub(crate) enum EntryStatus {
     /// It hides findings.
     Used,
     /// It matches no finding.
@@ -61,7 +61,7 @@ pub enum EntryStatus {
 
 /// An ignore file in use.
 #[derive(Debug)]
-pub struct IgnoreFile {
+pub(crate) struct IgnoreFile {
     /// Its path.
     pub path: String,
     /// Its entries.

@@ -15,14 +15,14 @@ use crate::check::{Check, Finding, Fix, Outcome, Proof, Severity};
 use crate::evidence::Time;
 use crate::render::{Page, Report};
 
-pub use crate::view::head::{HEAD, HEAD_WHOLE, Head};
-pub use formats::{JUNIT_HEAD, JUNIT_TAIL, junit_unread};
-pub use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
+pub(crate) use crate::view::head::{HEAD, HEAD_WHOLE, Head};
+pub(crate) use formats::{JUNIT_HEAD, JUNIT_TAIL, junit_unread};
+pub(crate) use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
 
 /// The report of `kpx doctor`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DoctorReport {
+pub(crate) struct DoctorReport {
     /// The node, its mode and its cluster.
     #[serde(flatten)]
     pub head: Head,
@@ -55,7 +55,7 @@ pub struct DoctorReport {
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
-pub struct CheckResult {
+pub(crate) struct CheckResult {
     /// Id of the check.
     pub id: &'static str,
     /// Name of the check, in kebab case.
@@ -76,7 +76,7 @@ pub struct CheckResult {
 /// The status of a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
+pub(crate) enum Status {
     /// It found nothing wrong.
     Pass,
     /// It found something wrong.
@@ -89,7 +89,7 @@ pub enum Status {
 
 /// One finding.
 #[derive(Debug, Serialize)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// The id of its check.
     pub id: &'static str,
     /// The name of its check.
@@ -111,7 +111,7 @@ pub struct Problem {
 
 /// A finding that another one explains.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-pub struct Consequence {
+pub(crate) struct Consequence {
     /// The id of its check.
     pub id: &'static str,
     /// The name of its check.
@@ -124,7 +124,7 @@ pub struct Consequence {
 
 /// The number of findings by severity, and of checks by status.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Findings of severity error.
     pub errors: usize,
     /// Findings of severity warning.
@@ -145,7 +145,7 @@ pub struct Summary {
 
 impl DoctorReport {
     /// Returns the report of `outcomes`.
-    pub fn new(
+    pub(crate) fn new(
         outcomes: Vec<(&'static Check, Outcome)>,
         head: Head,
         taken: Option<Time>,
@@ -248,13 +248,13 @@ impl DoctorReport {
 
     /// Sets the target mode of the planned switch.
     #[must_use]
-    pub fn before(mut self, target: Option<Mode>) -> Self {
+    pub(crate) fn before(mut self, target: Option<Mode>) -> Self {
         self.target = target;
         self
     }
 
     /// Iterates over the checks with `status`.
-    pub fn with(&self, status: Status) -> impl Iterator<Item = &CheckResult> {
+    pub(crate) fn with(&self, status: Status) -> impl Iterator<Item = &CheckResult> {
         self.checks.iter().filter(move |c| c.status == status)
     }
 }

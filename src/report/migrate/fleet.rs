@@ -22,7 +22,7 @@ use crate::words::number_of;
 /// The result of `kpx migrate` for a cluster's nodes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct FleetReport {
+pub(crate) struct FleetReport {
     /// The migration's id, once it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -63,7 +63,7 @@ pub struct FleetReport {
 /// Who holds the Lease of the cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LeaseStatus {
+pub(crate) enum LeaseStatus {
     /// No one: no kpx is running the migration.
     Free,
     /// A kpx that runs, or was killed a short time ago.
@@ -80,7 +80,7 @@ pub enum LeaseStatus {
 /// A node and its state.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeRow {
+pub(crate) struct NodeRow {
     /// Name of the Node.
     pub name: String,
     /// Its state; `None` if no task has ended there.
@@ -100,7 +100,7 @@ pub struct NodeRow {
 /// The plan of a fleet's migration.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PlannedFleet {
+pub(crate) struct PlannedFleet {
     /// The place of kube-proxy's configuration.
     pub store: String,
     /// The change of the configuration.
@@ -125,7 +125,7 @@ pub struct PlannedFleet {
 
 impl FleetReport {
     /// Returns the report of `fleet` with this outcome.
-    pub fn new(fleet: &Fleet, outcome: Outcome) -> Self {
+    pub(crate) fn new(fleet: &Fleet, outcome: Outcome) -> Self {
         let states: &BTreeMap<_, _> = &fleet.nodes;
         let nodes = fleet.plan.nodes.iter().map(|name| {
             let took = fleet.took.get(name);
@@ -290,7 +290,7 @@ impl LeaseStatus {
 /// The plan of a fleet's migration in short, for `--yes`: its size, and the expected loss on each node.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub struct FleetSummary<'r>(pub &'r FleetReport);
+pub(crate) struct FleetSummary<'r>(pub &'r FleetReport);
 
 impl Report for FleetSummary<'_> {
     const KIND: &'static str = FleetReport::KIND;
@@ -334,7 +334,7 @@ fn took(seconds: u64) -> String {
 
 impl PlannedFleet {
     /// Returns whether at least one preview succeeded, or there were none to run.
-    pub fn is_previewed(&self) -> bool {
+    pub(crate) fn is_previewed(&self) -> bool {
         let failed = |of: &NodePreview| matches!(of.result, PreviewResult::Failed(_));
         self.previews.is_empty() || !self.previews.iter().all(failed)
     }
@@ -398,7 +398,7 @@ impl PlannedFleet {
 /// An event of a fleet's migration: a line of JSON each.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
-pub enum FleetEvent<'e> {
+pub(crate) enum FleetEvent<'e> {
     /// A task begins.
     Begins {
         /// The direction.

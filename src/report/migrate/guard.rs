@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The pod that keeps a node's bridge.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GuardStatus {
+pub(crate) struct GuardStatus {
     /// The node.
     pub node: String,
     /// The pod, as `NAMESPACE/NAME`.
@@ -19,7 +19,7 @@ pub struct GuardStatus {
 /// The state of a guard's pod.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum GuardState {
+pub(crate) enum GuardState {
     /// It runs, and renews the lease.
     Runs,
     /// It has not started, and why.

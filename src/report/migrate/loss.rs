@@ -12,7 +12,7 @@ use crate::words::number_of;
 /// Another strategy, with its expected loss.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Offer {
+pub(crate) struct Offer {
     /// The strategy.
     pub strategy: Strategy,
     /// The expected loss.
@@ -25,7 +25,7 @@ pub struct Offer {
 /// The strategies.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Offers {
+pub(crate) struct Offers {
     /// The reason for the chosen one.
     pub why: String,
     /// The others.

@@ -16,16 +16,16 @@ use crate::migrate::wire::{Line, NodeReport, Outcome};
 use crate::render::{Page, Report, Tone};
 use crate::words::number_of;
 
-pub use fleet::{FleetEvent, FleetReport, FleetSummary, LeaseStatus, NodeRow, PlannedFleet};
-pub use guard::{GuardState, GuardStatus};
-pub use loss::{Offer, Offers};
-pub use planned::{PlannedMigration, PlannedStage};
-pub use status::{BridgeStatus, MigrationStatus, StatusReport};
+pub(crate) use fleet::{FleetEvent, FleetReport, FleetSummary, LeaseStatus, PlannedFleet};
+pub(crate) use guard::{GuardState, GuardStatus};
+pub(crate) use loss::{Offer, Offers};
+pub(crate) use planned::{PlannedMigration, PlannedStage};
+pub(crate) use status::{BridgeStatus, MigrationStatus, StatusReport};
 
 /// The result of `kpx migrate` on this node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MigrateReport {
+pub(crate) struct MigrateReport {
     /// The part that the coordinator of a fleet reads.
     #[serde(flatten)]
     pub result: NodeReport,
@@ -42,12 +42,12 @@ pub struct MigrateReport {
 
 impl MigrateReport {
     /// Returns the report of `migration` with this outcome.
-    pub fn new(migration: &Migration, outcome: Outcome) -> Self {
+    pub(crate) fn new(migration: &Migration, outcome: Outcome) -> Self {
         Self::of(NodeReport::new(migration, outcome))
     }
 
     /// Returns the report that kube-proxy already runs in mode `to`.
-    pub const fn already(to: Mode) -> Self {
+    pub(crate) const fn already(to: Mode) -> Self {
         Self::of(NodeReport::already(to))
     }
 
@@ -61,13 +61,13 @@ impl MigrateReport {
     }
 
     /// Returns whether no finding blocks the migration.
-    pub fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         let plan = self.plan.as_ref();
         plan.is_none_or(|plan| plan.blockers().is_empty())
     }
 
     /// Replaces the plan by its preview.
-    pub fn shorten(&mut self) {
+    pub(crate) fn shorten(&mut self) {
         self.result.preview = self.plan.take().map(|plan| plan.preview());
     }
 
@@ -147,7 +147,7 @@ fn in_time(took: &[Took]) -> Option<String> {
 /// The plan in short, for `--yes`: its size, the warnings and the expected loss.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub struct Summary<'r>(pub &'r MigrateReport);
+pub(crate) struct Summary<'r>(pub &'r MigrateReport);
 
 impl Report for Summary<'_> {
     const KIND: &'static str = Line::REPORT;

@@ -18,7 +18,7 @@ use crate::words::number_of;
 /// The plan of a node's migration.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PlannedMigration {
+pub(crate) struct PlannedMigration {
     /// The place of kube-proxy's configuration, or why it is unknown.
     pub store: String,
     /// The change of the configuration.
@@ -35,7 +35,7 @@ pub struct PlannedMigration {
 
 /// The plan of a stage.
 #[derive(Debug, Serialize)]
-pub struct PlannedStage {
+pub(crate) struct PlannedStage {
     /// The stage.
     pub stage: Stage,
     /// The stage, in words.
@@ -56,7 +56,7 @@ pub struct PlannedStage {
 
 impl PlannedStage {
     /// Returns a stage whose steps are unknown, and why.
-    pub fn unknown(stage: Stage, why: &dyn std::error::Error) -> Self {
+    pub(crate) fn unknown(stage: Stage, why: &dyn std::error::Error) -> Self {
         Self {
             unknown: Some(why.to_string()),
             ..Self::new(stage, Plan::default())
@@ -64,7 +64,7 @@ impl PlannedStage {
     }
 
     /// Returns a stage with its plan.
-    pub fn new(stage: Stage, plan: Plan) -> Self {
+    pub(crate) fn new(stage: Stage, plan: Plan) -> Self {
         Self {
             stage,
             title: stage.title(),
@@ -102,7 +102,7 @@ impl PlannedStage {
 
 impl PlannedMigration {
     /// Returns the plan in short.
-    pub fn preview(&self) -> Preview {
+    pub(crate) fn preview(&self) -> Preview {
         let findings = self.assessment.findings.iter();
         let errors = findings.filter(|of| of.severity == Severity::Error);
         let unknown = self.stages.iter().filter_map(|stage| {
@@ -125,7 +125,7 @@ impl PlannedMigration {
     }
 
     /// Returns the ids of the checks that block the migration.
-    pub fn blockers(&self) -> Vec<&'static str> {
+    pub(crate) fn blockers(&self) -> Vec<&'static str> {
         let findings = self.assessment.findings.iter();
         let errors = findings.filter(|of| of.severity == Severity::Error);
         let mut ids: Vec<_> = errors.map(|of| of.id).collect();
@@ -146,7 +146,7 @@ impl PlannedMigration {
     }
 
     /// Returns the expected loss in words.
-    pub fn loss_in_words(&self) -> String {
+    pub(crate) fn loss_in_words(&self) -> String {
         let of = |stage: &&PlannedStage| stage.stage == Stage::Evict && !stage.steps.is_empty();
         match self.stages.iter().find(of) {
             None => in_words(&self.loss),

@@ -14,7 +14,7 @@ use crate::report::{CLEAN, FOUND};
 /// The result of `kpx migrate status`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StatusReport {
+pub(crate) struct StatusReport {
     /// The newest migration of this node; `None` if there is none.
     pub migration: Option<MigrationStatus>,
     /// The node's bridge, while the migration needs one.
@@ -28,7 +28,7 @@ pub struct StatusReport {
 /// The bridge of a node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum BridgeStatus {
+pub(crate) enum BridgeStatus {
     /// No bridge is loaded.
     NotLoaded,
     /// It is loaded, with this remaining lease.
@@ -60,7 +60,7 @@ impl BridgeStatus {
 /// The state of a migration.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MigrationStatus {
+pub(crate) struct MigrationStatus {
     /// Its id.
     pub id: String,
     /// When it began.
@@ -89,7 +89,7 @@ pub struct MigrationStatus {
 
 /// A stage with its progress.
 #[derive(Debug, Serialize)]
-pub struct StageStatus {
+pub(crate) struct StageStatus {
     /// The stage.
     pub stage: Stage,
     /// Its progress.
@@ -99,7 +99,7 @@ pub struct StageStatus {
 /// The progress of a stage.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum StageProgress {
+pub(crate) enum StageProgress {
     /// Done.
     Done,
     /// Begun; it may be partly done.

@@ -15,7 +15,7 @@ use crate::words::number_of;
 /// The differences of several nodes, by part of the live state and Service.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DiffOfNodes {
+pub(crate) struct DiffOfNodes {
     /// The number of nodes without differences.
     pub equal: usize,
     /// The number of nodes with differences.
@@ -37,7 +37,7 @@ pub struct DiffOfNodes {
 /// A part of the live state that differs.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PartOfNodes {
+pub(crate) struct PartOfNodes {
     /// Whether it is missing, extra or different.
     pub action: ChangeKind,
     /// The part.
@@ -62,7 +62,7 @@ const MOST: usize = 100;
 
 /// What is kept of a node's report.
 #[derive(Debug)]
-pub struct Part {
+pub(crate) struct Part {
     mode: Option<Mode>,
     found: BTreeMap<Key, usize>,
     leftovers: BTreeSet<&'static str>,

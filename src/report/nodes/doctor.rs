@@ -14,7 +14,7 @@ use crate::words::number_of;
 /// The findings of several nodes, each once.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DoctorOfNodes {
+pub(crate) struct DoctorOfNodes {
     /// The number of nodes with errors.
     pub errors: usize,
     /// The number of nodes with warnings, but no errors.
@@ -38,7 +38,7 @@ type Key = (Severity, &'static str, &'static str, Box<str>);
 
 /// A finding, with the nodes that have it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// The id of its check.
     pub id: &'static str,
     /// The name of its check.
@@ -57,7 +57,7 @@ pub struct Finding {
 
 /// Checks whose data is missing for one reason.
 #[derive(Clone, Debug, Serialize)]
-pub struct Unknown {
+pub(crate) struct Unknown {
     /// The reason.
     pub reason: Box<str>,
     /// The ids of the checks.
@@ -68,7 +68,7 @@ pub struct Unknown {
 
 /// What is kept of a node's report.
 #[derive(Debug)]
-pub struct Part {
+pub(crate) struct Part {
     findings: Vec<(Key, Box<str>)>,
     unknown: Vec<(Box<str>, &'static str)>,
 }

@@ -19,17 +19,17 @@ use super::{CLEAN, FOUND, UNKNOWN};
 use crate::render::{Page, Report, Tone};
 use crate::words::number_of;
 
-pub use diff::DiffOfNodes;
-pub use doctor::DoctorOfNodes;
-pub use names::Nodes;
-pub use preflight::PreflightOfNodes;
-pub use resolve::ResolveOfNodes;
-pub use show::ShowOfNodes;
-pub use snapshot::SnapshotOfNodes;
-pub use trace::TraceOfNodes;
+pub(crate) use diff::DiffOfNodes;
+pub(crate) use doctor::DoctorOfNodes;
+pub(crate) use names::Nodes;
+pub(crate) use preflight::PreflightOfNodes;
+pub(crate) use resolve::ResolveOfNodes;
+pub(crate) use show::ShowOfNodes;
+pub(crate) use snapshot::SnapshotOfNodes;
+pub(crate) use trace::TraceOfNodes;
 
 /// What the reports of several nodes have in common, and what differs.
-pub trait Together: Serialize {
+pub(crate) trait Together: Serialize {
     /// The report of one node.
     type Of: Report;
     /// What is kept of it.
@@ -59,7 +59,7 @@ pub trait Together: Serialize {
 /// The report of several nodes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodesReport<T> {
+pub(crate) struct NodesReport<T> {
     /// The number of nodes.
     pub nodes: usize,
     /// The number of nodes that were read.
@@ -78,7 +78,7 @@ pub struct NodesReport<T> {
 
 /// A node that was not read.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct UnreadNode {
+pub(crate) struct UnreadNode {
     /// Name of the node.
     pub node: String,
     /// Why it was not read.
@@ -87,7 +87,7 @@ pub struct UnreadNode {
 
 impl<T: Together> NodesReport<T> {
     /// Starts a report of no nodes.
-    pub const fn new(together: T) -> Self {
+    pub(crate) const fn new(together: T) -> Self {
         Self {
             nodes: 0,
             read: 0,
@@ -99,7 +99,7 @@ impl<T: Together> NodesReport<T> {
     }
 
     /// Adds a node: the part of its report, with its exit status.
-    pub fn add(&mut self, node: &str, part: T::Part, exit: u8) {
+    pub(crate) fn add(&mut self, node: &str, part: T::Part, exit: u8) {
         self.nodes += 1;
         self.read += 1;
         self.worst = worse(self.worst, exit);
@@ -107,7 +107,7 @@ impl<T: Together> NodesReport<T> {
     }
 
     /// Adds a node that was not read.
-    pub fn add_unread(&mut self, node: &str, error: String) {
+    pub(crate) fn add_unread(&mut self, node: &str, error: String) {
         self.nodes += 1;
         self.unread.push(UnreadNode {
             node: node.to_owned(),
@@ -116,7 +116,7 @@ impl<T: Together> NodesReport<T> {
     }
 
     /// Completes the report after the last node; `incomplete` is the reason why more nodes are missing.
-    pub fn finish(&mut self, incomplete: Option<String>) {
+    pub(crate) fn finish(&mut self, incomplete: Option<String>) {
         self.unread.sort_by(|a, b| a.node.cmp(&b.node));
         self.incomplete = incomplete;
         self.together.settle();

@@ -9,45 +9,35 @@ use crate::render::Style;
 
 /// The names of some nodes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Nodes(BTreeSet<Arc<str>>);
+pub(crate) struct Nodes(BTreeSet<Arc<str>>);
 
 /// The longest text of names in a table, in columns.
 const ROOM: usize = 40;
 
 impl Nodes {
     /// Adds a node.
-    pub fn add(&mut self, node: &Arc<str>) {
+    pub(crate) fn add(&mut self, node: &Arc<str>) {
         self.0.insert(Arc::clone(node));
     }
 
-    /// Removes a node, and returns whether it was there.
-    pub fn remove(&mut self, node: &str) -> bool {
-        self.0.remove(node)
-    }
-
     /// Returns the number of nodes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Returns whether there is no node.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns the first name.
-    pub fn first(&self) -> Option<&Arc<str>> {
+    pub(crate) fn first(&self) -> Option<&Arc<str>> {
         self.0.first()
-    }
-
-    /// Iterates over the names, sorted.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.0.iter()
     }
 
     /// Returns the names that are not in any of `others`.
     #[must_use]
-    pub fn without<'n>(&self, others: impl Iterator<Item = &'n Self>) -> Self {
+    pub(crate) fn without<'n>(&self, others: impl Iterator<Item = &'n Self>) -> Self {
         let mut rest = self.0.clone();
         for other in others {
             for name in &other.0 {
@@ -58,12 +48,12 @@ impl Nodes {
     }
 
     /// Returns all names: `w[1-3,7], x`.
-    pub fn all(&self) -> String {
+    pub(crate) fn all(&self) -> String {
         self.within(usize::MAX)
     }
 
     /// Returns the first names and the number of the others; all with `-o wide` or `-v`.
-    pub fn in_short(&self, style: Style) -> String {
+    pub(crate) fn in_short(&self, style: Style) -> String {
         if style.wide || style.verbose > 0 {
             self.all()
         } else {

@@ -16,7 +16,7 @@ use crate::requirements::Status;
 /// The nodes that are ready for a mode, and what blocks the others.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PreflightOfNodes {
+pub(crate) struct PreflightOfNodes {
     /// The nodes that are ready.
     pub ready: Nodes,
     /// The nodes that are not ready.
@@ -37,7 +37,7 @@ pub struct PreflightOfNodes {
 
 /// Requirements and checks whose data is missing on the same nodes.
 #[derive(Clone, Debug, Serialize)]
-pub struct Unknown {
+pub(crate) struct Unknown {
     /// Names of requirements, and ids of checks.
     pub what: Vec<String>,
     /// The nodes.
@@ -46,7 +46,7 @@ pub struct Unknown {
 
 /// An unmet requirement, or a finding that blocks the switch.
 #[derive(Clone, Debug, Serialize)]
-pub struct Blocker {
+pub(crate) struct Blocker {
     /// The requirement's name, or the id of the check.
     pub what: String,
     /// The state of the requirement, or the message of the finding.
@@ -57,7 +57,7 @@ pub struct Blocker {
 
 /// What is kept of a node's report.
 #[derive(Debug)]
-pub struct Part {
+pub(crate) struct Part {
     exit: u8,
     blockers: Vec<(String, String)>,
     loadable: Vec<String>,

@@ -11,7 +11,7 @@ use crate::report::resolve::ResolveReport;
 
 /// The answers to one name, each with the nodes that get it.
 #[derive(Debug, Default, Serialize)]
-pub struct ResolveOfNodes {
+pub(crate) struct ResolveOfNodes {
     /// The answers, those of the fewest nodes first.
     pub answers: Vec<Answer>,
     #[serde(skip)]
@@ -20,7 +20,7 @@ pub struct ResolveOfNodes {
 
 /// An answer, and the nodes that get it.
 #[derive(Debug, Serialize)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The nodes.
     pub nodes: Nodes,
     /// The answer.

@@ -27,7 +27,7 @@ struct Row {
 
 /// A row that differs between nodes.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Differing {
+pub(crate) struct Differing {
     /// The row's name.
     pub row: String,
     /// Its values, the rarest first.
@@ -36,7 +36,7 @@ pub struct Differing {
 
 /// A value of a row.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct ValueOf {
+pub(crate) struct ValueOf {
     /// The value; `null` if these nodes do not have the row, `?` if it is unknown.
     pub value: Option<String>,
     /// The nodes.

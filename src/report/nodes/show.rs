@@ -15,7 +15,7 @@ use crate::words::number_of;
 
 /// The rows of a view that differ between nodes, and the number of the others.
 #[derive(Debug, Default, Serialize)]
-pub struct ShowOfNodes {
+pub(crate) struct ShowOfNodes {
     /// The number of rows that are equal on all nodes.
     pub equal: usize,
     /// The rows that differ: those of the fewest nodes first.
@@ -33,7 +33,7 @@ pub struct ShowOfNodes {
 
 /// What is kept of a node's report.
 #[derive(Debug)]
-pub struct Part {
+pub(crate) struct Part {
     rows: BTreeMap<String, String>,
     gaps: Vec<String>,
     found: bool,

@@ -13,7 +13,7 @@ use crate::report::snapshot::SnapshotReport;
 
 /// A bundle of all nodes.
 #[derive(Debug, Serialize)]
-pub struct SnapshotOfNodes {
+pub(crate) struct SnapshotOfNodes {
     /// The path of the bundle.
     pub path: PathBuf,
     /// Whether names and addresses are replaced.
@@ -26,7 +26,7 @@ pub struct SnapshotOfNodes {
 
 /// An item that could not be read.
 #[derive(Clone, Debug, Serialize)]
-pub struct GapOfNodes {
+pub(crate) struct GapOfNodes {
     /// The item.
     pub item: Item,
     /// The reason.
@@ -37,7 +37,7 @@ pub struct GapOfNodes {
 
 impl SnapshotOfNodes {
     /// Returns a report of no nodes.
-    pub const fn new(path: PathBuf, redacted: bool) -> Self {
+    pub(crate) const fn new(path: PathBuf, redacted: bool) -> Self {
         Self {
             path,
             redacted,

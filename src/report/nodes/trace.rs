@@ -12,7 +12,7 @@ use crate::trace::Verdict;
 
 /// Groups of nodes on which the packets end alike.
 #[derive(Debug, Default, Serialize)]
-pub struct TraceOfNodes {
+pub(crate) struct TraceOfNodes {
     /// The groups, the smallest first.
     pub groups: Vec<Group>,
     #[serde(skip)]
@@ -21,7 +21,7 @@ pub struct TraceOfNodes {
 
 /// Nodes on which the packets end alike.
 #[derive(Clone, Debug, Serialize)]
-pub struct Group {
+pub(crate) struct Group {
     /// The nodes.
     pub nodes: Nodes,
     /// The end of the packets, by their source.
@@ -33,7 +33,7 @@ pub struct Group {
 
 /// The end of the packets of some sources.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-pub struct PathRow {
+pub(crate) struct PathRow {
     /// The sources: `pod`, `host`, `outside`, or an address.
     pub from: Vec<String>,
     /// The verdict: `deliver`, `reject`, …
@@ -44,7 +44,7 @@ pub struct PathRow {
 
 /// What is kept of a node's report.
 #[derive(Debug)]
-pub struct Part {
+pub(crate) struct Part {
     paths: Vec<PathRow>,
     unknown: bool,
 }

@@ -28,26 +28,26 @@ use crate::view::{Rows, Shown, View};
 /// The outcome of `kpx show`.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub struct ShowReport(Shown);
+pub(crate) struct ShowReport(Shown);
 
 impl ShowReport {
     /// Returns the report of a view.
-    pub const fn new(shown: Shown) -> Self {
+    pub(crate) const fn new(shown: Shown) -> Self {
         Self(shown)
     }
 
     /// Returns similar names if the name that was asked for matches nothing; `None` if it matches.
-    pub fn not_found(&self) -> Option<&[String]> {
+    pub(crate) fn not_found(&self) -> Option<&[String]> {
         self.0.not_found()
     }
 
     /// Returns the rows as named lines, to compare nodes: without counters and connections.
-    pub fn lines(&self) -> BTreeMap<String, String> {
+    pub(crate) fn lines(&self) -> BTreeMap<String, String> {
         lines::lines(&self.0)
     }
 
     /// Returns why parts of the view are unknown.
-    pub fn gaps(&self) -> &[Gap] {
+    pub(crate) fn gaps(&self) -> &[Gap] {
         &self.0.gaps
     }
 }

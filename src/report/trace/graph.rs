@@ -106,7 +106,7 @@ impl Graph {
 }
 
 /// Returns the picture as Mermaid's flowchart.
-pub fn mermaid(report: &TraceReport, style: Style) -> String {
+pub(crate) fn mermaid(report: &TraceReport, style: Style) -> String {
     let graph = Graph::of(report, style);
     let quoted = |text: &str| {
         let text = text.replace('#', "#35;").replace('"', "#quot;");
@@ -130,7 +130,7 @@ pub fn mermaid(report: &TraceReport, style: Style) -> String {
 }
 
 /// Returns the picture in Graphviz's language.
-pub fn dot(report: &TraceReport, style: Style) -> String {
+pub(crate) fn dot(report: &TraceReport, style: Style) -> String {
     let graph = Graph::of(report, style);
     let quoted = |text: &str| {
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");

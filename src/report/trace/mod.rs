@@ -17,11 +17,11 @@ use crate::owner::{EndpointState, Owners, Port};
 use crate::render::{Page, Report};
 use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 
-pub use graph::{dot, mermaid};
+pub(crate) use graph::{dot, mermaid};
 
 /// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
 #[derive(Debug, Serialize)]
-pub struct TraceReport {
+pub(crate) struct TraceReport {
     /// The node's mode, if known; with `assumed`, the mode given.
     pub mode: Option<Mode>,
     /// Whether the rules are those that kube-proxy would program in `mode`, not the live ones.
@@ -42,7 +42,7 @@ pub struct TraceReport {
 
 /// The result of a real connection.
 #[derive(Clone, Debug, Serialize)]
-pub struct ProbeRow {
+pub(crate) struct ProbeRow {
     /// How the connection went: `answered`, `refused`, …
     pub result: String,
     /// The backend that took it, as the kernel recorded it.
@@ -60,7 +60,7 @@ pub struct ProbeRow {
 
 /// The trace from one source.
 #[derive(Clone, Debug, Serialize)]
-pub struct SourceTrace {
+pub(crate) struct SourceTrace {
     /// `pod`, `host` or `outside`, with the address.
     pub from: String,
     /// The packet.
@@ -77,7 +77,7 @@ pub struct SourceTrace {
 
 /// The packet, as it is sent.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct PacketRow {
+pub(crate) struct PacketRow {
     /// The source address.
     pub source: IpAddr,
     /// The destination address.
@@ -90,7 +90,7 @@ pub struct PacketRow {
 
 /// A Service port.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct ServiceRow {
+pub(crate) struct ServiceRow {
     /// The namespace.
     pub namespace: String,
     /// The Service's name.
@@ -102,7 +102,7 @@ pub struct ServiceRow {
 /// One possible end of a packet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OutcomeRow {
+pub(crate) struct OutcomeRow {
     /// The verdict.
     pub verdict: Verdict,
     /// The probability: 0 to 1.
@@ -121,7 +121,7 @@ pub struct OutcomeRow {
 
 /// A backend.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct BackendRow {
+pub(crate) struct BackendRow {
     /// The address.
     pub address: IpAddr,
     /// The port.
@@ -142,7 +142,7 @@ pub struct BackendRow {
 
 /// One hop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct HopRow {
+pub(crate) struct HopRow {
     /// The hook.
     pub hook: Hook,
     /// The subsystem.
@@ -180,7 +180,7 @@ pub struct HopRow {
 
 impl SourceTrace {
     /// Builds the report of a walk.
-    pub fn new(
+    pub(crate) fn new(
         from: String,
         packet: PacketRow,
         outcomes: &[Outcome],

@@ -26,7 +26,7 @@ impl Sources {
         let this = nodes.find(|of| Some(&of.metadata.name) == name.as_ref());
         let known = Pods {
             node: this,
-            pods: node.pods().map_or(&[], Vec::as_slice),
+            all: node.pods().map_or(&[], Vec::as_slice),
             slices: node.slices().map_or(&[], Vec::as_slice),
         };
         let no_destination = match family {
