@@ -16,6 +16,9 @@ _kpx() {
             ",$1")
                 cmd="kpx"
                 ;;
+            kpx,access)
+                cmd="kpx__subcmd__access"
+                ;;
             kpx,bridge)
                 cmd="kpx__subcmd__bridge"
                 ;;
@@ -95,7 +98,7 @@ _kpx() {
 
     case "${cmd}" in
         kpx)
-            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show trace why render preflight reconcile cleanup bridge migrate completions man help version pod"
+            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show trace why render preflight reconcile cleanup bridge migrate access completions man help version pod"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -163,6 +166,96 @@ _kpx() {
                     ;;
                 -o)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kpx__subcmd__access)
+            opts="-o -q -v -h --all-nodes --manifest --subject --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help doctor resolve diff snapshot show trace why render preflight reconcile cleanup bridge migrate"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --subject)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as-group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
                     return 0
                     ;;
                 --color)

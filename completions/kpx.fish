@@ -65,6 +65,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "reconcile" -d 'Repair the d
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "cleanup" -d 'Remove the leftovers of another mode'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "bridge" -d 'Serve Services while kube-proxy changes its mode'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "migrate" -d 'Switch nodes to another mode, or roll back'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "access" -d 'Show the permissions that kpx needs, and which are missing'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "completions" -d 'Print a shell completion script'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "man" -d 'Print a man page'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "help" -d 'Print the help of a command'
@@ -801,6 +802,38 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l subject -d 'Use this subject in the bindings' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -s o -l output -d 'Print in this format' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l as-group -d 'Impersonate this group; repeat for several' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l netns -d 'Read this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l root -d 'Use this folder as the host\'s root file system' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l all-nodes -d 'Add what reading other nodes needs'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l manifest -d 'Print the manifest of roles and bindings'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l no-api -d 'Do not contact the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -s q -l quiet -d 'Print results and errors only'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -s v -l verbose -d 'Print more details; twice for full error reports'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s o -l output -d 'Print in this format' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F

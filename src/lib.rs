@@ -13,6 +13,7 @@
 //!
 //! A module is public if tests or benchmarks use it. The compiler finds unused code in the others.
 
+pub mod access;
 pub mod action;
 pub mod apply;
 pub mod backend;

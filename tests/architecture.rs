@@ -9,6 +9,7 @@ use crate::support::root;
 /// Each module with the modules of this crate that it may use: rows further up.
 const MAY_USE: &[(&str, &str)] = &[
     ("words", ""),
+    ("access", ""),
     ("net", ""),
     ("evidence", "net"),
     ("action", "evidence net"),
@@ -53,13 +54,16 @@ const MAY_USE: &[(&str, &str)] = &[
     ("render", ""),
     (
         "report",
-        "action apply backend bridge check cluster diff dns evidence migrate net owner plan render requirements trace view why words",
+        "access action apply backend bridge check cluster diff dns evidence migrate net owner plan render requirements trace view why words",
     ),
-    ("host", "action apply cluster dns evidence net words"),
-    ("cli", "backend diff evidence migrate net render view"),
+    ("host", "access action apply cluster dns evidence net words"),
+    (
+        "cli",
+        "access backend diff evidence migrate net render view",
+    ),
     (
         "cmd",
-        "action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view why words",
+        "access action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view why words",
     ),
     ("lib", "cmd"),
     ("main", ""),

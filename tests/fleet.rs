@@ -237,8 +237,8 @@ impl Kubelet for Nodes {
 }
 
 /// A cluster in mode ipvs, and kpx on a machine outside.
-struct World {
-    api: Api,
+pub(crate) struct World {
+    pub(crate) api: Api,
     nodes: Nodes,
     dir: TempDir,
     names: &'static [&'static str],
@@ -249,7 +249,7 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::of(NODES)
     }
 
@@ -290,7 +290,7 @@ impl World {
     }
 
     /// Runs kpx; returns its output without the line breaks of pages.
-    async fn kpx(&self, args: &[&str]) -> Ran {
+    pub(crate) async fn kpx(&self, args: &[&str]) -> Ran {
         let config = self.dir.path().join("kubeconfig");
         let mut all = vec![
             "--kubeconfig",
@@ -322,7 +322,7 @@ impl World {
         self.kpx(&args).await
     }
 
-    async fn all(&self, more: &[&str]) -> Ran {
+    pub(crate) async fn all(&self, more: &[&str]) -> Ran {
         let mut args = vec!["--all-nodes", "--image", "kpx:1"];
         args.extend_from_slice(more);
         self.migrate(&args).await

@@ -17,7 +17,7 @@ use crate::fake_api::{Api, Fault, Key, Recordings, Trouble, What, objects_of};
 use crate::support::{Ran, kpx, root};
 
 /// The node that is read.
-const NODE: &str = "node1";
+pub(crate) const NODE: &str = "node1";
 
 /// Its recording, which has drift for `doctor` and `diff` to find.
 const RECORDING: &str = "full-iptables";
@@ -33,15 +33,15 @@ const PROCESSOR: &str = if cfg!(target_arch = "aarch64") {
 const SOON: Duration = Duration::from_secs(10);
 
 /// A cluster of recordings, and a folder with a kubeconfig for it.
-struct World {
-    api: Api,
+pub(crate) struct World {
+    pub(crate) api: Api,
     nodes: Recordings,
     dir: TempDir,
 }
 
 impl World {
     /// A cluster with the objects of `RECORDING`, whose `NODE` it is.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (api, nodes) = (Api::new(), Recordings::default());
         let folder = root().join("testdata/nodes").join(RECORDING);
         nodes.deal(NODE, &folder);
@@ -78,12 +78,32 @@ impl World {
         Self { api, nodes, dir }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// Removes kube-proxy's log from the disk of `NODE`.
+    pub(crate) fn lose_log(&self) {
+        let from = root().join("testdata/nodes").join(RECORDING);
+        let to = self.path("without-log");
+        for folder in ["node", "kube-proxy"] {
+            fs::create_dir_all(to.join(folder)).unwrap();
+            for file in fs::read_dir(from.join(folder)).unwrap() {
+                let file = file.unwrap();
+                if !file
+                    .file_name()
+                    .to_string_lossy()
+                    .contains("kube-proxy.log")
+                {
+                    fs::copy(file.path(), to.join(folder).join(file.file_name())).unwrap();
+                }
+            }
+        }
+        self.nodes.deal(NODE, &to);
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// The options with which kpx reaches the cluster.
-    fn options(&self) -> Vec<String> {
+    pub(crate) fn options(&self) -> Vec<String> {
         let word = |path: &Path| path.to_str().unwrap().to_owned();
         vec![
             "--kubeconfig".to_owned(),
@@ -96,7 +116,7 @@ impl World {
     }
 
     /// Runs kpx for `node`.
-    async fn on(&self, node: &str, args: &[&str]) -> Ran {
+    pub(crate) async fn on(&self, node: &str, args: &[&str]) -> Ran {
         let options = self.options();
         let mut all: Vec<&str> = options.iter().map(String::as_str).collect();
         all.extend(["--node", node]);
@@ -424,7 +444,7 @@ async fn a_node_that_does_not_exist_is_reported_with_those_that_do() {
 }
 
 /// A refusal by Pod Security admission, after the name of the pod.
-const VIOLATION: &str = "violates PodSecurity \"restricted:latest\": host namespaces (hostNetwork=true, hostPID=true), \
+pub(crate) const VIOLATION: &str = "violates PodSecurity \"restricted:latest\": host namespaces (hostNetwork=true, hostPID=true), \
     unrestricted capabilities (container \"kpx\" must not include \"DAC_READ_SEARCH\", \"NET_ADMIN\", \"NET_RAW\", \"SYSLOG\", \
     \"SYS_CHROOT\", \"SYS_PTRACE\" in securityContext.capabilities.add), restricted volume types (volume \"host\" uses restricted \
     volume type \"hostPath\"), runAsNonRoot != true (pod or container \"kpx\" must set securityContext.runAsNonRoot=true)";

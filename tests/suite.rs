@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should stop")]
 
+mod access;
 mod architecture;
 mod bridge;
 mod bundle;

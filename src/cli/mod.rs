@@ -1,5 +1,6 @@
 //! The command line: the one definition behind parsing, help, man pages and completions.
 
+mod access;
 mod bridge;
 mod change;
 mod doctor;
@@ -17,6 +18,7 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub use access::AccessArgs;
 pub use bridge::{BridgeAction, BridgeArgs};
 pub use change::{ApplyArgs, CleanupArgs, ReconcileArgs};
 pub use doctor::{DoctorArgs, ExplainArgs, FailOn, PreflightArgs};
@@ -327,6 +329,15 @@ pub enum Command {
     #[command(after_help = migrate::EXAMPLES, after_long_help = migrate::LONG_EXAMPLES)]
     Migrate(Box<MigrateArgs>),
 
+    /// Show the permissions that kpx needs, and which are missing
+    ///
+    /// Lists what kpx requests from the API server, by level: reading the cluster's objects, reading nodes through a pod on
+    /// each, migrating nodes. Each permission has its purpose and its state: allowed, missing, or unknown if the API server
+    /// does not answer. With COMMAND, only those of one command. --manifest prints the roles and bindings that grant them.
+    /// Read-only: the API server stores nothing.
+    #[command(after_help = access::SHORT_EXAMPLES, after_long_help = access::EXAMPLES)]
+    Access(AccessArgs),
+
     /// Print a shell completion script
     #[command(after_help = COMPLETIONS_EXAMPLES, after_long_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -366,6 +377,7 @@ impl Command {
             Self::Cleanup(_) => "cleanup",
             Self::Bridge(_) => "bridge",
             Self::Migrate(_) => "migrate",
+            Self::Access(_) => "access",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
             Self::Help(_) => "help",

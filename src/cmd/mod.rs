@@ -1,5 +1,6 @@
 //! One file or folder per command: read, compute, report.
 
+mod access;
 mod bridge;
 mod cleanup;
 mod diff;
@@ -182,6 +183,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Show(args) => show::run(session, io, args).await,
         Command::Trace(args) => trace::run(session, io, args).await,
         Command::Why(args) => session.finish(io, &why::run(session, args).await?),
+        Command::Access(args) => access::run(session, io, args).await,
         Command::Completions(args) => {
             // clap_complete panics when a write fails.
             let mut script = Vec::new();

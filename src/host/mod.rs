@@ -47,7 +47,7 @@ use crate::net::Family;
 pub use aside::Aside;
 pub use chain::{ChainReader, Listing};
 pub use change::{Guard, Live, LiveCluster, Locked, Trial, is_guarded, renew, start_guard};
-pub use cluster::{Connection, Environment, Selection, Watch};
+pub use cluster::{Connection, Environment, Reviewed, Reviews, Selection, Watch, review};
 use context::Context;
 pub use context::NoNamespace;
 pub use crew::{Crew, Event, Push};

@@ -1,5 +1,6 @@
 //! The report of each command: types, and how they are printed. A report never reads a node or evidence.
 
+pub(crate) mod access;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod explain;

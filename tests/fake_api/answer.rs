@@ -230,7 +230,8 @@ impl Cluster {
             sub => format!("{}/{sub}", word("resource")),
         };
         let mut review = review.clone();
-        review["status"] = json!({"allowed": !self.forbids(word("verb"), &resource)});
+        review["status"] =
+            json!({"allowed": !self.forbids(word("verb"), &resource) && self.roles.reviews(asked)});
         (201, review)
     }
 

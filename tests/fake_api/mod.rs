@@ -21,6 +21,7 @@ mod job;
 mod objects;
 mod recording;
 mod rest;
+mod roles;
 mod seed;
 mod selector;
 mod server;
@@ -50,11 +51,13 @@ pub(crate) use server::{Request, Server, reply};
 use controller::Task;
 use objects::Objects;
 use rest::Call;
+use roles::Roles;
 
 /// Everything behind the API server.
 pub(crate) struct Cluster {
     objects: Objects,
     faults: Vec<Fault>,
+    roles: Roles,
     /// Nodes that are down.
     vanished: BTreeSet<String>,
     /// Pods that their node has to end, by uid.
@@ -220,7 +223,13 @@ impl World {
             return reply(code, body);
         }
         let mut lost = false;
-        for what in self.strikes(&call) {
+        let calls = call.authorized();
+        let refused = self.cluster.lock().unwrap().roles.refuse(&calls);
+        if let Some(message) = refused {
+            let (code, body) = status(403, &message);
+            return reply(code, body);
+        }
+        for what in self.strikes(&calls) {
             match what {
                 What::Status(code, message) => {
                     let (code, body) = status(code, message);
@@ -253,17 +262,8 @@ impl World {
         if lost { broken() } else { reply(code, body) }
     }
 
-    /// Returns the fault that applies to `call`.
-    fn strikes(&self, call: &Call) -> Vec<What> {
-        let mut calls = vec![call.clone()];
-        if call.is_stream() {
-            // The server asks for both since 1.35, whatever the method of the request.
-            let verb = "create";
-            calls.push(Call {
-                verb,
-                ..call.clone()
-            });
-        }
+    /// Returns the faults that apply to `calls`.
+    fn strikes(&self, calls: &[Call]) -> Vec<What> {
         let mut cluster = self.cluster.lock().unwrap();
         let faults = cluster.faults.iter_mut();
         faults
@@ -299,6 +299,7 @@ impl Api {
             cluster: Mutex::new(Cluster {
                 objects: Objects::default(),
                 faults: Vec::new(),
+                roles: Roles::default(),
                 vanished: BTreeSet::new(),
                 ending: BTreeSet::new(),
                 tasks: Vec::new(),
@@ -317,6 +318,17 @@ impl Api {
             Box::pin(Arc::clone(&behind).answer(request))
         });
         Self { server, world }
+    }
+
+    /// Limits requests to what the roles in `manifest` allow, in addition to those bound before.
+    pub(crate) fn bind(&self, manifest: &str) {
+        self.world.cluster.lock().unwrap().roles.bind(manifest);
+    }
+
+    /// Returns the requests that no role allows, and the permissions that no request used.
+    pub(crate) fn authorized(&self) -> (Vec<String>, BTreeSet<String>) {
+        let cluster = self.world.cluster.lock().unwrap();
+        (cluster.roles.denied().to_vec(), cluster.roles.unused())
     }
 
     /// Reads or changes the cluster. A kubelet's `log` must not call this.

@@ -28,6 +28,20 @@ impl Call {
         self.resource == "pods" && matches!(self.subresource.as_deref(), Some("exec" | "attach"))
     }
 
+    /// The requests that a user needs permission for.
+    pub(crate) fn authorized(&self) -> Vec<Self> {
+        let mut calls = vec![self.clone()];
+        if self.is_stream() {
+            // The server asks for both since 1.35, whatever the method of the request.
+            let verb = "create";
+            calls.push(Self {
+                verb,
+                ..self.clone()
+            });
+        }
+        calls
+    }
+
     /// Reads `/api/VERSION/…` and `/apis/GROUP/VERSION/…`; `None` if it is neither.
     pub(crate) fn of(request: &Request) -> Option<Self> {
         let parts: Vec<&str> = request.path.trim_matches('/').split('/').collect();

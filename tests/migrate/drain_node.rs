@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kpx::access;
 use kpx::action::Action;
 use kpx::apply::{Apply, StepError};
 use kpx::backend::Mode;
@@ -123,6 +124,14 @@ impl World {
             }
         });
         world.api.settle();
+        let command = Some("migrate");
+        let needed = access::Selection {
+            command,
+            nodes: false,
+        };
+        world
+            .api
+            .bind(&access::manifest(needed, &access::Subject::default()));
         world
     }
 

@@ -30,6 +30,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::Options;
+use crate::access::Request;
 use crate::action::{KubeCommand, Object, Resource};
 use crate::apply::StepError;
 use crate::cluster::Pod;
@@ -42,6 +43,7 @@ use patience::{Patience, Requester};
 use read::{CONFIG_MAPS, Name};
 use refusal::Refusal;
 pub(super) use refusal::{is_by_admission, refused_pod};
+pub use rights::Reviewed;
 use session::Session;
 use token::TokenSource;
 pub use watch::Watch;
@@ -208,6 +210,18 @@ impl Cluster {
         self.with_each(options, work).await
     }
 
+    /// Returns the sources of the credentials, and whether `requests` are allowed to one of them.
+    async fn review(
+        &self,
+        requests: &[Request],
+        options: &Options,
+    ) -> Result<(Vec<String>, Vec<Reviewed>), Refusal> {
+        let sessions = self.sessions(options, Urgency::Look).await?;
+        let origins = sessions.iter().map(|session| session.origin.clone());
+        let reviewed = rights::query(&sessions, requests).await;
+        Ok((origins.collect(), reviewed))
+    }
+
     /// Runs `work` with the first credentials that are allowed to.
     async fn with_each<T>(
         &self,
@@ -260,6 +274,29 @@ impl Cluster {
             *kept = Some(open(options).await.map(Arc::from));
         }
     }
+}
+
+/// The answers to access reviews.
+#[derive(Clone, Debug)]
+pub struct Reviews {
+    /// Sources of the credentials.
+    pub credentials: Vec<String>,
+    /// The answers, in the order of the requests.
+    pub answers: Vec<Reviewed>,
+}
+
+/// Queries whether `requests` are allowed, with access reviews.
+///
+/// # Errors
+///
+/// The reason why the API server cannot be used.
+pub async fn review(requests: &[Request], options: &Options) -> Result<Reviews, String> {
+    let reviewed = Cluster::default().review(requests, options).await;
+    let (credentials, answers) = reviewed.map_err(|why| why.step().to_string())?;
+    Ok(Reviews {
+        credentials,
+        answers,
+    })
 }
 
 /// Runs credential plugins of the kubeconfig that may ask for input.

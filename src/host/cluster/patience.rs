@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::refusal::RequestError;
+use super::rights;
 use super::session::{Objects, Session};
 
 /// Path of access reviews.
@@ -249,27 +249,14 @@ impl Session {
 
 /// Asks the API server whether it allows to `verb` `path`.
 async fn review(session: &Session, verb: &str, path: &str) -> Review {
-    #[derive(Deserialize)]
-    struct Answer {
-        status: Status,
-    }
-    #[derive(Deserialize)]
-    struct Status {
-        allowed: bool,
-    }
     let Some(attributes) = attributes(verb, path) else {
         return Review::Unknown;
     };
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    });
-    match session.post(REVIEWS, review.to_string()).await {
-        Ok(answer) => match serde_json::from_str::<Answer>(answer.get()) {
-            Ok(answer) if answer.status.allowed => Review::Allowed,
-            Ok(_) => Review::Forbidden,
-            Err(_) => Review::Unknown,
+    match session.post(REVIEWS, rights::review(&attributes)).await {
+        Ok(answer) => match rights::is_allowed(&answer) {
+            Some(true) => Review::Allowed,
+            Some(false) => Review::Forbidden,
+            None => Review::Unknown,
         },
         Err(trouble) if trouble.is_passing() || trouble.is_forbidden() => Review::None,
         Err(_) => Review::Unknown,
@@ -308,6 +295,8 @@ fn attributes(verb: &str, path: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
