@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::ipvs::{Destination, Service};
 use crate::net::{Family, Proto};
 pub use objects::{
-    COPY_LABEL, Field, KubeCommand, OURS, Object, Only, PROXY_LABEL, READER, Resource,
-    UNSCHEDULABLE, eviction, merge_patch,
+    COPY, COPY_LABEL, Field, KubeCommand, OURS, Object, Only, PLAN, PROXY_LABEL, READER, Resource,
+    START, UNSCHEDULABLE, eviction, merge_patch, waits_for_copy,
 };
 pub use routes::{Bound, LocalRoute, ROUTE_PROTOCOL, RouteCommand};
 

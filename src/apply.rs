@@ -1,9 +1,13 @@
 //! Carries out a plan, and undoes its steps when one fails.
 
+mod sent;
+
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::action::Action;
 use crate::plan::{Plan, Undo};
+pub use sent::{Line, SentPlan};
 
 /// The only interface through which a node or its cluster is changed.
 pub trait Apply {
@@ -12,7 +16,7 @@ pub trait Apply {
 }
 
 /// Why a change failed.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, Error, PartialEq, Serialize)]
 pub enum StepError {
     /// The kernel or a tool refused it.
     #[error("{0}")]
@@ -41,7 +45,7 @@ pub enum Event<'p> {
 }
 
 /// A plan that stopped.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, Error, PartialEq, Serialize)]
 #[error("step {} failed: {error}", .step + 1)]
 pub struct Stopped {
     /// The step that failed, from 0.
@@ -103,7 +107,7 @@ pub async fn undo(
                     left.push((number, error.to_string()));
                 }
             }
-            Undo::Never(why) => left.push((number, (*why).to_owned())),
+            Undo::Never(why) => left.push((number, why.to_string())),
         }
     }
     left

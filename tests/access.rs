@@ -111,7 +111,15 @@ const RUNS: &[(&str, Way, &[&str])] = &[
         &["preflight", "--to", "nftables", "--all-nodes"],
     ),
     ("reconcile", Pod, &["reconcile"]),
+    ("reconcile", Pod, &["reconcile", "--apply", "--yes"]),
     ("cleanup", Pod, &["cleanup", "--mode", "ipvs"]),
+    (
+        "cleanup",
+        Pod,
+        &[
+            "cleanup", "--mode", "iptables", "--force", "--apply", "--yes",
+        ],
+    ),
     ("bridge", Here, &["bridge", "show"]),
 ];
 
@@ -120,7 +128,11 @@ const RUNS: &[(&str, Way, &[&str])] = &[
 async fn each_command_needs_the_printed_permissions_and_no_others() {
     let mut wrong = Vec::new();
     for command in COMMANDS.iter().filter(|command| **command != "migrate") {
-        let world = remote::World::new();
+        // A repair needs something to repair.
+        let world = match *command {
+            "reconcile" => remote::World::drifted(),
+            _ => remote::World::new(),
+        };
         world.api.bind(&printed(&[command, "--all-nodes"]).await);
         world.lose_log();
         let runs = RUNS.iter().filter(|(of, ..)| of == command);
@@ -193,10 +205,9 @@ async fn a_migration_needs_the_printed_permissions_and_no_others() {
     let (plain, staged) = (fleet::World::new(), fleet::World::new());
     for (world, more) in [(&plain, &[][..]), (&staged, &["--staged"])] {
         world.api.bind(&manifest);
-        let ran = world.all(more).await;
+        let ran = world.all_copied(more).await;
         assert_eq!(ran.code, 0, "{ran}");
-        let back = ["migrate", "rollback", "--all-nodes", "--yes"];
-        let ran = world.kpx(&back).await;
+        let ran = world.roll_back_copied().await;
         assert_eq!(ran.code, 0, "{ran}");
     }
     let wrong = differences("migrate", &[&plain.api, &staged.api]);

@@ -1,5 +1,6 @@
 //! The migration of a cluster's nodes, through a fake API server whose kubelets stand in for kpx on the nodes.
 
+mod copied;
 mod faults;
 mod killed;
 mod moves;
@@ -23,7 +24,7 @@ use kpx::migrate::wire::{Event, EventLine, Line, NodeReport, Outcome};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::fake_api::{Api, Fate, Key, Kubelet, Pod};
+use crate::fake_api::{Api, Copies, Exec, Fate, Key, Kubelet, Pod};
 use crate::support::{Ran, kpx, root};
 
 const NODES: &[&str] = &["control1", "worker1", "worker2"];
@@ -47,6 +48,8 @@ struct Nodes {
     slow: Arc<Mutex<BTreeMap<String, Duration>>>,
     /// Nodes with a guard.
     guarded: Arc<Mutex<BTreeSet<String>>>,
+    /// Pods into which kpx was copied.
+    copies: Copies,
     /// The logs of pods.
     logs: Arc<Mutex<BTreeMap<String, String>>>,
 }
@@ -148,6 +151,10 @@ impl Kubelet for Nodes {
             self.modes.lock().unwrap().insert(pod.node.clone(), mode);
             return Fate::Ready;
         }
+        if pod.reads() {
+            // It waits for a copy of kpx.
+            return Fate::Ready;
+        }
         let command = pod.object["spec"]["containers"][0]["command"]
             .as_array()
             .unwrap();
@@ -208,6 +215,15 @@ impl Kubelet for Nodes {
         if pod.key.name.starts_with("kpx-guard-") {
             self.guarded.lock().unwrap().remove(&pod.node);
         }
+    }
+
+    fn exec(&self, pod: &Pod, command: &[String], input: &[u8]) -> Exec {
+        let done = self.copies.exec(pod, command, input);
+        done.unwrap_or_else(|| Exec::NotStarted(Exec::absent(command)))
+    }
+
+    fn at_end_of_input(&self, pod: &Pod) -> Option<u8> {
+        self.copies.at_end_of_input(pod)
     }
 
     fn lingers(&self) -> Duration {

@@ -1,6 +1,8 @@
 //! Reading a node through a pod on it, from a machine that is none of the nodes: against a fake API server behind whose
 //! pods are recordings.
 
+mod apply;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -73,10 +73,10 @@ const fn header(level: Level) -> &'static str {
              or account, or for one command."
         }
         Level::Nodes => {
-            "Permissions of kpx for reading nodes from another machine, in addition to deploy/rbac.yaml: kpx creates a pod on \
-             the node. The pod sees the node's processes and files, but cannot change them. Whoever may create pods in \
-             kube-system may do more: bind this role to administrators only. Here it is bound to the service account \
-             kube-system/kpx."
+            "Permissions of kpx for nodes that are other machines, in addition to deploy/rbac.yaml: kpx creates a pod on the \
+             node. The pod sees the node's processes and files, but cannot change them; with --apply, a second, privileged pod \
+             changes the node. Whoever may create pods in kube-system may do that, too: bind this role to administrators \
+             only. Here it is bound to the service account kube-system/kpx."
         }
         Level::Migrate => {
             "Permissions of `kpx migrate`, in addition to those of deploy/rbac.yaml: it writes kube-proxy's configuration and \

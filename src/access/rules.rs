@@ -91,8 +91,9 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         namespace: SYSTEM,
-        purpose: "kube-proxy's log, if it is not on the node's disk; the mode in it, during a migration",
+        purpose: "kube-proxy's log, if it is not on the node's disk; the mode in it, during a migration; the log of a pod with --apply",
         commands: LOG,
+        remote: &["reconcile", "cleanup"],
         ..read("", "pods/log", &["get"])
     },
     Rule {
@@ -137,9 +138,17 @@ pub const RULES: &[Rule] = &[
         ..migrate("apps", "daemonsets", WRITES)
     },
     Rule {
-        purpose: "kube-proxy's pods, which are replaced; with --image, a privileged pod of kpx on each node",
+        purpose: "kube-proxy's pods, which are replaced; a privileged pod of kpx on each node, without --by-hand",
         preflight: &["create", "delete"],
         ..migrate("", "pods", &["get", "create", "delete"])
+    },
+    Rule {
+        purpose: "the standard input of a pod of kpx, which kpx holds open while it copies itself into the pod, without --image",
+        ..migrate("", "pods/attach", &["create", "get"])
+    },
+    Rule {
+        purpose: "kpx copies itself into its pods, without --image",
+        ..migrate("", "pods/exec", &["create", "get"])
     },
     Rule {
         purpose: "Lease kube-system/kpx-migrate, so that only one kpx migrates the cluster at a time",

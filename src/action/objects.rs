@@ -14,6 +14,28 @@ pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "kpx");
 /// The label of the Job and the pod through which kpx reads a node; its value is the name of the Job.
 pub const READER: &str = "kpx.dev/reader";
 
+/// kpx in a container into which it copied itself.
+pub const COPY: &str = "/kpx/kpx";
+
+/// The file in a container of kpx that starts its main process.
+pub const START: &str = "/kpx/start";
+
+/// The file with the plan that the main process carries out.
+pub const PLAN: &str = "/kpx/plan";
+
+/// Returns the start of the command of a container that waits for a copy of kpx and then runs it.
+///
+/// kpx holds the container's standard input until the copy is complete. If kpx dies before, the container ends with `status`.
+/// A container that is restarted has its copy.
+pub fn waits_for_copy(status: u8) -> Vec<String> {
+    let script = format!(
+        "until [ -e {START} ]; do read -r line || [ -e {START} ] || exit {status}; done; exec \"$@\" </dev/null"
+    );
+    ["sh", "-c", &script, "kpx", COPY]
+        .map(str::to_owned)
+        .to_vec()
+}
+
 /// The label, with its value, of kube-proxy's pods.
 pub const PROXY_LABEL: (&str, &str) = ("k8s-app", "kube-proxy");
 

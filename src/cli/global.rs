@@ -76,7 +76,7 @@ pub struct GlobalArgs {
 
     /// Work on this node
     ///
-    /// On another machine, kpx reads the node through a pod on it, which ends with kpx. Without this option, kpx works on
+    /// On another machine, kpx reaches the node through a pod on it, which ends with kpx. Without this option, kpx works on
     /// this machine, and finds its Node by kube-proxy's configuration, the machine's addresses and its host name. `kpx
     /// migrate` takes several names, separated by commas or with the option repeated: the nodes to switch.
     #[arg(long = "node", global = true, value_name = "NAME", action = ArgAction::Append, env = "KPX_NODE")]
@@ -84,8 +84,8 @@ pub struct GlobalArgs {
 
     /// Use this image for pods on nodes
     ///
-    /// kpx reads another node through a pod on it. The image must contain kpx. Without this option, a pod that reads has the
-    /// image of kube-proxy, and kpx copies itself into the pod.
+    /// kpx reaches another node through a pod on it. The image must contain kpx. Without this option, the pod has the image of
+    /// kube-proxy, and kpx copies itself into the pod.
     #[arg(long, global = true, value_name = "IMAGE", env = "KPX_IMAGE")]
     pub image: Option<String>,
 

@@ -21,7 +21,7 @@ Examples:
   kpx migrate --to ipvs --scheduler lc --strict-arp --yes
   kpx migrate --to nftables --node worker1 --this-node
                                          name this machine's Node object
-  kpx migrate --to nftables --all-nodes --image registry.example/kpx:1 --staged
+  kpx migrate --to nftables --all-nodes --staged
   kpx migrate status                     show progress
   kpx migrate resume                     continue after a stop
   kpx migrate rollback                   switch back";
@@ -90,6 +90,13 @@ pub struct FleetArgs {
     /// Nodes get the new DaemonSet by a label, so a restart of kube-proxy never switches another node.
     #[arg(long)]
     pub staged: bool,
+
+    /// Print the commands for each node; start no pods
+    ///
+    /// Otherwise, kpx runs in a pod on each node: it copies itself into a container of kube-proxy's image. `--image IMAGE`
+    /// selects an image that contains kpx.
+    #[arg(long, conflicts_with = "image", hide_short_help = true)]
+    pub by_hand: bool,
 
     /// Use this service account of kube-system for the pods
     ///

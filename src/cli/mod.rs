@@ -356,7 +356,19 @@ pub enum Command {
 
     /// Keep a pod running while its standard input is open
     #[command(hide = true)]
-    Pod,
+    Pod(PodArgs),
+}
+
+/// Options of the main process of a pod.
+#[derive(Clone, Debug, Args)]
+pub struct PodArgs {
+    /// Carry out a plan that arrives before standard input ends
+    #[arg(long)]
+    pub apply: bool,
+
+    /// Give the plan on standard input to the main process
+    #[arg(long, conflicts_with = "apply")]
+    pub keep_plan: bool,
 }
 
 impl Command {
@@ -382,7 +394,7 @@ impl Command {
             Self::Man(_) => "man",
             Self::Help(_) => "help",
             Self::Version(_) => "version",
-            Self::Pod => "pod",
+            Self::Pod(_) => "pod",
         }
     }
 }

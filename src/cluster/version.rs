@@ -200,12 +200,23 @@ fn runs_kube_proxy(labels: &Labels) -> bool {
         .any(|key| labels.get(*key).is_some_and(|value| value == "kube-proxy"))
 }
 
-fn tags(spec: &PodSpec) -> impl Iterator<Item = &str> {
-    let ours = spec
-        .containers
+/// Returns the image of kube-proxy in the first DaemonSet that runs it.
+pub(crate) fn proxy_image(sets: &[DaemonSet]) -> Option<&str> {
+    let ours = sets
         .iter()
-        .filter(|container| container.name == "kube-proxy" || spec.containers.len() == 1);
-    ours.filter_map(|container: &Container| tag(&container.image))
+        .filter(|set| runs_kube_proxy(&set.spec.template.metadata.labels));
+    ours.flat_map(|set| proxies(&set.spec.template.spec))
+        .map(|container| container.image.as_str())
+        .next()
+}
+
+fn tags(spec: &PodSpec) -> impl Iterator<Item = &str> {
+    proxies(spec).filter_map(|container| tag(&container.image))
+}
+
+fn proxies(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    let ours = |of: &&Container| of.name == "kube-proxy" || spec.containers.len() == 1;
+    spec.containers.iter().filter(ours)
 }
 
 /// Returns the tag of an image reference; a registry port or a digest is not a tag.

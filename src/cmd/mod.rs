@@ -11,6 +11,7 @@ mod journals;
 mod local_bridge;
 mod man;
 mod migrate;
+mod pod;
 mod preflight;
 mod reconcile;
 mod render;
@@ -200,10 +201,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
             io.out.write_all(help::text(&args.command)?.as_bytes())?;
             Ok(CLEAN)
         }
-        Command::Pod => {
-            io::copy(io.input, &mut io::sink())?;
-            Ok(CLEAN)
-        }
+        Command::Pod(args) => pod::run(session, io, args).await,
         Command::Version(args) => {
             if args.digest {
                 let program = std::fs::read("/proc/self/exe")

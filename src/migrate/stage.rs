@@ -265,6 +265,6 @@ fn undone(step: &Recorded) -> Option<Step> {
     Some(Step {
         title: format!("undo: {}", step.title),
         action: step.undo.clone()?,
-        undo: Undo::Never("it is an undo itself"),
+        undo: Undo::never("it is an undo itself"),
     })
 }

@@ -160,7 +160,7 @@ pub fn evict(
         plan.push(
             format!("evict pod {} {of}", pod_name(pod)),
             Action::Kube { command },
-            Undo::Never("its controller recreates it on a node with room"),
+            Undo::never("its controller recreates it on a node with room"),
         );
     }
     Ok(plan)

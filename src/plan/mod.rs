@@ -11,6 +11,7 @@ mod modules;
 mod proxies;
 mod repair;
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
 use serde::{Serialize, Serializer};
@@ -57,7 +58,14 @@ pub enum Undo {
     /// Run this action.
     Do(Action),
     /// The step is not undone; the reason why that is harmless.
-    Never(&'static str),
+    Never(Cow<'static, str>),
+}
+
+impl Undo {
+    /// The step is not undone; `why` says why that is harmless.
+    pub const fn never(why: &'static str) -> Self {
+        Self::Never(Cow::Borrowed(why))
+    }
 }
 
 impl Display for Undo {

@@ -52,7 +52,7 @@ pub fn load_modules(modules: &Modules<'_>, mode: Mode, names: &[String]) -> Plan
         plan.push(
             format!("load the module {name}"),
             Action::LoadModules { names: vec![name] },
-            Undo::Never(why),
+            Undo::never(why),
         );
     }
     plan

@@ -10,7 +10,7 @@ use super::objects::Key;
 use super::selector;
 
 /// A pod on its node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Pod {
     pub(crate) key: Key,
     pub(crate) node: String,
@@ -71,6 +71,11 @@ pub(crate) trait Kubelet: Send + Sync {
     fn exec(&self, _: &Pod, command: &[String], _: &[u8]) -> Exec {
         Exec::NotStarted(Exec::absent(command))
     }
+
+    /// Returns with which status the container ends when its standard input does; `None` if it runs on.
+    fn at_end_of_input(&self, _: &Pod) -> Option<u8> {
+        Some(0)
+    }
 }
 
 /// How a command in a container ended.
@@ -80,6 +85,8 @@ pub(crate) enum Exec {
     Ended(u8, Vec<u8>, String),
     /// The runtime could not start it: the reason.
     NotStarted(String),
+    /// Successfully; the main process goes on as that of this pod.
+    Starts(Box<Pod>),
     /// The pod was killed while it ran.
     Killed,
 }

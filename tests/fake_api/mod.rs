@@ -16,6 +16,7 @@
 
 mod answer;
 mod controller;
+mod copies;
 mod fault;
 mod job;
 mod objects;
@@ -42,6 +43,7 @@ use tokio::time::sleep;
 
 pub(crate) use answer::{list, status};
 pub(crate) use controller::{Exec, Fate, Kubelet, Pod, Pretend};
+pub(crate) use copies::Copies;
 pub(crate) use fault::{Fault, What};
 pub(crate) use objects::Key;
 pub(crate) use recording::{Recordings, Trouble};

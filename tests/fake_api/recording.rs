@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kpx::action::COPY;
+use kpx::apply::{Line, StepError, Stopped};
 use kpx::cli::{Cli, Command};
 use kpx::evidence::{self, Manifest};
 use kpx::host;
+use kpx::plan::Plan;
 
-use super::{Exec, Fate, Kubelet, Pod, Pretend};
-
-/// kpx in a pod into which it was copied.
-const COPY: &str = "/kpx/kpx";
+use super::{Copies, Exec, Fate, Kubelet, Pod, Pretend};
 
 /// kpx in an image that contains it.
 const OWN: &str = "kpx";
@@ -44,6 +44,10 @@ pub(crate) enum Trouble {
     Killed,
     /// kpx in it never ends.
     Hangs,
+    /// The second step of a plan fails.
+    Stops,
+    /// kpx is killed in the second step of a plan.
+    Dies,
 }
 
 /// Nodes by their recordings.
@@ -55,10 +59,13 @@ struct State {
     /// The folder of each node's recording.
     nodes: BTreeMap<String, PathBuf>,
     troubles: BTreeMap<String, Trouble>,
-    /// The program that was copied, by the uid of the pod.
-    copies: BTreeMap<String, Vec<u8>>,
+    copies: Copies,
     /// The nodes with the commands that ran on them.
     ran: Vec<(String, Vec<String>)>,
+    /// The plans that were carried out, with their node.
+    plans: Vec<(String, Plan)>,
+    /// The logs of pods that carried a plan out.
+    logs: BTreeMap<String, String>,
     /// Nodes on which pods were started, in their order.
     started: Vec<String>,
 }
@@ -79,6 +86,45 @@ impl Recordings {
     /// Returns the nodes with the commands that ran on them.
     pub(crate) fn ran(&self) -> Vec<(String, Vec<String>)> {
         self.0.lock().unwrap().ran.clone()
+    }
+
+    /// Returns the plans that were carried out, with their node.
+    pub(crate) fn plans(&self) -> Vec<(String, Plan)> {
+        self.0.lock().unwrap().plans.clone()
+    }
+
+    /// Logs what kpx in a pod prints that carries a plan out.
+    fn apply(&self, pod: &Pod) -> Fate {
+        let mut state = self.0.lock().unwrap();
+        let plan = state.copies.plan(pod).unwrap();
+        let trouble = state.troubles.get(&pod.node).copied();
+        let (mut lines, mut fate) = (Vec::new(), Fate::Ended(0));
+        for number in 0..plan.steps.len() {
+            lines.push(Line::Begins(number));
+            if number == 1 && trouble == Some(Trouble::Stops) {
+                lines.push(Line::Undoes(0));
+                let error = StepError::Refused("the kernel refuses".to_owned());
+                let left = Vec::new();
+                let step = 1;
+                lines.push(Line::Ended(Some(Stopped { step, error, left })));
+                fate = Fate::Ended(4);
+                break;
+            }
+            if number == 1 && trouble == Some(Trouble::Dies) {
+                fate = Fate::OutOfMemory;
+                break;
+            }
+        }
+        if fate == Fate::Ended(0) {
+            lines.push(Line::Ended(None));
+        }
+        let lines = lines
+            .iter()
+            .map(|line| serde_json::to_string(line).unwrap() + "\n");
+        let log: String = lines.collect();
+        state.logs.insert(pod.key.name.clone(), log);
+        state.plans.push((pod.node.clone(), plan));
+        fate
     }
 
     /// Returns the nodes on which a pod that reads standard input was started.
@@ -120,6 +166,10 @@ impl Recordings {
 
 impl Kubelet for Recordings {
     fn start(&self, pod: &Pod) -> Fate {
+        let applies = pod.object["spec"]["containers"][0]["command"].as_array();
+        if !pod.reads() && applies.is_some_and(|words| words.contains(&"--apply".into())) {
+            return self.apply(pod);
+        }
         if !pod.reads() {
             return Pretend.start(pod);
         }
@@ -135,7 +185,14 @@ impl Kubelet for Recordings {
     fn stop(&self, _: &Pod) {}
 
     fn log(&self, pod: &Pod) -> String {
-        Pretend.log(pod)
+        let name = &pod.key.name;
+        let log = self.0.lock().unwrap().logs.get(name).cloned();
+        log.unwrap_or_else(|| Pretend.log(pod))
+    }
+
+    fn at_end_of_input(&self, pod: &Pod) -> Option<u8> {
+        let copies = self.0.lock().unwrap().copies.clone();
+        copies.at_end_of_input(pod)
     }
 
     fn finds(&self, pod: &Pod, command: &[String]) -> bool {
@@ -144,45 +201,36 @@ impl Kubelet for Recordings {
     }
 
     fn exec(&self, pod: &Pod, command: &[String], input: &[u8]) -> Exec {
-        let uid = pod.object["metadata"]["uid"].to_string();
-        let (trouble, copy) = {
+        let (trouble, copies) = {
             let mut state = self.0.lock().unwrap();
             state.ran.push((pod.node.clone(), command.to_vec()));
             let trouble = state.troubles.get(&pod.node).copied();
-            (trouble, state.copies.get(&uid).cloned())
+            (trouble, state.copies.clone())
         };
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        match words.as_slice() {
-            ["sh", "-c", "chmod 755 /kpx"] => Exec::Ended(0, Vec::new(), String::new()),
-            ["sh", "-c", script] if script.starts_with(&format!("cat > {COPY} &&")) => {
-                let mut copy = input.to_vec();
-                if trouble == Some(Trouble::Damaged) {
-                    copy[0] ^= 1;
-                }
-                self.0.lock().unwrap().copies.insert(uid, copy);
-                Exec::Ended(0, Vec::new(), String::new())
+        let mut input = input.to_vec();
+        if let (Some(Trouble::Damaged), Some(byte)) = (trouble, input.first_mut()) {
+            *byte ^= 1;
+        }
+        match (command[0].as_str(), trouble) {
+            (COPY, Some(Trouble::NotRunnable(why))) if copies.has(pod) => {
+                return Exec::NotStarted(why.to_owned());
             }
             // The image contains kpx if its main process is one.
-            [OWN, ..] if pod.object["spec"]["containers"][0]["command"][0] == OWN => {
-                self.run(pod, command, trouble)
+            (OWN, _)
+                if command[1] != "pod"
+                    && pod.object["spec"]["containers"][0]["command"][0] == OWN =>
+            {
+                return self.run(pod, command, trouble);
             }
-            [COPY, rest @ ..] => {
-                let Some(copy) = copy else {
-                    return Exec::NotStarted(Exec::absent(command));
-                };
-                if let Some(Trouble::NotRunnable(why)) = trouble {
-                    return Exec::NotStarted(why.to_owned());
-                }
-                if *rest == ["version", "--digest"] {
-                    let digest = host::sha256(&copy) + "\n";
-                    return Exec::Ended(0, digest.into(), String::new());
-                }
-                self.run(pod, command, trouble)
-            }
-            _ => Exec::Ended(
+            _ => {}
+        }
+        match copies.exec(pod, command, &input) {
+            Some(done) => done,
+            None if command[0] == COPY && copies.has(pod) => self.run(pod, command, trouble),
+            None => Exec::Ended(
                 127,
                 Vec::new(),
-                format!("sh: {}: not found\n", words.join(" ")),
+                format!("sh: {}: not found\n", command.join(" ")),
             ),
         }
     }

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::answer::{missing, status};
+use super::controller::Task;
 use super::rest::Call;
 use super::server::{Request, WebSocket, reply};
 use super::{Cluster, Exec, Key, Pod, World};
@@ -131,13 +132,26 @@ impl World {
         };
         let (done, ended) = oneshot::channel();
         let (pod, command) = (stream.pod.clone(), stream.command);
-        thread::spawn(move || drop(done.send(kubelet.exec(&pod, &command, &input))));
+        let world = Arc::clone(&self);
+        thread::spawn(move || {
+            let mut ended = kubelet.exec(&pod, &command, &input);
+            let mut main = None;
+            if let Exec::Starts(pod) = ended {
+                ended = Exec::Ended(0, Vec::new(), String::new());
+                main = Some(*pod);
+            }
+            drop(done.send(ended));
+            if let Some(pod) = main {
+                world.carry_out(Task::Start(pod), &*kubelet);
+            }
+        });
         let ended = tokio::select! {
             ended = ended => ended.unwrap_or(Exec::Killed),
             () = self.ends(&stream.pod) => return killed(sender).await,
         };
         let (code, out, err) = match ended {
             Exec::Ended(code, out, err) => (code, out, err),
+            Exec::Starts(_) => unreachable!("it is started above"),
             Exec::NotStarted(why) => return not_started(sender, &why).await,
             Exec::Killed => {
                 self.with(|cluster| cluster.exited(&stream.pod.object, 137));
@@ -164,7 +178,10 @@ impl World {
         let container = &stream.pod.object["spec"]["containers"][0];
         // Otherwise another client may attach.
         if stream.stdin && container["stdinOnce"] == true {
-            self.with(|cluster| cluster.exited(&stream.pod.object, 0));
+            let kubelet = Arc::clone(&self.cluster.lock().unwrap().kubelet);
+            if let Some(code) = kubelet.at_end_of_input(&stream.pod) {
+                self.with(|cluster| cluster.exited(&stream.pod.object, code));
+            }
         }
         finish(sender, &exit(0)).await;
     }

@@ -138,15 +138,15 @@ async fn only_selected_nodes_migrate() {
 }
 
 #[tokio::test]
-async fn without_an_image_and_a_terminal_nothing_migrates() {
+async fn by_hand_without_a_terminal_nothing_migrates() {
     let world = World::new();
     let before = world.api.asked().len();
-    let ran = world.migrate(&["--all-nodes"]).await;
+    let ran = world.migrate(&["--all-nodes", "--by-hand"]).await;
     assert_eq!(ran.code, 4, "{ran}");
     for tells in [
-        "without --image, an operator must prepare each node",
+        "with --by-hand, an operator must prepare each node",
         "nothing was changed",
-        "`--image IMAGE` runs kpx in a pod on each node",
+        "without --by-hand, kpx runs in a pod on each node",
         "migrate each node by hand: run `kpx migrate prepare --to MODE`",
     ] {
         assert!(ran.err.contains(tells), "{tells}: {ran}");
@@ -327,13 +327,15 @@ async fn a_node_that_is_blocked_keeps_all_from_migrating() {
 }
 
 #[tokio::test]
-async fn without_an_image_a_note_says_that_there_is_no_preview() {
+async fn by_hand_a_note_says_that_there_is_no_preview() {
     let world = World::new();
-    let ran = world.migrate(&["--all-nodes", "--dry-run"]).await;
+    let ran = world
+        .migrate(&["--all-nodes", "--by-hand", "--dry-run"])
+        .await;
     // The nodes are unknown.
     assert_eq!(ran.code, 3, "{ran}");
     for tells in [
-        "without --image, kpx runs nothing on the nodes",
+        "with --by-hand, kpx runs nothing on the nodes",
         "expected loss: each node reports it before anything is changed there",
     ] {
         assert!(ran.out.contains(tells), "{tells}: {ran}");

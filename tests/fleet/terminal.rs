@@ -269,7 +269,7 @@ async fn each_node_has_a_line_below_the_log() {
 #[tokio::test]
 async fn questions_are_printed_above_the_lines_and_answered() {
     let world = World::new();
-    let args = ["--node", "worker1", "--soak", "0s", "--yes"];
+    let args = ["--node", "worker1", "--by-hand", "--soak", "0s", "--yes"];
     let args = [
         &args[..],
         &["--strategy", "drain-node", "--delete-bare-pods"],
@@ -308,7 +308,7 @@ async fn questions_are_printed_above_the_lines_and_answered() {
 #[tokio::test]
 async fn a_rollback_by_hand_builds_the_old_mode_before_kube_proxy_restarts() {
     let world = World::new();
-    let args = ["--node", "worker1", "--soak", "0s", "--yes"];
+    let args = ["--node", "worker1", "--by-hand", "--soak", "0s", "--yes"];
     let mut there = Session::start(&world, (60, 200), &[], &args);
     there.agree(2);
     assert_eq!(there.end().0.code(), Some(0));
@@ -345,12 +345,12 @@ async fn a_signal_restores_the_terminal() {
 async fn a_signal_at_a_question_stops() {
     for (args, question, tells) in [
         (
-            &["--node", "worker1", "--soak", "0s"][..],
+            &["--node", "worker1", "--by-hand", "--soak", "0s"][..],
             "Apply the migration of 1 node?",
             "stopped on request; nothing was changed",
         ),
         (
-            &["--node", "worker1", "--soak", "0s", "--yes"],
+            &["--node", "worker1", "--by-hand", "--soak", "0s", "--yes"],
             "Done? [y/N]",
             "next: kpx migrate resume --all-nodes",
         ),

@@ -63,7 +63,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "by-hand",
-        about: "all nodes without an image, in a terminal",
+        about: "all nodes by hand, in a terminal",
         run: by_hand,
     },
     Scenario {
@@ -185,12 +185,22 @@ fn laptop(lab: &Lab, words: &[&str]) -> Ran {
     Ran::of(lab.laptop("kpx", words))
 }
 
-fn to_nftables(more: &[&str]) -> Vec<String> {
-    TO_NFTABLES
-        .iter()
-        .chain(more)
-        .map(|word| (*word).to_owned())
-        .collect()
+/// Moves all nodes in pods of an image that contains kpx.
+fn by_image(more: &[&str]) -> Vec<String> {
+    let image = ["--image", IMAGE];
+    let words = TO_NFTABLES.iter().chain(&image).chain(more);
+    words.map(|word| (*word).to_owned()).collect()
+}
+
+/// Moves all nodes in pods of kube-proxy's image, into which kpx copies itself.
+fn by_copies(more: &[&str]) -> Vec<String> {
+    let words = [STATIC].iter().chain(&TO_NFTABLES[1..]).chain(more);
+    words.map(|word| (*word).to_owned()).collect()
+}
+
+/// Resumes or rolls back what `program` began.
+fn go_on<'p>(program: &'p str, part: &'p str) -> [&'p str; 5] {
+    [program, "migrate", part, "--all-nodes", "--yes"]
 }
 
 fn words(owned: &[String]) -> Vec<&str> {
@@ -414,10 +424,9 @@ fn remote(lab: &Lab) -> String {
     let (mut child, _) = start();
     child.kill().unwrap();
     child.wait().unwrap();
-    let gone = wait_for("no Job and no pod of kpx", Duration::from_secs(30), || {
-        left().is_empty().then(Instant::now)
+    wait_for("no Job and no pod of kpx", Duration::from_secs(30), || {
+        left().is_empty().then_some(())
     });
-    drop(gone);
     format!("18 commands, slowest {}", seconds(slowest))
 }
 
@@ -531,21 +540,21 @@ fn refused(lab: &Lab) -> String {
     )
     .exits(4)
     .says("not node w2");
-    laptop(lab, &TO_NFTABLES).exits(4).says("--image");
+    let by_hand = [&TO_NFTABLES[..], &["--by-hand"]].concat();
+    laptop(lab, &by_hand)
+        .exits(4)
+        .says("standard input is not a terminal");
     assert_eq!(configuration(lab), before);
     "2 commands".to_owned()
 }
 
-/// All nodes to nftables with `more`, and back.
-fn there_and_back(lab: &Lab, more: &[&str]) -> (Duration, Duration) {
+/// All nodes to nftables, and back.
+fn there_and_back(lab: &Lab, there: &[String]) -> (Duration, Duration) {
     let before = configuration(lab);
-    let there = laptop(
-        lab,
-        &words(&to_nftables(&[&["--image", IMAGE], more].concat())),
-    )
-    .exits(0);
+    let program = &there[0];
+    let there = laptop(lab, &words(there)).exits(0);
     healthy(lab, "nftables");
-    let back = laptop(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]).exits(0);
+    let back = laptop(lab, &go_on(program, "rollback")).exits(0);
     back.never_says_of(&before, lab, there.took)
 }
 
@@ -561,21 +570,9 @@ impl Ran {
 }
 
 fn staged(lab: &Lab) -> String {
-    laptop(
-        lab,
-        &[
-            "kpx",
-            "migrate",
-            "--to",
-            "nftables",
-            "--all-nodes",
-            "--image",
-            IMAGE,
-            "--dry-run",
-        ],
-    )
-    .exits(0);
-    let ((there, back), report) = under_traffic(lab, || there_and_back(lab, &["--staged"]));
+    laptop(lab, &words(&by_copies(&["--dry-run"]))).exits(0);
+    let ((there, back), report) =
+        under_traffic(lab, || there_and_back(lab, &by_copies(&["--staged"])));
     format!(
         "{}, back {}; {}",
         seconds(there),
@@ -592,7 +589,7 @@ fn rollouts(lab: &Lab) -> String {
                     roll(lab);
                 }
             });
-            let times = there_and_back(lab, &[]);
+            let times = there_and_back(lab, &by_image(&[]));
             rolled.join().unwrap();
             times
         })
@@ -616,8 +613,9 @@ fn roll(lab: &Lab) {
 }
 
 fn in_place(lab: &Lab) -> String {
-    let ((there, back), report) =
-        under_traffic(lab, || there_and_back(lab, &["--strategy", "in-place"]));
+    let ((there, back), report) = under_traffic(lab, || {
+        there_and_back(lab, &by_copies(&["--strategy", "in-place"]))
+    });
     format!(
         "{}, back {}; {}",
         seconds(there),
@@ -630,9 +628,9 @@ fn in_place(lab: &Lab) -> String {
 fn by_hand(lab: &Lab) -> String {
     let (took, report) = under_traffic(lab, || {
         let began = Instant::now();
-        terminal(lab, &TO_NFTABLES);
+        terminal(lab, &[&TO_NFTABLES[..], &["--by-hand"]].concat());
         healthy(lab, "nftables");
-        terminal(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]);
+        terminal(lab, &go_on("kpx", "rollback"));
         began.elapsed()
     });
     format!("{} there and back; {}", seconds(took), report.unharmed())
@@ -798,8 +796,8 @@ fn stopped_at(
 }
 
 fn coordinator(lab: &Lab) -> String {
-    let start = to_nftables(&["--image", IMAGE]);
-    let resume = ["kpx", "migrate", "resume", "--all-nodes", "--yes"];
+    let start = by_copies(&[]);
+    let resume = go_on(STATIC, "resume");
     let ((), report) = under_traffic(lab, || {
         let (code, _) = stopped_at(lab, &words(&start), "w1:   build", Signal::SIGKILL);
         assert_eq!(code, None);
@@ -809,14 +807,14 @@ fn coordinator(lab: &Lab) -> String {
         roll(lab);
         laptop(lab, &resume).exits(0);
         healthy(lab, "nftables");
-        laptop(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]).exits(0);
+        laptop(lab, &go_on(STATIC, "rollback")).exits(0);
     });
     format!("2 kills, 2 rollouts; {}", report.all_new_ones_served())
 }
 
 fn asked(lab: &Lab) -> String {
     let before = configuration(lab);
-    let start = to_nftables(&["--image", IMAGE]);
+    let start = by_image(&[]);
     let (times, report) = under_traffic(lab, || {
         let (code, said) = stopped_at(lab, &words(&start), "w2:   build", Signal::SIGTERM);
         assert_eq!(code, Some(4), "{said}");
@@ -827,9 +825,7 @@ fn asked(lab: &Lab) -> String {
             "the Lease is held: {holder}\n{said}"
         );
         roll(lab);
-        laptop(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"])
-            .exits(0)
-            .took
+        laptop(lab, &go_on("kpx", "rollback")).exits(0).took
     });
     assert_eq!(configuration(lab), before);
     format!(
@@ -840,7 +836,7 @@ fn asked(lab: &Lab) -> String {
 }
 
 fn node_pods(lab: &Lab) -> String {
-    let start = to_nftables(&["--image", IMAGE]);
+    let start = by_copies(&[]);
     let (killed, report) = under_traffic(lab, || {
         thread::scope(|scope| {
             let moved = scope.spawn(|| laptop(lab, &words(&start)).exits(0));
@@ -866,7 +862,7 @@ fn node_pods(lab: &Lab) -> String {
         })
     });
     assert!(killed > 0, "no pod of a node was seen");
-    laptop(lab, &["kpx", "migrate", "rollback", "--all-nodes", "--yes"]).exits(0);
+    laptop(lab, &go_on(STATIC, "rollback")).exits(0);
     format!("{killed} pods killed; {}", report.unharmed())
 }
 
@@ -936,7 +932,7 @@ fn crash_loop(lab: &Lab) -> String {
     let ((one, all), report) = under_traffic(lab, || {
         let one = tell(on(lab, "w1", &["migrate", "--to", "nftables", "--yes"]));
         assert_eq!(configuration(lab), before);
-        let all = tell(laptop(lab, &words(&to_nftables(&["--image", IMAGE]))));
+        let all = tell(laptop(lab, &words(&by_image(&[]))));
         assert_eq!(configuration(lab), before);
         (one, all)
     });

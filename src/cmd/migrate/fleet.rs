@@ -52,7 +52,7 @@ pub(super) async fn begin(
         return Err(Failure::usage(what));
     }
     if !args.journey.dry_run {
-        refuse_unattended(io, session.pods.image.as_deref())?;
+        refuse_unattended(io, args.fleet.by_hand)?;
     }
     let shared = RefCell::new(io);
     let mut cluster = RemoteCluster::new(session, &shared);
@@ -171,7 +171,7 @@ pub(super) async fn go_on(
             "the newest migration of this cluster is already rolled back"
         )));
     }
-    refuse_unattended(&shared.borrow(), fleet.plan.image.as_deref())?;
+    refuse_unattended(&shared.borrow(), fleet.plan.image.is_none())?;
     let mut interrupts = Interrupts::listen_to_hangup();
     if !args.yes {
         let count = number_of(fleet.plan.nodes.len(), "node");

@@ -10,6 +10,7 @@ use super::remote_cluster::RemoteCluster;
 use crate::cli::{ContinueArgs, MigrateArgs};
 use crate::cluster::Node;
 use crate::cluster::config::ProxyConfig;
+use crate::cluster::version;
 use crate::cmd::shared::failure::{Failure, Hint as _};
 use crate::cmd::shared::session::Session;
 use crate::evidence::Item;
@@ -68,6 +69,11 @@ pub(super) async fn plan(
     let linux = node.nodes()?.iter().filter(|node| is_linux(node));
     let all: BTreeSet<&str> = linux.map(|node| node.metadata.name.as_str()).collect();
     let go_on = &args.journey.go_on;
+    let (image, copies) = match &session.pods.image {
+        _ if args.fleet.by_hand => (None, false),
+        Some(image) => (Some(image.clone()), false),
+        None => (Some(proxy_image(&node)?), true),
+    };
     let plan = FleetPlan {
         id: draft::id(began, from, to).to_lowercase(),
         began,
@@ -79,7 +85,8 @@ pub(super) async fn plan(
         strategy: args.journey.strategy,
         evict: draft::consent(&args.journey),
         staged: args.fleet.staged,
-        image: session.pods.image.clone(),
+        image,
+        copies,
         service_account: args.fleet.service_account.clone(),
         soak: args.fleet.soak.as_secs(),
         ready: args.fleet.ready_timeout.as_secs().max(1),
@@ -120,6 +127,16 @@ pub(super) async fn plan(
         plan: fleet.plan,
         report,
     })
+}
+
+/// Returns the image of kube-proxy, into whose container kpx copies itself.
+fn proxy_image(node: &NodeSnapshot<'_>) -> Result<String, Failure> {
+    let image = version::proxy_image(node.daemon_sets()?);
+    let image = image.ok_or_else(|| {
+        eyre!("cannot choose an image for the pods: no DaemonSet has the label k8s-app=kube-proxy")
+    });
+    let image = image.hint("pass --image IMAGE with an image that contains kpx, or --by-hand")?;
+    Ok(image.to_owned())
 }
 
 fn is_linux(node: &Node) -> bool {
@@ -182,7 +199,7 @@ fn notes(plan: &FleetPlan, all: usize, more: &[String]) -> Vec<String> {
     }
     if plan.image.is_none() {
         notes.push(
-            "without --image, kpx runs nothing on the nodes: it prints each command when it is due, and checks only \
+            "with --by-hand, kpx runs nothing on the nodes: it prints each command when it is due, and checks only \
              kube-proxy's pods, through the API server"
                 .to_owned(),
         );

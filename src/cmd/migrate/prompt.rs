@@ -12,15 +12,15 @@ use crate::cmd::shared::failure::Failure;
 use crate::host::clock::{self, Interrupts};
 
 /// Refuses a migration with neither an image nor a terminal: without either, the nodes would not be prepared before kube-proxy restarts.
-pub(super) fn refuse_unattended(io: &Io<'_>, image: Option<&str>) -> Result<(), Failure> {
-    if image.is_some() || io.interactive {
+pub(super) fn refuse_unattended(io: &Io<'_>, by_hand: bool) -> Result<(), Failure> {
+    if !by_hand || io.interactive {
         return Ok(());
     }
     let what = eyre!(
-        "without --image, an operator must prepare each node, and standard input is not a terminal; nothing was changed"
+        "with --by-hand, an operator must prepare each node, and standard input is not a terminal; nothing was changed"
     );
     Err(Failure::from(what).with_hint(
-        "`--image IMAGE` runs kpx in a pod on each node; in a terminal, kpx prints the command for each node and waits; or \
+        "without --by-hand, kpx runs in a pod on each node; in a terminal, kpx prints the command for each node and waits; or \
          migrate each node by hand: run `kpx migrate prepare --to MODE`, change the configuration, delete kube-proxy's pod, \
          and run `kpx migrate finish`",
     ))

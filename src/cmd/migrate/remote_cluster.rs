@@ -1,6 +1,7 @@
 //! The remote cluster, for the engine of a fleet's migration.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use crate::cmd::Io;
 use crate::cmd::shared::session::Session;
 
 use crate::evidence::{Evidence, Item, Time};
-use crate::host::{LiveCluster, clock};
+use crate::host::{LiveCluster, Remote, Unreached, clock};
 use crate::migrate::fleet::engine::Cluster;
-use crate::migrate::fleet::pod::MIGRATION;
+use crate::migrate::fleet::pod::{self, MIGRATION};
 use crate::migrate::node::Clock;
 use crate::render::Board;
 
@@ -27,6 +28,9 @@ pub(super) struct RemoteCluster<'c, 'f, 'io> {
     pub(super) board: Rc<RefCell<Board>>,
     /// Whether a stop is requested.
     pub(super) stop: Rc<Cell<bool>>,
+    remote: Remote,
+    /// The unique ids of the pods in which a copy of kpx runs.
+    copied: BTreeSet<String>,
 }
 
 impl<'c, 'f, 'io> RemoteCluster<'c, 'f, 'io> {
@@ -36,6 +40,8 @@ impl<'c, 'f, 'io> RemoteCluster<'c, 'f, 'io> {
             io,
             board: Rc::default(),
             stop: Rc::default(),
+            remote: Remote::new(&session.host, session.pods.clone()),
+            copied: BTreeSet::new(),
         }
     }
 
@@ -111,6 +117,31 @@ impl Cluster for RemoteCluster<'_, '_, '_> {
 
     async fn log(&mut self, pod: &str) -> Result<String, StepError> {
         self.live.log(pod).await
+    }
+
+    async fn copy_kpx(&mut self, node: &str, pod: &Value) -> Result<(), StepError> {
+        let uid = pod::uid(pod);
+        if self.copied.contains(&uid) {
+            return Ok(());
+        }
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let image = pod["spec"]["containers"][0]["image"].as_str();
+        let copied = self
+            .remote
+            .start_copy(node, name, image.unwrap_or_default())
+            .await;
+        copied.map_err(|why| {
+            let hint = why.hint().map_or(String::new(), |hint| format!("; {hint}"));
+            match why {
+                Unreached::Request(why @ StepError::Denied(_)) => why,
+                Unreached::Program(..) | Unreached::Processor(..) | Unreached::File(..) => {
+                    StepError::Refused(format!("{why}{hint}"))
+                }
+                _ => StepError::Held(format!("cannot copy kpx into it: {why}")),
+            }
+        })?;
+        self.copied.insert(uid);
+        Ok(())
     }
 
     fn beside(&self) -> LiveCluster {

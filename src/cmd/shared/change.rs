@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::failure::{Failure, Hint as _};
-use super::session::Session;
-use crate::apply::{self, Event};
+use super::session::{Session, unreached};
+use crate::apply::{self, Event, Line, SentPlan};
 use crate::cli::ApplyArgs;
 use crate::cmd::Io;
 use crate::host::{Live, Locked, clock, is_guarded};
@@ -28,6 +28,9 @@ pub(in crate::cmd) async fn carry_out(
     }
     if !args.apply {
         return Ok(PlanReport::new(goal, make().await?));
+    }
+    if session.is_remote() {
+        return carry_out_there(session, io, args.yes, goal, make).await;
     }
     let mut node = open_after_guard(session).await?;
     carry_out_on(&mut node, session, io, args.yes, goal, make).await
@@ -66,10 +69,56 @@ pub(in crate::cmd) async fn carry_out_on(
     goal: &str,
     make: impl AsyncFn() -> Result<Plan, Failure>,
 ) -> Result<PlanReport, Failure> {
+    let (plan, report) = consented(session, io, yes, goal, &make).await?;
+    if plan.steps.is_empty() {
+        return Ok(report.carried_out(Ok(())));
+    }
+    unchanged(&plan, &make).await?;
+    let outcome = apply::run(&plan, node, |event| tell(session, io, &event)).await;
+    Ok(report.carried_out(outcome))
+}
+
+/// Applies the plan that `make` makes to the other machine of `session`, in a pod on it.
+async fn carry_out_there(
+    session: &Session,
+    io: &mut Io<'_>,
+    yes: bool,
+    goal: &str,
+    make: impl AsyncFn() -> Result<Plan, Failure>,
+) -> Result<PlanReport, Failure> {
+    let (plan, report) = consented(session, io, yes, goal, &make).await?;
+    if plan.steps.is_empty() {
+        return Ok(report.carried_out(Ok(())));
+    }
+    let pod = session.changer().await?;
+    if let Err(failure) = unchanged(&plan, &make).await {
+        // The first error matters; the pod ends with kpx.
+        pod.close().await.ok();
+        return Err(failure);
+    }
+    let title = |number: usize| plan.steps.get(number).map_or("", |step| &step.title);
+    let sent = SentPlan::from(&plan);
+    let outcome = pod.carry_out(&sent, |line| match *line {
+        Line::Begins(number) => tell(session, io, &Event::Begins(number, title(number))),
+        Line::Undoes(number) => tell(session, io, &Event::Undoes(number, title(number))),
+        Line::Ended(_) => {}
+    });
+    let outcome = outcome.await.map_err(unreached)?;
+    Ok(report.carried_out(outcome))
+}
+
+/// Prints the plan that `make` makes, and asks for consent unless `yes` or the plan has no steps.
+async fn consented(
+    session: &Session,
+    io: &mut Io<'_>,
+    yes: bool,
+    goal: &str,
+    make: &impl AsyncFn() -> Result<Plan, Failure>,
+) -> Result<(Plan, PlanReport), Failure> {
     let plan = make().await?;
     let report = PlanReport::new(goal, plan.clone());
     if plan.steps.is_empty() {
-        return Ok(report.carried_out(Ok(())));
+        return Ok((plan, report));
     }
     if !session.quiet || !yes {
         render::write(&report, Format::Human, session.style, io.err)?;
@@ -78,6 +127,14 @@ pub(in crate::cmd) async fn carry_out_on(
     if !yes {
         confirm(io, &number_of(plan.steps.len(), "step"))?;
     }
+    Ok((plan, report))
+}
+
+/// Fails if `make` does not make `plan` again.
+async fn unchanged(
+    plan: &Plan,
+    make: &impl AsyncFn() -> Result<Plan, Failure>,
+) -> Result<(), Failure> {
     let again = make().await?;
     if again.fingerprint() != plan.fingerprint() {
         return Err(Failure::from(color_eyre::eyre::eyre!(
@@ -85,19 +142,19 @@ pub(in crate::cmd) async fn carry_out_on(
         ))
         .with_hint("run the command again to make a new plan"));
     }
-    let quiet = session.quiet;
-    let outcome = apply::run(&plan, node, |event| {
-        let text = match event {
-            Event::Begins(number, title) => format!("step {}: {title}", number + 1),
-            Event::Undoes(number, title) => format!("undoing step {}: {title}", number + 1),
-        };
-        if !quiet {
-            // The change continues even if stderr is closed.
-            writeln!(io.err, "kpx: {text}").ok();
-        }
-    });
-    let outcome = outcome.await;
-    Ok(report.carried_out(outcome))
+    Ok(())
+}
+
+/// Prints an event of a change.
+fn tell(session: &Session, io: &mut Io<'_>, event: &Event<'_>) {
+    let text = match event {
+        Event::Begins(number, title) => format!("step {}: {title}", number + 1),
+        Event::Undoes(number, title) => format!("undoing step {}: {title}", number + 1),
+    };
+    if !session.quiet {
+        // The change continues even if stderr is closed.
+        writeln!(io.err, "kpx: {text}").ok();
+    }
 }
 
 /// Asks for confirmation of `what` on the terminal.

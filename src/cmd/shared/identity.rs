@@ -54,7 +54,7 @@ fn reads(command: &Command) -> bool {
         | Command::Man(_)
         | Command::Help(_)
         | Command::Version(_)
-        | Command::Pod => false,
+        | Command::Pod(_) => false,
     }
 }
 
@@ -72,23 +72,23 @@ pub(in crate::cmd) const fn reads_several(command: &Command) -> bool {
     }
 }
 
-/// Returns whether `command` only reads, so that another machine can be read through a pod.
-fn only_reads(command: &Command) -> bool {
+/// Returns whether `command` works on another machine, through a pod on it.
+fn reaches_others(command: &Command) -> bool {
     match command {
         Command::Doctor(_)
         | Command::Diff(_)
         | Command::Show(_)
         | Command::Trace(_)
         | Command::Why(_)
-        | Command::Snapshot(_) => true,
+        | Command::Snapshot(_)
+        | Command::Reconcile(_)
+        | Command::Cleanup(_) => true,
         Command::Preflight(args) => !(args.load || args.persist),
-        Command::Reconcile(args) => !args.change.apply,
-        Command::Cleanup(args) => !args.change.apply,
         _ => false,
     }
 }
 
-/// Finds the machine that `--node` names: returns the session that reads it through a pod if it is another one, and `None`
+/// Finds the machine that `--node` names: returns the session that reaches it through a pod if it is another one, and `None`
 /// if it is this one, as far as that is known.
 ///
 /// Fails if `command` changes this machine and the node is another one.
@@ -103,7 +103,7 @@ pub(in crate::cmd) async fn locate(
     let node = NodeSnapshot::new(&evidence);
     // With --root or --netns, the machine is given.
     let given = session.other_root().is_some() || session.host.netns.is_some();
-    if given || !only_reads(command) {
+    if given || !reaches_others(command) {
         return match node.contradiction(name) {
             None => Ok(None),
             Some(why) => Err(

@@ -119,6 +119,13 @@ impl Session {
         Ok(session)
     }
 
+    /// Starts a pod that changes the other machine.
+    pub(in crate::cmd) async fn changer(&self) -> Result<host::NodeChange, Failure> {
+        let name = self.name().unwrap_or_default();
+        let remote = host::Remote::new(&self.host, self.pods.clone());
+        remote.change(name).await.map_err(unreached)
+    }
+
     /// Returns whether the node is another machine, read through a pod.
     pub(in crate::cmd) const fn is_remote(&self) -> bool {
         self.remote.is_some()
@@ -520,8 +527,8 @@ fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
     }
 }
 
-/// Returns the failure for a node that cannot be read.
-fn unreached(why: host::Unreached) -> Failure {
+/// Returns the failure for a node that cannot be reached.
+pub(in crate::cmd) fn unreached(why: host::Unreached) -> Failure {
     match why.hint() {
         Some(hint) => Failure::from(why).with_hint(hint),
         None => Failure::from(why),

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::change::KEPT;
 use super::{OWN, PAUSE, ROOT, Remote, Unreached};
-use crate::action::{Action, KubeCommand, OURS, Object, Only, READER, Resource};
+use crate::action::{Action, KubeCommand, OURS, Object, Only, READER, Resource, waits_for_copy};
 use crate::apply::{Apply as _, StepError};
 use crate::host::cluster::{CONTAINER, is_by_admission};
 
@@ -23,6 +24,9 @@ const READING: &[&str] = &[
     "SYS_CHROOT",
 ];
 
+/// Exit status of a container whose standard input ended before kpx was copied into it.
+const NOT_COPIED: u8 = 1;
+
 /// Time limit of the pod, in seconds, should its standard input stay open without kpx.
 const DEADLINE: u32 = 1800;
 
@@ -30,7 +34,7 @@ const DEADLINE: u32 = 1800;
 const NO_POD: Duration = Duration::from_secs(3);
 
 /// Time limit until the pod runs, as a multiple of one request's.
-const START: u32 = 6;
+pub(super) const STARTS: u32 = 6;
 
 /// Reasons of a container that does not start.
 const STUCK: &[&str] = &[
@@ -43,6 +47,24 @@ const STUCK: &[&str] = &[
     "RunContainerError",
 ];
 
+/// The purpose of a pod.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Purpose {
+    /// To read the node.
+    Read,
+    /// To change the node.
+    Change,
+}
+
+impl Purpose {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Read => "reader",
+            Self::Change => "change",
+        }
+    }
+}
+
 impl Remote {
     /// Deletes Jobs of earlier runs that have ended, in a cluster that does not.
     pub(super) async fn sweep(&self) {
@@ -54,7 +76,9 @@ impl Remote {
             let ended = |of: &Value| {
                 of["status"] == "True" && (of["type"] == "Complete" || of["type"] == "Failed")
             };
-            if conditions.into_iter().flatten().any(ended)
+            // The log of a change is kept for its reader.
+            if job["spec"]["ttlSecondsAfterFinished"] == 0
+                && conditions.into_iter().flatten().any(ended)
                 && let Some(name) = job["metadata"]["name"].as_str()
             {
                 self.delete(&Object::of_system(Resource::Job, name))
@@ -69,11 +93,15 @@ impl Remote {
         name: &str,
         image: &str,
         copies: bool,
+        purpose: Purpose,
     ) -> Result<Object, Unreached> {
         // The standard library has no other source of randomness.
         let unique = RandomState::new().build_hasher().finish();
-        let job = Object::of_system(Resource::Job, format!("kpx-reader-{unique:016x}"));
-        let body = manifest(&job.name, name, image, copies);
+        let job = Object::of_system(
+            Resource::Job,
+            format!("kpx-{}-{unique:016x}", purpose.word()),
+        );
+        let body = self.manifest(&job.name, name, image, copies, purpose);
         let command = KubeCommand::Create {
             object: job.clone(),
             body,
@@ -95,7 +123,7 @@ impl Remote {
         let (cluster, options) = (&self.context.cluster, &self.context.options);
         let stuck = |why: String| Unreached::Stuck(name.to_owned(), why);
         let began = Instant::now();
-        let limit = options.timeout * START;
+        let limit = options.timeout * STARTS;
         loop {
             let pods = cluster.labelled(Resource::Pod, (READER, &job.name), options);
             let pods = pods.await?;
@@ -174,58 +202,90 @@ fn state(pod: &Value) -> State {
     }
 }
 
-/// Returns the Job `job` with a pod of `image` on the Node `node`; `copies` if kpx copies itself into it.
-fn manifest(job: &str, node: &str, image: &str, copies: bool) -> Value {
-    // Either ends with its standard input.
-    let main: &[&str] = if copies { &["cat"] } else { &[OWN, "pod"] };
-    json!({
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": job,
-            "namespace": "kube-system",
-            "labels": {(OURS.0): OURS.1},
-        },
-        "spec": {
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": DEADLINE,
-            "ttlSecondsAfterFinished": 0,
-            "template": {
-                "metadata": {"labels": {(OURS.0): OURS.1, (READER): job}},
-                "spec": {
-                    "nodeName": node,
-                    "hostNetwork": true,
-                    "hostPID": true,
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 0,
-                    "automountServiceAccountToken": false,
-                    "enableServiceLinks": false,
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": [{
-                        "name": CONTAINER,
-                        "image": image,
-                        "imagePullPolicy": "IfNotPresent",
-                        "command": main,
-                        "stdin": true,
-                        "stdinOnce": true,
-                        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
-                        "securityContext": {
-                            "runAsUser": 0,
-                            "allowPrivilegeEscalation": false,
-                            "readOnlyRootFilesystem": true,
-                            "capabilities": {"drop": ["ALL"], "add": READING},
-                        },
-                        "volumeMounts": [
-                            {"name": "host", "mountPath": ROOT, "mountPropagation": "HostToContainer", "readOnly": true},
-                            {"name": "kpx", "mountPath": "/kpx"},
+impl Remote {
+    /// Returns the Job `job` with a pod of `image` on the Node `node`; `copies` if kpx copies itself into it.
+    fn manifest(
+        &self,
+        job: &str,
+        node: &str,
+        image: &str,
+        copies: bool,
+        purpose: Purpose,
+    ) -> Value {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        // Each ends with its standard input, unless it has a plan by then.
+        let main: Vec<String> = match (purpose, copies) {
+            (Purpose::Read, true) => words(&["cat"]),
+            (Purpose::Read, false) => words(&[OWN, "pod"]),
+            (Purpose::Change, _) => {
+                let limit = format!("--timeout={}ms", self.context.options.timeout.as_millis());
+                let root = format!("--root={ROOT}");
+                let mut main = if copies {
+                    waits_for_copy(NOT_COPIED)
+                } else {
+                    words(&[OWN])
+                };
+                main.extend([root, limit, "pod".to_owned(), "--apply".to_owned()]);
+                main
+            }
+        };
+        let security = match purpose {
+            Purpose::Read => json!({
+                "runAsUser": 0,
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true,
+                "capabilities": {"drop": ["ALL"], "add": READING},
+            }),
+            Purpose::Change => json!({"runAsUser": 0, "privileged": true}),
+        };
+        let kept = if purpose == Purpose::Read { 0 } else { KEPT };
+        json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": job,
+                "namespace": "kube-system",
+                "labels": {(OURS.0): OURS.1},
+            },
+            "spec": {
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": DEADLINE,
+                "ttlSecondsAfterFinished": kept,
+                "template": {
+                    "metadata": {"labels": {(OURS.0): OURS.1, (READER): job}},
+                    "spec": {
+                        "nodeName": node,
+                        "hostNetwork": true,
+                        "hostPID": true,
+                        "restartPolicy": "Never",
+                        "terminationGracePeriodSeconds": 0,
+                        "automountServiceAccountToken": false,
+                        "enableServiceLinks": false,
+                        "tolerations": [{"operator": "Exists"}],
+                        "containers": [{
+                            "name": CONTAINER,
+                            "image": image,
+                            "imagePullPolicy": "IfNotPresent",
+                            "command": main,
+                            "stdin": true,
+                            "stdinOnce": true,
+                            "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+                            "securityContext": security,
+                            "volumeMounts": [
+                                {
+                                    "name": "host", "mountPath": ROOT, "mountPropagation": "HostToContainer",
+                                    "readOnly": purpose == Purpose::Read,
+                                },
+                                {"name": "kpx", "mountPath": "/kpx"},
+                            ],
+                        }],
+                        "volumes": [
+                            {"name": "host", "hostPath": {"path": "/"}},
+                            {"name": "kpx", "emptyDir": {"medium": "Memory"}},
                         ],
-                    }],
-                    "volumes": [
-                        {"name": "host", "hostPath": {"path": "/"}},
-                        {"name": "kpx", "emptyDir": {"medium": "Memory"}},
-                    ],
+                    },
                 },
             },
-        },
-    })
+        })
+    }
 }

@@ -1,10 +1,12 @@
-//! Reads a node through a pod on it.
+//! Reaches a node through a pod on it.
 //!
 //! The pod belongs to a Job. Its main process reads standard input, which kpx holds open: when kpx ends, however it ends,
 //! the pod ends, and the controllers of the cluster delete the Job and the pod.
 
+mod change;
 mod job;
 mod node;
+mod pod;
 mod unreached;
 
 use std::collections::BTreeMap;
@@ -19,16 +21,16 @@ use tokio::sync::{Mutex, OnceCell};
 
 use super::Options;
 use super::context::Context;
-use crate::action::Object;
+use crate::action::{COPY, Object};
 use crate::host::LiveCluster;
+pub use change::NodeChange;
+use job::Purpose;
 pub use node::RemoteNode;
+use pod::NodePod;
 pub use unreached::Unreached;
 
 /// Mount point of the node's file system in the pod.
 const ROOT: &str = "/host";
-
-/// kpx in a pod into which it copied itself.
-const COPY: &str = "/kpx/kpx";
 
 /// kpx in an image that contains it.
 const OWN: &str = "kpx";
@@ -76,8 +78,12 @@ impl Remote {
         }
     }
 
-    /// Starts a pod on the Node `name`, with kpx in it.
+    /// Starts a pod on the Node `name` for reading it, with kpx in it.
     pub async fn open(&self, name: &str) -> Result<RemoteNode, Unreached> {
+        self.start_pod(name, Purpose::Read).await
+    }
+
+    async fn start_pod(&self, name: &str, purpose: Purpose) -> Result<RemoteNode, Unreached> {
         let node = self.live.object(&Object::node(name)).await?;
         let node = node.ok_or_else(|| Unreached::NoNode(name.to_owned()))?;
         ready(name, &node)?;
@@ -89,7 +95,9 @@ impl Remote {
             ),
         };
         self.swept.get_or_init(|| self.sweep()).await;
-        let job = self.create(name, &image, program.is_some()).await?;
+        let job = self
+            .create(name, &image, program.is_some(), purpose)
+            .await?;
         let started = self.start(name, &image, &job, program.as_deref()).await;
         match started {
             Ok(node) => Ok(node),
@@ -109,24 +117,23 @@ impl Remote {
         program: Option<&Program>,
     ) -> Result<RemoteNode, Unreached> {
         let pod = self.running(name, job).await?;
-        let held = self
-            .context
-            .cluster
-            .hold(&pod, &self.context.options)
-            .await?;
-        let node = RemoteNode {
+        let held = self.hold(&pod).await?;
+        let pod = NodePod {
             remote: self.clone(),
+            node: name.to_owned(),
+            name: pod,
+            image: image.to_owned(),
+        };
+        if let Some(program) = program {
+            pod.copy(program).await?;
+        }
+        Ok(RemoteNode {
             name: name.to_owned(),
             job: job.clone(),
             pod,
-            image: image.to_owned(),
             program: if program.is_some() { COPY } else { OWN },
-            _held: held,
-        };
-        if let Some(program) = program {
-            node.copy(program).await?;
-        }
-        Ok(node)
+            held: Some(held),
+        })
     }
 
     /// Returns the image of kube-proxy on the Node `name`.

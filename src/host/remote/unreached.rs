@@ -1,4 +1,4 @@
-//! Why a node cannot be read.
+//! Why a node cannot be reached.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::apply::StepError;
 use crate::evidence::BundleError;
 use crate::host::cluster::refused_pod;
 
-/// Why a node cannot be read.
+/// Why a node cannot be reached.
 #[derive(Debug, Error)]
 pub enum Unreached {
     /// A request failed.
@@ -41,6 +41,12 @@ pub enum Unreached {
     /// The kpx in the pod failed.
     #[error("kpx on node {0} failed: {1}")]
     Failed(String, String),
+    /// The kpx in the pod was killed in a step, from 1, of a change.
+    #[error("kpx on node {0} was killed in step {1}")]
+    Killed(String, usize),
+    /// The outcome of a change is unknown.
+    #[error("the outcome of the change of node {0} is unknown: {1}")]
+    Outcome(String, String),
     /// Its answer is not a bundle.
     #[error("the answer of node {0} is damaged")]
     Damaged(String, #[source] BundleError),
@@ -66,6 +72,12 @@ impl Unreached {
             ),
             Self::NotReady(name, _) => Some(format!("`kubectl describe node {name}` shows its conditions")),
             Self::Refused(_, why) => Some(refused_pod(why).to_owned()),
+            Self::Killed(name, _) => Some(format!(
+                "run the command again to complete the change; `kpx --node {name} diff` shows what is left"
+            )),
+            Self::Outcome(name, _) => Some(format!(
+                "the change continues on the node; `kpx --node {name} diff` shows its result"
+            )),
             Self::Stuck(_, why) if why.contains("Image") => {
                 Some("pass --image IMAGE with an image that the node has or can pull".to_owned())
             }

@@ -93,9 +93,12 @@ pub struct FleetPlan {
     pub evict: Consent,
     /// Whether nodes move to a second DaemonSet, by a label.
     pub staged: bool,
-    /// The image of kpx for the pods on nodes; without one, operators run the commands.
+    /// The image of the pods on nodes; without one, operators run the commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Whether the image is kube-proxy's, into whose container kpx copies itself.
+    #[serde(default)]
+    pub copies: bool,
     /// The service account of those pods.
     pub service_account: String,
     /// How long each node is watched after its migration, in seconds.

@@ -250,7 +250,7 @@ impl ConfigSource {
         match &self.restart {
             Restart::Unit(unit) => {
                 let action = Action::RestartUnit { unit: unit.clone() };
-                let undo = Undo::Never("a later restart reads the configuration in force then");
+                let undo = Undo::never("a later restart reads the configuration in force then");
                 plan.push(format!("restart {unit}"), action, undo);
             }
             Restart::Kubelet => plan.notes.push(
@@ -282,7 +282,7 @@ impl ConfigSource {
             plan.push(
                 format!("delete pod {} of node {node}", pod.metadata.name),
                 Action::Kube { command },
-                Undo::Never("its DaemonSet recreates it"),
+                Undo::never("its DaemonSet recreates it"),
             );
         }
         let command = KubeCommand::AwaitProxy {
@@ -293,7 +293,7 @@ impl ConfigSource {
         plan.push(
             format!("wait for the new kube-proxy of node {node}"),
             Action::Kube { command },
-            Undo::Never("it changes nothing"),
+            Undo::never("it changes nothing"),
         );
         Ok(())
     }

@@ -81,7 +81,7 @@ impl Plan {
                 Some(have) => Undo::Do(set(have)),
                 None => match fresh(key) {
                     Some(value) => Undo::Do(set(value)),
-                    None => Undo::Never("its value could not be read before"),
+                    None => Undo::never("its value could not be read before"),
                 },
             };
             self.push(format!("set {key} to {want}"), set(want), undo);

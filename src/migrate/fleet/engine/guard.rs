@@ -1,7 +1,10 @@
 //! The guard's pod, which keeps the bridge while a node migrates.
 
+use serde_json::Value;
+
 use super::{Cluster, Engine, Event, Pace, TaskError};
 use crate::action::Object;
+use crate::apply::StepError;
 use crate::migrate::fleet::pod::{self, Job, Phase};
 use crate::migrate::fleet::state::Fleet;
 
@@ -43,10 +46,18 @@ impl<C: Cluster> Engine<'_, C> {
             let Some(pod) = self.cluster.object(&object).await? else {
                 return Err(TaskError::Failed(format!("{object} is gone")));
             };
-            let Phase::Waits(why) = pod::phase(&pod) else {
-                return Ok(());
-            };
             let waited = self.cluster.now().since(began).as_secs();
+            let why = match pod::phase(&pod) {
+                Phase::Waits(why) => why,
+                Phase::Over(..) => return Ok(()),
+                Phase::Runs => match self.copy_to_guard(fleet, node, &pod).await? {
+                    None => return Ok(()),
+                    Some(why) => {
+                        self.replace_guard(fleet, node, &object, &why).await?;
+                        why
+                    }
+                },
+            };
             if waited >= limit || pod::is_hopeless(&pod) {
                 let why = format!("{object} does not start: {why}");
                 return Err(TaskError::Failed(why));
@@ -54,6 +65,38 @@ impl<C: Cluster> Engine<'_, C> {
             self.report_image(fleet, node, &pod, limit, &mut told);
             self.cluster.pause(pace.next()).await;
         }
+    }
+
+    /// Copies kpx into the guard's `pod` if that is needed; returns why a new pod is needed.
+    async fn copy_to_guard(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        pod: &Value,
+    ) -> Result<Option<String>, TaskError> {
+        if !fleet.plan.copies {
+            return Ok(None);
+        }
+        match self.cluster.copy_kpx(node, pod).await {
+            Err(StepError::Held(why)) => Ok(Some(why)),
+            copied => Ok(copied.map(|()| None)?),
+        }
+    }
+
+    /// Creates the guard's pod again after it was lost, and why.
+    async fn replace_guard(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        object: &Object,
+        why: &str,
+    ) -> Result<(), TaskError> {
+        let words = format!("{object} was lost ({why}); creating it again");
+        (self.on_event)(Event::Reports(node, &words));
+        if self.cluster.object(object).await?.is_some() {
+            self.remove(fleet, node, Job::Guard).await?;
+        }
+        self.guard(fleet, node).await.map(drop)
     }
 
     /// Creates the guard's pod again if it was evicted or deleted while the node's bridge is needed.
@@ -69,19 +112,23 @@ impl<C: Cluster> Engine<'_, C> {
         let why = match self.cluster.object(&object).await? {
             None => "it was deleted".to_owned(),
             Some(pod) if pod::is_ending(&pod) => return Ok(()),
-            Some(pod) => match pod::lost(&pod, "") {
-                Some(why) => why,
-                None => return Ok(()),
+            Some(pod) => match (pod::lost(&pod, ""), pod::phase(&pod)) {
+                (Some(why), _) => why,
+                (None, Phase::Runs) => match self.copy_to_guard(fleet, node, &pod).await? {
+                    Some(why) => why,
+                    None => return Ok(()),
+                },
+                (None, _) => return Ok(()),
             },
         };
-        let words = format!("{object} was lost ({why}); creating it again");
-        (self.on_event)(Event::Reports(node, &words));
-        match self.guard(fleet, node).await {
+        match self.replace_guard(fleet, node, &object, &why).await {
             // The job continues without a guard.
-            Err(TaskError::Failed(why)) => (self.on_event)(Event::Reports(node, &why)),
-            created => drop(created?),
+            Err(TaskError::Failed(why)) => {
+                (self.on_event)(Event::Reports(node, &why));
+                Ok(())
+            }
+            replaced => replaced,
         }
-        Ok(())
     }
 
     pub(super) async fn unguard(&mut self, fleet: &Fleet, node: &str) -> Result<(), TaskError> {

@@ -130,6 +130,12 @@ impl<C: Cluster> Engine<'_, C> {
                 return Ok(Followed::Lost("it was replaced".to_owned()));
             }
             let phase = pod::phase(&pod);
+            if fleet.plan.copies && phase == Phase::Runs {
+                match self.cluster.copy_kpx(node, &pod).await {
+                    Err(StepError::Held(why)) => return Ok(Followed::Lost(why)),
+                    copied => copied?,
+                }
+            }
             let text = match phase {
                 Phase::Waits(_) => Ok(String::new()),
                 Phase::Runs | Phase::Over(..) => self.cluster.log(&object.name).await,

@@ -33,6 +33,9 @@ pub trait Cluster: Apply + Clock {
     -> impl Future<Output = Result<Option<Value>, StepError>>;
     /// Returns the log of a pod of kube-system.
     fn log(&mut self, pod: &str) -> impl Future<Output = Result<String, StepError>>;
+    /// Copies kpx into `pod`, which runs on `node`, and starts it there, unless that is done. After
+    /// [`StepError::Held`], a new pod may succeed.
+    fn copy_kpx(&mut self, node: &str, pod: &Value) -> impl Future<Output = Result<(), StepError>>;
     /// Returns the same cluster, for a change that waits while this one is read and changed.
     fn beside(&self) -> Self::Beside;
     /// Asks an operator to run `command` on `node`; fails if it was not run.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::digest;
 use super::state::FleetPlan;
-use crate::action::{KubeCommand, OURS, Object, Only, Resource};
+use crate::action::{KubeCommand, OURS, Object, Only, Resource, waits_for_copy};
 use crate::migrate::wire::{NodeCommand, Start};
 
 pub use phase::{Finished, Phase, is_ending, is_hopeless, lost, not_pulled, phase, uid};
@@ -18,6 +18,9 @@ pub const MIGRATION: &str = "kpx.dev/migration";
 
 /// Where the node's file system is mounted in the pod.
 const ROOT: &str = "/host";
+
+/// The exit status of a pod whose standard input ended before kpx was copied into it, as if it had been killed.
+const NOT_COPIED: u8 = 143;
 
 /// The job of a pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -83,7 +86,12 @@ pub fn object(plan: &FleetPlan, node: &str, job: Job) -> Object {
 /// Returns the command that creates the pod for `job` on `node`, of `image`.
 pub fn create(plan: &FleetPlan, image: &str, node: &str, job: Job) -> KubeCommand {
     let object = object(plan, node, job);
-    let mut words = vec!["kpx".to_owned()];
+    let mut words = if plan.copies {
+        // A guard that exits with another status is restarted, and would wait for a copy.
+        waits_for_copy(if job == Job::Guard { 0 } else { NOT_COPIED })
+    } else {
+        vec!["kpx".to_owned()]
+    };
     words.extend(command(plan, job).pod_arguments(ROOT, node));
     let mut body = json!({
         "apiVersion": "v1",
@@ -112,6 +120,19 @@ pub fn create(plan: &FleetPlan, image: &str, node: &str, job: Job) -> KubeComman
             "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
         },
     });
+    if plan.copies {
+        let spec = &mut body["spec"];
+        let container = &mut spec["containers"][0];
+        container["imagePullPolicy"] = json!("IfNotPresent");
+        container["stdin"] = json!(true);
+        container["stdinOnce"] = json!(true);
+        if let Some(mounts) = container["volumeMounts"].as_array_mut() {
+            mounts.push(json!({"name": "kpx", "mountPath": "/kpx"}));
+        }
+        if let Some(volumes) = spec["volumes"].as_array_mut() {
+            volumes.push(json!({"name": "kpx", "emptyDir": {"medium": "Memory"}}));
+        }
+    }
     if job == Job::Guard {
         // It ends with the bridge, not before.
         body["spec"]["restartPolicy"] = json!("OnFailure");

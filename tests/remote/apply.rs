@@ -1,0 +1,189 @@
+//! Changing a node through a pod on it.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{NODE, World, is_error};
+use crate::fake_api::{Cluster, Fault, Key, Trouble, What};
+use crate::support::Ran;
+
+impl World {
+    /// A cluster in which Services were deleted after `NODE` was recorded.
+    pub(crate) fn drifted() -> Self {
+        let world = Self::new();
+        world.api.with(|cluster| {
+            for resource in ["services", "endpointslices"] {
+                let of_shop = cluster.list(resource).map(Key::of);
+                let of_shop: Vec<Key> = of_shop.filter(|key| key.namespace == "shop").collect();
+                assert!(!of_shop.is_empty(), "{resource}");
+                for key in &of_shop {
+                    cluster.remove(key);
+                }
+            }
+        });
+        world
+    }
+
+    /// Applies the plan of `kpx reconcile`, with `more`.
+    async fn reconcile(&self, more: &[&str]) -> Ran {
+        self.on(NODE, &[&["reconcile"], more].concat()).await
+    }
+
+    /// The titles of the plan's steps; there are two or more.
+    async fn titles(&self) -> Vec<String> {
+        let ran = self.reconcile(&["-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let steps = report["steps"].as_array().unwrap().iter();
+        let titles = steps.map(|step| step["title"].as_str().unwrap().to_owned());
+        let titles: Vec<String> = titles.collect();
+        assert!(titles.len() > 1, "{titles:?}");
+        titles
+    }
+
+    /// The Jobs that were created, without those that read.
+    fn changes(&self) -> Vec<Value> {
+        let asked = self.api.asked().into_iter();
+        let created = asked.filter(|of| of.method == "POST" && of.path.ends_with("/jobs"));
+        let jobs = created.map(|of| of.body);
+        let name = |job: &Value| job["metadata"]["name"].as_str().unwrap().to_owned();
+        jobs.filter(|job| name(job).starts_with("kpx-change-"))
+            .collect()
+    }
+}
+
+const APPLY: &[&str] = &["--apply", "--yes"];
+
+#[tokio::test]
+async fn the_plan_that_was_shown_is_carried_out_on_the_node() {
+    let world = World::drifted();
+    let titles = world.titles().await;
+    let ran = world.reconcile(APPLY).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let plans = world.nodes.plans();
+    let [(node, plan)] = plans.as_slice() else {
+        panic!("{plans:?}");
+    };
+    assert_eq!(node, NODE);
+    let carried_out: Vec<&str> = plan.steps.iter().map(|step| step.title.as_str()).collect();
+    assert_eq!(carried_out, titles);
+    for (number, title) in titles.iter().enumerate() {
+        let told = format!("kpx: step {}: {title}", number + 1);
+        assert!(ran.err.contains(&told), "{told}: {ran}");
+    }
+    let jobs = world.changes();
+    let [job] = jobs.as_slice() else {
+        panic!("{jobs:?}");
+    };
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    assert_eq!(pod["containers"][0]["securityContext"]["privileged"], true);
+    // The log outlives the pod until kpx has read it.
+    assert!(job["spec"]["ttlSecondsAfterFinished"].as_u64().unwrap() > 0);
+    world.is_clean().await;
+}
+
+#[tokio::test]
+async fn nothing_is_started_without_consent() {
+    let world = World::drifted();
+    for args in [&[][..], &["--apply"]] {
+        world.reconcile(args).await;
+        assert_eq!(world.changes(), Vec::<Value>::new(), "{args:?}");
+    }
+    let ran = world.reconcile(&["--apply"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(ran.err.contains("cannot ask for confirmation"), "{ran}");
+    world.is_clean().await;
+}
+
+#[tokio::test]
+async fn a_plan_that_stops_on_the_node_is_reported() {
+    let world = World::drifted();
+    let titles = world.titles().await;
+    world.nodes.trouble(NODE, Trouble::Stops);
+    let ran = world.reconcile(APPLY).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    for tells in [
+        format!("kpx: undoing step 1: {}", titles[0]),
+        "the kernel refuses".to_owned(),
+        format!(
+            "stopped at step 2 of {}: all changes were rolled back",
+            titles.len()
+        ),
+    ] {
+        assert!(
+            ran.err.contains(&tells) || ran.out.contains(&tells),
+            "{tells}: {ran}"
+        );
+    }
+    world.is_clean().await;
+}
+
+#[tokio::test]
+async fn a_pod_that_is_killed_is_an_error() {
+    let world = World::drifted();
+    world.titles().await;
+    world.nodes.trouble(NODE, Trouble::Dies);
+    let ran = world.reconcile(APPLY).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    let tells = [
+        "kpx on node node1 was killed in step 2",
+        "`kpx --node node1 diff`",
+    ];
+    for tells in tells {
+        assert!(ran.err.contains(tells), "{tells}: {ran}");
+    }
+    world.is_clean().await;
+}
+
+#[tokio::test]
+async fn a_node_that_changes_after_the_consent_is_not_changed() {
+    let world = World::drifted();
+    world.titles().await;
+    // Its second reading finds that there are no endpoints any more.
+    let act = What::Meanwhile(Arc::new(|cluster| {
+        let all: Vec<Key> = cluster.list("endpointslices").map(Key::of).collect();
+        for key in &all {
+            cluster.remove(key);
+        }
+    }));
+    world
+        .api
+        .fault(Fault::of("create", "jobs", act).after(1).times(1));
+    let ran = world.reconcile(APPLY).await;
+    is_error(
+        &Ran {
+            err: last_lines(&ran.err),
+            ..ran
+        },
+        &["changed after the plan was made"],
+    );
+    assert_eq!(world.nodes.plans().len(), 0);
+    assert_eq!(world.changes().len(), 1);
+    world.is_clean().await;
+}
+
+/// The error at the end of a text, without the plan above it.
+fn last_lines(text: &str) -> String {
+    let at = text.rfind("\nkpx: ").unwrap();
+    text[at + 1..].to_owned()
+}
+
+#[tokio::test]
+async fn an_old_server_and_an_image_of_kpx_carry_plans_out_too() {
+    let world = World::drifted();
+    world.titles().await;
+    let ran = world
+        .reconcile(&[APPLY, &["--image", "kpx:1"]].concat())
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    world.api.with(Cluster::grow_old);
+    let ran = world.reconcile(APPLY).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.nodes.plans().len(), 2);
+    let commands = world.changes();
+    let main = |job: &Value| job["spec"]["template"]["spec"]["containers"][0]["command"].clone();
+    assert_eq!(main(&commands[0])[0], json!("kpx"));
+    assert_eq!(main(&commands[1])[0], json!("sh"));
+    world.is_clean().await;
+}
