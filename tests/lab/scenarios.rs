@@ -32,6 +32,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: remote,
     },
     Scenario {
+        name: "remote-changes",
+        about: "from another machine: all nodes, a broken Service, a repair that goes on without kpx, a policy",
+        run: remote_changes,
+    },
+    Scenario {
         name: "faults",
         about: "what is broken is named",
         run: faults,
@@ -428,6 +433,64 @@ fn remote(lab: &Lab) -> String {
         left().is_empty().then_some(())
     });
     format!("18 commands, slowest {}", seconds(slowest))
+}
+
+fn remote_changes(lab: &Lab) -> String {
+    settled(lab);
+    let afar = |arguments: &[&str]| laptop(lab, &[&[STATIC], arguments].concat());
+    let left =
+        || lab.kubectl("-n kube-system get jobs,pods -l app.kubernetes.io/managed-by=kpx -o name");
+    let all = afar(&["doctor", "--all-nodes"]).exits(0).says("3 nodes");
+    afar(&["diff", "-l", "kubernetes.io/hostname=w1"]).exits(0);
+    // The user has exactly the printed roles.
+    afar(&["access", "doctor", "--all-nodes"])
+        .exits(0)
+        .says(": all allowed");
+    afar(&["access", "migrate", "--all-nodes"]).exits(0);
+
+    afar(&["--node", "w1", "why", "demo/web:http"]).exits(0);
+    lab.kubectl("-n demo create service clusterip broken --tcp=80:80");
+    afar(&["--node", "w1", "why", "demo/broken"])
+        .exits(1)
+        .says("no endpoints");
+    lab.kubectl("-n demo delete service broken");
+    settled(lab);
+
+    // kube-proxy does not see that its rules went until its next full sync.
+    let flush = || lab.sh("w1", "iptables -t nat -F KUBE-SERVICES");
+    let repair = ["--node", "w1", "reconcile", "--apply", "--yes"];
+    flush();
+    let repaired = afar(&repair).exits(0).says("step 1");
+    on(lab, "w1", &["diff"]).exits(0);
+    flush();
+    // kpx is killed as soon as the pod has the plan.
+    let words = [&[STATIC][..], &repair].concat();
+    let (code, _) = stopped_at(lab, &words, "step 1", Signal::SIGKILL);
+    assert_eq!(code, None);
+    wait_for("the repair without kpx", Duration::from_secs(30), || {
+        (on(lab, "w1", &["diff"]).code == Some(0)).then_some(())
+    });
+    lab.kubectl("-n kube-system delete jobs -l app.kubernetes.io/managed-by=kpx");
+
+    // Pod Security refuses pods that use the node's network.
+    let label = "label namespace kube-system pod-security.kubernetes.io/enforce";
+    lab.kubectl(&format!("{label}=restricted --overwrite"));
+    let refused = afar(&["--node", "w1", "diff"]);
+    let advised = refused
+        .err
+        .contains(&format!("{label}=privileged --overwrite"));
+    lab.kubectl(&format!("{label}-"));
+    let refused = refused.exits(4).says("violates PodSecurity");
+    assert!(advised, "{}", refused.err);
+    assert!(refused.took < Duration::from_secs(10), "{:?}", refused.took);
+    wait_for("no Job and no pod of kpx", Duration::from_secs(30), || {
+        left().is_empty().then_some(())
+    });
+    format!(
+        "3 nodes in {}, a repair in {}",
+        seconds(all.took),
+        seconds(repaired.took)
+    )
 }
 
 fn faults(lab: &Lab) -> String {
