@@ -324,6 +324,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Print r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l source -d 'Trace from an IP, a POD, host or external' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -348,6 +350,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l probe -d 'Open one real connection to each port'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l ascii -d 'Print ASCII characters only'
@@ -439,6 +442,8 @@ ipvs\t'virtual and real servers'
 link\t'kube-ipvs0 and its addresses'
 nftables\t'the nftables table'
 sysctl\t'kernel settings'"
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -466,6 +471,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l force -d 'Continue
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-drain -d 'Delete real servers without draining connections'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s y -l yes -d 'Do not ask for confirmation'
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l ascii -d 'Print ASCII characters only'
@@ -475,6 +481,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s h -l help -d 'Prin
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l mode -d 'Remove the leftovers of this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -501,6 +509,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l timeout -d 'Limit th
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l force -d 'Remove the mode although it serves the node'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s y -l yes -d 'Do not ask for confirmation'
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l ascii -d 'Print ASCII characters only'
@@ -940,6 +949,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand version" -l ascii -d 'Print ASCI
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l query -d 'Print the answer to this query, in JSON' -r
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''

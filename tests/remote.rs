@@ -666,3 +666,27 @@ async fn the_running_program_is_copied() {
     assert!(report.is_object(), "{report}");
     world.is_clean().await;
 }
+
+#[tokio::test]
+async fn probes_and_questions_are_sent_from_the_node() {
+    let world = World::new();
+    for (args, tells) in [
+        (&["trace", "shop/cart", "--probe"][..], "answered"),
+        (&["why", "shop/cart", "--probe"], "answered"),
+        (&["resolve", "cart", "--namespace", "shop"], "no answer"),
+    ] {
+        let ran = world.on(NODE, args).await;
+        assert!(ran.out.contains(tells), "{tells}: {ran}");
+        let queries = world.nodes.ran().into_iter();
+        let queries = queries.filter(|(_, words)| words.last().unwrap().starts_with("--query="));
+        assert!(queries.count() > 0, "{args:?}");
+        world.is_clean().await;
+    }
+    let ran = world
+        .on(
+            NODE,
+            &["trace", "shop/cart", "--probe", "--source", "external"],
+        )
+        .await;
+    assert_eq!(ran.code, 2, "{ran}");
+}

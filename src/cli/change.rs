@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::value;
+use super::{NodesArgs, value};
 use crate::backend::Mode;
 use crate::diff::Layer;
 
@@ -23,11 +23,10 @@ pub struct ApplyArgs {
 pub(super) const RECONCILE_EXAMPLES: &str = "\
 Examples:
   kpx reconcile --apply                  apply it, after confirmation
-  kpx reconcile --part iptables --apply --yes
-  kpx reconcile --mode ipvs              plan for another mode";
+  kpx reconcile --all-nodes --apply      on all nodes, after one confirmation";
 
 /// Options of `kpx reconcile`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ReconcileArgs {
     /// Use this mode [default: the configured mode]
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
@@ -48,6 +47,10 @@ pub struct ReconcileArgs {
     /// Whether to change anything.
     #[command(flatten)]
     pub change: ApplyArgs,
+
+    /// The nodes to change.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }
 
 pub(super) const CLEANUP_EXAMPLES: &str = "\
@@ -56,7 +59,7 @@ Examples:
   kpx cleanup --mode iptables --apply    remove them, after confirmation";
 
 /// Options of `kpx cleanup`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct CleanupArgs {
     /// Remove the leftovers of this mode
     #[arg(long, value_parser = value::mode(), value_name = "MODE")]
@@ -69,4 +72,8 @@ pub struct CleanupArgs {
     /// Whether to change anything.
     #[command(flatten)]
     pub change: ApplyArgs,
+
+    /// The nodes to change.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }

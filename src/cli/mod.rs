@@ -369,6 +369,10 @@ pub struct PodArgs {
     /// Give the plan on standard input to the main process
     #[arg(long, conflicts_with = "apply")]
     pub keep_plan: bool,
+
+    /// Print the answer to this query, in JSON
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["apply", "keep_plan"])]
+    pub query: Option<String>,
 }
 
 impl Command {

@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use super::NodesArgs;
+
 pub(super) const SHORT_EXAMPLES: &str = "\
 Examples:
   kpx why demo/web                           all ports and addresses
@@ -15,12 +17,13 @@ Examples:
   kpx why web.demo.svc.cluster.local:80      by its DNS name
   kpx why 10.96.0.10                         by an address
   kpx why nodeport:31082 --source external   for clients outside
+  kpx why demo/web --all-nodes               on which nodes it works
   kpx --from node1.tar.gz why demo/web       on a bundle
 
 Exit status: 0 works, 1 broken or suspect, 3 unknown";
 
 /// Options of `kpx why`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct WhyArgs {
     /// Explain this Service, address or NodePort
     ///
@@ -39,4 +42,8 @@ pub struct WhyArgs {
     /// Open one real connection to each port
     #[arg(long)]
     pub probe: bool,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }

@@ -3,31 +3,44 @@
 use super::Io;
 use super::shared::READABLE;
 use super::shared::change::carry_out;
+use super::shared::changes::{self, Planned};
 use super::shared::failure::Failure;
 use super::shared::session::Session;
 use crate::cli::CleanupArgs;
-use crate::plan::{self, Plan, Refusal};
-use crate::report::plan::PlanReport;
+use crate::plan::{self, Refusal};
 
 pub(super) async fn run(
     session: &Session,
     io: &mut Io<'_>,
     args: &CleanupArgs,
-) -> Result<PlanReport, Failure> {
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let all = args.clone();
+        let make = async move |session: &Session| plan(session, &all).await;
+        return changes::carry_out(session, io, &args.nodes, args.change, make).await;
+    }
+    let make = async || Ok(plan(session, args).await?.1);
+    let report = carry_out(session, io, &args.change, &goal(args), make).await?;
+    session.finish(io, &report)
+}
+
+fn goal(args: &CleanupArgs) -> String {
+    format!("remove the leftovers of mode {}", args.mode)
+}
+
+/// Plans the removal on the node of `session`.
+async fn plan(session: &Session, args: &CleanupArgs) -> Result<Planned, Failure> {
     let mode = args.mode;
-    let goal = format!("remove the leftovers of mode {mode}");
-    let make = async || -> Result<Plan, Failure> {
-        let evidence = session.gather(plan::CLEANUP_NEEDS).await?;
-        let node = session.node(&evidence);
-        plan::cleanup(&node, mode, session.families(), args.force).map_err(|refusal| {
-            let hint = match refusal {
-                Refusal::Serves { .. } => {
-                    "name a mode that does not serve the node, or pass --force to remove this one anyway"
-                }
-                Refusal::Unknown(_) => READABLE,
-            };
-            Failure::from(refusal).with_hint(hint)
-        })
-    };
-    carry_out(session, io, &args.change, &goal, make).await
+    let evidence = session.gather(plan::CLEANUP_NEEDS).await?;
+    let node = session.node(&evidence);
+    let plan = plan::cleanup(&node, mode, session.families(), args.force).map_err(|refusal| {
+        let hint = match refusal {
+            Refusal::Serves { .. } => {
+                "name a mode that does not serve the node, or pass --force to remove this one anyway"
+            }
+            Refusal::Unknown(_) => READABLE,
+        };
+        Failure::from(refusal).with_hint(hint)
+    })?;
+    Ok((goal(args), plan))
 }

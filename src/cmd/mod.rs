@@ -164,17 +164,11 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
             session.finish(io, &report)
         }
         Command::Diff(args) => diff::run(session, io, args).await,
-        Command::Cleanup(args) => {
-            let report = cleanup::run(session, io, args).await?;
-            session.finish(io, &report)
-        }
+        Command::Cleanup(args) => cleanup::run(session, io, args).await,
         Command::Bridge(args) => Box::pin(bridge_command(session, io, args)).await,
         Command::Migrate(args) => migrate::run(session, io, args).await,
         Command::Preflight(args) => preflight::run(session, io, args).await,
-        Command::Reconcile(args) => {
-            let report = reconcile::run(session, io, args).await?;
-            session.finish(io, &report)
-        }
+        Command::Reconcile(args) => reconcile::run(session, io, args).await,
         Command::Resolve(args) => resolve::run(session, io, args).await,
         Command::Snapshot(args) if args.script => snapshot::script(session, io),
         Command::Snapshot(args) if snapshot::prints(session) => {
@@ -183,7 +177,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Snapshot(args) => snapshot::run(session, io, args).await,
         Command::Show(args) => show::run(session, io, args).await,
         Command::Trace(args) => trace::run(session, io, args).await,
-        Command::Why(args) => session.finish(io, &why::run(session, args).await?),
+        Command::Why(args) => why::run(session, io, args).await,
         Command::Access(args) => access::run(session, io, args).await,
         Command::Completions(args) => {
             // clap_complete panics when a write fails.

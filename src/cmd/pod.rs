@@ -13,7 +13,8 @@ use super::shared::session::Session;
 use crate::action::{PLAN, START};
 use crate::apply::{self, Event, Line, SentPlan};
 use crate::cli::PodArgs;
-use crate::host;
+use crate::host::{self, Query};
+use crate::net::Proto;
 use crate::plan::Plan;
 use crate::report::{CLEAN, FAILED};
 
@@ -24,7 +25,23 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &PodArgs) -> R
     if args.apply {
         return apply(session, io).await;
     }
+    if let Some(query) = &args.query {
+        return answer(session, io, query).await;
+    }
     io::copy(io.input, &mut io::sink())?;
+    Ok(CLEAN)
+}
+
+/// Prints the answer to `query`.
+async fn answer(session: &Session, io: &mut Io<'_>, query: &str) -> Result<u8, Failure> {
+    let query = serde_json::from_str(query).wrap_err("cannot read the query")?;
+    let answer = match query {
+        Query::Probe { target, protocol } => {
+            serde_json::to_value(session.probe(target, Proto::from_number(protocol)).await?)
+        }
+        Query::Dns { server, message } => serde_json::to_value(session.ask(server, message).await?),
+    };
+    writeln!(io.out, "{}", answer.wrap_err("cannot print the answer")?)?;
     Ok(CLEAN)
 }
 

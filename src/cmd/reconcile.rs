@@ -4,21 +4,40 @@ use color_eyre::eyre::eyre;
 
 use super::Io;
 use super::shared::change::carry_out;
+use super::shared::changes::{self, Planned};
 use super::shared::failure::{Failure, Hint as _};
 use super::shared::session::{Readable as _, Session};
+use crate::backend::Mode;
 use crate::cli::ReconcileArgs;
 use crate::diff::{self, Layer, Unknown};
 use crate::evidence::Item;
 use crate::plan::{self, Drain, Plan};
-use crate::report::plan::PlanReport;
 
 pub(super) async fn run(
     session: &Session,
     io: &mut Io<'_>,
     args: &ReconcileArgs,
-) -> Result<PlanReport, Failure> {
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let all = args.clone();
+        let make = async move |session: &Session| -> Result<Planned, Failure> {
+            let mode = session.mode(all.mode).await?;
+            Ok((goal(mode), plan(session, &all, mode).await?))
+        };
+        return changes::carry_out(session, io, &args.nodes, args.change, make).await;
+    }
     let mode = session.mode(args.mode).await?;
-    let goal = format!("bring this node to the desired state of mode {mode}");
+    let make = async || plan(session, args, mode).await;
+    let report = carry_out(session, io, &args.change, &goal(mode), make).await?;
+    session.finish(io, &report)
+}
+
+fn goal(mode: Mode) -> String {
+    format!("bring this node to the desired state of mode {mode}")
+}
+
+/// Plans the repair of the node of `session`.
+async fn plan(session: &Session, args: &ReconcileArgs, mode: Mode) -> Result<Plan, Failure> {
     let mut items = diff::needs(mode);
     items.push(Item::Processes);
     let layers = match args.part.as_slice() {
@@ -30,24 +49,21 @@ pub(super) async fn run(
     } else {
         Drain::First
     };
-    let make = async || -> Result<Plan, Failure> {
-        let evidence = session.gather(&items).await?;
-        let node = session.node(&evidence);
-        let found = diff::compare(&node, mode, session.families()).readable()?;
-        if let Some(Unknown { what, gap, .. }) = found.unknown.first() {
-            return Err(Failure::from(
-                eyre!("{gap}").wrap_err(format!("cannot compare {what} with the desired state")),
-            )
-            .with_hint(
-                "`kpx diff` prints the details; --family restricts the repair to the other family",
-            ));
-        }
-        if !args.force {
-            plan::refuse_other(&node).hint("pass --force to continue anyway")?;
-        }
-        let mut plan = plan::repair(&node, mode, session.families(), &found, layers, drain)?;
-        plan.notes.push(plan::running(&node, mode));
-        Ok(plan)
-    };
-    carry_out(session, io, &args.change, &goal, make).await
+    let evidence = session.gather(&items).await?;
+    let node = session.node(&evidence);
+    let found = diff::compare(&node, mode, session.families()).readable()?;
+    if let Some(Unknown { what, gap, .. }) = found.unknown.first() {
+        return Err(Failure::from(
+            eyre!("{gap}").wrap_err(format!("cannot compare {what} with the desired state")),
+        )
+        .with_hint(
+            "`kpx diff` prints the details; --family restricts the repair to the other family",
+        ));
+    }
+    if !args.force {
+        plan::refuse_other(&node).hint("pass --force to continue anyway")?;
+    }
+    let mut plan = plan::repair(&node, mode, session.families(), &found, layers, drain)?;
+    plan.notes.push(plan::running(&node, mode));
+    Ok(plan)
 }

@@ -9,8 +9,7 @@ use super::shared::session::Session;
 use crate::cli::ResolveArgs;
 use crate::cluster::{self, EndpointSlice, Service};
 use crate::dns::{self, Question, Records, Reply, Zone};
-use crate::evidence::{Gap, Item};
-use crate::host;
+use crate::evidence::Item;
 use crate::net::Family;
 use crate::report::nodes::ResolveOfNodes;
 use crate::report::resolve::{Answer, Candidate, DnsServer, Environment, ResolveReport};
@@ -57,8 +56,6 @@ async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport,
     };
     let server = if session.from.is_some() {
         DnsServer::NotQueried("offline bundle".to_owned())
-    } else if session.is_remote() {
-        DnsServer::NotQueried("this machine is not the node".to_owned())
     } else {
         args.server
             .map_or_else(|| server(&services, session), DnsServer::Address)
@@ -147,12 +144,8 @@ async fn ask(session: &Session, server: SocketAddr, name: &str) -> Result<Answer
         let message = question
             .ask(name, id)
             .map_err(|e| Failure::usage(e.to_string()))?;
-        let answer = host::ask(&session.host, server, message, dns::is_truncated).await;
-        let reply = match answer {
-            Ok(answer) => Reply::read(&answer, id).map_err(|e| e.to_string()),
-            Err(Gap::Failed(_, why)) => Err(why),
-            Err(gap) => Err(gap.to_string()),
-        };
+        let answer = session.ask(server, message).await?;
+        let reply = answer.and_then(|answer| Reply::read(&answer, id).map_err(|e| e.to_string()));
         match reply {
             Ok(Reply::Records(more)) => records.extend(more),
             Ok(Reply::NoName) => return Ok(Answer::NoName),

@@ -2,19 +2,32 @@
 
 use std::collections::BTreeSet;
 
+use super::Io;
 use super::shared::examine::examine;
 use super::shared::failure::Failure;
+use super::shared::nodes;
 use super::shared::probe;
 use super::shared::session::Session;
 use crate::check;
 use crate::cli::WhyArgs;
 use crate::evidence::Item;
 use crate::net::Proto;
+use crate::report::nodes::WhyOfNodes;
 use crate::report::trace::ProbeRow;
 use crate::report::why::{Probed, WhyReport};
 use crate::why::{self, Answer, Asked, Cause, Client, Unanswered};
 
-pub(super) async fn run(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure> {
+pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &WhyArgs) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let (args, nodes) = (args.clone(), args.nodes.clone());
+        let work = async move |session: Session| why_on(&session, &args).await;
+        return nodes::report::<WhyOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    session.finish(io, &why_on(session, args).await?)
+}
+
+/// Explains the Service on one node.
+async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure> {
     let asked = Asked::parse(&args.target).map_err(Failure::usage)?;
     if args.probe {
         probe::check(session, args.source.as_deref())?;

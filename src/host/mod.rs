@@ -55,7 +55,7 @@ pub use dns::ask;
 pub use journals::{Journal, Journals};
 pub use own::own_pods;
 pub use probe::{ProbeOutcome, ProbeResult, probe};
-pub use remote::{NodeChange, PodOptions, Remote, RemoteNode, Unreached, sha256};
+pub use remote::{NodeChange, PodOptions, Query, Remote, RemoteNode, Unreached, sha256};
 pub use replace::replace;
 
 /// Options of a collection.

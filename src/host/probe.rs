@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::time::timeout;
 
@@ -16,7 +17,7 @@ use crate::net::Proto;
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// Result of a probe.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ProbeResult {
     /// Source address; `None` if the connection had none.
     pub from: Option<SocketAddr>,
@@ -25,7 +26,8 @@ pub struct ProbeResult {
 }
 
 /// Outcome of a probe.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ProbeOutcome {
     /// There was an answer.
     Answered,

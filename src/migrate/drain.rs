@@ -131,9 +131,13 @@ impl Gauge {
 }
 
 /// Returns whether both sides may still send; `ip_vs_proto_tcp.c` and `ip_vs_proto_sctp.c` name the states.
+///
+/// `SYN_SENT` is no state of an open connection: the answer of an endpoint to a connection that does not go through IPVS puts
+/// an ended one into it if the client used the same port for both.
 fn is_open(connection: &IpvsConnection) -> bool {
     let template = connection.client.port() == 0;
     let closing = [
+        "SYN_SENT",
         "FIN_WAIT",
         "TIME_WAIT",
         "CLOSE",
@@ -182,6 +186,7 @@ mod tests {
 Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
 TCP 0A600001 1000 0A600001 0050 0AF40101 1F90 ESTABLISHED     900
 TCP 0A600001 1001 0A600001 0050 0AF40101 1F90 FIN_WAIT         60
+TCP 0A600001 1005 0A600001 0050 0AF40101 1F90 SYN_SENT        120
 TCP 0A600001 0000 0A600001 0050 0AF40101 1F90 NONE             60
 UDP 0A600001 1002 0A60000A 0035 0AF40101 0035 UDP             300
 TCP 0A600001 1003 0A600002 0050 0AF40101 1F90 SYN_RECV        900

@@ -98,7 +98,7 @@ impl Report for WhyReport {
     }
 }
 
-const fn word(verdict: Verdict) -> (&'static str, Tone) {
+pub(super) const fn word(verdict: Verdict) -> (&'static str, Tone) {
     match verdict {
         Verdict::Works => ("WORKS", Tone::Good),
         Verdict::NotServed => ("NOT SERVED", Tone::Unclear),

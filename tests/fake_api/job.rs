@@ -151,6 +151,14 @@ impl Cluster {
         answer
     }
 
+    /// Kills the containers of the pods whose name begins with `start`; their objects stay.
+    pub(crate) fn kill(&mut self, start: &str) {
+        let pods: Vec<Value> = self.objects.list("pods", None).cloned().collect();
+        for pod in pods.iter().filter(|pod| key(pod).name.starts_with(start)) {
+            self.exited(pod, 137);
+        }
+    }
+
     /// Ends the container of a pod with this exit status; its object stays.
     pub(super) fn exited(&mut self, pod: &Value, code: u8) {
         let uid = &pod["metadata"]["uid"];

@@ -1,6 +1,7 @@
 //! The migration without an image of kpx: it copies itself into pods of kube-proxy's image.
 
 use std::fs;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -77,6 +78,22 @@ async fn a_copy_that_breaks_off_is_made_again_in_a_new_pod() {
             ran.err.contains("was lost (cannot copy kpx into it: "),
             "after {after}: {ran}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_is_killed_while_kpx_is_copied_is_replaced() {
+    // Before each request of the first job, as in the test above.
+    for after in 20..25 {
+        let world = World::new();
+        let act = What::Meanwhile(Arc::new(|cluster| cluster.kill("kpx-prepare-")));
+        let fault = Fault::of("get", "pods/exec", act).after(after).times(1);
+        world.api.fault(fault);
+        let ran = world.all_copied(&[]).await;
+        assert_eq!(ran.code, 0, "after {after}: {ran}");
+        assert_eq!(world.modes(), ["iptables"; 3]);
+        assert_eq!(world.leftovers(), [""; 0]);
+        assert!(ran.err.contains("was lost ("), "after {after}: {ran}");
     }
 }
 

@@ -47,6 +47,11 @@ async fn the_odd_node_comes_first() {
         printed(&path, "trace default/nginx-svc-nodeport --all-nodes").await
     );
     insta::assert_snapshot!(
+        "why",
+        printed(&path, "why default/nginx-svc-nodeport --all-nodes").await
+    );
+    insta::assert_snapshot!("reconcile", printed(&path, "reconcile --all-nodes").await);
+    insta::assert_snapshot!(
         "preflight",
         printed(&path, "preflight --to ipvs --all-nodes").await
     );

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{NODE, World, is_error};
+use super::{NODE, RECORDING, World, is_error};
 use crate::fake_api::{Cluster, Fault, Key, Trouble, What};
-use crate::support::Ran;
+use crate::support::{Ran, kpx, root};
 
 impl World {
     /// A cluster in which Services were deleted after `NODE` was recorded.
@@ -185,5 +185,69 @@ async fn an_old_server_and_an_image_of_kpx_carry_plans_out_too() {
     let main = |job: &Value| job["spec"]["template"]["spec"]["containers"][0]["command"].clone();
     assert_eq!(main(&commands[0])[0], json!("kpx"));
     assert_eq!(main(&commands[1])[0], json!("sh"));
+    world.is_clean().await;
+}
+
+impl World {
+    /// Drifted nodes, all with the same recording, and their names.
+    fn several() -> (Self, Vec<String>) {
+        let world = Self::drifted();
+        let folder = root().join("testdata/nodes").join(RECORDING);
+        let names = world.api.with(|cluster| {
+            let names = cluster.list("nodes").map(|node| &node["metadata"]["name"]);
+            let names = names.map(|name| name.as_str().unwrap().to_owned());
+            names.collect::<Vec<_>>()
+        });
+        assert!(names.len() > 1, "{names:?}");
+        for name in &names {
+            world.nodes.deal(name, &folder);
+        }
+        (world, names)
+    }
+
+    /// Runs `kpx reconcile` for all nodes.
+    async fn reconcile_all(&self, more: &[&str]) -> Ran {
+        let options = self.options();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        kpx(&[&options[..], &["reconcile", "--all-nodes"], more].concat()).await
+    }
+}
+
+#[tokio::test]
+async fn all_nodes_are_changed_after_one_confirmation() {
+    let (world, names) = World::several();
+    let ran = world.reconcile_all(&[]).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    assert_eq!(world.nodes.plans().len(), 0);
+    let ran = world.reconcile_all(&["--apply"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(ran.err.contains("cannot ask for confirmation"), "{ran}");
+    let ran = world.reconcile_all(APPLY).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let changed: Vec<String> = world
+        .nodes
+        .plans()
+        .into_iter()
+        .map(|(node, _)| node)
+        .collect();
+    assert_eq!(changed, names);
+    assert!(ran.out.contains("done: "), "{ran}");
+    world.is_clean().await;
+}
+
+#[tokio::test]
+async fn after_a_plan_that_stops_no_other_node_is_changed() {
+    let (world, names) = World::several();
+    world.nodes.trouble(&names[0], Trouble::Stops);
+    let ran = world.reconcile_all(APPLY).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert_eq!(world.nodes.plans().len(), 1);
+    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for tells in [
+        "the kernel refuses".to_owned(),
+        format!("not changed, because the plan of node {} stopped", names[0]),
+    ] {
+        assert!(text.contains(&tells), "{tells}: {ran}");
+    }
     world.is_clean().await;
 }

@@ -130,18 +130,19 @@ impl Cluster for RemoteCluster<'_, '_, '_> {
             .remote
             .start_copy(node, name, image.unwrap_or_default())
             .await;
-        copied.map_err(|why| {
-            let hint = why.hint().map_or(String::new(), |hint| format!("; {hint}"));
-            match why {
-                Unreached::Request(why @ StepError::Denied(_)) => why,
-                Unreached::Program(..) | Unreached::Processor(..) | Unreached::File(..) => {
-                    StepError::Refused(format!("{why}{hint}"))
-                }
-                _ => StepError::Held(format!("cannot copy kpx into it: {why}")),
+        let Err(why) = copied else {
+            self.copied.insert(uid);
+            return Ok(());
+        };
+        let hint = why.hint().map_or(String::new(), |hint| format!("; {hint}"));
+        let held = StepError::Held(format!("cannot copy kpx into it: {why}"));
+        match why {
+            Unreached::Request(why @ StepError::Denied(_)) => Err(why),
+            Unreached::Program(..) | Unreached::Processor(..) | Unreached::File(..) => {
+                Err(StepError::Refused(format!("{why}{hint}")))
             }
-        })?;
-        self.copied.insert(uid);
-        Ok(())
+            _ => Err(held),
+        }
     }
 
     fn beside(&self) -> LiveCluster {

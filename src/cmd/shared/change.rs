@@ -79,7 +79,7 @@ pub(in crate::cmd) async fn carry_out_on(
 }
 
 /// Applies the plan that `make` makes to the other machine of `session`, in a pod on it.
-async fn carry_out_there(
+pub(in crate::cmd) async fn carry_out_there(
     session: &Session,
     io: &mut Io<'_>,
     yes: bool,

@@ -10,9 +10,11 @@ use crate::node::NodeSnapshot;
 use crate::node::identity::{Claim, Clue, Identity, NEEDS, OF_MACHINE};
 use crate::node::processes::{self, Process};
 
-/// Returns whether `command` reads this machine, or changes it, in the name of the Node that `--node` names.
+/// Returns whether `command` reads this machine, changes it, or sends packets from it, in the name of the Node that `--node`
+/// names.
 pub(in crate::cmd) fn claims(session: &Session, command: &Command) -> bool {
-    session.from.is_none() && !session.nodes.is_empty() && reads(command)
+    let acts = reads(command) || matches!(command, Command::Resolve(_));
+    session.from.is_none() && !session.nodes.is_empty() && acts
 }
 
 /// Returns whether `command` reads this machine, or changes it, as the Node that it is: without `--node` and `--no-api`, and
@@ -62,12 +64,15 @@ fn reads(command: &Command) -> bool {
 pub(in crate::cmd) const fn reads_several(command: &Command) -> bool {
     match command {
         Command::Doctor(args) => args.nodes.are_several(),
+        Command::Cleanup(args) => args.nodes.are_several(),
         Command::Diff(args) => args.nodes.are_several(),
+        Command::Reconcile(args) => args.nodes.are_several(),
         Command::Preflight(args) => args.nodes.are_several(),
         Command::Resolve(args) => args.nodes.are_several(),
         Command::Show(args) => args.nodes.are_several(),
         Command::Snapshot(args) => args.nodes.are_several(),
         Command::Trace(args) => args.nodes.are_several(),
+        Command::Why(args) => args.nodes.are_several(),
         _ => false,
     }
 }
@@ -81,6 +86,7 @@ fn reaches_others(command: &Command) -> bool {
         | Command::Trace(_)
         | Command::Why(_)
         | Command::Snapshot(_)
+        | Command::Resolve(_)
         | Command::Reconcile(_)
         | Command::Cleanup(_) => true,
         Command::Preflight(args) => !(args.load || args.persist),

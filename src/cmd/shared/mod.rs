@@ -1,6 +1,7 @@
 //! What several commands share.
 
 pub(super) mod change;
+pub(super) mod changes;
 mod complete;
 pub(super) mod examine;
 pub(super) mod failure;

@@ -102,6 +102,11 @@ where
 }
 
 impl<T: Together> Collected<T> {
+    /// Returns what the nodes have in common.
+    pub(in crate::cmd) const fn together(&self) -> &T {
+        &self.all.together
+    }
+
     /// Prints the rest of the report, and returns the exit status.
     pub(in crate::cmd) fn print(self, session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
         match self.writer {
@@ -280,9 +285,9 @@ async fn through_pod<T>(
 ) -> Result<T, Failure> {
     let remote = Box::pin(session.at(&name)).await?;
     let done = work(remote.clone(), name).await;
-    // The first error matters.
-    let closed = remote.close().await;
-    done.and_then(|done| closed.map(|()| done))
+    // A pod that cannot be deleted ends with kpx, and the node was read.
+    remote.close().await.ok();
+    done
 }
 
 /// The nodes of a live cluster, and the objects that all of them need.

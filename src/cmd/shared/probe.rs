@@ -5,23 +5,24 @@ use std::net::{IpAddr, SocketAddr};
 use super::failure::Failure;
 use super::session::Session;
 use crate::evidence::Item;
-use crate::host::{self, ProbeOutcome, ProbeResult};
+use crate::host::{ProbeOutcome, ProbeResult};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
+use crate::render::Progress;
 use crate::report::trace::ProbeRow;
 use crate::trace::{Outcome, Verdict};
 
 /// Refuses options that do not fit a probe, before anything is read.
 pub(in crate::cmd) fn check(session: &Session, source: Option<&str>) -> Result<(), Failure> {
-    if !session.is_here() {
+    if session.from.is_some() {
         return Err(Failure::usage(
-            "--probe opens a connection from this machine: do not combine it with --from or another node",
+            "--probe opens a connection from the node: do not combine it with --from",
         ));
     }
     match source {
         None | Some("host") => Ok(()),
         Some(other) => Err(Failure::usage(format!(
-            "--probe opens a connection from this host: --source must be host, not {other}"
+            "--probe opens a connection from the node: --source must be host, not {other}"
         ))),
     }
 }
@@ -36,9 +37,9 @@ pub(in crate::cmd) async fn run(
     if proto == Proto::Sctp {
         return Err(Failure::usage("--probe supports TCP and UDP, not SCTP"));
     }
-    let probed = host::probe(&session.host, target, proto, &[]).await?;
+    let probed = session.probe(target, proto).await?;
     let tables = [Item::Conntrack, Item::IpvsConnections];
-    let evidence = host::collect(&tables, &session.host).await;
+    let evidence = session.read(&tables, &Progress::silent()).await?;
     let node = NodeSnapshot::new(&evidence);
     let recorded = taken(&node, target, proto, &probed);
     let result = match &probed.met {

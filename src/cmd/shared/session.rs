@@ -1,6 +1,7 @@
 //! The global options of one run, resolved once.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,9 +14,10 @@ use super::output::{self, Output};
 use crate::backend::Mode;
 use crate::cli::{Cli, Color, Command, GlobalArgs};
 use crate::cmd::Io;
+use crate::dns;
 use crate::evidence::{self, BundleError, Evidence, Gap, Item, Privilege};
 use crate::host;
-use crate::net::Family;
+use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::render::{Progress, Style};
 
@@ -124,6 +126,36 @@ impl Session {
         let name = self.name().unwrap_or_default();
         let remote = host::Remote::new(&self.host, self.pods.clone());
         remote.change(name).await.map_err(unreached)
+    }
+
+    /// Opens one connection to `target` from the node, or sends one datagram.
+    pub(in crate::cmd) async fn probe(
+        &self,
+        target: SocketAddr,
+        protocol: Proto,
+    ) -> Result<host::ProbeResult, Failure> {
+        match &self.remote {
+            None => Ok(host::probe(&self.host, target, protocol, &[]).await?),
+            Some(node) => node.probe(target, protocol).await.map_err(unreached),
+        }
+    }
+
+    /// Sends the DNS message `question` to `server` from the node; returns the answer, or why there is none.
+    pub(in crate::cmd) async fn ask(
+        &self,
+        server: SocketAddr,
+        question: Vec<u8>,
+    ) -> Result<Result<Vec<u8>, String>, Failure> {
+        match &self.remote {
+            None => {
+                let answer = host::ask(&self.host, server, question, dns::is_truncated).await;
+                Ok(answer.map_err(|gap| match gap {
+                    Gap::Failed(_, why) => why,
+                    gap => gap.to_string(),
+                }))
+            }
+            Some(node) => node.ask(server, question).await.map_err(unreached),
+        }
     }
 
     /// Returns whether the node is another machine, read through a pod.

@@ -7,6 +7,7 @@ mod change;
 mod job;
 mod node;
 mod pod;
+mod query;
 mod unreached;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub use change::NodeChange;
 use job::Purpose;
 pub use node::RemoteNode;
 use pod::NodePod;
+pub use query::Query;
 pub use unreached::Unreached;
 
 /// Mount point of the node's file system in the pod.

@@ -3,12 +3,15 @@
 use tokio::time::{Instant, sleep};
 
 use super::{PAUSE, Program, Remote, Unreached};
-use crate::action::{COPY, Object, START};
+use crate::action::{COPY, Object, Resource, START};
 use crate::apply::StepError;
 use crate::host::cluster::{Ended, Held};
 
 /// Time limit of a read on the node, as a multiple of one item's: rules may take six times as long.
 const READ: u32 = 8;
+
+/// The number of looks at a pod, one after each pause, in which its kubelet reports that its container has ended.
+const LOOKS: u32 = 15;
 
 /// A running pod of kpx.
 #[derive(Debug)]
@@ -37,7 +40,15 @@ impl Remote {
             return Ok(());
         }
         let held = self.hold(&pod.name).await?;
-        pod.copy(&program).await?;
+        if let Err(why) = pod.copy(&program).await {
+            // Nothing runs in a container that was killed.
+            return Err(match why {
+                Unreached::Program(_, why) if !self.runs_on(&pod.name).await? => {
+                    Unreached::Failed(name.to_owned(), why)
+                }
+                why => why,
+            });
+        }
         let started = pod.shell(&format!(": > {START}")).await;
         let started = match started {
             Ok(done) if done.code == Some(0) => Ok(()),
@@ -51,6 +62,23 @@ impl Remote {
         };
         drop(held);
         started
+    }
+
+    /// Returns whether the pod `name` runs and goes on running.
+    async fn runs_on(&self, name: &str) -> Result<bool, StepError> {
+        let object = Object::of_system(Resource::Pod, name);
+        for _ in 0..LOOKS {
+            let pod = self.live.object(&object).await?;
+            let runs = pod.is_some_and(|pod| {
+                pod["status"]["phase"] == "Running"
+                    && pod["metadata"]["deletionTimestamp"].is_null()
+            });
+            if !runs {
+                return Ok(false);
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(true)
     }
 
     /// Keeps the standard input of `pod` open.

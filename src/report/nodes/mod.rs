@@ -3,12 +3,14 @@
 mod diff;
 mod doctor;
 mod names;
+mod plan;
 mod preflight;
 mod resolve;
 mod rows;
 mod show;
 mod snapshot;
 mod trace;
+mod why;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,11 +24,13 @@ use crate::words::number_of;
 pub(crate) use diff::DiffOfNodes;
 pub(crate) use doctor::DoctorOfNodes;
 pub(crate) use names::Nodes;
+pub(crate) use plan::PlanOfNodes;
 pub(crate) use preflight::PreflightOfNodes;
 pub(crate) use resolve::ResolveOfNodes;
 pub(crate) use show::ShowOfNodes;
 pub(crate) use snapshot::SnapshotOfNodes;
 pub(crate) use trace::TraceOfNodes;
+pub(crate) use why::WhyOfNodes;
 
 /// What the reports of several nodes have in common, and what differs.
 pub(crate) trait Together: Serialize {

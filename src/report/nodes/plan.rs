@@ -1,0 +1,152 @@
+//! The plans of several nodes, and their outcomes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Nodes, Together, cell};
+use crate::render::{Page, Tone};
+use crate::report::plan::PlanReport;
+use crate::words::number_of;
+
+/// Groups of nodes with the same steps.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct PlanOfNodes {
+    /// The groups: those that failed first, then those of the fewest nodes.
+    pub groups: Vec<Group>,
+    #[serde(skip)]
+    found: BTreeMap<Part, Nodes>,
+}
+
+/// Nodes with the same steps, in the same state.
+#[derive(Debug, Serialize)]
+pub(crate) struct Group {
+    /// The nodes.
+    pub nodes: Nodes,
+    /// The state and the steps.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// What is kept of a node's report.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Part {
+    /// The state.
+    pub state: State,
+    /// The titles of the steps, in order.
+    pub steps: Vec<String>,
+    /// Why the plan stopped, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The state of a node.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum State {
+    /// A step failed.
+    Stopped,
+    /// The plan is not applied.
+    Planned,
+    /// The plan was applied.
+    Changed,
+    /// No changes are needed.
+    Clean,
+}
+
+impl State {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Stopped, "stopped"),
+        (Self::Planned, "to change"),
+        (Self::Changed, "changed"),
+        (Self::Clean, "without changes"),
+    ];
+}
+
+impl PlanOfNodes {
+    /// Returns the number of steps that are planned on all nodes.
+    pub(crate) fn planned_steps(&self) -> usize {
+        let planned = self.groups.iter();
+        let planned = planned.filter(|of| of.part.state == State::Planned);
+        planned.map(|of| of.nodes.len() * of.part.steps.len()).sum()
+    }
+}
+
+impl Together for PlanOfNodes {
+    type Of = PlanReport;
+    type Part = Part;
+
+    fn part(report: PlanReport) -> Part {
+        let state = match (&report.stopped, report.applied) {
+            (Some(_), _) => State::Stopped,
+            _ if report.steps.is_empty() => State::Clean,
+            (None, true) => State::Changed,
+            (None, false) => State::Planned,
+        };
+        Part {
+            state,
+            steps: report.steps.into_iter().map(|step| step.title).collect(),
+            error: report
+                .stopped
+                .map(|stopped| format!("step {}: {}", stopped.step, stopped.error)),
+        }
+    }
+
+    fn add(&mut self, node: &Arc<str>, part: Part) {
+        self.found.entry(part).or_default().add(node);
+    }
+
+    fn settle(&mut self) {
+        let found = std::mem::take(&mut self.found).into_iter();
+        self.groups = found.map(|(part, nodes)| Group { nodes, part }).collect();
+        self.groups
+            .sort_by_key(|group| (group.part.state, group.nodes.len()));
+    }
+
+    fn states(&self) -> Vec<(usize, &'static str)> {
+        let counted = State::ALL.map(|(state, name)| {
+            let groups = self.groups.iter().filter(|of| of.part.state == state);
+            (groups.map(|of| of.nodes.len()).sum(), name)
+        });
+        counted
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .collect()
+    }
+
+    fn page(&self, read: usize, page: &mut Page) {
+        for Group { nodes, part } in &self.groups {
+            if part.state == State::Clean {
+                continue;
+            }
+            page.line("");
+            let tone = match part.state {
+                State::Stopped => Tone::Bad,
+                State::Planned => Tone::Strong,
+                State::Changed | State::Clean => Tone::Good,
+            };
+            let steps = number_of(part.steps.len(), "step");
+            let head = match part.state {
+                State::Stopped => "stopped".to_owned(),
+                State::Planned => steps,
+                State::Changed | State::Clean => format!("done: {steps}"),
+            };
+            let nodes = cell(nodes, read, page);
+            page.line(&format!("{}: {nodes}", page.paint(tone, &head)));
+            for (number, title) in (1..).zip(&part.steps) {
+                page.line(&format!("{number:>3}. {title}"));
+            }
+            if let Some(error) = &part.error {
+                page.para("  because ", error);
+            }
+        }
+        if self.groups.iter().any(|of| of.part.state == State::Planned) {
+            page.line("");
+            page.para(
+                "note: ",
+                "the same command with --node NAME prints the commands of one node",
+            );
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Why a Service does not work, on several nodes.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Nodes, Together, cell};
+use crate::check::Fix;
+use crate::render::Page;
+use crate::report::why::{WhyReport, word};
+use crate::why::Verdict;
+
+/// The answers for one target, the worst first.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct WhyOfNodes {
+    /// The answers: the worst verdict first, and then that of the fewest nodes.
+    pub answers: Vec<Answered>,
+    #[serde(skip)]
+    found: BTreeMap<(Reverse<Verdict>, String), (Option<Fix>, Nodes)>,
+}
+
+/// An answer, and the nodes that give it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answered {
+    /// The nodes.
+    pub nodes: Nodes,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The answer in one sentence, without a full stop.
+    pub sentence: String,
+    /// The fix of the first cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Fix>,
+}
+
+impl Together for WhyOfNodes {
+    type Of = WhyReport;
+    type Part = (Verdict, String, Option<Fix>);
+
+    fn part(report: WhyReport) -> Self::Part {
+        let answer = report.answer;
+        // The sentence is that of several nodes.
+        let sentence = match &answer.node {
+            Some(node) => answer.sentence.replacen(&format!(" on {node}"), "", 1),
+            None => answer.sentence,
+        };
+        (answer.verdict, sentence, answer.fix)
+    }
+
+    fn add(&mut self, node: &Arc<str>, (verdict, sentence, fix): Self::Part) {
+        let found = self.found.entry((Reverse(verdict), sentence));
+        let (_, nodes) = found.or_insert_with(|| (fix, Nodes::default()));
+        nodes.add(node);
+    }
+
+    fn settle(&mut self) {
+        let found = std::mem::take(&mut self.found).into_iter();
+        let answers = found.map(|((Reverse(verdict), sentence), (fix, nodes))| Answered {
+            nodes,
+            verdict,
+            sentence,
+            fix,
+        });
+        self.answers = answers.collect();
+        self.answers
+            .sort_by_key(|answer| (Reverse(answer.verdict), answer.nodes.len()));
+    }
+
+    fn states(&self) -> Vec<(usize, &'static str)> {
+        let count = |verdict: Verdict| {
+            let answers = self.answers.iter().filter(|of| of.verdict == verdict);
+            answers.map(|of| of.nodes.len()).sum()
+        };
+        let states = [
+            (Verdict::Broken, "broken"),
+            (Verdict::Suspect, "suspect"),
+            (Verdict::Unknown, "unknown"),
+            (Verdict::NotServed, "not served"),
+            (Verdict::Works, "working"),
+        ];
+        let counted = states.map(|(verdict, name)| (count(verdict), name));
+        counted
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .collect()
+    }
+
+    fn page(&self, read: usize, page: &mut Page) {
+        for answer in &self.answers {
+            page.line("");
+            let (word, tone) = word(answer.verdict);
+            let nodes = cell(&answer.nodes, read, page);
+            page.line(&format!("{} on {nodes}", page.paint(tone, word)));
+            page.para("  ", &answer.sentence);
+            match answer.fix.as_ref().map(|fix| (&fix.command, &fix.text)) {
+                Some((Some(command), _)) => page.line(&format!("  fix: {command}")),
+                Some((None, text)) => page.para("  fix: ", text),
+                None => {}
+            }
+        }
+    }
+}
