@@ -140,7 +140,7 @@ fn every_fault_of_ipv6_is_found_until_it_is_fixed() {
         "dual-iptables",
         "ip addr add fd00:10:0:2::15/64 dev eth0 nodad; ip addr add fd00:10:244:1::1/64 dev cni0 nodad; rules; start kube-proxy 32010",
     );
-    through(&node, &["AP01"], IPV6);
+    through(&node, &["AP01", "DP08"], IPV6);
 }
 
 #[test]
