@@ -31,6 +31,7 @@ pub(crate) struct Fault {
     verb: &'static str,
     resource: &'static str,
     name: Option<String>,
+    start: &'static str,
     skip: usize,
     times: usize,
     pub(super) what: What,
@@ -43,6 +44,7 @@ impl Fault {
             verb,
             resource,
             name: None,
+            start: "",
             skip: 0,
             times: usize::MAX,
             what,
@@ -60,6 +62,12 @@ impl Fault {
         self
     }
 
+    /// Restricts the fault to the objects whose name begins with `start`.
+    pub(crate) fn starting(mut self, start: &'static str) -> Self {
+        self.start = start;
+        self
+    }
+
     /// Restricts the fault to the first `times` requests.
     pub(crate) fn times(mut self, times: usize) -> Self {
         self.times = times;
@@ -74,8 +82,9 @@ impl Fault {
 
     /// Returns whether the fault applies to `call`, and counts the request.
     pub(super) fn strikes(&mut self, call: &Call) -> bool {
-        let named = self.name.is_none() || self.name == call.name;
-        if !named || !self.covers(call.verb, &call.full_resource()) || self.times == 0 {
+        let name = call.name.as_deref().unwrap_or_default();
+        let named = self.name.as_deref().is_none_or(|only| only == name);
+        if !named || !name.starts_with(self.start) || !self.covers(call.verb, &call.full_resource()) || self.times == 0 {
             return false;
         }
         if self.skip > 0 {
