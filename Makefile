@@ -60,11 +60,12 @@ test: packages
 test-all: packages
 	$(call timed,test-fast test-files test-loops static test-kernel test-vm,ALL=1)
 
+# Many tests wait for a timer: more of them at a time keep the processors busy.
 .PHONY: test-fast
 test-fast: toolchain
 	cargo fmt --check
 	cargo clippy --locked --all-targets $(DENY)
-	cargo test --locked
+	RUST_TEST_THREADS=$$(($$(nproc) * 2)) cargo test --locked
 
 # Migrations that are cut short at every point, and gone on with and taken back from each.
 .PHONY: test-loops
