@@ -14,14 +14,7 @@ pub struct SentPlan(Vec<SentStep>);
 struct SentStep {
     title: String,
     action: Action,
-    undo: SentUndo,
-}
-
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum SentUndo {
-    Do(Action),
-    Never(String),
+    undo: Undo,
 }
 
 /// A line of the kpx that carries the plan out.
@@ -41,10 +34,7 @@ impl From<&Plan> for SentPlan {
         let steps = plan.steps.iter().map(|step| SentStep {
             title: step.title.clone(),
             action: step.action.clone(),
-            undo: match &step.undo {
-                Undo::Do(action) => SentUndo::Do(action.clone()),
-                Undo::Never(why) => SentUndo::Never(why.to_string()),
-            },
+            undo: step.undo.clone(),
         });
         Self(steps.collect())
     }
@@ -55,10 +45,7 @@ impl From<SentPlan> for Plan {
         let steps = sent.0.into_iter().map(|step| Step {
             title: step.title,
             action: step.action,
-            undo: match step.undo {
-                SentUndo::Do(action) => Undo::Do(action),
-                SentUndo::Never(why) => Undo::Never(why.into()),
-            },
+            undo: step.undo,
         });
         Self {
             steps: steps.collect(),

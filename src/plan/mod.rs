@@ -14,7 +14,7 @@ mod repair;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::action::Action;
@@ -49,11 +49,13 @@ pub struct Step {
     #[serde(serialize_with = "as_text")]
     pub action: Action,
     /// How to undo the change.
+    #[serde(serialize_with = "as_text")]
     pub undo: Undo,
 }
 
 /// How to undo a step.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Undo {
     /// Run this action.
     Do(Action),
@@ -77,15 +79,9 @@ impl Display for Undo {
     }
 }
 
-impl Serialize for Undo {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// Serialises an action as the command a user would type.
-fn as_text<S: Serializer>(action: &Action, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(action)
+/// Serialises an action, or how to undo it, as the text that a user reads.
+fn as_text<S: Serializer>(what: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(what)
 }
 
 /// Digest of a plan's steps and undo actions.

@@ -84,7 +84,11 @@ impl Fault {
     pub(super) fn strikes(&mut self, call: &Call) -> bool {
         let name = call.name.as_deref().unwrap_or_default();
         let named = self.name.as_deref().is_none_or(|only| only == name);
-        if !named || !name.starts_with(self.start) || !self.covers(call.verb, &call.full_resource()) || self.times == 0 {
+        if !named
+            || !name.starts_with(self.start)
+            || !self.covers(call.verb, &call.full_resource())
+            || self.times == 0
+        {
             return false;
         }
         if self.skip > 0 {

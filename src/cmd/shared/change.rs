@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::failure::{Failure, Hint as _};
 use super::session::{Session, unreached};
-use crate::apply::{self, Event, Line, SentPlan};
+use crate::apply::{self, Event, Line, SentPlan, Stopped};
 use crate::cli::ApplyArgs;
 use crate::cmd::Io;
 use crate::host::{Live, Locked, clock, is_guarded};
@@ -79,7 +79,7 @@ pub(in crate::cmd) async fn carry_out_on(
 }
 
 /// Applies the plan that `make` makes to the other machine of `session`, in a pod on it.
-pub(in crate::cmd) async fn carry_out_there(
+async fn carry_out_there(
     session: &Session,
     io: &mut Io<'_>,
     yes: bool,
@@ -90,21 +90,32 @@ pub(in crate::cmd) async fn carry_out_there(
     if plan.steps.is_empty() {
         return Ok(report.carried_out(Ok(())));
     }
+    let outcome = apply_there(session, &plan, make, |event| tell(session, io, event)).await?;
+    Ok(report.carried_out(outcome))
+}
+
+/// Applies `plan`, if `make` still makes it, to the other machine of `session`, in a pod on it. Returns why the plan stopped,
+/// if it did.
+pub(in crate::cmd) async fn apply_there(
+    session: &Session,
+    plan: &Plan,
+    make: impl AsyncFn() -> Result<Plan, Failure>,
+    mut on_event: impl FnMut(&Event<'_>),
+) -> Result<Result<(), Stopped>, Failure> {
     let pod = session.changer().await?;
-    if let Err(failure) = unchanged(&plan, &make).await {
+    if let Err(failure) = unchanged(plan, &make).await {
         // The first error matters; the pod ends with kpx.
         pod.close().await.ok();
         return Err(failure);
     }
     let title = |number: usize| plan.steps.get(number).map_or("", |step| &step.title);
-    let sent = SentPlan::from(&plan);
+    let sent = SentPlan::from(plan);
     let outcome = pod.carry_out(&sent, |line| match *line {
-        Line::Begins(number) => tell(session, io, &Event::Begins(number, title(number))),
-        Line::Undoes(number) => tell(session, io, &Event::Undoes(number, title(number))),
+        Line::Begins(number) => on_event(&Event::Begins(number, title(number))),
+        Line::Undoes(number) => on_event(&Event::Undoes(number, title(number))),
         Line::Ended(_) => {}
     });
-    let outcome = outcome.await.map_err(unreached)?;
-    Ok(report.carried_out(outcome))
+    outcome.await.map_err(unreached)
 }
 
 /// Prints the plan that `make` makes, and asks for consent unless `yes` or the plan has no steps.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use color_eyre::eyre::eyre;
 
-use super::change::{carry_out_there, confirm};
+use super::change::{apply_there, confirm};
 use super::failure::Failure;
 use super::nodes;
 use super::session::Session;
@@ -84,27 +84,17 @@ pub(in crate::cmd) async fn carry_out(
                 eyre!("its plan is not the one that was printed; nothing was changed").into(),
             );
         }
+        let report = PlanReport::new(goal, plan.clone());
+        if plan.steps.is_empty() {
+            return Ok(report.carried_out(Ok(())));
+        }
         let again = async || Ok(make(&session).await?.1);
-        // What is printed of one node would mix with that of others.
-        let mut silent = Io {
-            out: &mut io::sink(),
-            err: &mut io::sink(),
-            input: &mut io::empty(),
-            interactive: false,
-            width: 80,
-            terminal: false,
-            color: false,
-            ascii: false,
-            progress: false,
-        };
-        let report = carry_out_there(&session, &mut silent, true, &goal, again).await;
-        if report
-            .as_ref()
-            .map_or(true, |report| report.stopped.is_some())
-        {
+        // Events of one node would mix with those of others.
+        let outcome = apply_there(&session, &plan, again, |_| {}).await;
+        if !matches!(outcome, Ok(Ok(()))) {
             lock().get_or_insert(name);
         }
-        report
+        Ok(report.carried_out(outcome?))
     };
     let nodes = NodesArgs {
         parallel: 1,

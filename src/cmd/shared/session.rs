@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use color_eyre::eyre::eyre;
 use futures_util::future::join;
 
 use super::READABLE;
@@ -123,9 +124,9 @@ impl Session {
 
     /// Starts a pod that changes the other machine.
     pub(in crate::cmd) async fn changer(&self) -> Result<host::NodeChange, Failure> {
-        let name = self.name().unwrap_or_default();
-        let remote = host::Remote::new(&self.host, self.pods.clone());
-        remote.change(name).await.map_err(unreached)
+        let node = self.remote.as_ref();
+        let node = node.ok_or_else(|| eyre!("no other machine is open"))?;
+        node.change().await.map_err(unreached)
     }
 
     /// Opens one connection to `target` from the node, or sends one datagram.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::job::{Purpose, STARTS};
-use super::{Remote, RemoteNode, Unreached};
+use super::{RemoteNode, Unreached};
 use crate::action::{READER, Resource};
 use crate::apply::{Line, SentPlan, StepError, Stopped};
 
@@ -23,10 +23,11 @@ pub(super) const KEPT: u32 = 600;
 #[derive(Debug)]
 pub struct NodeChange(RemoteNode);
 
-impl Remote {
-    /// Starts a privileged pod on the Node `name`, which waits for a plan.
-    pub async fn change(&self, name: &str) -> Result<NodeChange, Unreached> {
-        self.start_pod(name, Purpose::Change).await.map(NodeChange)
+impl RemoteNode {
+    /// Starts a privileged pod on the node, which waits for a plan.
+    pub async fn change(&self) -> Result<NodeChange, Unreached> {
+        let pod = self.pod.remote.start_pod(&self.name, Purpose::Change);
+        pod.await.map(NodeChange)
     }
 }
 

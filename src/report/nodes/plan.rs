@@ -109,10 +109,7 @@ impl Together for PlanOfNodes {
             let groups = self.groups.iter().filter(|of| of.part.state == state);
             (groups.map(|of| of.nodes.len()).sum(), name)
         });
-        counted
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .collect()
+        counted.into()
     }
 
     fn page(&self, read: usize, page: &mut Page) {

@@ -81,10 +81,7 @@ impl Together for WhyOfNodes {
             (Verdict::Works, "working"),
         ];
         let counted = states.map(|(verdict, name)| (count(verdict), name));
-        counted
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .collect()
+        counted.into()
     }
 
     fn page(&self, read: usize, page: &mut Page) {

@@ -1,10 +1,7 @@
 //! The guard's pod, which keeps the bridge while a node migrates.
 
-use serde_json::Value;
-
 use super::{Cluster, Engine, Event, Pace, TaskError};
 use crate::action::Object;
-use crate::apply::StepError;
 use crate::migrate::fleet::pod::{self, Job, Phase};
 use crate::migrate::fleet::state::Fleet;
 
@@ -50,7 +47,7 @@ impl<C: Cluster> Engine<'_, C> {
             let why = match pod::phase(&pod) {
                 Phase::Waits(why) => why,
                 Phase::Over(..) => return Ok(()),
-                Phase::Runs => match self.copy_to_guard(fleet, node, &pod).await? {
+                Phase::Runs => match self.copy_kpx(fleet, node, &pod).await? {
                     None => return Ok(()),
                     Some(why) => {
                         self.replace_guard(fleet, node, &object, &why).await?;
@@ -64,22 +61,6 @@ impl<C: Cluster> Engine<'_, C> {
             }
             self.report_image(fleet, node, &pod, limit, &mut told);
             self.cluster.pause(pace.next()).await;
-        }
-    }
-
-    /// Copies kpx into the guard's `pod` if that is needed; returns why a new pod is needed.
-    async fn copy_to_guard(
-        &mut self,
-        fleet: &Fleet,
-        node: &str,
-        pod: &Value,
-    ) -> Result<Option<String>, TaskError> {
-        if !fleet.plan.copies {
-            return Ok(None);
-        }
-        match self.cluster.copy_kpx(node, pod).await {
-            Err(StepError::Held(why)) => Ok(Some(why)),
-            copied => Ok(copied.map(|()| None)?),
         }
     }
 
@@ -114,7 +95,7 @@ impl<C: Cluster> Engine<'_, C> {
             Some(pod) if pod::is_ending(&pod) => return Ok(()),
             Some(pod) => match (pod::lost(&pod, ""), pod::phase(&pod)) {
                 (Some(why), _) => why,
-                (None, Phase::Runs) => match self.copy_to_guard(fleet, node, &pod).await? {
+                (None, Phase::Runs) => match self.copy_kpx(fleet, node, &pod).await? {
                     Some(why) => why,
                     None => return Ok(()),
                 },

@@ -109,6 +109,22 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(())
     }
 
+    /// Copies kpx into the running `pod` if that is needed; returns why a new pod is needed.
+    pub(super) async fn copy_kpx(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        pod: &Value,
+    ) -> Result<Option<String>, TaskError> {
+        if !fleet.plan.copies {
+            return Ok(None);
+        }
+        match self.cluster.copy_kpx(node, pod).await {
+            Err(StepError::Held(why)) => Ok(Some(why)),
+            copied => Ok(copied.map(|()| None)?),
+        }
+    }
+
     /// Follows one pod for `job`, created at `began`, until it ends or is lost.
     async fn over(
         &mut self,
@@ -130,11 +146,10 @@ impl<C: Cluster> Engine<'_, C> {
                 return Ok(Followed::Lost("it was replaced".to_owned()));
             }
             let phase = pod::phase(&pod);
-            if fleet.plan.copies && phase == Phase::Runs {
-                match self.cluster.copy_kpx(node, &pod).await {
-                    Err(StepError::Held(why)) => return Ok(Followed::Lost(why)),
-                    copied => copied?,
-                }
+            if phase == Phase::Runs
+                && let Some(why) = self.copy_kpx(fleet, node, &pod).await?
+            {
+                return Ok(Followed::Lost(why));
             }
             let text = match phase {
                 Phase::Waits(_) => Ok(String::new()),
