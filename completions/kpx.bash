@@ -2590,6 +2590,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --probe)
+                    COMPREPLY=($(compgen -W "host pod" -- "${cur}"))
+                    return 0
+                    ;;
                 --selector)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -324,6 +324,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Print r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l source -d 'Trace from an IP, a POD, host or external' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l probe -d 'Open one real connection to each port' -r -f -a "host\t'The node'
+pod\t'A new pod on the node'"
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s o -l output -d 'Print in this format' -r -f -a "human\t''
@@ -349,7 +351,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand why" -l color -d 'Use colours' -
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand why" -l probe -d 'Open one real connection to each port'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l no-api -d 'Do not contact the Kubernetes API'

@@ -30,7 +30,7 @@ pub use migrate::{
 };
 pub use nodes::NodesArgs;
 pub use trace::TraceArgs;
-pub use why::WhyArgs;
+pub use why::{ProbeFrom, WhyArgs};
 
 use crate::render::Format;
 

@@ -1,6 +1,6 @@
 //! `kpx why`
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::NodesArgs;
 
@@ -14,6 +14,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   kpx why demo/web                           all ports and addresses
   kpx why demo/web:http --probe              and open one real connection
+  kpx why demo/web:http --probe=pod          and open one from a new pod
   kpx why web.demo.svc.cluster.local:80      by its DNS name
   kpx why 10.96.0.10                         by an address
   kpx why nodeport:31082 --source external   for clients outside
@@ -21,6 +22,15 @@ Examples:
   kpx --from node1.tar.gz why demo/web       on a bundle
 
 Exit status: 0 works, 1 broken or suspect, 3 unknown";
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum ProbeFrom {
+    /// The node.
+    Host,
+    /// A new pod on the node.
+    Pod,
+}
 
 /// Options of `kpx why`.
 #[derive(Args, Clone, Debug)]
@@ -40,8 +50,11 @@ pub struct WhyArgs {
     pub source: Option<String>,
 
     /// Open one real connection to each port
-    #[arg(long)]
-    pub probe: bool,
+    ///
+    /// From the node, or with --probe=pod from a new pod on it, which has no access to the node. The pod is in namespace
+    /// kube-system: network policies may treat it differently from your clients.
+    #[arg(long, value_enum, value_name = "FROM", num_args = 0..=1, require_equals = true, default_missing_value = "host")]
+    pub probe: Option<ProbeFrom>,
 
     /// The nodes to read.
     #[command(flatten)]

@@ -9,11 +9,12 @@ use color_eyre::eyre::WrapErr as _;
 use super::Io;
 use super::shared::examine::{Examined, examine};
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::identity::reach;
 use super::shared::nodes::{self, NodeFormat};
 use super::shared::output::Extra;
 use super::shared::session::Session;
 use crate::check::ignore::{EXAMPLE, Ignores};
-use crate::check::{self, Check, Severity};
+use crate::check::{self, Check, Outcome, Severity};
 use crate::cli::{DoctorArgs, FailOn};
 use crate::host::{self, clock};
 use crate::render::Report as _;
@@ -117,6 +118,11 @@ async fn examine_node(
         }
     }
     check::fold(&mut outcomes, &case.evidence);
+    let findings = outcomes.iter_mut().flat_map(|(_, outcome)| match outcome {
+        Outcome::Fail(findings) => findings.as_mut_slice(),
+        _ => &mut [],
+    });
+    reach(session, findings.filter_map(|of| of.fix.as_mut()));
     let fail_on = match args.fail_on {
         FailOn::Error => Some(Severity::Error),
         FailOn::Warning => Some(Severity::Warning),

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use super::Io;
 use super::shared::examine::examine;
 use super::shared::failure::Failure;
+use super::shared::identity::{named, reach};
 use super::shared::nodes;
 use super::shared::probe;
 use super::shared::session::Session;
 use crate::check;
-use crate::cli::WhyArgs;
+use crate::cli::{ProbeFrom, WhyArgs};
 use crate::evidence::Item;
+use crate::host::RemoteNode;
 use crate::net::Proto;
 use crate::report::nodes::WhyOfNodes;
 use crate::report::trace::ProbeRow;
@@ -29,8 +31,14 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &WhyArgs) -> R
 /// Explains the Service on one node.
 async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure> {
     let asked = Asked::parse(&args.target).map_err(Failure::usage)?;
-    if args.probe {
-        probe::check(session, args.source.as_deref())?;
+    match (args.probe, args.source.as_deref()) {
+        (None, _) => {}
+        (Some(ProbeFrom::Pod), Some(source)) => {
+            return Err(Failure::usage(format!(
+                "--probe=pod opens a connection from a new pod, not from {source}: omit --source"
+            )));
+        }
+        (Some(_), source) => probe::check(session, source)?,
     }
     let checks = check::asked(None);
     let mut items: BTreeSet<Item> = check::needs(&checks);
@@ -53,25 +61,42 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         };
         Failure::from(why).with_hint(hint)
     })?;
-    let probes = if args.probe {
-        probes(session, &mut answer).await?
-    } else {
-        Vec::new()
+    let probes = match args.probe {
+        None => Vec::new(),
+        Some(ProbeFrom::Host) => probes(session, None, &mut answer).await?,
+        Some(ProbeFrom::Pod) => {
+            let name = match &answer.node {
+                Some(name) => name.clone(),
+                None => named(session).await?.name,
+            };
+            let pod = session.client(&name).await?;
+            let probes = probes(session, Some(&pod), &mut answer).await;
+            // The pod ends with kpx in any case.
+            pod.close().await.ok();
+            probes?
+        }
     };
+    reach(session, answer.fixes_mut());
     Ok(WhyReport { answer, probes })
 }
 
-/// Opens a connection to the first address of each port, and adds a cause if it fails although the rules are right.
-async fn probes(session: &Session, answer: &mut Answer) -> Result<Vec<Probed>, Failure> {
+/// Opens a connection to the first address of each port from the node, or else from the pod `client` on it, and adds a cause if
+/// it fails although the rules are right.
+async fn probes(
+    session: &Session,
+    client: Option<&RemoteNode>,
+    answer: &mut Answer,
+) -> Result<Vec<Probed>, Failure> {
     let mut ports = BTreeSet::new();
-    let paths = answer.paths.iter().filter(|of| of.client == Client::Host);
+    let from = client.map_or(Client::Host, |_| Client::Pod);
+    let paths = answer.paths.iter().filter(|of| of.client == from);
     let targets: Vec<_> = paths
         .filter(|of| of.protocol != Proto::Sctp && ports.insert((of.service.clone(), of.protocol)))
         .map(|of| (of.to, of.protocol, of.works, of.outcomes.clone()))
         .collect();
     let mut probes = Vec::new();
     for (to, protocol, works, outcomes) in targets {
-        let row = probe::run(session, to, protocol, &outcomes).await?;
+        let row = probe::run(session, client, to, protocol, &outcomes).await?;
         // Many programs do not answer an empty datagram.
         if fails(&row, protocol) && works == Some(true) {
             answer.add(Cause::Probe {

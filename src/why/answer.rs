@@ -97,6 +97,16 @@ pub struct Broken {
     pub fix: Option<Fix>,
 }
 
+impl Answer {
+    /// Returns every fix.
+    pub fn fixes_mut(&mut self) -> impl Iterator<Item = &mut Fix> {
+        let broken = self.causes.iter_mut().chain(&mut self.limits);
+        let broken = broken.filter_map(|of| of.fix.as_mut());
+        let related = self.findings.iter_mut().filter_map(|of| of.fix.as_mut());
+        self.fix.iter_mut().chain(broken).chain(related)
+    }
+}
+
 impl Broken {
     pub(super) fn new(cause: Cause, degree: Degree, at: At) -> Self {
         Self {

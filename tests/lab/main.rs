@@ -28,6 +28,7 @@ mod lab;
 mod run;
 mod scenarios;
 mod traffic;
+mod why;
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -37,6 +37,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: remote_changes,
     },
     Scenario {
+        name: "why",
+        about: "Services that do not work, each of another cause, are explained, and mended as is printed",
+        run: why,
+    },
+    Scenario {
         name: "faults",
         about: "what is broken is named",
         run: faults,
@@ -335,7 +340,7 @@ fn doctor(lab: &Lab) -> String {
 }
 
 /// The static program, which copies itself into pods of kube-proxy's image: `make static`.
-const STATIC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/static/kpx");
+pub(crate) const STATIC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/static/kpx");
 
 /// kpx on a machine that is no node, about `node`.
 fn from_afar(node: &str, arguments: &[&str]) -> Vec<String> {
@@ -491,6 +496,13 @@ fn remote_changes(lab: &Lab) -> String {
         seconds(all.took),
         seconds(repaired.took)
     )
+}
+
+fn why(lab: &Lab) -> String {
+    settled(lab);
+    let broken = crate::why::broken(lab);
+    healthy(lab, "iptables");
+    format!("{broken} Services")
 }
 
 fn faults(lab: &Lab) -> String {

@@ -35,6 +35,23 @@ pub struct Fix {
     pub command: Option<String>,
 }
 
+impl Fix {
+    /// Makes the command work on this machine, which may not be the node: with `options`, a kpx reaches the node and the
+    /// cluster; the text says which other commands belong on `node`, another machine.
+    pub fn reach(&mut self, options: &str, node: Option<&str>) {
+        let Some(command) = &mut self.command else {
+            return;
+        };
+        match (command.split_once(' '), node) {
+            (Some(("kpx", rest)), _) if !options.is_empty() => {
+                *command = format!("kpx {options} {rest}");
+            }
+            (Some(("kpx" | "kubectl", _)), _) | (_, None) => {}
+            (_, Some(node)) => self.text.extend([" Run the command on ", node, "."]),
+        }
+    }
+}
+
 impl Finding {
     /// Returns a finding without evidence.
     pub fn new(severity: Severity, subject: impl Into<String>, message: impl Into<String>) -> Self {
@@ -369,5 +386,43 @@ impl Serialize for Proof {
             object.serialize_field(name, value)?;
         }
         object.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fix_reaches_the_node_from_another_machine() {
+        let reached = |command: &str, options: &str, node: Option<&str>| {
+            let mut fix = Fix {
+                text: "Do it.".to_owned(),
+                command: Some(command.to_owned()),
+            };
+            fix.reach(options, node);
+            (fix.command.unwrap(), fix.text)
+        };
+        let own = ("kpx reconcile --apply", "sysctl -w a=1", "kubectl get pods");
+        for (command, options, node, expected) in [
+            (own.0, "", None, (own.0, "Do it.")),
+            (
+                own.0,
+                "--node w1",
+                Some("w1"),
+                ("kpx --node w1 reconcile --apply", "Do it."),
+            ),
+            (own.1, "--node w1", None, (own.1, "Do it.")),
+            (
+                own.1,
+                "--node w1",
+                Some("w1"),
+                (own.1, "Do it. Run the command on w1."),
+            ),
+            (own.2, "--node w1", Some("w1"), (own.2, "Do it.")),
+        ] {
+            let (command, text) = reached(command, options, node);
+            assert_eq!((command.as_str(), text.as_str()), expected);
+        }
     }
 }

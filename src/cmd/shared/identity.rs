@@ -4,6 +4,7 @@ use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, Hint as _};
 use super::session::Session;
+use crate::check::Fix;
 use crate::cli::{BridgeAction, Command, MigratePart};
 use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
@@ -221,16 +222,36 @@ pub(in crate::cmd) async fn named(session: &Session) -> Result<Named, Failure> {
 /// Returns the command `kpx migrate SUBCOMMAND`, with the options of `session` that select the node and the cluster.
 pub(in crate::cmd) fn migrate_command(session: &Session, part: &str) -> String {
     let mut words = vec!["kpx migrate".to_owned(), part.to_owned()];
-    for (flag, value) in session.flags() {
-        words.push(match value {
-            Some(value) => format!("{flag} {}", quoted(&value)),
-            None => flag.to_owned(),
-        });
+    for (flag, word) in options(session) {
+        words.push(word);
         if flag == "--node" {
             words.push("--this-node".to_owned());
         }
     }
     words.join(" ")
+}
+
+/// Makes `fixes` work on this machine, for the node and the cluster of `session`.
+pub(in crate::cmd) fn reach<'f>(session: &Session, fixes: impl Iterator<Item = &'f mut Fix>) {
+    let options: Vec<_> = options(session).map(|(_, word)| word).collect();
+    let options = options.join(" ");
+    let node = session.name();
+    // In a report of several nodes, each fix is below the names of its nodes.
+    let node = node.filter(|_| session.is_remote() && !session.one_of_several);
+    for fix in fixes {
+        fix.reach(&options, node);
+    }
+}
+
+/// Returns the options of `session` that select the node and the cluster: the flag, and it with its value.
+fn options(session: &Session) -> impl Iterator<Item = (&'static str, String)> {
+    session
+        .flags()
+        .into_iter()
+        .map(|(flag, value)| match value {
+            Some(value) => (flag, format!("{flag} {}", quoted(&value))),
+            None => (flag, flag.to_owned()),
+        })
 }
 
 /// Quotes a word for a shell, where it needs that.

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::failure::Failure;
-use super::session::Session;
+use super::session::{Session, unreached};
 use crate::evidence::Item;
-use crate::host::{ProbeOutcome, ProbeResult};
+use crate::host::{ProbeOutcome, ProbeResult, RemoteNode};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
 use crate::render::Progress;
@@ -27,9 +27,11 @@ pub(in crate::cmd) fn check(session: &Session, source: Option<&str>) -> Result<(
     }
 }
 
-/// Opens the connection, and compares its backend with `ways`, the outcomes of the trace from the host.
+/// Opens the connection from the node, or else from the pod `client` on it, and compares its backend with `ways`, the outcomes
+/// of the trace from there.
 pub(in crate::cmd) async fn run(
     session: &Session,
+    client: Option<&RemoteNode>,
     target: SocketAddr,
     proto: Proto,
     ways: &[Outcome],
@@ -37,7 +39,10 @@ pub(in crate::cmd) async fn run(
     if proto == Proto::Sctp {
         return Err(Failure::usage("--probe supports TCP and UDP, not SCTP"));
     }
-    let probed = session.probe(target, proto).await?;
+    let probed = match client {
+        None => session.probe(target, proto).await?,
+        Some(pod) => pod.probe(target, proto).await.map_err(unreached)?,
+    };
     let tables = [Item::Conntrack, Item::IpvsConnections];
     let evidence = session.read(&tables, &Progress::silent()).await?;
     let node = NodeSnapshot::new(&evidence);
@@ -49,10 +54,12 @@ pub(in crate::cmd) async fn run(
         ProbeOutcome::Unreachable(why) => why.clone(),
     };
     let agrees = agrees(ways, target, &probed.met, recorded);
-    let how = match proto {
-        Proto::Udp => format!("a datagram to {target}: {result}"),
-        _ => format!("a connection to {target}: {result}"),
+    let what = match proto {
+        Proto::Udp => "a datagram",
+        _ => "a connection",
     };
+    let from = client.map_or("", |_| " from a new pod");
+    let how = format!("{what}{from} to {target}: {result}");
     let took = match (recorded, node.conntrack()) {
         (Some((backend, of)), _) if backend == target => {
             format!("not translated, according to {of}")

@@ -129,6 +129,17 @@ impl Session {
         node.change().await.map_err(unreached)
     }
 
+    /// Starts a pod on the node `name` that opens connections as any other pod there.
+    pub(in crate::cmd) async fn client(&self, name: &str) -> Result<host::RemoteNode, Failure> {
+        let client = if let Some(node) = &self.remote {
+            node.client().await
+        } else {
+            let nodes = host::Remote::new(&self.host, self.pods.clone());
+            nodes.open_client(name).await
+        };
+        client.map_err(unreached)
+    }
+
     /// Opens one connection to `target` from the node, or sends one datagram.
     pub(in crate::cmd) async fn probe(
         &self,

@@ -126,7 +126,8 @@ async fn trace_on(session: &Session, args: &TraceArgs) -> Result<TraceReport, Fa
         let host = sources.iter().position(|s| s.entry == Entry::Host);
         let ways = host.and_then(|at| walks.get(at));
         let to = SocketAddr::new(found.addr, found.port);
-        report.probe = Some(probe::run(session, to, proto, ways.map_or(&[], Vec::as_slice)).await?);
+        report.probe =
+            Some(probe::run(session, None, to, proto, ways.map_or(&[], Vec::as_slice)).await?);
     }
     Ok(report)
 }

@@ -54,6 +54,8 @@ pub(super) enum Purpose {
     Read,
     /// To change the node.
     Change,
+    /// To open connections as a pod, without access to the node.
+    Client,
 }
 
 impl Purpose {
@@ -61,6 +63,7 @@ impl Purpose {
         match self {
             Self::Read => "reader",
             Self::Change => "change",
+            Self::Client => "client",
         }
     }
 }
@@ -215,8 +218,8 @@ impl Remote {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         // Each ends with its standard input, unless it has a plan by then.
         let main: Vec<String> = match (purpose, copies) {
-            (Purpose::Read, true) => words(&["cat"]),
-            (Purpose::Read, false) => words(&[OWN, "pod"]),
+            (Purpose::Read | Purpose::Client, true) => words(&["cat"]),
+            (Purpose::Read | Purpose::Client, false) => words(&[OWN, "pod"]),
             (Purpose::Change, _) => {
                 let limit = format!("--timeout={}ms", self.context.options.timeout.as_millis());
                 let root = format!("--root={ROOT}");
@@ -229,16 +232,30 @@ impl Remote {
                 main
             }
         };
-        let security = match purpose {
-            Purpose::Read => json!({
+        let confined = |added: &[&str]| {
+            json!({
                 "runAsUser": 0,
                 "allowPrivilegeEscalation": false,
                 "readOnlyRootFilesystem": true,
-                "capabilities": {"drop": ["ALL"], "add": READING},
-            }),
-            Purpose::Change => json!({"runAsUser": 0, "privileged": true}),
+                "capabilities": {"drop": ["ALL"], "add": added},
+            })
         };
-        let kept = if purpose == Purpose::Read { 0 } else { KEPT };
+        let security = match purpose {
+            Purpose::Read => confined(READING),
+            Purpose::Change => json!({"runAsUser": 0, "privileged": true}),
+            Purpose::Client => confined(&[]),
+        };
+        let kept = if purpose == Purpose::Change { KEPT } else { 0 };
+        let is_on_node = purpose != Purpose::Client;
+        let mut mounts = vec![json!({"name": "kpx", "mountPath": "/kpx"})];
+        let mut volumes = vec![json!({"name": "kpx", "emptyDir": {"medium": "Memory"}})];
+        if is_on_node {
+            mounts.push(json!({
+                "name": "host", "mountPath": ROOT, "mountPropagation": "HostToContainer",
+                "readOnly": purpose == Purpose::Read,
+            }));
+            volumes.push(json!({"name": "host", "hostPath": {"path": "/"}}));
+        }
         json!({
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -255,8 +272,8 @@ impl Remote {
                     "metadata": {"labels": {(OURS.0): OURS.1, (READER): job}},
                     "spec": {
                         "nodeName": node,
-                        "hostNetwork": true,
-                        "hostPID": true,
+                        "hostNetwork": is_on_node,
+                        "hostPID": is_on_node,
                         "restartPolicy": "Never",
                         "terminationGracePeriodSeconds": 0,
                         "automountServiceAccountToken": false,
@@ -271,18 +288,9 @@ impl Remote {
                             "stdinOnce": true,
                             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
                             "securityContext": security,
-                            "volumeMounts": [
-                                {
-                                    "name": "host", "mountPath": ROOT, "mountPropagation": "HostToContainer",
-                                    "readOnly": purpose == Purpose::Read,
-                                },
-                                {"name": "kpx", "mountPath": "/kpx"},
-                            ],
+                            "volumeMounts": mounts,
                         }],
-                        "volumes": [
-                            {"name": "host", "hostPath": {"path": "/"}},
-                            {"name": "kpx", "emptyDir": {"medium": "Memory"}},
-                        ],
+                        "volumes": volumes,
                     },
                 },
             },

@@ -85,6 +85,11 @@ impl Remote {
         self.start_pod(name, Purpose::Read).await
     }
 
+    /// Starts a pod on the Node `name` that opens connections as any other pod there, with kpx in it.
+    pub async fn open_client(&self, name: &str) -> Result<RemoteNode, Unreached> {
+        self.start_pod(name, Purpose::Client).await
+    }
+
     async fn start_pod(&self, name: &str, purpose: Purpose) -> Result<RemoteNode, Unreached> {
         let node = self.live.object(&Object::node(name)).await?;
         let node = node.ok_or_else(|| Unreached::NoNode(name.to_owned()))?;

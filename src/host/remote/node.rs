@@ -77,6 +77,11 @@ impl RemoteNode {
         }
     }
 
+    /// Starts another pod on the node, like [`super::Remote::open_client`].
+    pub async fn client(&self) -> Result<Self, Unreached> {
+        self.pod.remote.open_client(&self.name).await
+    }
+
     /// Deletes the pod and its Job.
     pub async fn close(&self) -> Result<(), StepError> {
         self.pod.remote.delete(&self.job).await

@@ -51,7 +51,13 @@ impl Together for WhyOfNodes {
 
     fn add(&mut self, node: &Arc<str>, (verdict, sentence, fix): Self::Part) {
         let found = self.found.entry((Reverse(verdict), sentence));
-        let (_, nodes) = found.or_insert_with(|| (fix, Nodes::default()));
+        let (first, nodes) = found.or_insert_with(|| (fix.clone(), Nodes::default()));
+        if let (Some(first), Some(fix)) = (first, fix)
+            && first.command != fix.command
+        {
+            // It is of one node alone.
+            first.command = None;
+        }
         nodes.add(node);
     }
 
