@@ -467,6 +467,19 @@ fn remote_changes(lab: &Lab) -> String {
     flush();
     let repaired = afar(&repair).exits(0).says("step 1");
     on(lab, "w1", &["diff"]).exits(0);
+    lab.sh("w2", "iptables -t nat -F KUBE-SERVICES");
+    afar(&["why", "demo/web:http", "--all-nodes"])
+        .exits(1)
+        .says("fix: kpx --node w2 reconcile --apply");
+    afar(&["reconcile", "--all-nodes", "--apply", "--yes"])
+        .exits(0)
+        .says("1 changed, 2 without changes");
+    afar(&["diff", "--all-nodes"]).exits(0);
+    for from in ["--probe", "--probe=pod"] {
+        afar(&["--node", "w1", "why", "demo/web:http", from])
+            .exits(0)
+            .says("the trace agrees");
+    }
     flush();
     // kpx is killed as soon as the pod has the plan.
     let words = [&[STATIC][..], &repair].concat();
