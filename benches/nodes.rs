@@ -1,5 +1,6 @@
-//! `kpx doctor --all-nodes` on bundles of 5,000 nodes: the recordings dealt to them, and one cluster with as many Node objects.
-//! Time, and the most memory; the report of each node must be the one that it gets alone.
+//! `kpx doctor --all-nodes` on 5,000 nodes: on bundles with the recordings dealt to the nodes, on that of one cluster with as
+//! many Node objects, and through a pod on each node, against a fake API server in this process. Time, and the most memory;
+//! the report of each node must be the one that it gets alone.
 //!
 //! `cargo bench --bench nodes`, or `cargo bench --bench nodes -- COUNT` with another number of nodes. It prints a table, and
 //! fails where a promise is broken.
@@ -11,6 +12,10 @@
     reason = "a bench runs programs, prints, and stops where it cannot"
 )]
 
+#[path = "../tests/fake_api/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "the tests use the rest")]
+mod fake_api;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -21,6 +26,8 @@ use std::time::{Duration, Instant};
 
 use kpx::evidence::{Evidence, ITEMS, Item, Manifest, NodesWriter, load, save};
 use serde_json::{Value, json};
+
+use fake_api::{Api, Recordings, objects_of};
 
 const TIME: &str = "2026-11-20T14:00:00Z";
 
@@ -46,8 +53,8 @@ fn main() {
     let many = dir.path().join("many.tar.gz");
     let took = deal(&many, &recordings, count);
     let out = dir.path().join("out.json");
-    let of_few = doctor(&few, &out);
-    let of_many = doctor(&many, &out);
+    let of_few = doctor(&from(&few), &out);
+    let of_many = doctor(&from(&many), &out);
     let checked = compare(&out, |node| {
         let number: usize = node.trim_start_matches('n').parse().unwrap();
         &alone[recordings[number % recordings.len()].0.as_str()]
@@ -62,14 +69,18 @@ fn main() {
     let evidence = with_nodes(evidence, count);
     let one = self::alone(dir.path(), "cluster-of-one", &evidence);
     deal(&cluster, &[("one".to_owned(), evidence)], count);
-    let of_cluster = doctor(&cluster, &out);
+    let of_cluster = doctor(&from(&cluster), &out);
     assert_eq!(compare(&out, |_| &one), count);
+    let of_few_pods = through_pods(dir.path(), count / 10, &out);
+    let of_pods = through_pods(dir.path(), count, &out);
 
     println!("writing {count} nodes took {:.1} s", took.as_secs_f64());
     for (what, cost) in [
         (format!("{} nodes, recordings dealt", count / 10), &of_few),
         (format!("{count} nodes, recordings dealt"), &of_many),
         (format!("{count} nodes of one cluster"), &of_cluster),
+        (format!("{} nodes, through pods", count / 10), &of_few_pods),
+        (format!("{count} nodes, through pods"), &of_pods),
     ] {
         let seconds = cost.wall.as_secs_f64();
         println!("{what:<40} {seconds:>8.1} s {:>9} KiB", cost.memory);
@@ -84,6 +95,11 @@ fn main() {
     assert!(
         grown <= of_few.memory / 2 + nodes * 8,
         "the memory grows with the nodes"
+    );
+    let grown = of_pods.memory.saturating_sub(of_few_pods.memory);
+    println!(
+        "{} bytes of memory for each further node through pods",
+        grown * 1024 / nodes
     );
 }
 
@@ -147,12 +163,132 @@ fn with_nodes(evidence: &Evidence, count: usize) -> Evidence {
     evidence
 }
 
-/// Runs the doctor on all nodes of `bundle`.
-fn doctor(bundle: &Path, out: &Path) -> Cost {
+/// What every tenth node is; the others are the first.
+const DEALT: [&str; 4] = [
+    "full-iptables",
+    "full-nftables",
+    "full-ipvs",
+    "faults-iptables",
+];
+
+/// Runs the doctor through a pod on each of `count` nodes, and compares the reports with those of the same recordings alone.
+fn through_pods(dir: &Path, count: usize, out: &Path) -> Cost {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes");
+    let folder = |name: &str| all.join(name);
+    let (api, nodes) = (Api::new(), Recordings::default());
+    api.kubelet(nodes.clone());
+    let first = folder(DEALT[0]);
+    let processor = if cfg!(target_arch = "aarch64") {
+        "amd64"
+    } else {
+        "arm64"
+    };
+    let recording = |number: usize| match number % 10 {
+        9 => DEALT[number / 10 % DEALT.len()],
+        _ => DEALT[0],
+    };
+    api.with(|cluster| {
+        for (file, kind) in [
+            ("configmaps.json", "ConfigMap"),
+            ("services.json", "Service"),
+            ("endpointslices.json", "EndpointSlice"),
+        ] {
+            for mut object in objects_of(&first, file) {
+                object["kind"] = kind.into();
+                cluster.put(object);
+            }
+        }
+        let mut node = objects_of(&first, "nodes.json").remove(0);
+        node["kind"] = json!("Node");
+        node["status"]["nodeInfo"]["architecture"] = json!(processor);
+        for number in 0..count {
+            let name = named(number);
+            nodes.deal(&name, &folder(recording(number)));
+            node["metadata"]["name"] = json!(name);
+            cluster.put(node.clone());
+            cluster.put(json!({
+                "kind": "Pod",
+                "metadata": {
+                    "namespace": "kube-system", "name": format!("kube-proxy-{name}"), "labels": {"k8s-app": "kube-proxy"},
+                },
+                "spec": {"nodeName": name, "containers": [{"name": "kube-proxy", "image": "kube-proxy:v1.36.2"}]},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+            }));
+        }
+    });
+    let config = dir.join("kubeconfig");
+    fs::write(&config, api.kubeconfig()).unwrap();
+    fs::write(
+        dir.join(format!("kpx-linux-{processor}")),
+        "a program".repeat(10_000),
+    )
+    .unwrap();
+    let reach = [
+        "--kubeconfig",
+        config.to_str().unwrap(),
+        "--programs",
+        dir.to_str().unwrap(),
+    ];
+    let anonymous = |node: &str, report: &Value| {
+        let mut report = report.clone();
+        remove_times(&mut report);
+        report.to_string().replace(node, "NODE")
+    };
+    let alone: BTreeMap<&str, String> = (0..count.min(10 * DEALT.len()))
+        .filter(|number| *number == 0 || number % 10 == 9)
+        .map(|number| {
+            let name = named(number);
+            let ran = Command::new(env!("CARGO_BIN_EXE_kpx"))
+                .args(reach)
+                .args(["--node", &name, "doctor", "-o", "json"])
+                .output()
+                .unwrap();
+            let report = serde_json::from_slice(&ran.stdout)
+                .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&ran.stderr)));
+            (recording(number), anonymous(&name, &report))
+        })
+        .collect();
+    let cost = doctor(&reach, out);
+    let mut compared = 0;
+    each_report(out, |node, report| {
+        let number: usize = node.rsplit('-').next().unwrap().parse().unwrap();
+        assert_eq!(
+            anonymous(node, report),
+            alone[recording(number)],
+            "{node} differs"
+        );
+        compared += 1;
+    });
+    assert_eq!(compared, count, "every node has a report");
+    cost
+}
+
+/// A name that is no part of another text.
+fn named(number: usize) -> String {
+    format!("simulated-{number:05}")
+}
+
+fn remove_times(value: &mut Value) {
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(remove_times),
+        Value::Object(all) => {
+            all.retain(|key, _| !["taken", "ageSeconds"].contains(&key.as_str()));
+            all.values_mut().for_each(remove_times);
+        }
+        _ => {}
+    }
+}
+
+fn from(bundle: &Path) -> [&str; 2] {
+    ["--from", bundle.to_str().unwrap()]
+}
+
+/// Runs the doctor on all nodes that the options `reach` reach.
+fn doctor(reach: &[&str], out: &Path) -> Cost {
     let start = Instant::now();
-    let bundle = bundle.to_str().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_kpx"))
-        .args(["--from", bundle, "doctor", "--all-nodes", "-o", "json"])
+        .args(reach)
+        .args(["doctor", "--all-nodes", "-o", "json"])
         .stdout(Stdio::from(File::create(out).unwrap()))
         .spawn()
         .unwrap();
@@ -178,16 +314,22 @@ fn doctor(bundle: &Path, out: &Path) -> Cost {
 
 /// Compares the report of each node with the expected one; returns the number of nodes.
 fn compare<'v>(out: &Path, expected: impl Fn(&str) -> &'v Value) -> usize {
+    let mut count = 0;
+    each_report(out, |node, report| {
+        assert!(report == expected(node), "{node} differs");
+        count += 1;
+    });
+    count
+}
+
+/// Calls `visit` with the name and the report of each node.
+fn each_report(out: &Path, mut visit: impl FnMut(&str, &Value)) {
     let lines = BufReader::new(File::open(out).unwrap()).lines();
     let entries = lines
         .map(Result::unwrap)
         .filter(|line| line.starts_with("{\"node\":"));
-    let mut count = 0;
     for entry in entries {
         let entry: Value = serde_json::from_str(entry.trim_end_matches(',')).unwrap();
-        let node = entry["node"].as_str().unwrap();
-        assert!(entry["report"] == *expected(node), "{node} differs");
-        count += 1;
+        visit(entry["node"].as_str().unwrap(), &entry["report"]);
     }
-    count
 }

@@ -145,6 +145,10 @@ pub(super) enum Task {
 impl Cluster {
     /// Creates and deletes pods as their `DaemonSets` and `Jobs` require, and records the tasks of the nodes.
     pub(super) fn sync(&mut self) {
+        let before = self.objects.version;
+        if self.settled == before {
+            return;
+        }
         let sets: Vec<Value> = self.objects.list("daemonsets", None).cloned().collect();
         for set in &sets {
             self.sync_set(set);
@@ -155,6 +159,9 @@ impl Cluster {
         }
         self.sync_jobs();
         self.find_tasks();
+        if self.objects.version == before {
+            self.settled = before;
+        }
     }
 
     fn sync_set(&mut self, set: &Value) {
@@ -214,16 +221,24 @@ impl Cluster {
 
     /// Ends the pods whose DaemonSet or node is gone.
     fn collect_garbage(&mut self, sets: &[Value]) {
-        let pods: Vec<Value> = self.objects.list("pods", None).cloned().collect();
-        for pod in &pods {
-            let owned = owner(pod).is_none_or(|uid| {
+        let is_lost = |pod: &Value| {
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+            self.objects.get(&Key::new("nodes", "", node)).is_none()
+        };
+        let is_owned = |pod: &Value| {
+            owner(pod).is_none_or(|uid| {
                 let mut known = sets.iter().map(|set| &set["metadata"]["uid"]);
                 known.any(|known| known == uid)
-            });
-            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-            if self.objects.get(&Key::new("nodes", "", node)).is_none() {
+            })
+        };
+        let pods = self.objects.list("pods", None);
+        let pods = pods.map(|pod| (pod, is_lost(pod)));
+        let pods = pods.filter(|(pod, lost)| *lost || !is_owned(pod));
+        let pods: Vec<_> = pods.map(|(pod, lost)| (pod.clone(), lost)).collect();
+        for (pod, lost) in &pods {
+            if *lost {
                 self.objects.remove(&key(pod));
-            } else if !owned {
+            } else {
                 self.end(pod);
             }
         }
@@ -259,7 +274,9 @@ impl Cluster {
     }
 
     fn find_tasks(&mut self) {
-        let pods: Vec<Value> = self.objects.list("pods", None).cloned().collect();
+        let pods = self.objects.list("pods", None);
+        let pods = pods.filter(|pod| is_ending(pod) || pod["status"].is_null());
+        let pods: Vec<Value> = pods.cloned().collect();
         for object in pods {
             let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
             let known = self.objects.get(&Key::new("nodes", "", node)).is_some();

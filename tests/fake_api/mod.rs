@@ -77,6 +77,8 @@ pub(crate) struct Cluster {
     starting: bool,
     /// How often all watches were cut.
     cuts: u64,
+    /// The version at which the controllers had nothing to do.
+    settled: u64,
 }
 
 impl Cluster {
@@ -312,6 +314,7 @@ impl Api {
                 away: false,
                 starting: false,
                 cuts: 0,
+                settled: 0,
             }),
             changes: tokio::sync::watch::Sender::new(()),
         });

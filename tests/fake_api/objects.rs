@@ -68,12 +68,10 @@ impl Objects {
         resource: &'a str,
         namespace: Option<&'a str>,
     ) -> impl Iterator<Item = &'a Value> {
-        let fits = move |key: &Key| {
-            key.resource == resource && namespace.is_none_or(|ns| ns == key.namespace)
-        };
-        self.all
-            .iter()
-            .filter(move |(key, _)| fits(key))
+        let first = Key::new(resource, "", "");
+        let all = self.all.range(first..);
+        let all = all.take_while(move |(key, _)| key.resource == resource);
+        all.filter(move |(key, _)| namespace.is_none_or(|ns| ns == key.namespace))
             .map(|(_, object)| object)
     }
 

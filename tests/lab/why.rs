@@ -286,7 +286,7 @@ pub(crate) fn broken(lab: &Lab) -> usize {
         ))
     };
     let w2 = NODES.iter().find(|(node, _)| *node == "w2").unwrap().1;
-    let names = [
+    let addresses = [
         ("{web}", lab.address("web")),
         ("{edge}", lab.address("edge")),
         ("{near}", edge("w1")),
@@ -294,9 +294,11 @@ pub(crate) fn broken(lab: &Lab) -> usize {
         ("{w2}", w2.to_owned()),
     ];
     let named = |text: &str| {
-        let replaced = names.iter().fold(text.to_owned(), |text, (name, address)| {
-            text.replace(name, address)
-        });
+        let replaced = addresses
+            .iter()
+            .fold(text.to_owned(), |text, (name, address)| {
+                text.replace(name, address)
+            });
         assert!(
             replaced.contains('"') || !replaced.contains('{'),
             "{replaced}"
