@@ -50,6 +50,7 @@ fn servers() -> Vec<VirtualServer> {
         prefix: 32,
         engine: None,
         reals: (0..REALS).map(|at| real(n * REALS + at)).collect(),
+        order: Vec::new(),
         stats: None,
     };
     (0..SERVERS).map(server).collect()

@@ -38,7 +38,7 @@ impl Dump {
             (s.family, proto, s.address, s.port, s.fwmark)
         });
         for service in &mut self.services {
-            service.destinations.sort_by_key(|d| (d.address, d.port));
+            service.sort();
         }
     }
 }
@@ -102,6 +102,23 @@ pub struct Service {
     /// Real servers.
     #[serde(default)]
     pub destinations: Vec<Destination>,
+    /// Indexes of the real servers in the kernel's order, if the scheduler uses it; empty if unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<usize>,
+}
+
+impl Service {
+    /// Sorts the destinations, and keeps the kernel's order for schedulers that use it.
+    fn sort(&mut self) {
+        let mut all: Vec<_> = self.destinations.drain(..).enumerate().collect();
+        all.sort_by_key(|(_, d)| (d.address, d.port));
+        if matches!(self.scheduler.as_str(), "sh" | "dh" | "mh") {
+            let mut order: Vec<_> = all.iter().map(|(was, _)| *was).enumerate().collect();
+            order.sort_by_key(|(_, was)| *was);
+            self.order = order.into_iter().map(|(now, _)| now).collect();
+        }
+        self.destinations = all.into_iter().map(|(_, d)| d).collect();
+    }
 }
 
 /// A real server.

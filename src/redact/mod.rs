@@ -110,8 +110,17 @@ impl Redactor {
                 let value = parse(item, text)?;
                 self.api(value).to_string()
             }
+            Item::Ipvs => {
+                let mut value = parse(item, text)?;
+                // Other addresses have other hashes.
+                for service in value["services"].as_array_mut().into_iter().flatten() {
+                    if let Some(service) = service.as_object_mut() {
+                        service.remove("order");
+                    }
+                }
+                self.document(value, "").to_string()
+            }
             Item::Nft
-            | Item::Ipvs
             | Item::Addresses
             | Item::Links
             | Item::Routes

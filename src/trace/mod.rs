@@ -32,6 +32,7 @@ use crate::node::{IptablesBackend, NodeSnapshot};
 pub use assume::Assumed;
 pub use ending::overall;
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdict};
+pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, forwarding_off, notes, tracked, unread};
 pub use packet::{Entry, Flow};
 pub use why::why;

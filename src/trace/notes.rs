@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::hop::{Assumption, Effect, Hook, Outcome, Subsystem, Verdict};
-use super::ipvs::is_sticky;
+use super::ipvs::{hashes_ports, is_sticky};
 use super::mismatch;
 use super::packet::{Entry, Flow};
 use crate::backend::ipvs::model::Key;
@@ -94,13 +94,10 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
         addr: flow.destination,
         port: flow.port,
     };
-    let persistent = hops().any(|hop| hop.subsystem == Subsystem::Ipvs)
-        && node.ipvs().is_ok_and(|table| {
-            table
-                .servers
-                .iter()
-                .any(|server| server.key == key && is_sticky(server))
-        });
+    let by_ipvs = hops().any(|hop| hop.subsystem == Subsystem::Ipvs);
+    let table = node.ipvs().ok().filter(|_| by_ipvs);
+    let server = table.and_then(|table| table.servers.iter().find(|server| server.key == key));
+    let persistent = server.is_some_and(is_sticky);
     if recent || set || persistent {
         notes.push(
             "session affinity: assumes a new client (no affinity entry yet); a known client goes to its previous backend".to_owned(),
@@ -108,13 +105,20 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
     }
     let chooses = |scheduler: &str| matches!(scheduler, "sh" | "dh" | "mh" | "lblc" | "lblcr");
     let by_address = hops().find_map(|hop| match &hop.effect {
-        Effect::Balance { scheduler, .. } if chooses(scheduler) => Some(scheduler.clone()),
+        Effect::Balance { scheduler, .. } if chooses(scheduler) => Some((scheduler, hop.chance)),
         _ => None,
     });
-    if let Some(scheduler) = by_address {
-        notes.push(format!(
+    match by_address {
+        Some((scheduler, 1.0)) => notes.push(format!(
+            "scheduler {scheduler} hashes addresses: packets with these addresses always reach this backend"
+        )),
+        Some((scheduler, _)) if server.is_some_and(hashes_ports) => notes.push(format!(
+            "scheduler {scheduler} hashes addresses and source ports: connections of one client reach different backends"
+        )),
+        Some((scheduler, _)) => notes.push(format!(
             "scheduler {scheduler} hashes addresses: the shares are those of all clients, and one client always reaches the same backend"
-        ));
+        )),
+        None => {}
     }
 }
 

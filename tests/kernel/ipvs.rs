@@ -1,7 +1,9 @@
 //! What kpx reads of IPVS and dummy links, against what ipvsadm and ip print.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use kpx::backend::ipvs::parse;
 use kpx::evidence::ipvs::{Dump, Forwarding, Service};
 use kpx::evidence::{Evidence, Gap, Item};
 use kpx::net::{Family, Proto};
+use kpx::node::NodeSnapshot;
+use kpx::trace::choose;
 use serde_json::Value;
 
 use super::netns::{Netns, run};
@@ -93,6 +97,90 @@ async fn vm_every_kind_of_virtual_server_is_read_as_ipvsadm_prints_it() {
     assert_eq!(dns.destinations[0].inactive, 1);
     let api = &server(&dump, "10.96.0.1").destinations[0];
     assert_eq!((api.upper, api.lower), (100, 50));
+}
+
+/// Virtual servers with hashing schedulers, each with its real servers and their weights.
+const HASHED: &[(&str, &str, &[u32])] = &[
+    ("10.96.0.50:5060", "sh", &[1, 1, 1]),
+    ("10.96.0.51:5060", "sh", &[3, 1, 40, 500, 2]),
+    ("10.96.0.52:5060", "sh", &[1, 0, 2, 0]),
+    ("10.96.0.53:5060", "sh -b sh-fallback", &[1, 0, 2, 0, 0]),
+    ("10.96.0.54:5060", "sh -b sh-port", &[1, 1, 1, 1]),
+    ("10.96.0.55:5060", "sh -b sh-fallback", &[0, 0]),
+    ("10.96.0.56:5060", "dh", &[1, 1, 1]),
+    ("10.96.0.57:5060", "dh", &[5, 1, 0, 1, 1]),
+    ("10.96.0.58:5060", "mh", &[1, 1, 1]),
+    ("10.96.0.59:5060", "mh", &[2, 6, 4, 1000, 70000]),
+    ("10.96.0.60:5060", "mh -b mh-port", &[1, 1, 1, 1, 1, 1, 1]),
+    ("10.96.0.61:5060", "mh", &[7]),
+    ("[fd00:10:96::50]:5060", "sh", &[1, 2, 3]),
+    ("[fd00:10:96::51]:5060", "dh", &[1, 2, 3]),
+    ("[fd00:10:96::52]:5060", "mh", &[1, 2, 3]),
+];
+
+#[tokio::test]
+#[ignore = "needs root and ip_vs"]
+async fn vm_hashing_schedulers_choose_as_kpx_computes() {
+    const CLIENTS: u16 = 100;
+    let netns = Netns::new();
+    netns.run("ip link set lo up");
+    netns.run("ip link add out type dummy");
+    netns.run("ip link set out up");
+    netns.run("ip addr add 10.244.0.1/16 dev out");
+    netns.run("ip addr add fd00:10:244::1/64 dev out nodad");
+    netns.run("ip addr add 10.9.0.0/16 dev lo");
+    netns.run("ip -6 route add local fd00:9::/64 dev lo");
+    netns.run("sysctl -q -w net.ipv6.ip_nonlocal_bind=1");
+    let mut commands = String::new();
+    for (at, scheduler, weights) in HASHED {
+        let ip = at.parse::<SocketAddr>().unwrap().ip();
+        netns.run(&format!("ip addr add {ip} dev lo"));
+        writeln!(commands, "-A -u {at} -s {scheduler}").unwrap();
+        for (n, weight) in weights.iter().enumerate() {
+            // Not in the order of their addresses.
+            let n = (n * 5 + 3) % 11 + 2;
+            let real = match ip {
+                IpAddr::V4(_) => format!("10.244.1.{n}:{}", 9000 + n),
+                IpAddr::V6(_) => format!("[fd00:10:244::{n}]:{}", 9000 + n),
+            };
+            writeln!(commands, "-a -u {at} -r {real} -m -w {weight}").unwrap();
+        }
+    }
+    netns.feed("ipvsadm --restore", &commands);
+    let table = parse::records(&serde_json::to_string(&read(&netns).await).unwrap()).unwrap();
+    let mut refused = 0;
+    for server in &table.servers {
+        let at = server.key.socket().unwrap();
+        let mut expected = BTreeMap::new();
+        netns.inside(|| {
+            for n in 0..CLIENTS {
+                let [high, low] = (n * 397 + 11).to_be_bytes();
+                let ip: IpAddr = match at {
+                    SocketAddr::V4(_) => [10, 9, high, low].into(),
+                    SocketAddr::V6(_) => [0xfd00, 9, 0, 0, n, n * 7, 3, n * 31].into(),
+                };
+                let socket = UdpSocket::bind((ip, 0)).unwrap();
+                let client = socket.local_addr().unwrap();
+                // Without a real server, the kernel answers with an error.
+                socket.send_to(b"x", at).ok();
+                let chosen = choose(server, client, at.ip());
+                let chosen = chosen.unwrap_or_else(|| panic!("{server:?}"));
+                expected.insert(
+                    client,
+                    chosen.map(|real| SocketAddr::new(real.addr, real.port)),
+                );
+            }
+        });
+        let evidence = netns.collect(&[Item::IpvsConnections]).await;
+        let node = NodeSnapshot::new(&evidence);
+        let taken = node.ipvs_connections().unwrap().all.iter();
+        let taken = taken.filter(|of| of.server == at);
+        let taken: BTreeMap<_, _> = taken.map(|of| (of.client, Some(of.real))).collect();
+        refused += expected.values().filter(|of| of.is_none()).count();
+        expected.retain(|_, chosen| chosen.is_some());
+        assert_eq!(taken, expected, "{server:?}");
+    }
+    assert!(refused > 100, "{refused} connections had no real server");
 }
 
 #[tokio::test]
@@ -182,6 +270,8 @@ fn table(evidence: &Evidence) -> Table {
     let mut table = parse::table(evidence).unwrap();
     table.servers.sort_by_key(|server| server.key);
     for server in &mut table.servers {
+        // ipvsadm does not print it.
+        server.order.clear();
         server.reals.sort_by_key(|real| (real.addr, real.port));
         for real in &mut server.reals {
             (real.connections, real.upper, real.lower) = (None, 0, 0);
@@ -306,8 +396,8 @@ fn key(service: &Service) -> String {
     format!("{kind} {socket}")
 }
 
-fn socket(address: std::net::IpAddr, port: u16) -> String {
-    std::net::SocketAddr::new(address, port).to_string()
+fn socket(address: IpAddr, port: u16) -> String {
+    SocketAddr::new(address, port).to_string()
 }
 
 fn sorted(text: &str) -> Vec<String> {

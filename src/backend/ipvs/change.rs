@@ -132,6 +132,7 @@ fn service(server: &VirtualServer) -> Service {
         engine: server.engine.clone(),
         stats: None,
         destinations: Vec::new(),
+        order: Vec::new(),
     }
 }
 

@@ -368,6 +368,7 @@ impl<'a> Writer<'a> {
             prefix: self.family.family.bits(),
             engine: None,
             reals,
+            order: Vec::new(),
             stats: None,
         });
     }

@@ -56,8 +56,10 @@ pub struct VirtualServer {
     pub prefix: u8,
     /// The persistence engine, such as `sip`.
     pub engine: Option<String>,
-    /// The real servers; the order means nothing.
+    /// The real servers, in any order.
     pub reals: Vec<RealServer>,
+    /// Indexes of the real servers in the kernel's order, if the scheduler uses it; empty if unknown.
+    pub order: Vec<usize>,
     /// Counters, where they were read.
     pub stats: Option<Stats>,
 }
@@ -107,6 +109,7 @@ impl VirtualServer {
                 .iter()
                 .map(RealServer::without_counters)
                 .collect(),
+            order: self.order.clone(),
             ..self.without_reals()
         }
     }
@@ -122,6 +125,7 @@ impl VirtualServer {
             prefix: self.prefix,
             engine: self.engine.clone(),
             reals: Vec::new(),
+            order: Vec::new(),
             stats: None,
         }
     }

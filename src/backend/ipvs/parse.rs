@@ -80,6 +80,7 @@ fn server(service: Service) -> Result<VirtualServer, String> {
         prefix: service.prefix,
         engine: service.engine,
         reals: reals.collect(),
+        order: service.order,
         stats: service.stats,
     })
 }
@@ -168,6 +169,7 @@ fn virtual_server(mut words: SplitAsciiWhitespace<'_>) -> Result<VirtualServer, 
         prefix: 0,
         engine: None,
         reals: Vec::new(),
+        order: Vec::new(),
         stats: None,
     };
     let mut mask = None;

@@ -185,6 +185,7 @@ fn ipvs(verb: IpvsVerb, scheduler: &str) -> Action {
         engine: None,
         stats: None,
         destinations: Vec::new(),
+        order: Vec::new(),
     };
     let line = match verb {
         IpvsVerb::DeleteServer => format!("-D -t {ADDRESS}:{PORT}"),

@@ -60,6 +60,7 @@ pub(super) fn service(attributes: &[u8]) -> Option<Service> {
         engine: find(attributes, svc::PE_NAME).map(text),
         stats: counters(attributes, svc::STATS64, svc::STATS),
         destinations: Vec::new(),
+        order: Vec::new(),
     })
 }
 

@@ -172,6 +172,7 @@ mod tests {
                         engine,
                         stats: None,
                         destinations: Vec::new(),
+                        order: Vec::new(),
                     }
                 },
             )

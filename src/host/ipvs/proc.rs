@@ -90,6 +90,7 @@ fn service(kind: &str, server: &str, scheduler: &str) -> Option<Service> {
         engine: None,
         stats: None,
         destinations: Vec::new(),
+        order: Vec::new(),
     };
     if kind == "FWM" {
         service.fwmark = Some(u32::from_str_radix(server, 16).ok()?);

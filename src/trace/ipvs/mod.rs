@@ -2,12 +2,17 @@
 //!
 //! Sources: `ip_vs_in_hook`, `ip_vs_service_find`, `ip_vs_schedule` and the schedulers of Linux 5.10 to 6.18.
 
+mod hash;
+
+use std::net::SocketAddr;
+
 use super::hop::{Effect, Hook, Hop, Subsystem};
 use super::route::{Decision, Lookup};
 use super::walk::{Branch, End, Ends, Walker, has_ports};
 use crate::backend::ipvs::model::{Flags, Key, RealServer, VirtualServer};
 use crate::evidence::Gap;
 use crate::net::Proto;
+pub use hash::choose;
 
 impl Walker<'_, '_, '_> {
     /// Gives the packet to a virtual server, if there is one for it.
@@ -37,7 +42,12 @@ impl Walker<'_, '_, '_> {
     fn schedule(&self, mut branch: Branch, hook: Hook, server: &VirtualServer) -> Ends {
         let packet = &branch.packet;
         let key = (packet.proto, packet.destination, packet.port);
-        let shares = shares(server);
+        let client = SocketAddr::new(packet.source, 0);
+        let chosen = (!hashes_ports(server)).then(|| choose(server, client, packet.destination));
+        let shares = match chosen.flatten() {
+            Some(chosen) => chosen.map(|real| (real, 1.0)).into_iter().collect(),
+            None => shares(server),
+        };
         let scheduled = server.stats.map(|stats| stats.conns);
         if shares.is_empty() {
             record(
@@ -146,7 +156,7 @@ fn find<'t>(servers: &'t [VirtualServer], branch: &Branch) -> Option<&'t Virtual
 
 /// Returns the real servers that take a new connection, with the share of each.
 ///
-/// Schedulers that choose by the client's address (`sh`, `dh`, `mh`, `lblc`) share by weight over all clients.
+/// Schedulers that choose by address (`sh`, `dh`, `mh`, `lblc`) share by weight over all clients.
 fn shares(server: &VirtualServer) -> Vec<(&RealServer, f64)> {
     let takes = |real: &&RealServer| real.weight > 0 && !is_full(real);
     let reals: Vec<_> = server.reals.iter().filter(takes).collect();
@@ -226,6 +236,12 @@ fn is_full(real: &RealServer) -> bool {
     real.upper > 0 && connections.active + connections.inactive >= real.upper
 }
 
+/// Returns whether the scheduler chooses by the client's port, too.
+pub(crate) fn hashes_ports(server: &VirtualServer) -> bool {
+    let hashes = matches!(server.scheduler.as_str(), "sh" | "mh");
+    hashes && server.flags.0 & Flags::SCHED2 != 0
+}
+
 /// Returns whether one client always reaches the same real server.
 pub(crate) fn is_sticky(server: &VirtualServer) -> bool {
     server.flags.0 & Flags::PERSISTENT != 0
@@ -249,5 +265,5 @@ fn record(branch: &mut Branch, hook: Hook, packets: Option<u64>, effect: Effect,
 /// Returns the virtual server's key as ipvsadm writes it.
 fn shown(key: (Proto, std::net::IpAddr, u16)) -> String {
     let (proto, addr, port) = key;
-    format!("{proto} {}", std::net::SocketAddr::new(addr, port))
+    format!("{proto} {}", SocketAddr::new(addr, port))
 }
