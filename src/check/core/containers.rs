@@ -7,7 +7,8 @@ use crate::cluster::flags::Flags;
 use crate::cluster::{Container, DaemonSet, Pod};
 use crate::evidence::Gap;
 
-/// Returns every container of kube-proxy, with the name of its pod or DaemonSet.
+/// Returns every container of kube-proxy on this node, with the name of its pod, and those of DaemonSets. If the name of the
+/// node is unknown, pods of all nodes count.
 pub(in crate::check) fn containers<'a>(
     facts: &Facts<'a>,
 ) -> Result<Vec<(String, &'a Container)>, Gap> {
@@ -20,12 +21,15 @@ pub(in crate::check) fn containers<'a>(
         let all = set.spec.template.spec.containers.iter();
         all.map(move |c| (name.clone(), c))
     };
+    let name = facts.node_name();
+    let is_here = |pod: &&Pod| name.is_none() || pod.spec.node_name == name;
     let (sets, pods) = (facts.node.daemon_sets(), facts.node.pods());
     let mut found: Vec<_> = match (&sets, &pods) {
         (Err(gap), Err(_)) => return Err(gap.clone()),
         (sets, pods) => {
             let sets = sets.iter().flat_map(|sets| sets.iter()).flat_map(of_set);
-            let pods = pods.iter().flat_map(|pods| pods.iter()).flat_map(of_pod);
+            let pods = pods.iter().flat_map(|pods| pods.iter());
+            let pods = pods.filter(is_here).flat_map(of_pod);
             sets.chain(pods).collect()
         }
     };

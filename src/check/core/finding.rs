@@ -25,6 +25,20 @@ pub struct Finding {
     pub fix: Option<Fix>,
 }
 
+/// Commands of kpx that work on another machine than their own.
+const FROM_AFAR: [&str; 10] = [
+    "cleanup",
+    "diff",
+    "doctor",
+    "preflight",
+    "reconcile",
+    "resolve",
+    "show",
+    "snapshot",
+    "trace",
+    "why",
+];
+
 /// How to fix a finding.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Fix {
@@ -42,12 +56,19 @@ impl Fix {
         let Some(command) = &mut self.command else {
             return;
         };
-        match (command.split_once(' '), node) {
-            (Some(("kpx", rest)), _) if !options.is_empty() => {
-                *command = format!("kpx {options} {rest}");
+        let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
+        match (program, rest.split(' ').next().unwrap_or_default()) {
+            ("kpx", verb) if FROM_AFAR.contains(&verb) => {
+                if !options.is_empty() {
+                    *command = format!("kpx {options} {rest}");
+                }
             }
-            (Some(("kpx" | "kubectl", _)), _) | (_, None) => {}
-            (_, Some(node)) => self.text.extend([" Run the command on ", node, "."]),
+            ("kubectl", _) | ("kpx", "explain") => {}
+            _ => {
+                if let Some(node) = node {
+                    self.text.extend([" Run the command on ", node, "."]);
+                }
+            }
         }
     }
 }
@@ -420,6 +441,18 @@ mod tests {
                 (own.1, "Do it. Run the command on w1."),
             ),
             (own.2, "--node w1", Some("w1"), (own.2, "Do it.")),
+            (
+                "kpx bridge down",
+                "--node w1",
+                Some("w1"),
+                ("kpx bridge down", "Do it. Run the command on w1."),
+            ),
+            (
+                "kpx explain CT01",
+                "--node w1",
+                Some("w1"),
+                ("kpx explain CT01", "Do it."),
+            ),
         ] {
             let (command, text) = reached(command, options, node);
             assert_eq!((command.as_str(), text.as_str()), expected);

@@ -8,6 +8,9 @@ use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::desired::NEEDS;
 
+/// Number of Nodes that a finding names.
+const NAMED: usize = 10;
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "KP09",
@@ -159,10 +162,12 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
     if nodes.is_empty() || nodes.iter().any(|node| node.metadata.name == name) {
         return Ok(Vec::new());
     }
-    let names: Vec<_> = nodes
-        .iter()
-        .map(|node| node.metadata.name.as_str())
-        .collect();
+    let names = nodes.iter().map(|node| node.metadata.name.as_str());
+    let mut names: Vec<_> = names.take(NAMED).collect();
+    let more = format!("{} more", nodes.len().saturating_sub(NAMED));
+    if nodes.len() > NAMED {
+        names.push(&more);
+    }
     let message = "kube-proxy uses this name, but no Node has it: no endpoint counts as local";
     let flag = key.starts_with("--");
     let finding = Finding::new(Severity::Error, name, message).evidence([

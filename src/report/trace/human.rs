@@ -132,9 +132,12 @@ fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
                 (false, true) => "its source is rewritten for some backends",
                 (false, false) => "its source is kept",
             };
-            let to = match outcomes.len() {
-                1 => "its one backend".to_owned(),
-                count => format!("one of {count} backends{}", shares(trace)),
+            let to = match outcomes.as_slice() {
+                [only] => match &only.backend {
+                    Some(backend) => SocketAddr::new(backend.address, backend.port).to_string(),
+                    None => "its one backend".to_owned(),
+                },
+                all => format!("one of {} backends{}", all.len(), shares(trace)),
             };
             format!("{service} reaches {to}; {kept}")
         }
