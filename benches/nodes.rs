@@ -53,8 +53,8 @@ fn main() {
     let many = dir.path().join("many.tar.gz");
     let took = deal(&many, &recordings, count);
     let out = dir.path().join("out.json");
-    let of_few = doctor(&from(&few), &out);
-    let of_many = doctor(&from(&many), &out);
+    let of_few = doctor(&from(&few), &[], &out);
+    let of_many = doctor(&from(&many), &[], &out);
     let checked = compare(&out, |node| {
         let number: usize = node.trim_start_matches('n').parse().unwrap();
         &alone[recordings[number % recordings.len()].0.as_str()]
@@ -69,7 +69,7 @@ fn main() {
     let evidence = with_nodes(evidence, count);
     let one = self::alone(dir.path(), "cluster-of-one", &evidence);
     deal(&cluster, &[("one".to_owned(), evidence)], count);
-    let of_cluster = doctor(&from(&cluster), &out);
+    let of_cluster = doctor(&from(&cluster), &[], &out);
     assert_eq!(compare(&out, |_| &one), count);
     let of_few_pods = through_pods(dir.path(), count / 10, &out);
     let of_pods = through_pods(dir.path(), count, &out);
@@ -163,6 +163,9 @@ fn with_nodes(evidence: &Evidence, count: usize) -> Evidence {
     evidence
 }
 
+/// More than the default, since most of the time is spent waiting for pods.
+const PARALLEL: [&str; 2] = ["--parallel", "50"];
+
 /// What every tenth node is; the others are the first.
 const DEALT: [&str; 3] = ["seed-iptables", "seed-nftables", "seed-ipvs"];
 
@@ -224,12 +227,15 @@ fn through_pods(dir: &Path, count: usize, out: &Path) -> Cost {
         "--programs",
         dir.to_str().unwrap(),
     ];
-    let anonymous = |node: &str, report: &Value| {
+    // Names of nodes differ, and only for one node does the text of a fix say where its command belongs.
+    let anonymous = |report: &Value| {
         let mut report = report.clone();
         remove_times(&mut report);
-        // For one node, the text of a fix says where its command belongs.
-        let report = report.to_string().replace(node, "NODE");
-        report.replace(" Run the command on NODE.", "")
+        let text = report.to_string();
+        let mut parts = text.split(SIMULATED);
+        let first = parts.next().unwrap_or_default().to_owned();
+        let text = parts.fold(first, |text, part| text + "NODE" + &part[DIGITS..]);
+        text.replace(" Run the command on NODE.", "")
     };
     let alone: BTreeMap<&str, String> = (0..count.min(10 * DEALT.len()))
         .filter(|number| *number == 0 || number % 10 == 9)
@@ -242,15 +248,15 @@ fn through_pods(dir: &Path, count: usize, out: &Path) -> Cost {
                 .unwrap();
             let report = serde_json::from_slice(&ran.stdout)
                 .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&ran.stderr)));
-            (recording(number), anonymous(&name, &report))
+            (recording(number), anonymous(&report))
         })
         .collect();
-    let cost = doctor(&reach, out);
+    let cost = doctor(&reach, &PARALLEL, out);
     let mut compared = 0;
     each_report(out, |node, report| {
         let number: usize = node.rsplit('-').next().unwrap().parse().unwrap();
         assert_eq!(
-            anonymous(node, report),
+            anonymous(report),
             alone[recording(number)],
             "{node} differs"
         );
@@ -260,9 +266,12 @@ fn through_pods(dir: &Path, count: usize, out: &Path) -> Cost {
     cost
 }
 
-/// A name that is no part of another text.
+/// The begin of the names of nodes, which is in no other text, and the number of digits behind it.
+const SIMULATED: &str = "simulated-";
+const DIGITS: usize = 5;
+
 fn named(number: usize) -> String {
-    format!("simulated-{number:05}")
+    format!("{SIMULATED}{number:0DIGITS$}")
 }
 
 fn remove_times(value: &mut Value) {
@@ -281,11 +290,12 @@ fn from(bundle: &Path) -> [&str; 2] {
 }
 
 /// Runs the doctor on all nodes that the options `reach` reach.
-fn doctor(reach: &[&str], out: &Path) -> Cost {
+fn doctor(reach: &[&str], more: &[&str], out: &Path) -> Cost {
     let start = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_kpx"))
         .args(reach)
         .args(["doctor", "--all-nodes", "-o", "json"])
+        .args(more)
         .stdout(Stdio::from(File::create(out).unwrap()))
         .spawn()
         .unwrap();
