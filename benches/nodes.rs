@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use kpx::evidence::{Evidence, ITEMS, Item, Manifest, NodesWriter, load, save};
 use serde_json::{Value, json};
 
-use fake_api::{Api, Recordings, objects_of};
+use fake_api::{Api, Recordings, objects_of, remove_times};
 
 const TIME: &str = "2026-11-20T14:00:00Z";
 
@@ -267,17 +267,6 @@ const DIGITS: usize = 5;
 
 fn named(number: usize) -> String {
     format!("{SIMULATED}{number:0DIGITS$}")
-}
-
-fn remove_times(value: &mut Value) {
-    match value {
-        Value::Array(all) => all.iter_mut().for_each(remove_times),
-        Value::Object(all) => {
-            all.retain(|key, _| !["taken", "ageSeconds"].contains(&key.as_str()));
-            all.values_mut().for_each(remove_times);
-        }
-        _ => {}
-    }
 }
 
 fn from(bundle: &Path) -> [&str; 2] {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::fake_api::{Api, Fault, Key, Recordings, Trouble, What, objects_of};
+use crate::fake_api::{Api, Fault, Key, Recordings, Trouble, What, objects_of, remove_times};
 use crate::support::{Ran, kpx, root};
 
 /// The node that is read.
@@ -213,17 +213,6 @@ fn report(ran: &Ran) -> Value {
     let mut report = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
     remove_times(&mut report);
     report
-}
-
-fn remove_times(value: &mut Value) {
-    match value {
-        Value::Array(all) => all.iter_mut().for_each(remove_times),
-        Value::Object(all) => {
-            all.retain(|key, _| !["taken", "ageSeconds"].contains(&key.as_str()));
-            all.values_mut().for_each(remove_times);
-        }
-        _ => {}
-    }
 }
 
 /// Asserts that the reports of two runs are the same, except for where commands belong, and shows the lines that differ.

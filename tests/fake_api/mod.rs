@@ -46,7 +46,7 @@ pub(crate) use controller::{Exec, Fate, Kubelet, Pod, Pretend};
 pub(crate) use copies::Copies;
 pub(crate) use fault::{Fault, What};
 pub(crate) use objects::Key;
-pub(crate) use recording::{Recordings, Trouble};
+pub(crate) use recording::{Recordings, Trouble, remove_times};
 pub(crate) use seed::recorded as objects_of;
 pub(crate) use server::{Request, Server, reply};
 
