@@ -1,4 +1,4 @@
-//! Nouns with numbers.
+//! Nouns with numbers, and lists of names.
 
 use std::fmt::Display;
 
@@ -12,4 +12,15 @@ pub(crate) fn number_of<N: Copy + Display + From<u8> + PartialEq>(count: N, noun
         "s"
     };
     format!("{count} {noun}{ending}")
+}
+
+/// Lists the first ten of `names`.
+pub(crate) fn listed(names: &[impl AsRef<str>]) -> String {
+    const FIRST: usize = 10;
+    let first: Vec<_> = names.iter().take(FIRST).map(AsRef::as_ref).collect();
+    let first = first.join(", ");
+    match names.len().checked_sub(FIRST) {
+        None | Some(0) => first,
+        Some(more) => format!("{first} and {more} more"),
+    }
 }

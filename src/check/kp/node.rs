@@ -7,9 +7,7 @@ use crate::cluster::flags::Flags;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::desired::NEEDS;
-
-/// Number of Nodes that a finding names.
-const NAMED: usize = 10;
+use crate::words::listed;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -163,16 +161,12 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let names = nodes.iter().map(|node| node.metadata.name.as_str());
-    let mut names: Vec<_> = names.take(NAMED).collect();
-    let more = format!("{} more", nodes.len().saturating_sub(NAMED));
-    if nodes.len() > NAMED {
-        names.push(&more);
-    }
+    let names: Vec<_> = names.collect();
     let message = "kube-proxy uses this name, but no Node has it: no endpoint counts as local";
     let flag = key.starts_with("--");
     let finding = Finding::new(Severity::Error, name, message).evidence([
         Proof::setting(source, key, &value),
-        Proof::Note(format!("the Nodes are {}", names.join(", "))),
+        Proof::Note(format!("the Nodes are {}", listed(&names))),
     ]);
     Ok(vec![if flag {
         finding.fix(

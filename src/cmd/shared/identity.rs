@@ -10,6 +10,7 @@ use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
 use crate::node::identity::{Claim, Clue, Identity, NEEDS, OF_MACHINE};
 use crate::node::processes::{self, Process};
+use crate::words::listed;
 
 /// Returns whether `command` reads this machine, changes it, or sends packets from it, in the name of the Node that `--node`
 /// names.
@@ -130,16 +131,6 @@ pub(in crate::cmd) async fn locate(
         Claim::Other(_) => Box::pin(session.at(name)).await.map(Some),
         Claim::NoNode(names) => Err(Failure::from(eyre!("the cluster has no Node {name}"))
             .with_hint(format!("its Nodes are {}", listed(&names)))),
-    }
-}
-
-/// Lists the first of `names`.
-fn listed(names: &[String]) -> String {
-    const FIRST: usize = 10;
-    let first = names[..names.len().min(FIRST)].join(", ");
-    match names.len().checked_sub(FIRST) {
-        None | Some(0) => first,
-        Some(more) => format!("{first} and {more} more"),
     }
 }
 
