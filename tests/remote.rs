@@ -106,6 +106,11 @@ impl World {
 
     /// The options with which kpx reaches the cluster.
     pub(crate) fn options(&self) -> Vec<String> {
+        self.options_within("5s")
+    }
+
+    /// The same options with another time limit.
+    fn options_within(&self, limit: &str) -> Vec<String> {
         let word = |path: &Path| path.to_str().unwrap().to_owned();
         vec![
             "--kubeconfig".to_owned(),
@@ -113,7 +118,7 @@ impl World {
             "--programs".to_owned(),
             word(self.dir.path()),
             "--timeout".to_owned(),
-            "5s".to_owned(),
+            limit.to_owned(),
         ]
     }
 
@@ -132,8 +137,9 @@ impl World {
         reason = "only a process can be killed, and copies itself"
     )]
     fn process(&self, args: &[&str]) -> Child {
+        // Beside other tests, copying a program of 150 MB takes seconds.
         Command::new(env!("CARGO_BIN_EXE_kpx"))
-            .args(self.options())
+            .args(self.options_within("30s"))
             .args(["--node", NODE])
             .args(args)
             .stdin(Stdio::null())

@@ -1,12 +1,13 @@
 //! The controllers of the cluster: `DaemonSets` and `Jobs` get their pods, and nodes run them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::objects::Key;
+use super::objects::{Event, Key};
 use super::selector;
 
 /// A pod on its node.
@@ -149,19 +150,42 @@ impl Cluster {
         if self.settled == before {
             return;
         }
+        let touched = self.touched();
         let sets: Vec<Value> = self.objects.list("daemonsets", None).cloned().collect();
         for set in &sets {
             self.sync_set(set);
         }
-        self.collect_garbage(&sets);
+        self.collect_garbage(&sets, touched.as_deref());
         for set in &sets {
             self.tell_status(set);
         }
         self.sync_jobs();
-        self.find_tasks();
+        let touched = self.touched();
+        self.find_tasks(touched.as_deref());
         if self.objects.version == before {
             self.settled = before;
         }
+    }
+
+    /// Returns the keys of the pods that changed since the controllers had nothing to do; `None` if something else changed
+    /// that concerns all pods.
+    fn touched(&self) -> Option<Vec<Key>> {
+        let events = self.objects.since(self.settled);
+        let concerns_all = |event: &&Event| ["nodes", "daemonsets"].contains(&&*event.key.resource);
+        if events.iter().any(|event| concerns_all(&event)) {
+            return None;
+        }
+        let pods = events.iter().filter(|event| event.key.resource == "pods");
+        let keys: BTreeSet<Key> = pods.map(|event| event.key.clone()).collect();
+        Some(keys.into_iter().collect())
+    }
+
+    /// Iterates over the pods with these keys, or over all.
+    fn pods<'a>(&'a self, keys: Option<&'a [Key]>) -> impl Iterator<Item = &'a Value> {
+        let some = keys.into_iter().flatten();
+        let some = some.filter_map(|key| self.objects.get(key));
+        let all = keys.is_none().then(|| self.objects.list("pods", None));
+        some.chain(all.into_iter().flatten())
     }
 
     fn sync_set(&mut self, set: &Value) {
@@ -220,7 +244,7 @@ impl Cluster {
     }
 
     /// Ends the pods whose DaemonSet or node is gone.
-    fn collect_garbage(&mut self, sets: &[Value]) {
+    fn collect_garbage(&mut self, sets: &[Value], touched: Option<&[Key]>) {
         let is_lost = |pod: &Value| {
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             self.objects.get(&Key::new("nodes", "", node)).is_none()
@@ -231,8 +255,7 @@ impl Cluster {
                 known.any(|known| known == uid)
             })
         };
-        let pods = self.objects.list("pods", None);
-        let pods = pods.map(|pod| (pod, is_lost(pod)));
+        let pods = self.pods(touched).map(|pod| (pod, is_lost(pod)));
         let pods = pods.filter(|(pod, lost)| *lost || !is_owned(pod));
         let pods: Vec<_> = pods.map(|(pod, lost)| (pod.clone(), lost)).collect();
         for (pod, lost) in &pods {
@@ -273,8 +296,8 @@ impl Cluster {
             .edit(&Key::of(set), |set| set["status"] = status);
     }
 
-    fn find_tasks(&mut self) {
-        let pods = self.objects.list("pods", None);
+    fn find_tasks(&mut self, touched: Option<&[Key]>) {
+        let pods = self.pods(touched);
         let pods = pods.filter(|pod| is_ending(pod) || pod["status"].is_null());
         let pods: Vec<Value> = pods.cloned().collect();
         for object in pods {

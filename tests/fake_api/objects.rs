@@ -134,9 +134,11 @@ impl Objects {
     }
 
     /// Returns the changes after `version`.
-    pub(crate) fn since(&self, version: u64) -> Vec<Event> {
-        let later = self.history.iter().filter(|event| event.version > version);
-        later.cloned().collect()
+    pub(crate) fn since(&self, version: u64) -> &[Event] {
+        let seen = self
+            .history
+            .partition_point(|event| event.version <= version);
+        &self.history[seen..]
     }
 
     /// Returns a unique ending for a name.

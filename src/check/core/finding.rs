@@ -25,20 +25,6 @@ pub struct Finding {
     pub fix: Option<Fix>,
 }
 
-/// Commands of kpx that work on another machine than their own.
-const FROM_AFAR: [&str; 10] = [
-    "cleanup",
-    "diff",
-    "doctor",
-    "preflight",
-    "reconcile",
-    "resolve",
-    "show",
-    "snapshot",
-    "trace",
-    "why",
-];
-
 /// How to fix a finding.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Fix {
@@ -47,30 +33,6 @@ pub struct Fix {
     /// As a command of a standard tool, where one is safe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-}
-
-impl Fix {
-    /// Makes the command work on this machine, which may not be the node: with `options`, a kpx reaches the node and the
-    /// cluster; the text says which other commands belong on `node`, another machine.
-    pub fn reach(&mut self, options: &str, node: Option<&str>) {
-        let Some(command) = &mut self.command else {
-            return;
-        };
-        let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
-        match (program, rest.split(' ').next().unwrap_or_default()) {
-            ("kpx", verb) if FROM_AFAR.contains(&verb) => {
-                if !options.is_empty() {
-                    *command = format!("kpx {options} {rest}");
-                }
-            }
-            ("kubectl", _) | ("kpx", "explain") => {}
-            _ => {
-                if let Some(node) = node {
-                    self.text.extend([" Run the command on ", node, "."]);
-                }
-            }
-        }
-    }
 }
 
 impl Finding {
@@ -407,55 +369,5 @@ impl Serialize for Proof {
             object.serialize_field(name, value)?;
         }
         object.end()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fix_reaches_the_node_from_another_machine() {
-        let reached = |command: &str, options: &str, node: Option<&str>| {
-            let mut fix = Fix {
-                text: "Do it.".to_owned(),
-                command: Some(command.to_owned()),
-            };
-            fix.reach(options, node);
-            (fix.command.unwrap(), fix.text)
-        };
-        let own = ("kpx reconcile --apply", "sysctl -w a=1", "kubectl get pods");
-        for (command, options, node, expected) in [
-            (own.0, "", None, (own.0, "Do it.")),
-            (
-                own.0,
-                "--node w1",
-                Some("w1"),
-                ("kpx --node w1 reconcile --apply", "Do it."),
-            ),
-            (own.1, "--node w1", None, (own.1, "Do it.")),
-            (
-                own.1,
-                "--node w1",
-                Some("w1"),
-                (own.1, "Do it. Run the command on w1."),
-            ),
-            (own.2, "--node w1", Some("w1"), (own.2, "Do it.")),
-            (
-                "kpx bridge down",
-                "--node w1",
-                Some("w1"),
-                ("kpx bridge down", "Do it. Run the command on w1."),
-            ),
-            (
-                "kpx explain CT01",
-                "--node w1",
-                Some("w1"),
-                ("kpx explain CT01", "Do it."),
-            ),
-        ] {
-            let (command, text) = reached(command, options, node);
-            assert_eq!((command.as_str(), text.as_str()), expected);
-        }
     }
 }

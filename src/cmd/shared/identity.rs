@@ -1,11 +1,13 @@
 //! Which Node this machine is: found once, before anything is done in a Node's name.
 
+use std::ffi::OsString;
+
 use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, Hint as _};
 use super::session::Session;
 use crate::check::Fix;
-use crate::cli::{BridgeAction, Command, MigratePart};
+use crate::cli::{BridgeAction, Cli, Command, MigratePart};
 use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
 use crate::node::identity::{Claim, Clue, Identity, NEEDS, OF_MACHINE};
@@ -230,7 +232,36 @@ pub(in crate::cmd) fn reach<'f>(session: &Session, fixes: impl Iterator<Item = &
     // In a report of several nodes, each fix is below the names of its nodes.
     let node = node.filter(|_| session.is_remote() && !session.one_of_several);
     for fix in fixes {
-        fix.reach(&options, node);
+        reach_one(fix, &options, node);
+    }
+}
+
+/// Makes the command of `fix` work on this machine: with `options`, a kpx reaches the node and the cluster; the text says
+/// which other commands belong on `node`, another machine.
+fn reach_one(fix: &mut Fix, options: &str, node: Option<&str>) {
+    let Some(command) = &mut fix.command else {
+        return;
+    };
+    let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
+    let parsed = match program {
+        "kubectl" => return,
+        "kpx" => {
+            Cli::parse_from_words(&command.split(' ').map(OsString::from).collect::<Vec<_>>()).ok()
+        }
+        _ => None,
+    };
+    match parsed.map(|cli| cli.command) {
+        Some(parsed) if reaches_others(&parsed) => {
+            if !options.is_empty() {
+                *command = format!("kpx {options} {rest}");
+            }
+        }
+        Some(parsed) if !reads(&parsed) => {}
+        _ => {
+            if let Some(node) = node {
+                fix.text.extend([" Run the command on ", node, "."]);
+            }
+        }
     }
 }
 
@@ -342,6 +373,60 @@ mod tests {
         ] {
             assert!(!claim(&format!("{line} --node w1")), "{line}");
             assert!(!here(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_fix_reaches_the_node_from_another_machine() {
+        let reached = |command: &str, options: &str, node: Option<&str>| {
+            let mut fix = Fix {
+                text: "Do it.".to_owned(),
+                command: Some(command.to_owned()),
+            };
+            reach_one(&mut fix, options, node);
+            (fix.command.unwrap(), fix.text)
+        };
+        let own = ("kpx reconcile --apply", "sysctl -w a=1", "kubectl get pods");
+        for (command, options, node, expected) in [
+            (own.0, "", None, (own.0, "Do it.")),
+            (
+                own.0,
+                "--node w1",
+                Some("w1"),
+                ("kpx --node w1 reconcile --apply", "Do it."),
+            ),
+            (own.1, "--node w1", None, (own.1, "Do it.")),
+            (
+                own.1,
+                "--node w1",
+                Some("w1"),
+                (own.1, "Do it. Run the command on w1."),
+            ),
+            (own.2, "--node w1", Some("w1"), (own.2, "Do it.")),
+            (
+                "kpx bridge down",
+                "--node w1",
+                Some("w1"),
+                ("kpx bridge down", "Do it. Run the command on w1."),
+            ),
+            (
+                "kpx preflight --to ipvs --load",
+                "--node w1",
+                Some("w1"),
+                (
+                    "kpx preflight --to ipvs --load",
+                    "Do it. Run the command on w1.",
+                ),
+            ),
+            (
+                "kpx explain CT01",
+                "--node w1",
+                Some("w1"),
+                ("kpx explain CT01", "Do it."),
+            ),
+        ] {
+            let (command, text) = reached(command, options, node);
+            assert_eq!((command.as_str(), text.as_str()), expected);
         }
     }
 }

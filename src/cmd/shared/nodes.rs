@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::thread::available_parallelism;
 
 use color_eyre::eyre::WrapErr as _;
 
@@ -223,8 +225,13 @@ async fn visit<T: Send + 'static>(
         None => Some(ClusterNodes::read(session, selector.as_ref()).await?),
     };
     let limit = session.host.timeout * LONGER;
+    // A bundle is work for processors alone. More threads would only hold more memory.
+    let processors = match &session.from {
+        Some(_) => available_parallelism().map_or(usize::MAX, NonZero::get),
+        None => usize::MAX,
+    };
     let crew = Crew {
-        parallel: args.parallel,
+        parallel: args.parallel.min(processors),
         limit,
     };
     let progress = if session.progress {
