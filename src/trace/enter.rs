@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::hop::{Hook, Outcome, Path};
 use super::packet::{Entry, Flow, Link, Packet};
+use super::region::Asked;
 use super::route::{Decision, Lookup};
 use super::walk::{Branch, Phase, Walker};
 use crate::net::Family;
@@ -17,7 +18,7 @@ impl Walker<'_, '_, '_> {
     ) -> Option<(Branch, Phase)> {
         let mut packet = Packet::of(flow);
         if flow.entry != Entry::Host {
-            packet.input = self.input_of(flow.entry, packet.source);
+            packet.input = self.input_of(flow.entry, packet.source());
             let branch = Branch {
                 packet,
                 weight: 1.0,
@@ -32,42 +33,39 @@ impl Walker<'_, '_, '_> {
             when: Vec::new(),
             path: Path::default(),
         };
+        let packet = &branch.packet;
+        let source = packet.source();
         let decision = self.router.decide(Lookup {
-            destination: flow.destination,
-            source: flow.source,
+            destination: packet.destination(),
+            source: flow.source.map(|_| source),
             mark: 0,
             input: None,
         });
         if flow.source.is_none() {
-            branch.packet.source = match &decision {
+            let chosen = match &decision {
                 // The kernel talks to its own addresses from the address itself.
-                Decision::Local { source } => source.unwrap_or(flow.destination),
+                Decision::Local { source } => {
+                    Some(source.unwrap_or_else(|| packet.destination().exact()))
+                }
                 Decision::Out {
                     source: Some(source),
                     ..
-                } => *source,
+                } => Some(*source),
                 Decision::Out {
                     device, gateway, ..
                 } => self
                     .router
-                    .masquerade(self.family, device.as_deref(), *gateway)
-                    .unwrap_or(branch.packet.source),
-                Decision::Nowhere(_) | Decision::Unknown(_) => branch.packet.source,
+                    .masquerade(self.family, device.as_deref(), *gateway),
+                Decision::Nowhere(_) | Decision::Unknown(_) => None,
             };
-            branch.packet.original_source = branch.packet.source;
+            let chosen = chosen.unwrap_or(source.shown());
+            branch.packet.choose_source(chosen);
         }
         self.route_into(branch, Hook::Output, decision, outcomes)
     }
 
     /// Returns the link a packet from `source` comes in by.
-    fn input_of(&self, entry: Entry, source: IpAddr) -> Link {
-        let toward = match entry {
-            Entry::Outside => match self.family {
-                Family::V4 => IpAddr::V4(Ipv4Addr::new(192, 0, 2, 254)),
-                Family::V6 => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 0xfe)),
-            },
-            Entry::Pod | Entry::Host => source,
-        };
+    fn input_of(&self, entry: Entry, source: Asked<'_, IpAddr>) -> Link {
         let decision = |destination| {
             self.router.decide(Lookup {
                 destination,
@@ -76,15 +74,26 @@ impl Walker<'_, '_, '_> {
                 input: None,
             })
         };
-        // An outside client next to the node answers through its own route; a far one through the default route.
-        let found = match entry {
-            Entry::Outside => match decision(source) {
-                found @ Decision::Out {
-                    device: Some(_), ..
-                } => found,
-                _ => decision(toward),
-            },
-            Entry::Pod | Entry::Host => decision(toward),
+        let found = match (entry, decision(source)) {
+            // An outside client next to the node answers through its own route; a far one through the default route.
+            (Entry::Outside, found)
+                if !matches!(
+                    found,
+                    Decision::Out {
+                        device: Some(_),
+                        ..
+                    }
+                ) =>
+            {
+                let far = match self.family {
+                    Family::V4 => IpAddr::V4(Ipv4Addr::new(192, 0, 2, 254)),
+                    Family::V6 => {
+                        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 0xfe))
+                    }
+                };
+                decision(Asked::new(far, None))
+            }
+            (_, found) => found,
         };
         match found {
             Decision::Out {

@@ -6,6 +6,8 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
+use super::packet::AsSent;
+
 /// A netfilter hook.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -264,6 +266,8 @@ pub struct Outcome {
     pub sent_from: IpAddr,
     /// The source it has in the end.
     pub source: IpAddr,
+    /// Which of these are as it was sent.
+    pub as_sent: AsSent,
     /// The assumptions about unknown facts.
     pub when: Vec<Assumption>,
     /// The reason of the verdict.

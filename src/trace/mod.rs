@@ -13,6 +13,7 @@ pub(crate) mod mismatch;
 mod nftables;
 mod notes;
 pub(crate) mod packet;
+pub mod region;
 mod route;
 mod routing;
 pub(crate) mod sources;

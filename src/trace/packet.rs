@@ -1,8 +1,10 @@
 //! The packet being traced, and the likelihood of a match.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 
 use super::hop::Question;
+use super::region::{Asked, Field, Seen};
 use crate::net::{Family, Proto};
 
 /// Where a packet enters the node.
@@ -40,11 +42,15 @@ pub struct Flow {
     reason = "the kernel keeps each of these separately"
 )]
 pub(crate) struct Packet {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
+    source: IpAddr,
+    destination: IpAddr,
     /// The destination port; the source port is some ephemeral one.
-    pub(crate) port: u16,
-    pub(crate) proto: Proto,
+    port: u16,
+    proto: Proto,
+    /// Which of its fields it was sent with.
+    pub(crate) as_sent: AsSent,
+    /// Where the answers about it are recorded, if they are.
+    pub(crate) seen: Option<Rc<Seen>>,
     pub(crate) mark: u32,
     pub(crate) ct_mark: u32,
     /// The mark that nat chains left on the first packet, where this is a later one.
@@ -70,9 +76,22 @@ pub(crate) struct Packet {
     /// The virtual server that accepted it: protocol, address, port.
     pub(crate) virtual_server: Option<(Proto, IpAddr, u16)>,
     /// The address and port it was sent to.
-    pub(crate) original: (IpAddr, u16),
+    original: (IpAddr, u16),
     /// The address it was sent from.
-    pub(crate) original_source: IpAddr,
+    original_source: IpAddr,
+    /// Whether the sender chose that address, and not the node.
+    source_is_given: bool,
+}
+
+/// Which fields of a packet are as they were sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct AsSent {
+    /// The destination address.
+    pub destination: bool,
+    /// The destination port.
+    pub port: bool,
+    /// The source address; not if the node chose it.
+    pub source: bool,
 }
 
 /// A link a packet passes.
@@ -98,6 +117,12 @@ impl Packet {
             destination: flow.destination,
             port: flow.port,
             proto: flow.proto,
+            as_sent: AsSent {
+                destination: true,
+                port: true,
+                source: flow.source.is_some(),
+            },
+            seen: None,
             mark: 0,
             ct_mark: 0,
             first_mark: None,
@@ -113,11 +138,101 @@ impl Packet {
             virtual_server: None,
             original: (flow.destination, flow.port),
             original_source: flow.source.unwrap_or(flow.destination),
+            source_is_given: flow.source.is_some(),
         }
     }
 
     pub(crate) fn family(&self) -> Family {
         Family::of(self.destination)
+    }
+
+    fn asked<T>(&self, value: T, field: Field, as_sent: bool) -> Asked<'_, T>
+    where
+        T: super::region::Coordinate,
+    {
+        let seen = self.seen.as_deref().filter(|_| as_sent);
+        Asked::new(value, seen.map(|seen| (seen, field)))
+    }
+
+    pub(crate) fn source(&self) -> Asked<'_, IpAddr> {
+        self.asked(self.source, Field::Source, self.as_sent.source)
+    }
+
+    pub(crate) fn destination(&self) -> Asked<'_, IpAddr> {
+        self.asked(
+            self.destination,
+            Field::Destination,
+            self.as_sent.destination,
+        )
+    }
+
+    pub(crate) fn port(&self) -> Asked<'_, u16> {
+        self.asked(self.port, Field::Port, self.as_sent.port)
+    }
+
+    /// Returns the number of the protocol.
+    pub(crate) fn proto(&self) -> Asked<'_, u8> {
+        self.asked(self.proto.number(), Field::Proto, true)
+    }
+
+    pub(crate) fn is(&self, proto: Proto) -> bool {
+        self.proto().is(proto.number())
+    }
+
+    /// Returns the protocol for texts and for what follows from a recorded answer.
+    pub(crate) const fn shown_proto(&self) -> Proto {
+        self.proto
+    }
+
+    /// Returns whether its protocol has ports that nat and IPVS look at.
+    pub(crate) fn has_ports(&self) -> bool {
+        [Proto::Tcp, Proto::Udp, Proto::Sctp]
+            .into_iter()
+            .any(|proto| self.is(proto))
+    }
+
+    /// Returns the address it was sent to.
+    pub(crate) fn original_destination(&self) -> Asked<'_, IpAddr> {
+        self.asked(self.original.0, Field::Destination, true)
+    }
+
+    /// Returns the port it was sent to.
+    pub(crate) fn original_port(&self) -> Asked<'_, u16> {
+        self.asked(self.original.1, Field::Port, true)
+    }
+
+    /// Returns the address it was sent from.
+    pub(crate) fn original_source(&self) -> Asked<'_, IpAddr> {
+        self.asked(self.original_source, Field::Source, self.source_is_given)
+    }
+
+    /// Sets the source that the node chooses for its own packet.
+    pub(crate) const fn choose_source(&mut self, addr: IpAddr) {
+        self.source = addr;
+        self.original_source = addr;
+    }
+
+    /// Rewrites the source.
+    pub(crate) const fn set_source(&mut self, addr: IpAddr) {
+        self.source = addr;
+        self.as_sent.source = false;
+    }
+
+    /// Rewrites the destination.
+    pub(crate) const fn set_destination(&mut self, addr: IpAddr) {
+        self.destination = addr;
+        self.as_sent.destination = false;
+    }
+
+    /// Rewrites the destination port.
+    pub(crate) const fn set_port(&mut self, port: u16) {
+        self.port = port;
+        self.as_sent.port = false;
+    }
+
+    /// Returns the destination for texts.
+    pub(crate) const fn target(&self) -> (IpAddr, u16) {
+        (self.destination, self.port)
     }
 }
 

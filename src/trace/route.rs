@@ -1,7 +1,11 @@
 //! Routing decisions, as the kernel's `fib_rules` and `fib_lookup` make them.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 
+use super::region::{Asked, Coordinate as _, Ranges, ends};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::node::routes::{PolicyRule, Route};
@@ -26,8 +30,8 @@ pub(crate) enum Decision {
 /// The packet's fields that a routing decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lookup<'a> {
-    pub(crate) destination: IpAddr,
-    pub(crate) source: Option<IpAddr>,
+    pub(crate) destination: Asked<'a, IpAddr>,
+    pub(crate) source: Option<Asked<'a, IpAddr>>,
     pub(crate) mark: u32,
     pub(crate) input: Option<&'a str>,
 }
@@ -36,20 +40,114 @@ pub(crate) struct Lookup<'a> {
 #[derive(Debug)]
 pub(crate) struct Router<'a> {
     node: &'a NodeSnapshot<'a>,
+    /// The tables that were asked, by family and number.
+    tables: RefCell<HashMap<(Family, String), Rc<Table<'a>>>>,
+}
+
+/// The routes of one table and family by the addresses for which each is the best: the longest prefix, then the lowest metric.
+#[derive(Debug)]
+struct Table<'a> {
+    /// Ascending ranges of addresses without overlap, each with its route.
+    best: Vec<(u128, u128, &'a Route)>,
+    /// All addresses of a route, once asked for; none for those without a route.
+    of_route: RefCell<HashMap<Option<u128>, Rc<Ranges>>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(routes: &'a [Route], family: Family, table: &str) -> Self {
+        let usable = routes.iter().filter(|route| {
+            route.family == family
+                && number(&route.table) == table
+                && !route.flags.iter().any(|f| f == "dead")
+        });
+        let mut all: Vec<_> = usable
+            .map(|route| (ends(route.destination), route))
+            .collect();
+        // The outer prefix first; of equal ones the best.
+        all.sort_by_key(|((first, last), route)| (*first, std::cmp::Reverse(*last), route.metric));
+        all.dedup_by_key(|(ends, _)| *ends);
+        let mut best = Vec::with_capacity(all.len());
+        let mut open: Vec<(u128, &Route)> = Vec::new();
+        let mut next = 0;
+        let mut close =
+            |open: &mut Vec<(u128, &'a Route)>, next: &mut u128, before: Option<u128>| {
+                while let Some(&(last, route)) = open.last() {
+                    let ends = before.is_none_or(|before| last < before);
+                    let until = before.filter(|_| !ends).map_or(last, |before| before - 1);
+                    if *next <= until {
+                        best.push((*next, until, route));
+                    }
+                    *next = until.saturating_add(1);
+                    if !ends || until == u128::MAX {
+                        break;
+                    }
+                    open.pop();
+                }
+            };
+        for ((first, last), route) in all {
+            if first > 0 {
+                close(&mut open, &mut next, Some(first));
+            }
+            open.push((last, route));
+            next = first;
+        }
+        close(&mut open, &mut next, None);
+        Self {
+            best,
+            of_route: RefCell::default(),
+        }
+    }
+
+    /// Returns the best route to `addr`.
+    fn find(&self, addr: Asked<'_, IpAddr>) -> Option<&'a Route> {
+        let at = addr.shown().number();
+        let next = self.best.partition_point(|(first, ..)| *first <= at);
+        let found = self.best[..next].last().filter(|(_, last, _)| *last >= at);
+        let route = found.map(|(.., route)| *route);
+        // The first range of a route names it.
+        let is_same = |other: &Route| route.is_some_and(|route| std::ptr::eq(route, other));
+        let key = route.and_then(|_| {
+            let mut all = self.best.iter();
+            all.find(|(.., other)| is_same(other))
+                .map(|(first, ..)| *first)
+        });
+        let ranges = Rc::clone(self.of_route.borrow_mut().entry(key).or_insert_with(|| {
+            let of = self
+                .best
+                .iter()
+                .filter(|(.., other)| route.is_none() || is_same(other));
+            let of = of.map(|(first, last, _)| (*first, *last)).collect();
+            Rc::new(Ranges::of(of))
+        }));
+        addr.within(&ranges);
+        route
+    }
 }
 
 impl<'a> Router<'a> {
     pub(crate) fn new(node: &'a NodeSnapshot<'a>) -> Self {
-        Self { node }
+        Self {
+            node,
+            tables: RefCell::default(),
+        }
+    }
+
+    fn table(&self, routes: &'a [Route], family: Family, table: &str) -> Rc<Table<'a>> {
+        let name = number(table);
+        let mut tables = self.tables.borrow_mut();
+        let made = tables
+            .entry((family, name.to_owned()))
+            .or_insert_with(|| Rc::new(Table::new(routes, family, name)));
+        Rc::clone(made)
     }
 
     /// Returns the routing decision for a packet.
     pub(crate) fn decide(&self, lookup: Lookup<'_>) -> Decision {
         let routes = match self.node.routes() {
             Ok(routes) => &routes.all,
-            Err(gap) => return self.without_routes(lookup.destination, &gap.to_string()),
+            Err(gap) => return self.without_routes(lookup.destination.exact(), &gap.to_string()),
         };
-        let family = Family::of(lookup.destination);
+        let family = Family::of(lookup.destination.shown());
         let defaults = default_rules(family);
         let rules = match self.node.rules() {
             Ok(rules) if rules.all.iter().any(|rule| rule.family == family) => &rules.all,
@@ -62,7 +160,7 @@ impl<'a> Router<'a> {
             let Some(table) = &rule.table else {
                 return Decision::Nowhere(Some(rule.action.clone()));
             };
-            let found = best(routes, table, lookup.destination);
+            let found = self.table(routes, family, table).find(lookup.destination);
             let Some(route) = found else { continue };
             let short = |length| u32::from(route.destination.prefix) <= length;
             match route.kind.as_str() {
@@ -85,9 +183,11 @@ impl<'a> Router<'a> {
     /// Returns the link whose address `addr` is (empty if unknown), or `None` if it is not this host's.
     ///
     /// As `inet_addr_type` does, this asks the local table alone.
-    pub(crate) fn local_device(&self, addr: IpAddr) -> Result<Option<String>, String> {
+    pub(crate) fn local_device(&self, addr: Asked<'_, IpAddr>) -> Result<Option<String>, String> {
         if let Ok(routes) = self.node.routes() {
-            let found = best(&routes.all, "local", addr).filter(|route| route.kind == "local");
+            let family = Family::of(addr.shown());
+            let found = self.table(&routes.all, family, "local").find(addr);
+            let found = found.filter(|route| route.kind == "local");
             if found.is_some() || routes.all.iter().any(|route| route.table == "local") {
                 return Ok(found.map(|route| route.device.clone().unwrap_or_default()));
             }
@@ -99,7 +199,7 @@ impl<'a> Router<'a> {
         Ok(addresses
             .all
             .iter()
-            .find(|a| a.addr.addr == addr)
+            .find(|a| addr.is_address(a.addr.addr))
             .map(|a| a.link.clone()))
     }
 
@@ -136,7 +236,7 @@ impl<'a> Router<'a> {
     }
 
     fn without_routes(&self, destination: IpAddr, gap: &str) -> Decision {
-        match self.local_device(destination) {
+        match self.local_device(Asked::new(destination, None)) {
             Ok(Some(_)) => {
                 return Decision::Local {
                     source: Some(destination),
@@ -175,41 +275,24 @@ fn out(route: &Route) -> Decision {
     }
 }
 
-/// The best route of `table` to `destination`: the longest prefix, then the lowest metric.
-fn best<'r>(routes: &'r [Route], table: &str, destination: IpAddr) -> Option<&'r Route> {
-    let family = Family::of(destination);
-    let fits = |route: &&Route| {
-        route.family == family
-            && same_table(&route.table, table)
-            && route.destination.contains(destination)
-            && !route.flags.iter().any(|f| f == "dead")
-    };
-    let rank = |route: &&Route| (std::cmp::Reverse(route.destination.prefix), route.metric);
-    routes.iter().filter(fits).min_by_key(rank)
-}
-
-fn same_table(a: &str, b: &str) -> bool {
-    fn number(name: &str) -> &str {
-        match name {
-            "local" => "255",
-            "main" | "" => "254",
-            "default" => "253",
-            other => other,
-        }
+/// Returns the number of the table `name`, if it is one of the kernel's own.
+fn number(name: &str) -> &str {
+    match name {
+        "local" => "255",
+        "main" | "" => "254",
+        "default" => "253",
+        other => other,
     }
-    number(a) == number(b)
 }
 
 fn applies(rule: &PolicyRule, lookup: Lookup<'_>) -> bool {
-    let any = |addr: Ipv4Addr| IpAddr::V4(addr);
-    let source = lookup
-        .source
-        .unwrap_or(match Family::of(lookup.destination) {
-            Family::V4 => any(Ipv4Addr::UNSPECIFIED),
-            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        });
-    let holds = rule.from.is_none_or(|p: Cidr| p.contains(source))
-        && rule.to.is_none_or(|p| p.contains(lookup.destination))
+    let none = match Family::of(lookup.destination.shown()) {
+        Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let source = lookup.source.unwrap_or(Asked::new(none, None));
+    let holds = rule.from.is_none_or(|p: Cidr| source.is_in(p))
+        && rule.to.is_none_or(|p| lookup.destination.is_in(p))
         && rule.mark.is_none_or(|m| m.matches(lookup.mark))
         && rule
             .iif

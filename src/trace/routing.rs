@@ -26,7 +26,7 @@ impl Walker<'_, '_, '_> {
             Link::Named(name) => Some(name.clone()),
             Link::None | Link::Unknown => None,
         };
-        if branch.packet.destination.is_loopback()
+        if branch.packet.destination().is_loopback()
             && input.as_deref() != Some("lo")
             && !self.route_localnet(input.as_deref())
         {
@@ -43,8 +43,8 @@ impl Walker<'_, '_, '_> {
             return None;
         }
         let decision = self.router.decide(Lookup {
-            destination: branch.packet.destination,
-            source: Some(branch.packet.source),
+            destination: branch.packet.destination(),
+            source: Some(branch.packet.source()),
             mark: branch.packet.mark,
             input: input.as_deref(),
         });
@@ -107,7 +107,7 @@ impl Walker<'_, '_, '_> {
             Decision::Out {
                 device, gateway, ..
             } => {
-                let off = device.as_deref() != Some("lo") && branch.packet.source.is_loopback();
+                let off = device.as_deref() != Some("lo") && branch.packet.source().is_loopback();
                 if off && device.is_some() && !self.route_localnet(device.as_deref()) {
                     hop(
                         &mut branch,
@@ -163,12 +163,12 @@ impl Walker<'_, '_, '_> {
 
     pub(super) fn reroute(&self, branch: Branch) -> (Branch, End) {
         let decision = self.router.decide(Lookup {
-            destination: branch.packet.destination,
-            source: Some(branch.packet.source),
+            destination: branch.packet.destination(),
+            source: Some(branch.packet.source()),
             mark: branch.packet.mark,
             input: None,
         });
-        let tcp = branch.packet.proto == Proto::Tcp;
+        let tcp = branch.packet.is(Proto::Tcp);
         match self.leave(branch, decision, End::Accept) {
             // Other protocols hand the error to the program; TCP does not look, and asks again until it gives up.
             (branch, End::Reject(reason)) if tcp => (branch, End::Drop(reason)),

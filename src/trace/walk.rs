@@ -10,7 +10,7 @@ use super::packet::{Flow, Link, Packet};
 use super::route::Router;
 use super::stage::{Stage, stages};
 use super::{Chains, Stop, World};
-use crate::net::{Family, Proto};
+use crate::net::Family;
 
 /// The number of paths at which a walk gives up; a real ruleset has one per endpoint.
 const MOST_WAYS: usize = 100_000;
@@ -127,11 +127,12 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         for stage in stages(self.world, hook, self.family)? {
             let mut next = Vec::new();
             for branch in live {
-                let before = (branch.packet.destination, branch.packet.mark);
+                let before = (branch.packet.destination().shown(), branch.packet.mark);
                 for (mut branch, end) in self.stage(branch, hook, &stage)? {
                     match end {
                         End::Return | End::Accept => {
-                            let now = (branch.packet.destination, branch.packet.mark);
+                            // A destination that became another one has been compared with it.
+                            let now = (branch.packet.destination().shown(), branch.packet.mark);
                             if hook == Hook::Output && now != before {
                                 match self.reroute(branch) {
                                     (mut routed, End::Accept) => {
@@ -303,9 +304,4 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         }
         Ok(next)
     }
-}
-
-/// Returns whether a protocol has ports that nat and IPVS look at.
-pub(crate) const fn has_ports(proto: Proto) -> bool {
-    matches!(proto, Proto::Tcp | Proto::Udp | Proto::Sctp)
 }

@@ -9,7 +9,7 @@ use crate::node::IptablesBackend;
 use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::route::{Decision, Lookup};
-use crate::trace::walk::{Branch, End, Ends, Walker, has_ports};
+use crate::trace::walk::{Branch, End, Ends, Walker};
 use crate::trace::{Chains, Stop};
 
 /// Chains nest no deeper in the kernel.
@@ -364,21 +364,25 @@ fn set_mark(old: u32, mark: Mark) -> u32 {
 /// (`nf_nat_setup_info`).
 pub(crate) fn translate(branch: &mut Branch, addr: Option<IpAddr>, port: Option<u16>) {
     let packet = &mut branch.packet;
-    let before = (packet.destination, packet.port);
-    packet.destination = addr.unwrap_or(packet.destination);
-    packet.port = port
-        .filter(|_| has_ports(packet.proto))
-        .unwrap_or(packet.port);
-    packet.dnat |= before != (packet.destination, packet.port);
+    let mut changes = false;
+    if let Some(addr) = addr {
+        changes |= !packet.destination().is_address(addr);
+        packet.set_destination(addr);
+    }
+    if let Some(port) = port
+        && packet.has_ports()
+    {
+        changes |= !packet.port().is(port);
+        packet.set_port(port);
+    }
+    packet.dnat |= changes;
     packet.bound[0] = true;
 }
 
 /// Returns the effect of a translated destination.
-fn translated(branch: &Branch) -> Effect {
-    Effect::Dnat {
-        address: branch.packet.destination,
-        port: branch.packet.port,
-    }
+pub(crate) fn translated(branch: &Branch) -> Effect {
+    let (address, port) = branch.packet.target();
+    Effect::Dnat { address, port }
 }
 
 fn dnat(branch: &mut Branch, to: &Nat) {
@@ -394,7 +398,7 @@ fn dnat(branch: &mut Branch, to: &Nat) {
 /// Rewrites the source, once per connection.
 pub(crate) fn translate_source(branch: &mut Branch, addr: Option<IpAddr>) {
     if let Some(addr) = addr {
-        branch.packet.source = addr;
+        branch.packet.set_source(addr);
     }
     branch.packet.snat = true;
     branch.packet.bound[1] = true;
@@ -403,7 +407,7 @@ pub(crate) fn translate_source(branch: &mut Branch, addr: Option<IpAddr>) {
 /// Rewrites the source to the address of the link the packet leaves by; returns it where it is known.
 pub(crate) fn masquerade(walker: &Walker<'_, '_, '_>, branch: &mut Branch) -> Option<IpAddr> {
     let decision = walker.router.decide(Lookup {
-        destination: branch.packet.destination,
+        destination: branch.packet.destination(),
         source: None,
         mark: branch.packet.mark,
         input: None,

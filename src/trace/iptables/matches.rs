@@ -12,8 +12,8 @@ use crate::evidence::Gap;
 use crate::net::{PortRange, Proto};
 use crate::trace::hop::Question;
 use crate::trace::packet::{Likelihood, Link, Packet};
+use crate::trace::region::Asked;
 use crate::trace::route::Router;
-use crate::trace::walk::has_ports;
 
 /// Flags of a first packet, and of a later one, as bits of the TCP header.
 const SYN: u8 = 0x02;
@@ -42,23 +42,23 @@ pub(crate) fn rule(rule: &Rule<'_>, packet: &Packet, context: &Context<'_, '_>) 
 
 fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood {
     match m {
-        Match::Source(net) => Likelihood::sure(net.value.contains(packet.source) != net.inverted),
+        Match::Source(net) => Likelihood::sure(packet.source().is_in(net.value) != net.inverted),
         Match::Destination(net) => {
-            Likelihood::sure(net.value.contains(packet.destination) != net.inverted)
+            Likelihood::sure(packet.destination().is_in(net.value) != net.inverted)
         }
         Match::In(name) => link(name, &packet.input),
         Match::Out(name) => link(name, &packet.output),
-        Match::Protocol(proto) => Likelihood::sure((proto.value == packet.proto) != proto.inverted),
+        Match::Protocol(proto) => Likelihood::sure(packet.is(proto.value) != proto.inverted),
         Match::Ports {
             proto,
             source,
             destination,
         } => {
-            if *proto != packet.proto {
+            if !packet.is(*proto) {
                 return Likelihood::NO;
             }
             let destination = destination.map_or(Likelihood::YES, |p| {
-                Likelihood::sure(p.value.contains(packet.port) != p.inverted)
+                Likelihood::sure(holds(p.value, packet) != p.inverted)
             });
             destination.and(source.map_or(Likelihood::YES, |p| source_port(&[p.value], p.inverted)))
         }
@@ -74,7 +74,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                     addr_type(want, addr, *limit, packet, context)
                 })
             };
-            of(source, packet.source).and(of(destination, packet.destination))
+            of(source, packet.source()).and(of(destination, packet.destination()))
         }
         Match::State { states, .. } => {
             Likelihood::sure(state(states.value, packet) != states.inverted)
@@ -102,7 +102,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             },
         },
         Match::Recent(recent) => self::recent(recent),
-        Match::TcpFlags(_) if packet.proto != Proto::Tcp => Likelihood::NO,
+        Match::TcpFlags(_) if !packet.is(Proto::Tcp) => Likelihood::NO,
         Match::TcpFlags(flags) => {
             let now = if packet.established { ACK } else { SYN };
             Likelihood::sure((now & flags.value.mask == flags.value.set) != flags.inverted)
@@ -139,7 +139,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         }
         Match::Ipvs(options) => ipvs(options, packet),
         // Only protocols with ports are traced.
-        Match::Icmp { .. } if !has_ports(packet.proto) => {
+        Match::Icmp { .. } if !packet.has_ports() => {
             Likelihood::unknown("which type of ICMP it is")
         }
         // The packets of a connection have no routing header; without one, even an inverted option does not match (`rt_mt6`).
@@ -159,14 +159,13 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                 source,
                 destination,
             } = range.as_ref();
-            let of = |want: &Option<Invertible<(IpAddr, IpAddr)>>, addr: IpAddr| {
+            let of = |want: &Option<Invertible<(IpAddr, IpAddr)>>, addr: Asked<'_, IpAddr>| {
                 want.map_or(Likelihood::YES, |want| {
                     let (first, last) = want.value;
-                    let inside = first.is_ipv4() == addr.is_ipv4() && first <= addr && addr <= last;
-                    Likelihood::sure(inside != want.inverted)
+                    Likelihood::sure(addr.is_between(first, last) != want.inverted)
                 })
             };
-            of(source, packet.source).and(of(destination, packet.destination))
+            of(source, packet.source()).and(of(destination, packet.destination()))
         }
         // Only a packet of a local process has an owner.
         Match::Owner(_) if packet.input != Link::None => Likelihood::NO,
@@ -203,17 +202,22 @@ fn source_port(ranges: &[PortRange], inverted: bool) -> Likelihood {
 }
 
 fn multiport(side: Side, ports: &Invertible<Vec<PortRange>>, packet: &Packet) -> Likelihood {
-    let has = |port| ports.value.iter().any(|range| range.contains(port));
+    let has = || ports.value.iter().any(|range| holds(*range, packet));
     match side {
-        Side::Destination => Likelihood::sure(has(packet.port) != ports.inverted),
-        Side::Either if has(packet.port) => Likelihood::sure(!ports.inverted),
+        Side::Destination => Likelihood::sure(has() != ports.inverted),
+        Side::Either if has() => Likelihood::sure(!ports.inverted),
         Side::Source | Side::Either => source_port(&ports.value, ports.inverted),
     }
 }
 
+/// Returns whether the destination port is in `range`.
+fn holds(range: PortRange, packet: &Packet) -> bool {
+    packet.port().between(range.first, range.last)
+}
+
 fn addr_type(
     want: Invertible<AddrType>,
-    addr: IpAddr,
+    addr: Asked<'_, IpAddr>,
     limit: Option<Direction>,
     packet: &Packet,
     context: &Context<'_, '_>,
@@ -222,7 +226,8 @@ fn addr_type(
         Ok(local) => local,
         Err(reason) => {
             return Likelihood::unknown(format!(
-                "whether {addr} is an address of this host: {reason}"
+                "whether {} is an address of this host: {reason}",
+                addr.shown()
             ));
         }
     };
@@ -237,7 +242,8 @@ fn addr_type(
         (None, _) | (Some(_), Some(Link::None)) => false,
         (Some(_), Some(Link::Unknown)) => {
             return Likelihood::unknown(format!(
-                "whether {addr} is an address of the packet's link"
+                "whether {} is an address of the packet's link",
+                addr.shown()
             ));
         }
     };
@@ -245,7 +251,7 @@ fn addr_type(
         AddrType::LOCAL.0
     } else if addr.is_multicast() {
         1 << 5
-    } else if addr.is_unspecified() || matches!(addr, IpAddr::V4(a) if a.is_broadcast()) {
+    } else if addr.is_unspecified() || addr.is_broadcast() {
         1 << 3
     } else {
         1 << 1

@@ -6,6 +6,7 @@ use crate::backend::ipset::Set;
 use crate::backend::iptables::model::Side;
 use crate::net::{Cidr, PortRange, Proto};
 use crate::trace::packet::{Likelihood, Link, Packet};
+use crate::trace::region::Asked;
 
 /// Returns the likelihood that `set` contains `packet`, looked up by `sides`.
 ///
@@ -72,9 +73,9 @@ fn element(element: &str, kinds: &[&str], sides: &[Side], packet: &Packet) -> Op
         let fit = match *kind {
             "ip" | "net" => {
                 let addr = if source {
-                    packet.source
+                    packet.source()
                 } else {
-                    packet.destination
+                    packet.destination()
                 };
                 address(value, addr)?
             }
@@ -84,12 +85,11 @@ fn element(element: &str, kinds: &[&str], sides: &[Side], packet: &Packet) -> Op
                     None => (None, value),
                 };
                 let range: PortRange = numbers.parse().ok()?;
-                let carries = matches!(packet.proto, Proto::Tcp | Proto::Udp | Proto::Sctp);
-                if !carries || named.is_some_and(|named| named != packet.proto) {
+                if !packet.has_ports() || named.is_some_and(|named| !packet.is(named)) {
                     Fit::No
                 } else if source {
                     Fit::Open
-                } else if range.contains(packet.port) {
+                } else if packet.port().between(range.first, range.last) {
                     Fit::Yes(0)
                 } else {
                     Fit::No
@@ -125,14 +125,17 @@ fn element(element: &str, kinds: &[&str], sides: &[Side], packet: &Packet) -> Op
     Some(if unsure { Fit::Open } else { Fit::Yes(bits) })
 }
 
-fn address(value: &str, addr: IpAddr) -> Option<Fit> {
+fn address(value: &str, addr: Asked<'_, IpAddr>) -> Option<Fit> {
     if let Some((first, last)) = value.split_once('-') {
         let (first, last): (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
-        let inside = first.is_ipv4() == addr.is_ipv4() && first <= addr && addr <= last;
-        return Some(if inside { Fit::Yes(0) } else { Fit::No });
+        return Some(if addr.is_between(first, last) {
+            Fit::Yes(0)
+        } else {
+            Fit::No
+        });
     }
     let net: Cidr = value.parse().ok()?;
-    Some(if net.contains(addr) {
+    Some(if addr.is_in(net) {
         Fit::Yes(u32::from(net.prefix))
     } else {
         Fit::No

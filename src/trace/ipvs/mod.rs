@@ -7,8 +7,9 @@ mod hash;
 use std::net::SocketAddr;
 
 use super::hop::{Effect, Hook, Hop, Subsystem};
+use super::region::Asked;
 use super::route::{Decision, Lookup};
-use super::walk::{Branch, End, Ends, Walker, has_ports};
+use super::walk::{Branch, End, Ends, Walker};
 use crate::backend::ipvs::model::{Flags, Key, RealServer, VirtualServer};
 use crate::evidence::Gap;
 use crate::net::Proto;
@@ -17,7 +18,7 @@ pub use hash::choose;
 impl Walker<'_, '_, '_> {
     /// Gives the packet to a virtual server, if there is one for it.
     pub(crate) fn ipvs(&self, branch: Branch, hook: Hook) -> Ends {
-        if branch.packet.virtual_server.is_some() || !has_ports(branch.packet.proto) {
+        if branch.packet.virtual_server.is_some() || !branch.packet.has_ports() {
             return vec![(branch, End::Accept)];
         }
         let table = match self.world.node.ipvs() {
@@ -41,9 +42,14 @@ impl Walker<'_, '_, '_> {
 
     fn schedule(&self, mut branch: Branch, hook: Hook, server: &VirtualServer) -> Ends {
         let packet = &branch.packet;
-        let key = (packet.proto, packet.destination, packet.port);
-        let client = SocketAddr::new(packet.source, 0);
-        let chosen = (!hashes_ports(server)).then(|| choose(server, client, packet.destination));
+        // A recorded walk is for all clients.
+        let hashes = packet.seen.is_none() && !hashes_ports(server);
+        let chosen = hashes.then(|| {
+            let client = SocketAddr::new(packet.source().exact(), 0);
+            choose(server, client, packet.destination().exact())
+        });
+        let (addr, port) = packet.target();
+        let key = (packet.shown_proto(), addr, port);
         let shares = match chosen.flatten() {
             Some(chosen) => chosen.map(|real| (real, 1.0)).into_iter().collect(),
             None => shares(server),
@@ -72,14 +78,12 @@ impl Walker<'_, '_, '_> {
         for (real, share) in shares {
             let mut branch = branch.clone();
             branch.weight *= share;
-            let port = if port_zero && real.port == 0 {
-                branch.packet.port
-            } else {
-                real.port
-            };
             branch.packet.virtual_server = Some(key);
-            branch.packet.destination = real.addr;
-            branch.packet.port = port;
+            branch.packet.set_destination(real.addr);
+            if !(port_zero && real.port == 0) {
+                branch.packet.set_port(real.port);
+            }
+            let (_, port) = branch.packet.target();
             branch.packet.bound[0] = true;
             // Without vs.conntrack the translated packet is not tracked, and no nat rule sees it.
             if self.tracks() == Some(false) {
@@ -106,8 +110,8 @@ impl Walker<'_, '_, '_> {
     /// A packet to a real server on this host continues here; any other is sent out through `LOCAL_OUT`.
     fn send(&self, mut branch: Branch, hook: Hook) -> (Branch, End) {
         let decision = self.router.decide(Lookup {
-            destination: branch.packet.destination,
-            source: Some(branch.packet.source),
+            destination: branch.packet.destination(),
+            source: Some(branch.packet.source()),
             mark: branch.packet.mark,
             input: None,
         });
@@ -138,20 +142,21 @@ fn find<'t>(servers: &'t [VirtualServer], branch: &Branch) -> Option<&'t Virtual
         mark: packet.mark,
         family: packet.family(),
     };
-    let at = |port| Key::Address {
-        proto: packet.proto,
-        addr: packet.destination,
-        port,
+    let by_mark = || servers.iter().find(|server| server.key == marked);
+    let at = |wanted: Option<Asked<'_, u16>>| {
+        servers.iter().find(|server| match server.key {
+            Key::Address { proto, addr, port } => {
+                packet.destination().is_address(addr)
+                    && packet.is(proto)
+                    && wanted.map_or(port == 0, |wanted| wanted.is(port))
+            }
+            Key::Fwmark { .. } => false,
+        })
     };
-    let named = |key: Key| servers.iter().find(move |server| server.key == key);
-    let by_mark = if packet.mark == 0 {
-        None
-    } else {
-        named(marked)
-    };
+    let by_mark = if packet.mark == 0 { None } else { by_mark() };
     by_mark
-        .or_else(|| named(at(packet.port)))
-        .or_else(|| named(at(0)))
+        .or_else(|| at(Some(packet.port())))
+        .or_else(|| at(None))
 }
 
 /// Returns the real servers that take a new connection, with the share of each.

@@ -8,7 +8,9 @@ use crate::backend::nftables::model::{
 };
 use crate::backend::nftables::print;
 use crate::trace::hop::{Effect, Hook, Hop, Subsystem};
-use crate::trace::iptables::chain::{masquerade, redirect, split, translate, translate_source};
+use crate::trace::iptables::chain::{
+    masquerade, redirect, split, translate, translate_source, translated,
+};
 use crate::trace::packet::Likelihood;
 use crate::trace::walk::{Branch, End, Ends, Walker};
 
@@ -154,7 +156,8 @@ impl<'a> Walker<'_, 'a, '_> {
                 part(branch, &likelihood)
             }
             Statement::Vmap { key, data } => {
-                let have = matches::value(key, &branch.packet, at.context);
+                let packet = branch.packet.clone();
+                let have = matches::value(key, &packet, at.context);
                 let found = match matches::look_up(data, &have, at.context) {
                     Ok(found) => found,
                     Err(what) => return undecided(branch, &what),
@@ -192,10 +195,7 @@ impl<'a> Walker<'_, 'a, '_> {
                     .as_ref()
                     .and_then(|port| number(&matches::value(port, &branch.packet, at.context)));
                 redirect(self, &mut branch, at.hook, port);
-                let effect = Effect::Dnat {
-                    address: branch.packet.destination,
-                    port: branch.packet.port,
-                };
+                let effect = translated(&branch);
                 note(&mut branch, effect, 1.0);
                 vec![Next::End(branch, End::Accept)]
             }
@@ -347,24 +347,24 @@ impl<'a> Walker<'_, 'a, '_> {
         port: Option<&Expr>,
     ) -> Vec<Next> {
         // `dnat to KEY map { … }` may choose among several.
-        let targets: Vec<(f64, Vec<Value>)> = match addr {
+        let packet = branch.packet.clone();
+        let targets: Vec<(f64, Vec<Value<'_>>)> = match addr {
             Some(Expr::Lookup { key, data }) => {
-                let have = matches::value(key, &branch.packet, at.context);
+                let have = matches::value(key, &packet, at.context);
                 match matches::look_up(data, &have, at.context) {
                     Err(what) => return undecided(branch, &what),
                     Ok(found) => found
                         .into_iter()
                         .filter_map(|(chance, datum)| match datum {
-                            Datum::Data(expr) => Some((
-                                chance,
-                                parts(matches::value(expr, &branch.packet, at.context)),
-                            )),
+                            Datum::Data(expr) => {
+                                Some((chance, parts(matches::value(expr, &packet, at.context))))
+                            }
                             Datum::Verdict(_) => None,
                         })
                         .collect(),
                 }
             }
-            Some(addr) => vec![(1.0, parts(matches::value(addr, &branch.packet, at.context)))],
+            Some(addr) => vec![(1.0, parts(matches::value(addr, &packet, at.context)))],
             None => vec![(1.0, Vec::new())],
         };
         let taken: f64 = targets.iter().map(|(chance, _)| chance).sum();
@@ -390,10 +390,7 @@ impl<'a> Walker<'_, 'a, '_> {
             let effect = match kind {
                 NatKind::Dnat => {
                     translate(&mut taken, to, port);
-                    Effect::Dnat {
-                        address: taken.packet.destination,
-                        port: taken.packet.port,
-                    }
+                    translated(&taken)
                 }
                 NatKind::Snat => {
                     translate_source(&mut taken, to);
@@ -473,25 +470,22 @@ fn mangle(
     vec![Next::On(branch)]
 }
 
-fn parts(value: Value) -> Vec<Value> {
+fn parts(value: Value<'_>) -> Vec<Value<'_>> {
     match value {
         Value::Concat(values) => values,
         value => vec![value],
     }
 }
 
-fn address(value: &Value) -> Option<IpAddr> {
+fn address(value: &Value<'_>) -> Option<IpAddr> {
     match value {
-        Value::Addr(addr) => Some(*addr),
+        Value::Addr(addr) => Some(addr.exact()),
         _ => None,
     }
 }
 
-fn number(value: &Value) -> Option<u16> {
-    match value {
-        Value::Number(number) => u16::try_from(*number).ok(),
-        _ => None,
-    }
+fn number(value: &Value<'_>) -> Option<u16> {
+    u16::try_from(value.number()?).ok()
 }
 
 /// Records that the policy of a base chain drops the packet.

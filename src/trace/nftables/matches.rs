@@ -9,16 +9,19 @@ use crate::net::{Cidr, Family, Proto};
 use crate::trace::hop::Question;
 use crate::trace::iptables::matches::state as in_state;
 use crate::trace::packet::{Likelihood, Link, Packet};
+use crate::trace::region::Asked;
 use crate::trace::route::Router;
-use crate::trace::walk::has_ports;
 
 /// A value read from a packet.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
-    Addr(IpAddr),
+#[derive(Clone, Debug)]
+pub(crate) enum Value<'p> {
+    Addr(Asked<'p, IpAddr>),
+    Port(Asked<'p, u16>),
+    /// The number of a protocol.
+    Proto(Asked<'p, u8>),
     Number(u64),
     Word(String),
-    Concat(Vec<Value>),
+    Concat(Vec<Value<'p>>),
     /// A random number below this.
     Random {
         modulus: u32,
@@ -30,6 +33,26 @@ pub(crate) enum Value {
     Unknown(String),
 }
 
+impl Value<'_> {
+    /// Returns the number that it is; packets with any other have to be walked for themselves.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Port(port) => Some(u64::from(port.exact())),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the number is one of those from `first` to `last`; `None` if it is none.
+    fn between(&self, first: u64, last: u64) -> Option<bool> {
+        match self {
+            Self::Number(number) => Some((first..=last).contains(number)),
+            Self::Port(port) => Some(port.lies(first.into(), last.into())),
+            _ => None,
+        }
+    }
+}
+
 /// What expressions look at beside the packet.
 #[derive(Debug)]
 pub(crate) struct Context<'c, 'a> {
@@ -38,12 +61,13 @@ pub(crate) struct Context<'c, 'a> {
 }
 
 /// Reads `expr` from the packet.
-pub(crate) fn value(expr: &Expr, packet: &Packet, context: &Context<'_, '_>) -> Value {
+pub(crate) fn value<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_>) -> Value<'p> {
     match expr {
         Expr::Number(number) => Value::Number(*number),
-        Expr::Word(word) => word
-            .parse()
-            .map_or_else(|_| Value::Word(word.clone()), Value::Addr),
+        Expr::Word(word) => word.parse().map_or_else(
+            |_| Value::Word(word.clone()),
+            |addr| Value::Addr(Asked::new(addr, None)),
+        ),
         Expr::Bool(flag) => Value::Number(u64::from(*flag)),
         Expr::Payload { protocol, field } => payload(protocol, field, packet),
         Expr::Meta(key) => meta(key, packet),
@@ -73,15 +97,18 @@ pub(crate) fn value(expr: &Expr, packet: &Packet, context: &Context<'_, '_>) -> 
                 Some(bits) => Value::Number(bits),
                 None => value(expr, packet, context),
             };
-            match (side(left), side(right)) {
-                (Value::Number(a), Value::Number(b)) => Value::Number(match op.as_str() {
+            let (left, right) = (side(left), side(right));
+            if let (Some(a), Some(b)) = (left.number(), right.number()) {
+                return Value::Number(match op.as_str() {
                     "|" => a | b,
                     "&" => a & b,
                     "^" => a ^ b,
                     "<<" => a << (b & 63),
                     ">>" => a >> (b & 63),
                     other => return Value::Unknown(format!("what operator {other} gives")),
-                }),
+                });
+            }
+            match (left, right) {
                 (Value::None, _) | (_, Value::None) => Value::None,
                 (gap @ Value::Unknown(_), _) | (_, gap @ Value::Unknown(_)) => gap,
                 _ => Value::Unknown(format!("what `{}` gives", print::expr(expr))),
@@ -91,22 +118,22 @@ pub(crate) fn value(expr: &Expr, packet: &Packet, context: &Context<'_, '_>) -> 
     }
 }
 
-fn payload(protocol: &str, field: &str, packet: &Packet) -> Value {
+fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
     let family = packet.family();
     match (protocol, field) {
         ("ip", _) if family != Family::V4 => Value::None,
         ("ip6", _) if family != Family::V6 => Value::None,
-        ("ip" | "ip6", "saddr") => Value::Addr(packet.source),
-        ("ip" | "ip6", "daddr") => Value::Addr(packet.destination),
-        ("ip", "protocol") | ("ip6", "nexthdr") => proto(packet.proto),
-        ("tcp", _) if packet.proto != Proto::Tcp => Value::None,
-        ("udp", _) if packet.proto != Proto::Udp => Value::None,
-        ("sctp", _) if packet.proto != Proto::Sctp => Value::None,
-        ("icmp" | "icmpv6", "type" | "code") if !has_ports(packet.proto) => {
+        ("ip" | "ip6", "saddr") => Value::Addr(packet.source()),
+        ("ip" | "ip6", "daddr") => Value::Addr(packet.destination()),
+        ("ip", "protocol") | ("ip6", "nexthdr") => Value::Proto(packet.proto()),
+        ("tcp", _) if !packet.is(Proto::Tcp) => Value::None,
+        ("udp", _) if !packet.is(Proto::Udp) => Value::None,
+        ("sctp", _) if !packet.is(Proto::Sctp) => Value::None,
+        ("icmp" | "icmpv6", "type" | "code") if !packet.has_ports() => {
             Value::Unknown("which type of ICMP it is".to_owned())
         }
         ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
-        ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Number(u64::from(packet.port)),
+        ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
         ("tcp" | "udp" | "sctp" | "th", "sport") => {
             Value::Unknown("what the source port is".to_owned())
         }
@@ -115,11 +142,7 @@ fn payload(protocol: &str, field: &str, packet: &Packet) -> Value {
     }
 }
 
-fn proto(proto: Proto) -> Value {
-    Value::Word(proto.to_string())
-}
-
-fn link(link: &Link) -> Value {
+fn link(link: &Link) -> Value<'static> {
     match link {
         Link::None => Value::None,
         Link::Named(name) => Value::Word(name.clone()),
@@ -127,9 +150,9 @@ fn link(link: &Link) -> Value {
     }
 }
 
-fn meta(key: &str, packet: &Packet) -> Value {
+fn meta<'p>(key: &str, packet: &'p Packet) -> Value<'p> {
     match key {
-        "l4proto" => proto(packet.proto),
+        "l4proto" => Value::Proto(packet.proto()),
         "nfproto" => Value::Word(
             if packet.family() == Family::V4 {
                 "ipv4"
@@ -154,26 +177,33 @@ fn meta(key: &str, packet: &Packet) -> Value {
     }
 }
 
-fn ct(key: &str, dir: Option<&str>, packet: &Packet) -> Value {
+fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<'p> {
     match (key, dir) {
         ("mark", _) => Value::Number(u64::from(packet.ct_mark)),
         ("direction", _) => Value::Word("original".to_owned()),
         ("l3proto", _) => meta("protocol", packet),
-        ("protocol", _) => proto(packet.proto),
-        ("ip daddr" | "ip6 daddr" | "daddr", Some("original")) => Value::Addr(packet.original.0),
-        ("ip saddr" | "ip6 saddr" | "saddr", Some("original")) => {
-            Value::Addr(packet.original_source)
+        ("protocol", _) => Value::Proto(packet.proto()),
+        ("ip daddr" | "ip6 daddr" | "daddr", Some("original")) => {
+            Value::Addr(packet.original_destination())
         }
-        ("proto-dst", Some("original")) => Value::Number(u64::from(packet.original.1)),
+        ("ip saddr" | "ip6 saddr" | "saddr", Some("original")) => {
+            Value::Addr(packet.original_source())
+        }
+        ("proto-dst", Some("original")) => Value::Port(packet.original_port()),
         (key, _) => Value::Unknown(format!("what ct {key} is")),
     }
 }
 
-fn fib(result: &str, flags: &[String], packet: &Packet, context: &Context<'_, '_>) -> Value {
+fn fib(
+    result: &str,
+    flags: &[String],
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Value<'static> {
     let addr = if flags.iter().any(|f| f == "saddr") {
-        packet.source
+        packet.source()
     } else {
-        packet.destination
+        packet.destination()
     };
     if result != "type" {
         return Value::Unknown(format!("what fib {result} gives"));
@@ -184,11 +214,15 @@ fn fib(result: &str, flags: &[String], packet: &Packet, context: &Context<'_, '_
         _ => None,
     });
     let kind = match (context.router.local_device(addr), passed) {
-        (Err(reason), _) => return Value::Unknown(format!("whether {addr} is local: {reason}")),
+        (Err(reason), _) => {
+            return Value::Unknown(format!("whether {} is local: {reason}", addr.shown()));
+        }
         (Ok(Some(device)), Some(Link::Named(name))) if device != *name => "unicast",
         (Ok(Some(_)), _) => "local",
         (Ok(None), _) if addr.is_multicast() => "multicast",
-        (Ok(None), _) if matches!(addr, IpAddr::V4(a) if a.is_broadcast() || a.is_unspecified()) => {
+        (Ok(None), _)
+            if addr.shown().is_ipv4() && (addr.is_broadcast() || addr.is_unspecified()) =>
+        {
             "broadcast"
         }
         (Ok(None), _) => "unicast",
@@ -246,7 +280,7 @@ fn each(cases: impl Iterator<Item = Likelihood>) -> Likelihood {
 
 /// Returns the likelihood that `have op right` holds; the unknown part is not described yet.
 fn holds(
-    have: &Value,
+    have: &Value<'_>,
     op: &str,
     right: &Expr,
     packet: &Packet,
@@ -256,41 +290,47 @@ fn holds(
         // `tcp flags ! syn`: none of the bits.
         "!" => bits(have, right).not(true),
         "==" | "in" | "!=" => {
-            let likelihood = if op == "in" && matches!(have, Value::Number(_)) {
+            let likelihood = if op == "in" && matches!(have, Value::Number(_) | Value::Port(_)) {
                 bits(have, right)
             } else {
                 contains(right, have, packet, context)
             };
-            if *have == Value::None {
+            if matches!(have, Value::None) {
                 Likelihood::NO
             } else {
                 likelihood.not(op == "!=")
             }
         }
         "<" | ">" | "<=" | ">=" => match (have, value(right, packet, context)) {
-            (Value::Number(a), Value::Number(b)) => Likelihood::sure(match op {
-                "<" => *a < b,
-                ">" => *a > b,
-                "<=" => *a <= b,
-                _ => *a >= b,
-            }),
             (Value::None, _) => Likelihood::NO,
             (Value::Unknown(what), _) => Likelihood::unknown(what),
-            _ => Likelihood::unknown(""),
+            (have, bound) => {
+                let is_below = |bound: u64| match bound.checked_sub(1) {
+                    Some(last) => have.between(0, last),
+                    None => have.between(0, 0).map(|_| false),
+                };
+                let holds = bound.number().and_then(|bound| match op {
+                    "<" => is_below(bound),
+                    ">" => have.between(0, bound).map(|holds| !holds),
+                    "<=" => have.between(0, bound),
+                    _ => is_below(bound).map(|holds| !holds),
+                });
+                holds.map_or(Likelihood::unknown(""), Likelihood::sure)
+            }
         },
         _ => Likelihood::unknown(""),
     }
 }
 
 /// `flags in number`: any of the bits.
-fn bits(have: &Value, right: &Expr) -> Likelihood {
+fn bits(have: &Value<'_>, right: &Expr) -> Likelihood {
     let mask = match right {
         Expr::Number(number) => Some(*number),
         right => flags(right),
     };
-    match (have, mask) {
-        (Value::Number(have), Some(mask)) => Likelihood::sure(have & mask != 0),
-        (Value::None, _) => Likelihood::NO,
+    match (have.number(), mask) {
+        (Some(have), Some(mask)) => Likelihood::sure(have & mask != 0),
+        _ if matches!(have, Value::None) => Likelihood::NO,
         _ => Likelihood::unknown(""),
     }
 }
@@ -337,14 +377,14 @@ fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Likelihood 
 /// Returns the likelihood that `want` (a value, range, prefix, anonymous or named set) contains `have`.
 pub(crate) fn contains(
     want: &Expr,
-    have: &Value,
+    have: &Value<'_>,
     packet: &Packet,
     context: &Context<'_, '_>,
 ) -> Likelihood {
     if let Value::Unknown(what) = have {
         return Likelihood::unknown(what.clone());
     }
-    if *have == Value::None {
+    if matches!(have, Value::None) {
         return Likelihood::NO;
     }
     match want {
@@ -358,16 +398,18 @@ pub(crate) fn contains(
         Expr::Any => Likelihood::YES,
         want => match same(want, have) {
             Some(holds) => Likelihood::sure(holds),
-            None => match (value(want, packet, context), have) {
-                (Value::Number(a), Value::Number(b)) => Likelihood::sure(a == *b),
-                _ => Likelihood::unknown(""),
+            None => match value(want, packet, context).number() {
+                Some(want) => have
+                    .between(want, want)
+                    .map_or(Likelihood::unknown(""), Likelihood::sure),
+                None => Likelihood::unknown(""),
             },
         },
     }
 }
 
 /// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
-fn in_set(set: &Set, have: &Value) -> Likelihood {
+fn in_set(set: &Set, have: &Value<'_>) -> Likelihood {
     let elements = set.elements.iter();
     any(elements
         .map(|element| same(&element.key, have).map_or(Likelihood::unknown(""), Likelihood::sure)))
@@ -389,7 +431,7 @@ fn any(all: impl Iterator<Item = Likelihood>) -> Likelihood {
 /// Finds what a map gives for `have`: every entry that may apply, with its chance.
 pub(crate) fn look_up<'m>(
     map: &'m Expr,
-    have: &Value,
+    have: &Value<'_>,
     context: &'m Context<'_, '_>,
 ) -> Result<Vec<(f64, &'m Datum)>, String> {
     let entries: Vec<(&Expr, &Datum)> = match map {
@@ -436,7 +478,7 @@ pub(crate) fn look_up<'m>(
 }
 
 /// Compares a written value with one read from a packet; `None` where they cannot be compared.
-fn same(want: &Expr, have: &Value) -> Option<bool> {
+fn same(want: &Expr, have: &Value<'_>) -> Option<bool> {
     Some(match (want, have) {
         (Expr::Any, _) => true,
         (Expr::Concat(parts), Value::Concat(values)) => {
@@ -450,31 +492,35 @@ fn same(want: &Expr, have: &Value) -> Option<bool> {
             }
             true
         }
-        (Expr::Number(want), Value::Number(have)) => want == have,
+        (Expr::Number(want), Value::Number(_) | Value::Port(_)) => have.between(*want, *want)?,
         (Expr::Bool(want), Value::Number(have)) => u64::from(*want) == *have,
-        (Expr::Number(want), Value::Word(have)) => {
-            // Protocols may be listed by number.
-            u8::try_from(*want).is_ok_and(|n| Proto::from_number(n).to_string() == *have)
-        }
+        // Protocols may be listed by number.
+        (Expr::Number(want), Value::Proto(have)) => have.lies((*want).into(), (*want).into()),
+        (Expr::Word(want), Value::Proto(have)) => match want.strip_suffix('*') {
+            Some(prefix) => Proto::from_number(have.exact())
+                .to_string()
+                .starts_with(prefix),
+            None => want.parse().is_ok_and(|want: Proto| have.is(want.number())),
+        },
         (Expr::Word(want), Value::Word(have)) => match want.strip_suffix('*') {
             Some(prefix) => have.starts_with(prefix),
-            None => want == have || want == "icmpv6" && have == "ipv6-icmp",
+            None => want == have,
         },
-        (Expr::Word(want), Value::Addr(have)) => want.parse::<IpAddr>().ok()? == *have,
-        (word @ Expr::Word(want), Value::Number(have)) => {
-            service(want).or_else(|| flags(word))? == *have
+        (Expr::Word(want), Value::Addr(have)) => have.is_address(want.parse().ok()?),
+        (word @ Expr::Word(want), Value::Number(_) | Value::Port(_)) => {
+            let want = service(want).or_else(|| flags(word))?;
+            have.between(want, want)?
         }
         (Expr::Prefix { addr, len }, Value::Addr(have)) => {
             let Expr::Word(addr) = addr.as_ref() else {
                 return None;
             };
-            Cidr {
+            have.is_in(Cidr {
                 addr: addr.parse().ok()?,
                 prefix: *len,
-            }
-            .contains(*have)
+            })
         }
-        (Expr::Range(first, last), have) => at_least(have, first)? && !above(have, last)?,
+        (Expr::Range(first, last), have) => in_range(have, first, last)?,
         (Expr::Set(list), have) => {
             let mut any = false;
             for want in list {
@@ -516,18 +562,12 @@ fn flags(expr: &Expr) -> Option<u64> {
     }
 }
 
-fn at_least(have: &Value, first: &Expr) -> Option<bool> {
-    match (have, first) {
-        (Value::Number(have), Expr::Number(first)) => Some(have >= first),
-        (Value::Addr(have), Expr::Word(first)) => Some(*have >= first.parse::<IpAddr>().ok()?),
-        _ => None,
-    }
-}
-
-fn above(have: &Value, last: &Expr) -> Option<bool> {
-    match (have, last) {
-        (Value::Number(have), Expr::Number(last)) => Some(have > last),
-        (Value::Addr(have), Expr::Word(last)) => Some(*have > last.parse::<IpAddr>().ok()?),
+fn in_range(have: &Value<'_>, first: &Expr, last: &Expr) -> Option<bool> {
+    match (have, first, last) {
+        (_, Expr::Number(first), Expr::Number(last)) => have.between(*first, *last),
+        (Value::Addr(have), Expr::Word(first), Expr::Word(last)) => {
+            Some(have.is_between(first.parse().ok()?, last.parse().ok()?))
+        }
         _ => None,
     }
 }
