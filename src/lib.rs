@@ -32,6 +32,7 @@ pub mod net;
 pub mod node;
 pub mod owner;
 pub mod plan;
+pub mod proof;
 mod redact;
 mod render;
 mod report;

@@ -25,6 +25,7 @@ mod nodes;
 mod owner;
 mod parse;
 mod preflight;
+mod proof;
 mod random;
 mod reach;
 mod readme;

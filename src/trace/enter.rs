@@ -1,10 +1,11 @@
 //! Where a packet enters the node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 
 use super::hop::{Hook, Outcome, Path};
 use super::packet::{Entry, Flow, Link, Packet};
-use super::region::Asked;
+use super::region::{Asked, Seen};
 use super::route::{Decision, Lookup};
 use super::walk::{Branch, Phase, Walker};
 use crate::net::Family;
@@ -14,9 +15,11 @@ impl Walker<'_, '_, '_> {
     pub(super) fn start(
         &self,
         flow: &Flow,
+        seen: Option<Rc<Seen>>,
         outcomes: &mut Vec<Outcome>,
     ) -> Option<(Branch, Phase)> {
         let mut packet = Packet::of(flow);
+        packet.seen = seen;
         if flow.entry != Entry::Host {
             packet.input = self.input_of(flow.entry, packet.source());
             let branch = Branch {

@@ -178,7 +178,7 @@ pub enum Effect {
 }
 
 /// The verdict on a packet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Translated to a backend, and sent to it.

@@ -7,6 +7,7 @@ mod assume;
 mod ending;
 mod enter;
 pub(crate) mod hop;
+mod index;
 mod iptables;
 mod ipvs;
 pub(crate) mod mismatch;
@@ -19,7 +20,7 @@ mod routing;
 pub(crate) mod sources;
 mod stage;
 pub(crate) mod target;
-mod walk;
+pub(crate) mod walk;
 pub(crate) mod why;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use super::region::{Asked, Field, Seen};
 use crate::net::{Family, Proto};
 
 /// Where a packet enters the node.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Entry {
     /// Sent by a pod of this node: comes in through the pod's link.
     Pod,

@@ -142,6 +142,11 @@ impl Ranges {
         Self(rest)
     }
 
+    /// Returns whether the set has the number of `addr`.
+    pub fn has(&self, addr: IpAddr) -> bool {
+        self.contains(addr.number())
+    }
+
     /// Returns the greatest value.
     pub fn last(&self) -> Option<u128> {
         self.0.last().map(|(_, last)| *last)
@@ -202,6 +207,27 @@ impl Region {
     /// Returns the values of `field`, to change them.
     pub const fn of_mut(&mut self, field: Field) -> &mut Ranges {
         &mut self.0[field as usize]
+    }
+
+    /// Takes the last `most` ranges of destinations out, if there are more.
+    pub(crate) fn split_off(&mut self, most: usize) -> Option<Self> {
+        let all = &mut self.of_mut(Field::Destination).0;
+        let at = all.len().checked_sub(most).filter(|at| *at > 0)?;
+        let taken = Ranges(all.split_off(at));
+        let mut other = Self(std::array::from_fn(|field| match field {
+            0 => Ranges::default(),
+            field => self.0[field].clone(),
+        }));
+        *other.of_mut(Field::Destination) = taken;
+        Some(other)
+    }
+
+    /// Returns whether the packet with these fields is in it: destination, number of the protocol, port, and source.
+    pub fn contains(&self, fields: [u128; 4]) -> bool {
+        self.0
+            .iter()
+            .zip(fields)
+            .all(|(of, value)| of.contains(value))
     }
 
     /// Returns whether no packet is in it.

@@ -203,6 +203,9 @@ fn named(kind: Option<&String>) -> &str {
 
 /// Adds a hop of routing to the path.
 fn hop(branch: &mut Branch, hook: Hook, effect: Effect) {
+    if branch.packet.seen.is_some() {
+        return;
+    }
     branch.path.push(Hop {
         hook,
         subsystem: Subsystem::Routing,

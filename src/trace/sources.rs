@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use thiserror::Error;
 
 use super::packet::Entry;
+use super::region::{self, Ranges};
 use super::target;
 use crate::cluster::{EndpointSlice, Node, Pod};
 use crate::net::{Cidr, Family};
@@ -138,6 +139,21 @@ impl Pods<'_> {
         addresses
             .dedup_by(|a, b| (&a.namespace, &a.name, a.addr) == (&b.namespace, &b.name, b.addr));
         addresses
+    }
+
+    /// Returns the addresses of this node's pods: its prefixes, or else those of the pods that are known.
+    pub(crate) fn here(&self, family: Family) -> Ranges {
+        let prefixes = self.prefixes(family);
+        if !prefixes.is_empty() {
+            let ends = prefixes.into_iter().map(region::ends);
+            return Ranges::of(ends.collect());
+        }
+        let all = self.pod_addresses(family);
+        let here = all
+            .iter()
+            .filter(|pod| pod.node.as_deref() == Some(self.name()));
+        let ends = here.map(|pod| region::ends(Cidr::host(pod.addr)));
+        Ranges::of(ends.collect())
     }
 
     fn is_node(&self, addr: IpAddr) -> bool {

@@ -3,10 +3,16 @@
 //! A packet that may go several ways is followed on each, with the probability of each. Sources: `nf_hook_slow`,
 //! `ipt_do_table`, `nft_do_chain`, `nf_nat_inet_fn` and `ip_vs_core.c` of Linux 5.10 to 6.18.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use super::ending::{arrived, merge, outcome};
 use super::hop::{Assumption, Hook, Outcome, Path, Verdict};
+use super::index::Index;
 use super::iptables::{chain, matches};
 use super::packet::{Flow, Link, Packet};
+use super::region::Seen;
 use super::route::Router;
 use super::stage::{Stage, stages};
 use super::{Chains, Stop, World};
@@ -64,6 +70,10 @@ pub(crate) struct Walker<'w, 'n, 'r> {
     pub(crate) router: Router<'n>,
     pub(crate) family: Family,
     pub(super) bridges: Vec<String>,
+    /// For recorded walks: what is skipped is recorded as one answer.
+    pub(crate) index: Option<Index>,
+    /// What is registered at the hooks that were passed.
+    stages: RefCell<HashMap<Hook, Rc<Vec<Stage<'w, 'r>>>>>,
 }
 
 impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
@@ -87,13 +97,32 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             router: Router::new(node),
             family,
             bridges,
+            index: None,
+            stages: RefCell::default(),
+        }
+    }
+
+    /// Returns a walker for [`Walker::record`].
+    pub(crate) fn recording(world: &'w World<'n, 'r>, family: Family) -> Self {
+        Self {
+            index: Some(Index::default()),
+            ..Self::new(world, family)
         }
     }
 
     /// Follows the first packet of `flow` to every end it may have.
     pub(crate) fn walk(&self, flow: &Flow) -> Result<Vec<Outcome>, Stop> {
+        self.follow(flow, None)
+    }
+
+    /// Follows the first packet of `flow` without its hops, and records in `seen` what was asked about it.
+    pub(crate) fn record(&self, flow: &Flow, seen: &Rc<Seen>) -> Result<Vec<Outcome>, Stop> {
+        self.follow(flow, Some(Rc::clone(seen)))
+    }
+
+    fn follow(&self, flow: &Flow, seen: Option<Rc<Seen>>) -> Result<Vec<Outcome>, Stop> {
         let mut outcomes = Vec::new();
-        let mut todo = vec![self.start(flow, &mut outcomes)];
+        let mut todo = vec![self.start(flow, seen, &mut outcomes)];
         while let Some(next) = todo.pop() {
             let Some((branch, phase)) = next else {
                 continue;
@@ -124,11 +153,11 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         let first = branch.packet.output.clone();
         let mut live = vec![branch];
         let mut done = Ends::new();
-        for stage in stages(self.world, hook, self.family)? {
+        for stage in self.stages(hook)?.iter() {
             let mut next = Vec::new();
             for branch in live {
                 let before = (branch.packet.destination().shown(), branch.packet.mark);
-                for (mut branch, end) in self.stage(branch, hook, &stage)? {
+                for (mut branch, end) in self.stage(branch, hook, stage)? {
                     match end {
                         End::Return | End::Accept => {
                             // A destination that became another one has been compared with it.
@@ -163,6 +192,15 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             (branch, End::Accept)
         }));
         Ok(done)
+    }
+
+    fn stages(&self, hook: Hook) -> Result<Rc<Vec<Stage<'w, 'r>>>, Stop> {
+        if let Some(stages) = self.stages.borrow().get(&hook) {
+            return Ok(Rc::clone(stages));
+        }
+        let made = Rc::new(stages(self.world, hook, self.family)?);
+        self.stages.borrow_mut().insert(hook, Rc::clone(&made));
+        Ok(made)
     }
 
     fn stage(&self, branch: Branch, hook: Hook, here: &Stage<'w, 'r>) -> Result<Ends, Stop> {
@@ -252,6 +290,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             router: &self.router,
             sets: self.world.node.ipset(),
             bridges: &self.bridges,
+            index: self.index.as_ref(),
         };
         chain::base(self, branch, hook, chains, table, &context)
     }

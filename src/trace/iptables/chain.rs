@@ -105,9 +105,14 @@ fn run<'n, 'a>(
             End::Unknown(format!("chain {} jumps to itself", chain.name)),
         )]);
     }
+    // No rule changes the destination and goes on with the next one of its chain.
+    let some = walker.index.as_ref();
+    let some = some.and_then(|index| index.rules(chain, &branch.packet));
+    let all = 0..if some.is_none() { chain.rules.len() } else { 0 };
     let mut live = vec![branch];
     let mut done = Ends::new();
-    for (index, rule) in chain.rules.iter().enumerate() {
+    for index in some.into_iter().flatten().chain(all) {
+        let rule = &chain.rules[index];
         let mut next = Vec::with_capacity(live.len());
         for branch in live {
             let likelihood = matches::rule(rule, &branch.packet, at.context);
@@ -207,15 +212,17 @@ fn hits<'n, 'a>(
     when: Option<&Question>,
     depth: usize,
 ) -> Result<Vec<(Branch, Option<End>)>, Stop> {
-    let text = rule.to_string().trim_start().to_owned();
     let packets = rule.counters.map(|counters| counters.packets);
     let mut note = |branch: &mut Branch, effect| {
+        if branch.packet.seen.is_some() {
+            return;
+        }
         record(
             branch,
             at,
             chain,
             index + 1,
-            text.clone(),
+            rule.to_string().trim_start().to_owned(),
             effect,
             packets,
             chance,

@@ -11,6 +11,7 @@ use crate::backend::iptables::model::{
 use crate::evidence::Gap;
 use crate::net::{PortRange, Proto};
 use crate::trace::hop::Question;
+use crate::trace::index::Index;
 use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::region::Asked;
 use crate::trace::route::Router;
@@ -26,6 +27,8 @@ pub(crate) struct Context<'c, 'a> {
     pub(crate) sets: Result<&'c Sets<'a>, Gap>,
     /// Whether a packet that enters by a bridge passes iptables as a bridged one (`bridge-nf-call-iptables`).
     pub(crate) bridges: &'c [String],
+    /// Members of large sets, for recorded walks.
+    pub(crate) index: Option<&'c Index>,
 }
 
 /// Returns the likelihood that `rule` matches `packet`.
@@ -98,7 +101,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                     "whether set {} contains it: the set was not read",
                     name.value
                 )),
-                Some(set) => sets::holds(set, sides, packet).not(name.inverted),
+                Some(set) => sets::holds(set, sides, packet, context.index).not(name.inverted),
             },
         },
         Match::Recent(recent) => self::recent(recent),

@@ -5,19 +5,30 @@ use std::net::IpAddr;
 use crate::backend::ipset::Set;
 use crate::backend::iptables::model::Side;
 use crate::net::{Cidr, PortRange, Proto};
+use crate::trace::index::{self, Index};
 use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::region::Asked;
 
 /// Returns the likelihood that `set` contains `packet`, looked up by `sides`.
 ///
 /// The types are those of `ipset(8)`; the kernel compares the parts of an element with the packet's, one side each.
-pub(crate) fn holds(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
+pub(crate) fn holds(
+    set: &Set<'_>,
+    sides: &[Side],
+    packet: &Packet,
+    index: Option<&Index>,
+) -> Likelihood {
     let Some((_, parts)) = set.kind.split_once(':') else {
         return open(set);
     };
     let parts: Vec<_> = parts.split(',').collect();
     if set.kind.starts_with("list:") {
         return open(set);
+    }
+    if let Some(members) = index.and_then(|index| index.members(set))
+        && let Some(parts) = index::member_parts(&parts, sides, packet)
+    {
+        return Likelihood::sure(members.find(&parts).is_some());
     }
     let mut best: Option<(u32, bool)> = None;
     let mut unsure = false;
@@ -181,13 +192,13 @@ mod tests {
             "hash:ip,port,net",
             &[("203.0.113.11,tcp:443,10.1.0.0/16", "")],
         );
-        assert_eq!(holds(&ranges, &[D, D, S], &packet()), Likelihood::YES);
-        assert_eq!(holds(&ranges, &[S, D, S], &packet()), Likelihood::NO);
+        assert_eq!(holds(&ranges, &[D, D, S], &packet(), None), Likelihood::YES);
+        assert_eq!(holds(&ranges, &[S, D, S], &packet(), None), Likelihood::NO);
         let udp = set("hash:ip,port", &[("203.0.113.11,udp:443", "")]);
-        assert_eq!(holds(&udp, &[D, D], &packet()), Likelihood::NO);
+        assert_eq!(holds(&udp, &[D, D], &packet(), None), Likelihood::NO);
         let ports = set("bitmap:port", &[("443", "")]);
-        assert_eq!(holds(&ports, &[D], &packet()), Likelihood::YES);
-        assert_eq!(holds(&ports, &[S], &packet()).undecided.len(), 1);
+        assert_eq!(holds(&ports, &[D], &packet(), None), Likelihood::YES);
+        assert_eq!(holds(&ports, &[S], &packet(), None).undecided.len(), 1);
     }
 
     #[test]
@@ -196,6 +207,9 @@ mod tests {
             "hash:net",
             &[("10.0.0.0/8", ""), ("10.1.0.0/16", "nomatch")],
         );
-        assert_eq!(holds(&nets, &[Side::Source], &packet()), Likelihood::NO);
+        assert_eq!(
+            holds(&nets, &[Side::Source], &packet(), None),
+            Likelihood::NO
+        );
     }
 }

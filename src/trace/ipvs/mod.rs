@@ -7,7 +7,8 @@ mod hash;
 use std::net::SocketAddr;
 
 use super::hop::{Effect, Hook, Hop, Subsystem};
-use super::region::Asked;
+use super::index::Part;
+use super::packet::Packet;
 use super::route::{Decision, Lookup};
 use super::walk::{Branch, End, Ends, Walker};
 use crate::backend::ipvs::model::{Flags, Key, RealServer, VirtualServer};
@@ -34,7 +35,7 @@ impl Walker<'_, '_, '_> {
                 )];
             }
         };
-        match find(&table.servers, &branch) {
+        match self.find(&table.servers, &branch.packet) {
             None => vec![(branch, End::Accept)],
             Some(server) => self.schedule(branch, hook, server),
         }
@@ -123,6 +124,37 @@ impl Walker<'_, '_, '_> {
         self.leave(branch, decision, End::Stolen)
     }
 
+    /// Finds the virtual server of a packet: by mark, then by address and port, then by address with port 0.
+    fn find<'t>(&self, servers: &'t [VirtualServer], packet: &Packet) -> Option<&'t VirtualServer> {
+        let marked = Key::Fwmark {
+            mark: packet.mark,
+            family: packet.family(),
+        };
+        let by_mark = match packet.mark {
+            0 => None,
+            _ => servers.iter().find(|server| server.key == marked),
+        };
+        if by_mark.is_some() {
+            return by_mark;
+        }
+        if let Some(index) = &self.index {
+            let servers_by_key = index.servers(servers);
+            let at = |port| {
+                let (addr, proto) = (packet.destination(), packet.proto());
+                servers_by_key.find(&[Part::Addr(addr), Part::Proto(proto), port])
+            };
+            let found = at(Part::Port(packet.port())).or_else(|| at(Part::Number(0)));
+            return found.map(|at| &servers[at]);
+        }
+        let (addr, port) = packet.target();
+        let proto = packet.shown_proto();
+        let at = |port| {
+            let key = Key::Address { proto, addr, port };
+            servers.iter().find(move |server| server.key == key)
+        };
+        at(port).or_else(|| at(0))
+    }
+
     fn tracks(&self) -> Option<bool> {
         Some(
             self.world
@@ -133,30 +165,6 @@ impl Walker<'_, '_, '_> {
                 != "0",
         )
     }
-}
-
-/// Finds the virtual server of a packet: by mark, then by address and port, then by address with port 0.
-fn find<'t>(servers: &'t [VirtualServer], branch: &Branch) -> Option<&'t VirtualServer> {
-    let packet = &branch.packet;
-    let marked = Key::Fwmark {
-        mark: packet.mark,
-        family: packet.family(),
-    };
-    let by_mark = || servers.iter().find(|server| server.key == marked);
-    let at = |wanted: Option<Asked<'_, u16>>| {
-        servers.iter().find(|server| match server.key {
-            Key::Address { proto, addr, port } => {
-                packet.destination().is_address(addr)
-                    && packet.is(proto)
-                    && wanted.map_or(port == 0, |wanted| wanted.is(port))
-            }
-            Key::Fwmark { .. } => false,
-        })
-    };
-    let by_mark = if packet.mark == 0 { None } else { by_mark() };
-    by_mark
-        .or_else(|| at(Some(packet.port())))
-        .or_else(|| at(None))
 }
 
 /// Returns the real servers that take a new connection, with the share of each.
@@ -253,6 +261,9 @@ pub(crate) fn is_sticky(server: &VirtualServer) -> bool {
 }
 
 fn record(branch: &mut Branch, hook: Hook, packets: Option<u64>, effect: Effect, chance: f64) {
+    if branch.packet.seen.is_some() {
+        return;
+    }
     branch.path.push(Hop {
         hook,
         subsystem: Subsystem::Ipvs,

@@ -59,6 +59,7 @@ impl<'a> Walker<'_, 'a, '_> {
         let context = Context {
             router: &self.router,
             table,
+            index: self.index.as_ref(),
         };
         let mut ends = self.run_nft(
             branch,
@@ -310,7 +311,11 @@ impl<'a> Walker<'_, 'a, '_> {
                 } else {
                     Effect::Jump { to: to.clone() }
                 });
-                let Some(chain) = at.table.chain(to) else {
+                let found = match &self.index {
+                    Some(index) => index.chain(at.table, to),
+                    None => at.table.chain(to),
+                };
+                let Some(chain) = found else {
                     return vec![Next::End(
                         branch,
                         End::Unknown(format!(
@@ -512,6 +517,9 @@ fn record(
     effect: Effect,
     chance: f64,
 ) {
+    if branch.packet.seen.is_some() {
+        return;
+    }
     let packets = rule
         .statements
         .iter()

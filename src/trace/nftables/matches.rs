@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use crate::backend::iptables::model::States;
-use crate::backend::nftables::model::{Datum, Expr, Set, Table};
+use crate::backend::nftables::model::{Datum, Element, Expr, Set, Table};
 use crate::backend::nftables::print;
 use crate::net::{Cidr, Family, Proto};
 use crate::trace::hop::Question;
+use crate::trace::index::{Index, Part};
 use crate::trace::iptables::matches::state as in_state;
 use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::region::Asked;
@@ -58,6 +59,8 @@ impl Value<'_> {
 pub(crate) struct Context<'c, 'a> {
     pub(crate) router: &'c Router<'a>,
     pub(crate) table: &'c Table,
+    /// Elements of large sets and maps, for recorded walks.
+    pub(crate) index: Option<&'c Index>,
 }
 
 /// Reads `expr` from the packet.
@@ -390,7 +393,7 @@ pub(crate) fn contains(
     match want {
         Expr::Named(name) => match context.table.set(name) {
             None => Likelihood::unknown(format!("what set @{name} holds: it was not read")),
-            Some(set) => in_set(set, have),
+            Some(set) => in_set(set, have, context),
         },
         Expr::Set(list) => any(list
             .iter()
@@ -409,7 +412,10 @@ pub(crate) fn contains(
 }
 
 /// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
-fn in_set(set: &Set, have: &Value<'_>) -> Likelihood {
+fn in_set(set: &Set, have: &Value<'_>, context: &Context<'_, '_>) -> Likelihood {
+    if let Some(found) = indexed(set, have, context) {
+        return Likelihood::sure(found.is_some());
+    }
     let elements = set.elements.iter();
     any(elements
         .map(|element| same(&element.key, have).map_or(Likelihood::unknown(""), Likelihood::sure)))
@@ -428,6 +434,37 @@ fn any(all: impl Iterator<Item = Likelihood>) -> Likelihood {
     undecided.unwrap_or(Likelihood::NO)
 }
 
+/// Finds the element of `set` whose key is `have`; `None` if there is no index for it.
+fn indexed<'s>(
+    set: &'s Set,
+    have: &Value<'_>,
+    context: &Context<'_, '_>,
+) -> Option<Option<&'s Element>> {
+    let values = match have {
+        Value::Concat(values) => values.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let parts = values.iter().map(|value| {
+        Some(match value {
+            Value::Addr(addr) => Part::Addr(*addr),
+            Value::Port(port) => Part::Port(*port),
+            Value::Proto(proto) => Part::Proto(*proto),
+            Value::Number(number) => Part::Number(*number),
+            Value::Word(_)
+            | Value::Concat(_)
+            | Value::Random { .. }
+            | Value::None
+            | Value::Unknown(_) => return None,
+        })
+    });
+    let parts: Vec<Part<'_>> = parts.collect::<Option<_>>()?;
+    if parts.len() != set.key.len() {
+        return None;
+    }
+    let found = context.index?.elements(set)?.find(&parts);
+    Some(found.map(|at| &set.elements[at]))
+}
+
 /// Finds what a map gives for `have`: every entry that may apply, with its chance.
 pub(crate) fn look_up<'m>(
     map: &'m Expr,
@@ -441,6 +478,10 @@ pub(crate) fn look_up<'m>(
                 .table
                 .set(name)
                 .ok_or_else(|| format!("map @{name} was not read"))?;
+            if let Some(found) = indexed(set, have, context) {
+                let datum = found.and_then(|element| element.value.as_ref());
+                return Ok(datum.map(|datum| (1.0, datum)).into_iter().collect());
+            }
             set.elements
                 .iter()
                 .filter_map(|e| Some((&e.key, e.value.as_ref()?)))

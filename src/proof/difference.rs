@@ -1,0 +1,309 @@
+//! Differences between two fates of the same packets, grouped by what they have in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::{Class, Fate, Way};
+use crate::net::{Cidr, Family, Proto};
+use crate::node::NodeSnapshot;
+use crate::owner::{Owners, Role};
+use crate::trace::region::{Field, Region, address};
+use crate::trace::{Entry, Flow, Verdict};
+
+/// The harm of a difference to those who send the packets, the largest first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Harm {
+    /// They should reach a backend, and do not.
+    Lost,
+    /// They reach other backends.
+    Misled,
+    /// They should be stopped, and get through.
+    Open,
+    /// Their source is rewritten on one side only, so replies may take another way.
+    Source,
+    /// The same backends get other shares.
+    Uneven,
+    /// They end in another way, and reach no backend on either side.
+    Ends,
+    /// An unknown condition decides whether they differ.
+    Unsure,
+}
+
+impl Harm {
+    /// Returns the harm to packets that have the fate `is` and should have the fate `should`.
+    fn of(is: &Fate, should: &Fate) -> Self {
+        let delivers = |fate: &Fate| fate.ways.iter().any(|way| way.verdict == Verdict::Deliver);
+        let unsure = |fate: &Fate| {
+            let mut ways = fate.ways.iter();
+            ways.any(|way| way.verdict == Verdict::Unknown || !way.when.is_empty())
+        };
+        let targets = |fate: &Fate| -> BTreeSet<_> {
+            let ways = fate.ways.iter();
+            ways.map(|way| (way.verdict, way.address, way.port))
+                .collect()
+        };
+        let stops = |fate: &Fate| matches!(fate.verdict(), Some(Verdict::Drop | Verdict::Reject));
+        if unsure(is) || unsure(should) {
+            return Self::Unsure;
+        }
+        let (now, then) = (targets(is), targets(should));
+        if now == then {
+            let sources = |fate: &Fate| -> BTreeSet<_> {
+                let ways = fate.ways.iter();
+                ways.map(|way| (way.address, way.port, way.masquerade))
+                    .collect()
+            };
+            return if sources(is) == sources(should) {
+                Self::Uneven
+            } else {
+                Self::Source
+            };
+        }
+        if delivers(should) {
+            let lost = is.ways.iter().any(|way| way.verdict != Verdict::Deliver);
+            return if lost { Self::Lost } else { Self::Misled };
+        }
+        if stops(should) && !stops(is) {
+            return Self::Open;
+        }
+        if delivers(is) {
+            Self::Misled
+        } else {
+            Self::Ends
+        }
+    }
+}
+
+/// What packets are sent to.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Target {
+    /// A port of a Service at one of its addresses.
+    Service(String, Role),
+    /// A NodePort, at an address of the node.
+    NodePort(String),
+    /// A NodePort, at a loopback address.
+    LocalNodePort(String),
+    /// A NodePort, at an address that is not the node's.
+    NodePortElsewhere(String),
+    /// An echo request to an address of a Service.
+    Ping(Role),
+    /// A port of a Service's address that no Service has.
+    OtherPort(Role),
+    /// Anything else.
+    Other,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(name, role) => write!(f, "{name}, {role}"),
+            Self::NodePort(name) => write!(f, "{name}, NodePort"),
+            Self::LocalNodePort(name) => write!(f, "{name}, NodePort at a loopback address"),
+            Self::NodePortElsewhere(name) => write!(f, "{name}, NodePort at another address"),
+            Self::Ping(role) => write!(f, "ping to a {role}"),
+            Self::OtherPort(role) => write!(f, "a port of a {role} that no Service has"),
+            Self::Other => f.write_str("no Service"),
+        }
+    }
+}
+
+/// Packets with two fates.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The harm.
+    pub harm: Harm,
+    /// What they are sent to.
+    pub target: Target,
+    /// Where they enter.
+    pub entries: BTreeSet<Entry>,
+    /// The number of classes.
+    pub classes: usize,
+    /// One of the packets.
+    pub witness: Flow,
+    /// Their fate, and the one that they should have.
+    pub fates: [Fate; 2],
+}
+
+/// Gathers differences between two sides.
+#[derive(Debug)]
+pub struct Differences<'o> {
+    owners: &'o Owners,
+    local: Vec<Cidr>,
+    found: BTreeMap<(Harm, Target, String), Difference>,
+    /// The number of classes seen.
+    pub classes: usize,
+}
+
+impl<'o> Differences<'o> {
+    /// Returns an empty collection for `node`, whose Services `owners` knows.
+    pub fn new(node: &NodeSnapshot<'_>, owners: &'o Owners) -> Self {
+        let local = node.addresses().map_or_else(
+            |_| Vec::new(),
+            |all| all.all.iter().map(|at| Cidr::host(at.addr.addr)).collect(),
+        );
+        Self {
+            owners,
+            local,
+            found: BTreeMap::new(),
+            classes: 0,
+        }
+    }
+
+    /// Counts `class`, whose fates are at `is` and `should`, and keeps it if they differ.
+    pub fn add<const N: usize>(&mut self, class: &Class<N>, is: usize, should: usize) {
+        self.classes += 1;
+        let fates = [is, should].map(|side| &class.fates[side]);
+        if fates[0] == fates[1] {
+            return;
+        }
+        let harm = Harm::of(fates[0], fates[1]);
+        let witness = self.choose(class.entry, class.family, &class.region);
+        let target = self.target(&witness, &class.region);
+        // Fates that differ in nothing but backends of several Services are one difference of "no Service".
+        let key = (
+            harm,
+            target,
+            format!("{} {}", fates[0].key(), fates[1].key()),
+        );
+        let difference = self
+            .found
+            .entry(key)
+            .or_insert_with_key(|(harm, target, _)| Difference {
+                harm: *harm,
+                target: target.clone(),
+                entries: BTreeSet::new(),
+                classes: 0,
+                witness,
+                fates: fates.map(Clone::clone),
+            });
+        difference.classes += 1;
+        difference.entries.insert(class.entry);
+    }
+
+    /// Returns the differences, the largest harm first.
+    pub fn finish(self) -> Vec<Difference> {
+        self.found.into_values().collect()
+    }
+
+    /// Chooses a packet of `region` that an operator would send.
+    fn choose(&self, entry: Entry, family: Family, region: &Region) -> Flow {
+        let port = region.of(Field::Port);
+        let proto = region.of(Field::Proto);
+        let mut flow = super::witness(entry, family, region);
+        let protos = [Proto::Tcp, Proto::Udp, Proto::Sctp];
+        let proto_of = protos
+            .into_iter()
+            .find(|of| proto.contains(of.number().into()));
+        flow.proto = proto_of.unwrap_or(flow.proto);
+        let usual = [80, 443, 8080]
+            .into_iter()
+            .find(|of| port.contains(u128::from(*of)));
+        if let Some(usual) = usual {
+            flow.port = usual;
+        }
+        let destination = region.of(Field::Destination);
+        let first = destination.ranges().first().map_or(0, |(first, _)| *first);
+        flow.destination = address(family, first);
+        let known = self.local.iter().map(|at| at.addr);
+        let known = known.filter(|addr| Family::of(*addr) == family && !addr.is_loopback());
+        if let Some(own) = known.into_iter().find(|addr| destination.has(*addr)) {
+            flow.destination = own;
+        }
+        if let Some(source) = &mut flow.source {
+            let sources = region.of(Field::Source);
+            let typical = match family {
+                Family::V4 => [198, 18, 0, 1].into(),
+                Family::V6 => [0x2001, 2, 0, 0, 0, 0, 0, 1].into(),
+            };
+            if sources.has(typical) {
+                *source = typical;
+            }
+        }
+        flow
+    }
+
+    fn target(&self, flow: &Flow, region: &Region) -> Target {
+        let name = |port: &crate::owner::Port| port.name.to_string();
+        if let Some((port, role)) = self.owners.at(flow.destination, flow.port, flow.proto) {
+            return Target::Service(name(port), role);
+        }
+        let [(first, last)] = region.of(Field::Port).ranges() else {
+            return self.without_port(flow);
+        };
+        let node_port = self.owners.node_port(flow.port, flow.proto);
+        match node_port.filter(|_| first == last) {
+            None => self.without_port(flow),
+            Some(port) if flow.destination.is_loopback() => Target::LocalNodePort(name(port)),
+            Some(port) if self.local.iter().any(|own| own.addr == flow.destination) => {
+                Target::NodePort(name(port))
+            }
+            Some(port) => Target::NodePortElsewhere(name(port)),
+        }
+    }
+
+    fn without_port(&self, flow: &Flow) -> Target {
+        let role = self.owners.with_address(flow.destination).next();
+        match (role, flow.proto) {
+            (Some((_, role)), Proto::Icmp | Proto::Icmpv6) => Target::Ping(role),
+            (Some((_, role)), _) => Target::OtherPort(role),
+            (None, _) => Target::Other,
+        }
+    }
+}
+
+impl Fate {
+    /// Returns a text that equal fates share.
+    fn key(&self) -> String {
+        let way = |way: &Way| format!("{way}{:?}", way.when);
+        let ways: Vec<_> = self.ways.iter().map(way).collect();
+        ways.join(" ")
+    }
+}
+
+/// The number of backends that are named.
+const MOST_NAMED: usize = 2;
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = match (self.address, self.port) {
+            (Some(addr), Some(port)) => SocketAddr::new(addr, port).to_string(),
+            (Some(addr), None) => addr.to_string(),
+            (None, Some(port)) => format!("port {port}"),
+            (None, None) => String::new(),
+        };
+        match self.verdict {
+            Verdict::Deliver => write!(f, "to {to}")?,
+            Verdict::Reject => f.write_str("rejected")?,
+            Verdict::Drop => f.write_str("dropped")?,
+            Verdict::Local => f.write_str("to the host itself")?,
+            Verdict::Unmatched => f.write_str("routed unchanged")?,
+            Verdict::Unknown | Verdict::Mixed => f.write_str("unknown")?,
+        }
+        if self.share < 1.0 - 1e-9 {
+            write!(f, " {:.1}%", self.share * 100.0)?;
+        }
+        if self.masquerade {
+            f.write_str(", masqueraded")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, way) in self.ways.iter().take(MOST_NAMED).enumerate() {
+            if at > 0 {
+                f.write_str("; ")?;
+            }
+            way.fmt(f)?;
+        }
+        match self.ways.len().saturating_sub(MOST_NAMED) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more ways"),
+        }
+    }
+}

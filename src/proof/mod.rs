@@ -1,0 +1,128 @@
+//! Every packet, not a sample: the first packets of connections through a node, divided into classes with the same fate.
+//!
+//! The walk of [`crate::trace`] answers for one packet. Here it also records each question that it asks about the packet: is its
+//! destination this address, is its source in that prefix? All packets with the same answers share its fate. The next packet
+//! walked is one outside that region, until no packet is left. Exact keys, which almost all rules of kube-proxy are, cost one
+//! look-up, so that a class costs as much as one walk.
+//!
+//! A class is walked on several sides at once, such as the live rules and the expected ones. What the state does not
+//! determine (limits, owners, unknown matches) stays a condition of a fate. A walk is for a client that was not seen before,
+//! as in a trace, and every client may be bound to one backend by affinity afterwards.
+
+pub mod difference;
+mod fate;
+mod packets;
+mod space;
+
+use std::rc::Rc;
+
+pub use fate::{Fate, Way};
+pub use packets::{Packets, compare};
+pub use space::Space;
+
+use crate::evidence::Gap;
+use crate::net::{Family, Proto};
+use crate::trace::region::{Field, Region, Seen, address};
+use crate::trace::walk::Walker;
+use crate::trace::{Entry, Flow, Stop};
+
+/// Packets that share their fate on each side.
+#[derive(Clone, Debug)]
+pub struct Class<const N: usize> {
+    /// Where they enter.
+    pub entry: Entry,
+    /// Their family.
+    pub family: Family,
+    /// Their fields. The source of packets of the host is the one that the node chooses.
+    pub region: Region,
+    /// Their fate on each side.
+    pub fates: [Fate; N],
+}
+
+impl<const N: usize> Class<N> {
+    /// Returns one of the packets.
+    pub fn witness(&self) -> Flow {
+        witness(self.entry, self.family, &self.region)
+    }
+}
+
+/// A side of a comparison: what walks packets through a node.
+pub(crate) trait Walks {
+    /// Returns the fate of `flow`, and records in `seen` what was asked about it.
+    fn fate(&self, flow: &Flow, seen: &Rc<Seen>) -> Result<Fate, Gap>;
+}
+
+impl Walks for Walker<'_, '_, '_> {
+    fn fate(&self, flow: &Flow, seen: &Rc<Seen>) -> Result<Fate, Gap> {
+        // Without routes, each destination would be a class of its own.
+        self.world.node.routes()?;
+        let outcomes = self.record(flow, seen).map_err(|stop| match stop {
+            Stop::Broken(gap) => gap,
+            Stop::Need(_) => Gap::NotApplicable("rules that are read in parts".to_owned()),
+        })?;
+        Ok(Fate::of(&outcomes))
+    }
+}
+
+/// A region with more ranges of destinations than this is divided: what is left of it is copied for each class.
+const MOST_RANGES: usize = 64;
+
+/// Divides the packets of `space` into classes with the same fate on each of `sides`, and calls `visit` with each.
+///
+/// # Errors
+///
+/// What has to be known about a side, and is not.
+pub(crate) fn classes<const N: usize>(
+    sides: [&dyn Walks; N],
+    space: &Space,
+    mut visit: impl FnMut(Class<N>),
+) -> Result<(), Gap> {
+    let family = space.family;
+    for (entry, region) in &space.entries {
+        let mut todo = vec![region.clone()];
+        while let Some(mut region) = todo.pop() {
+            if region.is_empty() {
+                continue;
+            }
+            if let Some(rest) = region.split_off(MOST_RANGES) {
+                todo.push(std::mem::replace(&mut region, rest));
+            }
+            let flow = witness(*entry, family, &region);
+            let seen = Rc::new(Seen::new(region.clone()));
+            let mut fates = [const { Fate::NONE }; N];
+            for (side, fate) in sides.iter().zip(&mut fates) {
+                *fate = side.fate(&flow, &seen)?;
+            }
+            let class = seen.region();
+            for field in Field::ALL {
+                let mut rest = region.clone();
+                rest.of_mut(field).subtract(class.of(field));
+                if !rest.is_empty() {
+                    todo.push(rest);
+                }
+                region.of_mut(field).clone_from(class.of(field));
+            }
+            visit(Class {
+                entry: *entry,
+                family,
+                region: class,
+                fates,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns a packet of `region`, which has one.
+fn witness(entry: Entry, family: Family, region: &Region) -> Flow {
+    let last = |field| region.of(field).last().unwrap_or_default();
+    let proto = u8::try_from(last(Field::Proto)).unwrap_or_default();
+    Flow {
+        entry,
+        source: (entry != Entry::Host).then(|| address(family, last(Field::Source))),
+        destination: address(family, last(Field::Destination)),
+        port: u16::try_from(last(Field::Port)).unwrap_or_default(),
+        proto: Proto::from_number(proto),
+        established: false,
+    }
+}

@@ -1,0 +1,89 @@
+//! The first packets that there can be on a node.
+
+use std::net::IpAddr;
+
+use crate::evidence::Gap;
+use crate::net::{Cidr, Family, Proto};
+use crate::node::NodeSnapshot;
+use crate::trace::Entry;
+use crate::trace::region::{Ranges, Region};
+use crate::trace::sources::Pods;
+
+/// The first packets of one family.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// The family.
+    pub family: Family,
+    /// The packets that enter at each place.
+    pub(super) entries: Vec<(Entry, Region)>,
+}
+
+impl Space {
+    /// Returns the packets of `family` that pods of `node` send, the node itself, and clients outside: TCP, UDP, SCTP and echo
+    /// requests to every unicast address, without a mark.
+    ///
+    /// Pods have the addresses of the node's pod prefixes, or else those that the API names; the host has the address that the
+    /// node chooses; clients outside have all others.
+    ///
+    /// # Errors
+    ///
+    /// The node's addresses are not known.
+    pub fn of(node: &NodeSnapshot<'_>, family: Family) -> Result<Self, Gap> {
+        let prefix = |addr: IpAddr, prefix| Cidr { addr, prefix };
+        let (loopback, never) = match family {
+            Family::V4 => (
+                prefix(IpAddr::from([127, 0, 0, 0]), 8),
+                [
+                    prefix(IpAddr::from([0, 0, 0, 0]), 8),
+                    prefix(IpAddr::from([224, 0, 0, 0]), 3),
+                ],
+            ),
+            Family::V6 => (
+                prefix(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), 128),
+                [
+                    prefix(IpAddr::from([0; 8]), 128),
+                    prefix(IpAddr::from([0xff00, 0, 0, 0, 0, 0, 0, 0]), 8),
+                ],
+            ),
+        };
+        let all = match family {
+            Family::V4 => Ranges::between(0, u32::MAX.into()),
+            Family::V6 => Ranges::between(0, u128::MAX),
+        };
+        let without = |from: &Ranges, nets: &[Cidr]| {
+            let mut rest = from.clone();
+            for net in nets {
+                rest.subtract(&Ranges::prefix(*net));
+            }
+            rest
+        };
+        let unicast = without(&all, &never);
+        let addresses = node.addresses()?.all.iter().map(|at| at.addr.addr);
+        let own: Vec<Cidr> = addresses
+            .filter(|addr| Family::of(*addr) == family)
+            .map(Cidr::host)
+            .collect();
+        let slices = node.slices().map_or(&[][..], Vec::as_slice);
+        let pods = without(&Pods::of(node, slices).here(family), &own);
+        let mut outside = without(&without(&unicast, &own), &[loopback]);
+        outside.subtract(&pods);
+        let echo = match family {
+            Family::V4 => Proto::Icmp,
+            Family::V6 => Proto::Icmpv6,
+        };
+        let protos = [Proto::Tcp, Proto::Udp, Proto::Sctp, echo].map(Proto::number);
+        let protos = Ranges::of(protos.map(|n| (n.into(), n.into())).to_vec());
+        let region = |destination: Ranges, source: Ranges| {
+            let ports = Ranges::between(0, u16::MAX.into());
+            Region::new(destination, protos.clone(), ports, source)
+        };
+        Ok(Self {
+            family,
+            entries: vec![
+                (Entry::Pod, region(without(&unicast, &[loopback]), pods)),
+                (Entry::Host, region(unicast.clone(), Ranges::between(0, 0))),
+                (Entry::Outside, region(unicast, outside)),
+            ],
+        })
+    }
+}
