@@ -1,41 +1,292 @@
 //! Every packet: classes with the same fate, and differences between two states of a node.
 
-use std::time::Instant;
+use std::net::IpAddr;
 
 use kpx::backend::Mode;
-use kpx::evidence::{ITEMS, load};
-use kpx::net::Family;
+use kpx::evidence::{Evidence, ITEMS, Item, load};
+use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
-use kpx::proof;
-use kpx::trace::Assumed;
+use kpx::proof::difference::Grouping;
+use kpx::proof::{Fate, Packets, between, in_mode, of_node};
+use kpx::trace::region::Coordinate as _;
+use kpx::trace::{Assumed, Entry, Flow, World};
 
-use crate::support::root;
+use crate::support::{kpx_on, root};
+
+fn evidence(name: &str) -> Evidence {
+    load(&root().join("testdata/nodes").join(name), ITEMS).unwrap()
+}
+
+fn mode(node: &NodeSnapshot<'_>) -> Mode {
+    node.configured_mode().unwrap()
+}
+
+/// Fails for differences that a trace does not confirm.
+fn confirmed(name: &str, packets: &Packets) {
+    for proved in packets.differences.iter().chain(&packets.foreign) {
+        let of = &proved.difference;
+        assert!(proved.confirmed, "{name}: {:?} {}", of.witness, of.target);
+    }
+}
 
 #[test]
-fn try_it() {
-    let name = std::env::var("KPX_TRY").unwrap_or_else(|_| "seed-iptables".to_owned());
-    let evidence = load(&root().join("testdata/nodes").join(&name), ITEMS).unwrap();
-    let node = NodeSnapshot::new(&evidence);
-    let mode: Mode = match std::env::var("KPX_AS") {
-        Ok(mode) => match mode.as_str() {
-            "iptables" => Mode::Iptables,
-            "ipvs" => Mode::Ipvs,
-            _ => Mode::Nftables,
-        },
-        Err(_) => node.configured_mode().unwrap(),
-    };
-    let begin = Instant::now();
-    let assumed = Assumed::new(&node, mode).unwrap();
-    let expected = assumed.snapshot();
-    println!("assumed {:?}", begin.elapsed());
-    let owners = Owners::new(&node);
-    let begin = Instant::now();
-    let families: Vec<Family> = node.desired(mode).unwrap().families.iter().map(|f| f.family).collect();
-    let packets = proof::compare(&node, &expected, &owners, &families).unwrap();
-    println!("compared {:?}: {} classes, {} differences", begin.elapsed(), packets.classes, packets.differences.len());
-    for proved in packets.differences.iter().take(60) {
-        let d = &proved.difference;
-        println!("{:?} {} {:?} x{} {:?} -> {}:{} {}\n    is {}\n    should {} {}", d.harm, d.target, d.entries, d.classes, d.witness.source, d.witness.destination, d.witness.port, d.witness.proto, d.fates[0], d.fates[1], if proved.confirmed {""} else {"NOT CONFIRMED"});
+fn healthy_nodes_treat_every_packet_as_expected() {
+    for name in [
+        "seed-iptables",
+        "seed-nftables",
+        "seed-ipvs",
+        "seed-leftover-iptables-to-ipvs",
+        "dual-iptables",
+        "dual-nftables",
+        "dual-ipvs",
+        "full-iptables",
+        "full-iptables-masqall",
+        "full-iptables-v1.30",
+        "full-nftables",
+        "full-ipvs",
+        "healthy-firewall",
+        "leftover-nftables-to-ipvs",
+    ] {
+        let evidence = evidence(name);
+        let node = NodeSnapshot::new(&evidence);
+        let packets = of_node(&node, mode(&node), &Family::BOTH).unwrap();
+        assert!(packets.classes > 100, "{name}: {}", packets.classes);
+        let found = packets.differences.iter().chain(&packets.foreign);
+        let found: Vec<_> = found.map(|of| of.difference.target.to_string()).collect();
+        assert!(found.is_empty(), "{name}: {found:?}");
     }
+}
+
+/// A node's flows: every kind of packet to what the rules name, and to what they do not.
+struct Flows {
+    state: u64,
+    sources: Vec<(Entry, Option<IpAddr>)>,
+    destinations: Vec<IpAddr>,
+    ports: Vec<u16>,
+}
+
+impl Flows {
+    fn new(node: &NodeSnapshot<'_>) -> Self {
+        let owners = Owners::new(node);
+        let (mut destinations, mut ports) = (Vec::new(), vec![1, 22, 80, 10_256]);
+        for port in owners.ports() {
+            destinations.extend(port.addresses.iter().map(|(_, addr)| *addr));
+            destinations.extend(port.endpoints.iter().map(|of| of.addr.ip()));
+            ports.extend(port.port.into_iter().chain(port.node_port));
+            ports.extend(port.endpoints.iter().map(|of| of.addr.port()));
+        }
+        let own = node.addresses().unwrap().all.iter().map(|at| at.addr.addr);
+        destinations.extend(own);
+        destinations.extend(
+            ["127.0.0.5", "198.51.100.7", "10.96.3.3"].map(|ip| ip.parse::<IpAddr>().unwrap()),
+        );
+        destinations.retain(|addr| Family::of(*addr) == Family::V4);
+        let here = |addr: &IpAddr| addr.to_string().starts_with("10.244.1.");
+        let mut sources = vec![(Entry::Host, None)];
+        for addr in &destinations {
+            let own = node
+                .addresses()
+                .unwrap()
+                .all
+                .iter()
+                .any(|at| at.addr.addr == *addr);
+            if !own && !addr.is_loopback() {
+                sources.push((
+                    if here(addr) {
+                        Entry::Pod
+                    } else {
+                        Entry::Outside
+                    },
+                    Some(*addr),
+                ));
+            }
+        }
+        sources.push((Entry::Outside, Some("198.18.0.1".parse().unwrap())));
+        Self {
+            state: 7,
+            sources,
+            destinations,
+            ports,
+        }
+    }
+
+    /// A pseudo-random number below `end` (xorshift).
+    fn below(&mut self, end: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        usize::try_from(self.state % end as u64).unwrap()
+    }
+
+    fn next(&mut self) -> Flow {
+        let at = self.below(self.sources.len());
+        let (entry, source) = self.sources[at];
+        let at = self.below(self.destinations.len());
+        let destination = self.destinations[at];
+        let at = self.below(self.ports.len());
+        let port = self.ports[at];
+        let protos = [Proto::Tcp, Proto::Tcp, Proto::Udp, Proto::Sctp, Proto::Icmp];
+        let proto = protos[self.below(protos.len())];
+        Flow {
+            entry,
+            source,
+            destination,
+            port,
+            proto,
+            established: false,
+        }
+    }
+}
+
+fn is_in(packets: &Packets, flow: &Flow) -> bool {
+    let fields = [
+        flow.destination.number(),
+        flow.proto.number().into(),
+        flow.port.into(),
+        flow.source.map_or(0, |addr| addr.number()),
+    ];
+    let mut regions = packets
+        .differences
+        .iter()
+        .flat_map(|of| &of.difference.regions);
+    regions.any(|(entry, _, region)| *entry == flow.entry && region.contains(fields))
+}
+
+/// Compares `is` with `should`, and random packets with what was found: each packet is in a difference exactly if its traces
+/// differ. Returns whether there is a difference.
+fn judged<'a, 'b>(
+    name: &str,
+    is: &'a NodeSnapshot<'a>,
+    should: &'b NodeSnapshot<'b>,
+    flows: usize,
+) -> bool {
+    let owners = Owners::new(should);
+    let packets = between(is, should, &owners, &[Family::V4], Grouping::Service).unwrap();
+    confirmed(name, &packets);
+    let worlds = (
+        World::whole(is, Family::V4),
+        World::whole(should, Family::V4),
+    );
+    let mut random = Flows::new(should);
+    for _ in 0..flows {
+        let flow = random.next();
+        // Pods have no loopback address of the node.
+        if flow.entry == Entry::Pod && flow.destination.is_loopback() {
+            continue;
+        }
+        let fates = [worlds.0.walk(&flow), worlds.1.walk(&flow)].map(|all| Fate::of(&all.unwrap()));
+        assert_eq!(
+            is_in(&packets, &flow),
+            fates[0] != fates[1],
+            "{name}: {flow:?}: {} {}",
+            fates[0],
+            fates[1]
+        );
+    }
+    !packets.differences.is_empty()
+}
+
+/// Removes line `at` of those that `wanted` selects from an item.
+fn without_line(
+    evidence: &Evidence,
+    item: Item,
+    at: usize,
+    wanted: &str,
+) -> Option<(Evidence, String)> {
+    let text = evidence.text(item).unwrap();
+    let lines = text.split_inclusive('\n').enumerate();
+    let (number, line) = lines.filter(|(_, line)| line.contains(wanted)).nth(at)?;
+    let rest: String = text
+        .split_inclusive('\n')
+        .enumerate()
+        .filter(|(n, _)| *n != number)
+        .map(|(_, line)| line)
+        .collect();
+    let mut changed = evidence.clone();
+    changed.insert(item, Ok(rest));
+    Some((changed, line.trim().to_owned()))
+}
+
+/// Compares a node with itself without one rule, for every `step`th rule.
+fn mutations(name: &str, item: Item, wanted: &str, step: usize, flows: usize) -> [usize; 2] {
+    let whole = evidence(name);
+    let node = NodeSnapshot::new(&whole);
+    let mut counts = [0; 2];
+    for at in (0..).step_by(step) {
+        let Some((changed, line)) = without_line(&whole, item, at, wanted) else {
+            break;
+        };
+        let changed = NodeSnapshot::new(&changed);
+        let differs = judged(&line, &changed, &node, flows);
+        counts[usize::from(differs)] += 1;
+    }
+    counts
+}
+
+#[test]
+fn a_rule_less_is_a_difference_exactly_if_a_packet_shows_it() {
+    let counts = mutations("seed-iptables", Item::Iptables4, "-A KUBE", 3, 1_000);
+    assert!(counts[0] > 0 && counts[1] > 10, "{counts:?}");
+}
+
+#[test]
+fn a_virtual_server_less_is_a_difference_exactly_if_a_packet_shows_it() {
+    let counts = mutations("seed-ipvs", Item::IpvsSave, "-a ", 2, 1_000);
+    assert!(counts[1] > 3, "{counts:?}");
+}
+
+#[test]
+#[ignore = "takes minutes: `make test-loops`"]
+fn long_every_rule_less_of_every_mode() {
+    for (name, item, wanted) in [
+        ("seed-iptables", Item::Iptables4, "-A "),
+        ("seed-ipvs", Item::IpvsSave, "-"),
+        ("seed-ipvs", Item::Iptables4, "-A "),
+        ("seed-ipvs", Item::Ipset, "add "),
+        ("full-iptables", Item::Iptables4, "-A "),
+    ] {
+        let counts = mutations(name, item, wanted, 1, 100_000);
+        assert!(counts[1] > 3, "{name}: {counts:?}");
+    }
+}
+
+#[test]
+fn modes_differ_in_what_upstream_documents() {
+    let evidence = evidence("seed-iptables");
+    let node = NodeSnapshot::new(&evidence);
+    for mode in [Mode::Nftables, Mode::Ipvs] {
+        let packets = in_mode(&node, mode, &Family::BOTH).unwrap();
+        confirmed("seed-iptables", &packets);
+        let then = Assumed::new(&node, mode).unwrap();
+        let then = then.snapshot();
+        assert!(judged(mode.name(), &then, &node, 3_000), "{mode}");
+        assert!(
+            packets.differences.iter().all(|of| of.uses.is_some()),
+            "{mode}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn snapshots_of_packets() {
+    let mut all = String::new();
+    for (name, more) in [
+        ("seed-iptables", &[][..]),
+        ("seed-iptables", &["--mode", "nftables"]),
+        ("seed-nftables", &["--mode", "iptables"]),
+        ("seed-ipvs", &["--mode", "nftables"]),
+        ("ir16-foreign-drops", &[]),
+        ("leftover-ipvs-to-nftables", &[]),
+        ("cn04-cilium", &["--mode", "iptables"]),
+    ] {
+        let mut args = vec!["diff", "--packets"];
+        args.extend(more);
+        let ran = kpx_on(name, &args).await;
+        all += &format!(
+            "$ kpx --from {name} diff --packets {}\n{ran}\n",
+            more.join(" ")
+        );
+    }
+    insta::assert_snapshot!(all);
 }

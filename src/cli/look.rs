@@ -15,6 +15,8 @@ pub(super) const DIFF_EXAMPLES: &str = "\
 Examples:
   kpx diff                               this node, in its configured mode
   kpx diff --mode nftables               against another mode
+  kpx diff --packets                     every packet that is treated wrongly
+  kpx diff --packets --mode nftables     what another mode does with packets
   kpx --from node1.tar.gz diff -o json   a bundle, as JSON";
 
 /// Options of `kpx diff`.
@@ -23,6 +25,14 @@ pub struct DiffArgs {
     /// Compare with this mode [default: the configured mode]
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
     pub mode: Option<Mode>,
+
+    /// Compare the fate of every packet instead of rules
+    ///
+    /// Divide all first packets of connections into classes with the same fate, and list those that the live rules treat
+    /// differently from the expected ones, the largest harm first, each with a packet that shows it. Rules of other software
+    /// that stop or redirect packets to Services are listed, too.
+    #[arg(long, env = "KPX_PACKETS", conflicts_with_all = ["all_nodes", "selector"])]
+    pub packets: bool,
 
     /// The nodes to read.
     #[command(flatten)]

@@ -38,7 +38,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "SOURCE", env = "KPX_SOURCE")]
     pub source: Option<String>,
 
-    /// Use this protocol: tcp, udp or sctp
+    /// Use this protocol: tcp, udp, sctp, or icmp for a ping
     #[arg(long, value_name = "P", value_parser = value::protocol, env = "KPX_PROTOCOL", hide_short_help = true)]
     pub protocol: Option<Proto>,
 

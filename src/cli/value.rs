@@ -145,8 +145,10 @@ pub(super) const fn view() -> Choice<View> {
 /// Parses a transport protocol: tcp, udp or sctp.
 pub(super) fn protocol(text: &str) -> Result<Proto, String> {
     match text.parse() {
-        Ok(proto @ (Proto::Tcp | Proto::Udp | Proto::Sctp)) => Ok(proto),
-        _ => Err("expected tcp, udp or sctp".to_owned()),
+        Ok(proto @ (Proto::Tcp | Proto::Udp | Proto::Sctp | Proto::Icmp | Proto::Icmpv6)) => {
+            Ok(proto)
+        }
+        _ => Err("expected tcp, udp, sctp or icmp".to_owned()),
     }
 }
 

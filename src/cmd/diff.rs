@@ -5,12 +5,17 @@ use std::mem::ManuallyDrop;
 use super::Io;
 use super::shared::READABLE;
 use super::shared::failure::Failure;
+use super::shared::identity;
 use super::shared::nodes;
 use super::shared::session::Session;
 use crate::cli::DiffArgs;
-use crate::diff;
+use crate::diff::{self, Layer, Unknown};
+use crate::evidence::{IPTABLES, Item};
+use crate::proof;
 use crate::report::diff::DiffReport;
 use crate::report::nodes::DiffOfNodes;
+use crate::report::packets::PacketsReport;
+use crate::trace;
 
 pub(super) async fn run(
     session: &Session,
@@ -22,7 +27,50 @@ pub(super) async fn run(
         let work = async move |session: Session| compare(&session, &args).await;
         return nodes::report::<DiffOfNodes>(session, io, &nodes, &[], work).await;
     }
+    if args.packets {
+        return session.finish(io, &packets(session, args).await?);
+    }
     session.finish(io, &compare(session, args).await?)
+}
+
+/// Compares the fate of every packet.
+async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Failure> {
+    let unknown = |what: &str, gap| Unknown {
+        what: what.to_owned(),
+        layers: &Layer::ALL,
+        gap,
+    };
+    let configured = session.configured(None).await?;
+    let mode = match args.mode.map_or(configured.clone(), Ok) {
+        Ok(mode) => mode,
+        Err(gap) => {
+            let unknown = unknown("the mode", gap);
+            return Ok(PacketsReport::nothing(None, unknown, "pass `--mode MODE`"));
+        }
+    };
+    let mut items = diff::needs(mode);
+    items.extend(trace::NEEDS.iter().chain(IPTABLES));
+    items.push(Item::Conntrack);
+    items.sort();
+    items.dedup();
+    let evidence = session.gather(&items).await?;
+    let node = session.node(&evidence);
+    let is_other = configured.is_ok_and(|configured| configured != mode);
+    let compared = if is_other {
+        proof::in_mode(&node, mode, session.families())
+    } else {
+        proof::of_node(&node, mode, session.families())
+    };
+    Ok(match compared {
+        Ok(packets) => {
+            let options = identity::options_text(session);
+            PacketsReport::new(mode, is_other, &packets, &options)
+        }
+        Err(gap) => {
+            let unknown = unknown(&format!("packets of mode {mode}"), gap);
+            PacketsReport::nothing(Some(mode), unknown, READABLE)
+        }
+    })
 }
 
 async fn compare(session: &Session, args: &DiffArgs) -> Result<DiffReport, Failure> {

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
 use super::{Class, Fate, Way};
-use crate::net::{Cidr, Family, Proto};
+use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{Owners, Role};
 use crate::trace::region::{Field, Region, address};
@@ -21,7 +21,7 @@ pub enum Harm {
     Lost,
     /// They reach other backends.
     Misled,
-    /// They should be stopped, and get through.
+    /// They should be stopped, and reach a backend.
     Open,
     /// Their source is rewritten on one side only, so replies may take another way.
     Source,
@@ -67,13 +67,10 @@ impl Harm {
             let lost = is.ways.iter().any(|way| way.verdict != Verdict::Deliver);
             return if lost { Self::Lost } else { Self::Misled };
         }
-        if stops(should) && !stops(is) {
-            return Self::Open;
-        }
-        if delivers(is) {
-            Self::Misled
-        } else {
-            Self::Ends
+        match (delivers(is), stops(should)) {
+            (true, true) => Self::Open,
+            (true, false) => Self::Misled,
+            (false, _) => Self::Ends,
         }
     }
 }
@@ -95,6 +92,32 @@ pub enum Target {
     OtherPort(Role),
     /// Anything else.
     Other,
+}
+
+impl Target {
+    /// Takes the Service's name out.
+    fn take_name(&mut self) -> Option<String> {
+        match self {
+            Self::Service(name, _)
+            | Self::NodePort(name)
+            | Self::LocalNodePort(name)
+            | Self::NodePortElsewhere(name) => Some(std::mem::take(name)),
+            Self::Ping(_) | Self::OtherPort(_) | Self::Other => None,
+        }
+    }
+
+    /// Returns what it is, without a name.
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Service(_, role) => format!("ports of Services at a {role}"),
+            Self::NodePort(_) => "NodePorts at addresses of the node".to_owned(),
+            Self::LocalNodePort(_) => "NodePorts at loopback addresses".to_owned(),
+            Self::NodePortElsewhere(_) => {
+                "NodePorts at addresses that are not the node's".to_owned()
+            }
+            Self::Ping(_) | Self::OtherPort(_) | Self::Other => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Target {
@@ -120,19 +143,31 @@ pub struct Difference {
     pub target: Target,
     /// Where they enter.
     pub entries: BTreeSet<Entry>,
-    /// The number of classes.
-    pub classes: usize,
+    /// The Services, where several are one difference.
+    pub services: BTreeSet<String>,
+    /// The packets, as classes.
+    pub regions: Vec<(Entry, Family, Region)>,
     /// One of the packets.
     pub witness: Flow,
-    /// Their fate, and the one that they should have.
+    /// The fate of that packet, and the one that it should have.
     pub fates: [Fate; 2],
+}
+
+/// What makes several classes one difference.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Grouping {
+    /// The Service, the harm, and how they end.
+    Service,
+    /// The kind of target, the harm, and how they end.
+    Kind,
 }
 
 /// Gathers differences between two sides.
 #[derive(Debug)]
 pub struct Differences<'o> {
     owners: &'o Owners,
-    local: Vec<Cidr>,
+    grouping: Grouping,
+    local: Vec<IpAddr>,
     found: BTreeMap<(Harm, Target, String), Difference>,
     /// The number of classes seen.
     pub classes: usize,
@@ -140,13 +175,14 @@ pub struct Differences<'o> {
 
 impl<'o> Differences<'o> {
     /// Returns an empty collection for `node`, whose Services `owners` knows.
-    pub fn new(node: &NodeSnapshot<'_>, owners: &'o Owners) -> Self {
+    pub fn new(node: &NodeSnapshot<'_>, owners: &'o Owners, grouping: Grouping) -> Self {
         let local = node.addresses().map_or_else(
             |_| Vec::new(),
-            |all| all.all.iter().map(|at| Cidr::host(at.addr.addr)).collect(),
+            |all| all.all.iter().map(|at| at.addr.addr).collect(),
         );
         Self {
             owners,
+            grouping,
             local,
             found: BTreeMap::new(),
             classes: 0,
@@ -162,26 +198,36 @@ impl<'o> Differences<'o> {
         }
         let harm = Harm::of(fates[0], fates[1]);
         let witness = self.choose(class.entry, class.family, &class.region);
-        let target = self.target(&witness, &class.region);
-        // Fates that differ in nothing but backends of several Services are one difference of "no Service".
-        let key = (
+        let mut target = self.target(&witness, &class.region);
+        let name = match self.grouping {
+            Grouping::Service => None,
+            Grouping::Kind => target.take_name(),
+        };
+        let ends = match (self.grouping, harm) {
+            (_, Harm::Source | Harm::Uneven) => String::new(),
+            (Grouping::Service, Harm::Misled) => fates[0].targets(),
+            _ => format!("{} {}", fates[0].verdicts(), fates[1].verdicts()),
+        };
+        let key = (harm, target.clone(), ends);
+        let is_own = self.local.contains(&witness.destination);
+        let difference = self.found.entry(key).or_insert_with(|| Difference {
             harm,
             target,
-            format!("{} {}", fates[0].key(), fates[1].key()),
-        );
-        let difference = self
-            .found
-            .entry(key)
-            .or_insert_with_key(|(harm, target, _)| Difference {
-                harm: *harm,
-                target: target.clone(),
-                entries: BTreeSet::new(),
-                classes: 0,
-                witness,
-                fates: fates.map(Clone::clone),
-            });
-        difference.classes += 1;
+            entries: BTreeSet::new(),
+            services: BTreeSet::new(),
+            regions: Vec::new(),
+            witness: witness.clone(),
+            fates: fates.map(Clone::clone),
+        });
+        // An address that the node has is the better example.
+        if is_own && !self.local.contains(&difference.witness.destination) {
+            difference.witness = witness;
+            difference.fates = fates.map(Clone::clone);
+        }
+        difference.services.extend(name);
         difference.entries.insert(class.entry);
+        let region = (class.entry, class.family, class.region.clone());
+        difference.regions.push(region);
     }
 
     /// Returns the differences, the largest harm first.
@@ -208,9 +254,10 @@ impl<'o> Differences<'o> {
         let destination = region.of(Field::Destination);
         let first = destination.ranges().first().map_or(0, |(first, _)| *first);
         flow.destination = address(family, first);
-        let known = self.local.iter().map(|at| at.addr);
-        let known = known.filter(|addr| Family::of(*addr) == family && !addr.is_loopback());
-        if let Some(own) = known.into_iter().find(|addr| destination.has(*addr)) {
+        // An address of the node, 127.0.0.1 last.
+        let mut own: Vec<IpAddr> = self.local.clone();
+        own.retain(|addr| Family::of(*addr) == family && destination.has(*addr));
+        if let Some(own) = own.into_iter().min_by_key(IpAddr::is_loopback) {
             flow.destination = own;
         }
         if let Some(source) = &mut flow.source {
@@ -238,9 +285,7 @@ impl<'o> Differences<'o> {
         match node_port.filter(|_| first == last) {
             None => self.without_port(flow),
             Some(port) if flow.destination.is_loopback() => Target::LocalNodePort(name(port)),
-            Some(port) if self.local.iter().any(|own| own.addr == flow.destination) => {
-                Target::NodePort(name(port))
-            }
+            Some(port) if self.local.contains(&flow.destination) => Target::NodePort(name(port)),
             Some(port) => Target::NodePortElsewhere(name(port)),
         }
     }
@@ -256,11 +301,22 @@ impl<'o> Differences<'o> {
 }
 
 impl Fate {
-    /// Returns a text that equal fates share.
-    fn key(&self) -> String {
-        let way = |way: &Way| format!("{way}{:?}", way.when);
-        let ways: Vec<_> = self.ways.iter().map(way).collect();
-        ways.join(" ")
+    /// Returns how the packets end, as a text.
+    fn verdicts(&self) -> String {
+        let mut all: Vec<_> = self.ways.iter().map(|way| way.verdict).collect();
+        all.dedup();
+        format!("{all:?}")
+    }
+
+    /// Returns where the packets end, as a text.
+    fn targets(&self) -> String {
+        let mut all: Vec<_> = self
+            .ways
+            .iter()
+            .map(|way| (way.verdict, way.address, way.port))
+            .collect();
+        all.dedup();
+        format!("{all:?}")
     }
 }
 
@@ -303,7 +359,7 @@ impl fmt::Display for Fate {
         }
         match self.ways.len().saturating_sub(MOST_NAMED) {
             0 => Ok(()),
-            more => write!(f, "; and {more} more ways"),
+            more => write!(f, "; and {more} more"),
         }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod migrate;
 pub(crate) mod nodes;
+pub(crate) mod packets;
 pub(crate) mod plan;
 pub(crate) mod preflight;
 pub(crate) mod program;

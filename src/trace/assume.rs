@@ -1,6 +1,8 @@
 //! The node as it would be with kube-proxy in another mode: kube-proxy's objects are replaced by those of that mode, and
 //! everything else stays.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use crate::backend::iptables::model::{Chain, Policy, Rule, Ruleset, Table, Target};
@@ -28,12 +30,25 @@ impl Assumed {
     ///
     /// What has to be known for that, and is not.
     pub fn new(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Self, Gap> {
+        Self::beside(node, mode, Others::Stay)
+    }
+
+    /// Returns what `node` would be with kube-proxy in `mode`, and without the rules of other software.
+    ///
+    /// # Errors
+    ///
+    /// What has to be known for that, and is not.
+    pub fn alone(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Self, Gap> {
+        Self::beside(node, mode, Others::Go)
+    }
+
+    fn beside(node: &NodeSnapshot<'_>, mode: Mode, others: Others) -> Result<Self, Gap> {
         let desired = node.desired(mode)?;
         let families: Vec<_> = desired.families.iter().map(|state| state.family).collect();
         let mut evidence = node.evidence().clone();
         for family in Family::BOTH {
             let state = desired.family(family);
-            iptables_rules(node, &mut evidence, desired, family, state)?;
+            iptables_rules(node, &mut evidence, desired, family, state, others)?;
         }
         let text = |part| program::text(desired, part, &families, &diff::service_cidrs(node));
         let old = evidence.text(Item::Ipset).map(others_sets);
@@ -64,7 +79,7 @@ impl Assumed {
         }
         Ok(Self {
             evidence,
-            nftables: nftables_rules(node, desired),
+            nftables: nftables_rules(node, desired, others),
         })
     }
 
@@ -72,6 +87,13 @@ impl Assumed {
     pub fn snapshot(&self) -> NodeSnapshot<'_> {
         NodeSnapshot::new(&self.evidence).with_nft(self.nftables.clone())
     }
+}
+
+/// What happens to the rules of other software.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Others {
+    Stay,
+    Go,
 }
 
 /// Something that is not there is empty; any other gap remains.
@@ -89,16 +111,27 @@ fn iptables_rules(
     desired: &DesiredState,
     family: Family,
     state: Option<&FamilyState>,
+    others: Others,
 ) -> Result<(), Gap> {
+    let others_rules = |have: &Ruleset<'_>| match others {
+        Others::Stay => others_rules(have).to_string(),
+        Others::Go => String::new(),
+    };
     for store in [IptablesBackend::Legacy, IptablesBackend::Nft] {
         if let Ok(have) = node.iptables(store, family) {
-            evidence.insert(store.item(family), Ok(others_rules(have).to_string()));
+            evidence.insert(store.item(family), Ok(others_rules(have)));
         }
     }
-    let have = node
-        .iptables(IptablesBackend::InUse, family)
-        .map(others_rules);
+    let have = match others {
+        Others::Stay => node
+            .iptables(IptablesBackend::InUse, family)
+            .map(self::others_rules),
+        Others::Go => Ok(Ruleset::default()),
+    };
     let mut merged = have.or_else(none)?;
+    let places = node
+        .iptables(IptablesBackend::InUse, family)
+        .map_or_else(|_| Places::new(), places);
     let names;
     let expected;
     let want = match (state, desired.mode) {
@@ -113,23 +146,54 @@ fn iptables_rules(
         }
     };
     for table in want.iter().flat_map(|want| &want.tables) {
-        add(&mut merged, table);
+        add(&mut merged, table, &places);
     }
     evidence.insert(Item::iptables(family), Ok(merged.to_string()));
     Ok(())
+}
+
+/// How many rules of other software come before each jump to a chain of kube-proxy, by table, chain and target.
+type Places = HashMap<(String, String, String), usize>;
+
+fn places(have: &Ruleset<'_>) -> Places {
+    let mut places = Places::new();
+    for table in &have.tables {
+        for chain in &table.chains {
+            let mut others = 0;
+            for rule in &chain.rules {
+                match jump(&table.name, rule) {
+                    Some(to) => {
+                        let key = (
+                            table.name.to_string(),
+                            chain.name.to_string(),
+                            to.to_owned(),
+                        );
+                        places.entry(key).or_insert(others);
+                    }
+                    None => others += 1,
+                }
+            }
+        }
+    }
+    places
+}
+
+/// Returns the chain of kube-proxy that `rule` of `table` leads to.
+fn jump<'r>(table: &str, rule: &'r Rule<'_>) -> Option<&'r str> {
+    match &rule.target {
+        Some(Target::Jump(to) | Target::Goto(to)) => Some(to.as_ref()),
+        _ => None,
+    }
+    .filter(|to| software::maker_of_chain(table, to) == Maker::KubeProxy)
 }
 
 /// Returns the rules that are not kube-proxy's.
 fn others_rules<'a>(have: &Ruleset<'a>) -> Ruleset<'a> {
     let tables = have.tables.iter().map(|table| {
         let ours = |chain: &str| software::maker_of_chain(&table.name, chain) == Maker::KubeProxy;
-        let leads = |rule: &Rule<'_>| match &rule.target {
-            Some(Target::Jump(to) | Target::Goto(to)) => ours(to),
-            _ => false,
-        };
         let chains = table.chains.iter().filter(|chain| !ours(&chain.name));
         let chains = chains.cloned().map(|mut chain| {
-            chain.rules.retain(|rule| !leads(rule));
+            chain.rules.retain(|rule| jump(&table.name, rule).is_none());
             chain
         });
         Table::new(table.name.clone(), chains.collect())
@@ -140,8 +204,8 @@ fn others_rules<'a>(have: &Ruleset<'a>) -> Ruleset<'a> {
     }
 }
 
-/// Adds kube-proxy's chains of a table, and its jumps in front of what built-in chains hold.
-fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>) {
+/// Adds kube-proxy's chains of a table, and its jumps: each where it was, or else in front of what built-in chains hold.
+fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>, places: &Places) {
     let at = merged.tables.iter().position(|t| t.name == table.name);
     let at = at.unwrap_or_else(|| {
         merged
@@ -153,8 +217,21 @@ fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>) {
     for chain in &table.chains {
         match there.chains.iter_mut().find(|c| c.name == chain.name) {
             Some(old) if chain.policy.is_some() => {
-                let rest = std::mem::replace(&mut old.rules, chain.rules.clone());
-                old.rules.extend(rest);
+                let place = |rule: &Rule<'_>| {
+                    let to = jump(&table.name, rule)?.to_owned();
+                    let key = (table.name.to_string(), chain.name.to_string(), to);
+                    places.get(&key).copied()
+                };
+                // The kubelet may have written the same jump.
+                let is_there =
+                    |rule: &Rule<'_>| old.rules.iter().any(|of| of.target == rule.target);
+                let ours = chain.rules.iter().filter(|rule| !is_there(rule));
+                let ours = ours.map(|rule| (place(rule).unwrap_or(0), rule));
+                let mut ours: Vec<_> = ours.collect();
+                ours.sort_by_key(|(place, _)| *place);
+                for (place, rule) in ours.into_iter().rev() {
+                    old.rules.insert(place.min(old.rules.len()), rule.clone());
+                }
             }
             // The kubelet writes it too; its rules stay.
             Some(_) => {}
@@ -227,13 +304,16 @@ fn dummy(evidence: &mut Evidence, desired: &DesiredState) -> Result<(), Gap> {
 fn nftables_rules(
     node: &NodeSnapshot<'_>,
     desired: &DesiredState,
+    others: Others,
 ) -> Result<nftables::model::Ruleset, Gap> {
     let mut rules = match node.nft() {
         Ok(rules) => rules.clone(),
         Err(gap) if desired.mode == Mode::Nftables => none(gap)?,
         Err(gap) => return Err(gap),
     };
-    rules.tables.retain(|table| table.name != "kube-proxy");
+    rules
+        .tables
+        .retain(|table| others == Others::Stay && table.name != "kube-proxy");
     if desired.mode == Mode::Nftables {
         let cidrs = diff::service_cidrs(node);
         for state in &desired.families {

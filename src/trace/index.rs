@@ -14,7 +14,7 @@ use crate::backend::ipset;
 use crate::backend::iptables::model::{Chain, Match, Rule, Side};
 use crate::backend::ipvs::model::{Key, VirtualServer};
 use crate::backend::nftables::model::{self as nft, Expr};
-use crate::net::Proto;
+use crate::net::{Family, Proto};
 
 /// What is shorter is looked at one by one.
 const MIN: usize = 12;
@@ -237,15 +237,15 @@ impl Index {
         made.get(name).map(|&at| &table.chains[at])
     }
 
-    /// Returns the virtual servers by address, protocol and port.
-    pub(crate) fn servers(&self, servers: &[VirtualServer]) -> Rc<Trie> {
+    /// Returns the virtual servers of `family` by address, protocol and port.
+    pub(crate) fn servers(&self, servers: &[VirtualServer], family: Family) -> Rc<Trie> {
         let mut made = self.servers.borrow_mut();
         Rc::clone(made.get_or_insert_with(|| {
             let key = |server: &VirtualServer| match server.key {
-                Key::Address { proto, addr, port } => {
+                Key::Address { proto, addr, port } if Family::of(addr) == family => {
                     vec![addr.number(), proto.number().number(), port.number()]
                 }
-                Key::Fwmark { .. } => Vec::new(),
+                Key::Address { .. } | Key::Fwmark { .. } => Vec::new(),
             };
             Rc::new(Trie::of(servers.iter().map(key)))
         }))

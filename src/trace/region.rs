@@ -259,7 +259,8 @@ impl PartialEq for Seen {
 }
 
 /// The value of a field that numbers can be compared with.
-pub(crate) trait Coordinate: Copy + PartialEq {
+pub trait Coordinate: Copy + PartialEq {
+    /// Returns the number.
     fn number(self) -> u128;
 }
 

@@ -226,8 +226,7 @@ pub(in crate::cmd) fn migrate_command(session: &Session, part: &str) -> String {
 
 /// Makes `fixes` work on this machine, for the node and the cluster of `session`.
 pub(in crate::cmd) fn reach<'f>(session: &Session, fixes: impl Iterator<Item = &'f mut Fix>) {
-    let options: Vec<_> = options(session).map(|(_, word)| word).collect();
-    let options = options.join(" ");
+    let options = options_text(session);
     let node = session.name();
     // In a report of several nodes, each fix is below the names of its nodes.
     let node = node.filter(|_| session.is_remote() && !session.one_of_several);
@@ -263,6 +262,12 @@ fn reach_one(fix: &mut Fix, options: &str, node: Option<&str>) {
             }
         }
     }
+}
+
+/// Returns the options of `session` that select the node and the cluster, as words of a command line.
+pub(in crate::cmd) fn options_text(session: &Session) -> String {
+    let options: Vec<_> = options(session).map(|(_, word)| word).collect();
+    options.join(" ")
 }
 
 /// Returns the options of `session` that select the node and the cluster: the flag, and it with its value.

@@ -138,7 +138,7 @@ impl Walker<'_, '_, '_> {
             return by_mark;
         }
         if let Some(index) = &self.index {
-            let servers_by_key = index.servers(servers);
+            let servers_by_key = index.servers(servers, packet.family());
             let at = |port| {
                 let (addr, proto) = (packet.destination(), packet.proto());
                 servers_by_key.find(&[Part::Addr(addr), Part::Proto(proto), port])

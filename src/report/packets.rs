@@ -1,0 +1,495 @@
+//! The result of `kpx diff --packets`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use serde::Serialize;
+
+use super::{CLEAN, FAILED, FOUND, UNKNOWN};
+use crate::backend::Mode;
+use crate::diff::Unknown;
+use crate::net::Proto;
+use crate::proof::difference::{Difference, Harm, Target};
+use crate::proof::{Fate, Packets, Proved, Way};
+use crate::render::{Page, Report, Tone};
+use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict};
+use crate::words::{listed, number_of};
+
+/// The outcome of `kpx diff --packets`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PacketsReport {
+    /// The mode compared with, if known.
+    pub mode: Option<Mode>,
+    /// Whether it is another mode than the configured one.
+    pub is_other_mode: bool,
+    /// The number of classes into which the packets were divided; `None` if they could not be.
+    pub classes: Option<usize>,
+    /// Packets that the live rules treat differently from the expected ones.
+    pub differences: Vec<Row>,
+    /// Packets to Services that rules of other software stop or send elsewhere.
+    pub foreign: Vec<Row>,
+    /// What could not be compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<Unknown>,
+    /// Limits of the comparison, as sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Packets with two fates.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    /// The harm.
+    pub harm: Harm,
+    /// What they are sent to, as text.
+    pub target: String,
+    /// The Services, where several are one row.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<String>,
+    /// What the difference means to those who send such packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<&'static str>,
+    /// The number of connections now whose first packet is one of these; unset if it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uses: Option<usize>,
+    /// Where they enter: `pod`, `host`, `outside`.
+    pub from: Vec<&'static str>,
+    /// The number of classes.
+    pub classes: usize,
+    /// One of them.
+    pub packet: Sent,
+    /// Their fate.
+    pub is: FateRow,
+    /// Their expected fate.
+    pub should: FateRow,
+    /// The rule that decides on the packet, or the rule that should.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<RuleRow>,
+    /// The commands that trace the packet on both sides.
+    pub shown_by: Vec<String>,
+    /// Whether a trace confirms both fates. If not, that is a bug in kpx.
+    pub confirmed: bool,
+}
+
+/// A packet as it is sent.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sent {
+    /// The source address; unset if the node chooses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    /// The destination address.
+    pub destination: IpAddr,
+    /// The destination port.
+    pub port: u16,
+    /// The protocol.
+    pub protocol: Proto,
+}
+
+/// A fate.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FateRow {
+    /// As text.
+    pub text: String,
+    /// Why it ends so.
+    pub reason: String,
+    /// The ways it may go.
+    pub ways: Vec<WayRow>,
+}
+
+/// A way that a packet may go.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WayRow {
+    /// How it ends.
+    pub verdict: Verdict,
+    /// The new destination address, if it is translated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The new destination port, if it is translated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Whether its source is rewritten.
+    pub masquerade: bool,
+    /// The probability, 0 to 1.
+    pub share: f64,
+    /// Conditions that the state does not determine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<String>,
+}
+
+/// A rule.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RuleRow {
+    /// Whether the node has the rule; else it should have.
+    pub is_live: bool,
+    /// The table; empty for IPVS.
+    pub table: String,
+    /// The chain; empty for IPVS.
+    pub chain: String,
+    /// The rule, or the effect of what has no rule.
+    pub rule: String,
+}
+
+impl PacketsReport {
+    /// Reports `packets`, compared with `mode`. `options` reach the node.
+    pub(crate) fn new(mode: Mode, is_other_mode: bool, packets: &Packets, options: &str) -> Self {
+        let expected = format!(" --mode {mode}");
+        let modes = if is_other_mode {
+            [expected.as_str(), ""]
+        } else {
+            ["", &expected]
+        };
+        let row = |of: &Proved| Row::new(of, options, modes, is_other_mode);
+        // No option leaves out the rules of others.
+        let foreign = |of: &Proved| Row::new(of, options, ["", ""], false);
+        let mut report = Self {
+            mode: Some(mode),
+            is_other_mode,
+            classes: Some(packets.classes),
+            differences: packets.differences.iter().map(row).collect(),
+            foreign: packets.foreign.iter().map(foreign).collect(),
+            unknown: Vec::new(),
+            notes: Vec::new(),
+        };
+        let all = report.differences.iter().chain(&report.foreign);
+        let wrong = all.filter(|row| !row.confirmed).count();
+        if wrong > 0 {
+            report.notes.push(format!(
+                "internal error: a trace does not confirm {} marked below; please report this with the output of `kpx snapshot`",
+                number_of(wrong, "difference")
+            ));
+        }
+        report
+    }
+
+    /// Reports that packets cannot be compared, and why; `hint` is what to do about it.
+    pub(crate) fn nothing(mode: Option<Mode>, unknown: Unknown, hint: &str) -> Self {
+        Self {
+            mode,
+            is_other_mode: false,
+            classes: None,
+            differences: Vec::new(),
+            foreign: Vec::new(),
+            unknown: vec![unknown],
+            notes: vec![hint.to_owned()],
+        }
+    }
+
+    fn head(&self) -> String {
+        let (Some(mode), Some(classes)) = (self.mode, self.classes) else {
+            return "inconclusive: no packets were compared".to_owned();
+        };
+        let classes = number_of(classes, "class");
+        let sides = if self.is_other_mode {
+            format!("mode {mode} would treat")
+        } else {
+            "the live rules treat".to_owned()
+        };
+        match (self.differences.len(), self.foreign.len()) {
+            (0, 0) if self.is_other_mode => {
+                format!("no difference: mode {mode} would treat every packet as now ({classes})")
+            }
+            (0, 0) => {
+                format!("no difference: every packet is treated as mode {mode} expects ({classes})")
+            }
+            (0, _) => format!(
+                "every packet is treated as mode {mode} expects ({classes}), but rules of other software stop or redirect \
+                 packets to Services"
+            ),
+            (count, _) => format!(
+                "{}: {sides} some packets differently ({classes})",
+                number_of(count, "difference")
+            ),
+        }
+    }
+}
+
+impl Row {
+    fn new(proved: &Proved, options: &str, modes: [&str; 2], is_other_mode: bool) -> Self {
+        let Difference {
+            harm,
+            target,
+            entries,
+            services,
+            regions,
+            witness,
+            fates,
+        } = &proved.difference;
+        let from = |entry: &Entry| match entry {
+            Entry::Pod => "pod",
+            Entry::Host => "host",
+            Entry::Outside => "outside",
+        };
+        let source = witness
+            .source
+            .map_or_else(|| "host".to_owned(), |addr| addr.to_string());
+        let to = SocketAddr::new(witness.destination, witness.port);
+        let command = |mode: &str| {
+            let options = if options.is_empty() {
+                String::new()
+            } else {
+                format!(" {options}")
+            };
+            let protocol = witness.proto;
+            format!("kpx{options} trace {to} --source {source} --protocol {protocol}{mode}")
+        };
+        let mut shown_by: Vec<String> = modes.iter().map(|mode| command(mode)).collect();
+        shown_by.dedup();
+        let [is, should] = &proved.traces;
+        Self {
+            harm: *harm,
+            target: if services.is_empty() {
+                target.to_string()
+            } else {
+                target.kind()
+            },
+            services: services.iter().cloned().collect(),
+            meaning: meaning(&proved.difference).filter(|_| is_other_mode),
+            uses: proved.uses,
+            from: entries.iter().map(from).collect(),
+            classes: regions.len(),
+            packet: Sent {
+                source: witness.source,
+                destination: witness.destination,
+                port: witness.port,
+                protocol: witness.proto,
+            },
+            is: FateRow::new(&fates[0], is),
+            should: FateRow::new(&fates[1], should),
+            rule: cause(is, should),
+            shown_by,
+            confirmed: proved.confirmed,
+        }
+    }
+}
+
+impl FateRow {
+    fn new(fate: &Fate, trace: &[Outcome]) -> Self {
+        let way = |way: &Way| WayRow {
+            verdict: way.verdict,
+            address: way.address,
+            port: way.port,
+            masquerade: way.masquerade,
+            share: way.share,
+            when: way.when.iter().map(ToString::to_string).collect(),
+        };
+        Self {
+            text: fate.to_string(),
+            reason: trace
+                .first()
+                .map_or(String::new(), |first| first.reason.clone()),
+            ways: fate.ways.iter().map(way).collect(),
+        }
+    }
+}
+
+/// Returns what a difference between modes means to those who send the packets.
+fn meaning(difference: &Difference) -> Option<&'static str> {
+    let outside = difference
+        .entries
+        .iter()
+        .all(|entry| *entry == Entry::Outside);
+    Some(match (&difference.target, difference.harm) {
+        (_, Harm::Source) => {
+            "the backend sees another source address; where the source is kept, replies must come back through this node"
+        }
+        (Target::LocalNodePort(_), _) if outside => {
+            "packets to loopback addresses from outside are an attack"
+        }
+        (Target::LocalNodePort(_), _) => {
+            "programs that connect to a NodePort at 127.0.0.1 have to use an address of the node"
+        }
+        (Target::Ping(_), _) => {
+            "whether a cluster IP answers a ping depends on the mode, and says nothing about the Service"
+        }
+        (Target::OtherPort(_), Harm::Ends) => {
+            "a connection to a port that no Service has fails in every mode, but in another way"
+        }
+        (Target::NodePort(_) | Target::NodePortElsewhere(_), Harm::Lost | Harm::Open) => {
+            "the mode accepts NodePorts at other addresses, see nodePortAddresses"
+        }
+        (Target::Service(..) | Target::NodePort(_), Harm::Misled) => {
+            "the mode applies the traffic policy to other clients"
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the last rule that decides on the packet on one side only: the live one, else the expected one.
+fn cause(is: &[Outcome], should: &[Outcome]) -> Option<RuleRow> {
+    let deciding = |trace: &[Outcome]| -> Vec<Rc<Hop>> {
+        let hops = trace.iter().flat_map(|outcome| &outcome.hops);
+        let decides = |hop: &&Rc<Hop>| {
+            let passes = matches!(
+                hop.effect,
+                Effect::Jump { .. } | Effect::Goto { .. } | Effect::Return | Effect::Other { .. }
+            );
+            hop.subsystem != Subsystem::Routing && !passes
+        };
+        hops.filter(decides).cloned().collect()
+    };
+    let (live, expected) = (deciding(is), deciding(should));
+    let same = |a: &Hop, b: &Hop| {
+        let key = |hop: &Hop| {
+            (
+                hop.hook,
+                hop.table.clone(),
+                hop.chain.clone(),
+                hop.rule.clone(),
+            )
+        };
+        key(a) == key(b) && a.effect == b.effect
+    };
+    let last = |mine: &[Rc<Hop>], theirs: &[Rc<Hop>], is_live| {
+        let found = mine
+            .iter()
+            .rfind(|hop| !theirs.iter().any(|other| same(hop, other)));
+        found.map(|hop| RuleRow {
+            is_live,
+            table: hop.table.clone(),
+            chain: hop.chain.clone(),
+            rule: match (&hop.effect, hop.rule.as_str()) {
+                (Effect::Balance { server, .. } | Effect::NoServer { server }, _) => {
+                    format!("virtual server {server}")
+                }
+                (_, "") => "the policy of the chain".to_owned(),
+                (_, rule) => rule.to_owned(),
+            },
+        })
+    };
+    last(&live, &expected, true).or_else(|| last(&expected, &live, false))
+}
+
+/// The number of differences shown without `-v`.
+const SHOWN: usize = 20;
+
+impl Harm {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Misled => "misled",
+            Self::Open => "open",
+            Self::Source => "source",
+            Self::Uneven => "uneven",
+            Self::Ends => "ends",
+            Self::Unsure => "unsure",
+        }
+    }
+}
+
+impl PacketsReport {
+    fn rows(&self, page: &mut Page, rows: &[Row], labels: [&str; 2]) {
+        let all = page.style().verbose > 0 || page.style().wide;
+        let shown = if all { rows.len() } else { SHOWN };
+        for row in rows.iter().take(shown) {
+            page.line("");
+            let from = row.from.iter().map(|from| match *from {
+                "pod" => "pods",
+                "host" => "the host",
+                _ => "outside",
+            });
+            let from: Vec<_> = from.collect();
+            let lead = format!("{:<8} ", row.harm.word());
+            page.hang(
+                &lead,
+                "         ",
+                &format!("{}: from {}", row.target, listed(&from)),
+            );
+            let reason = |fate: &FateRow, ends: bool| {
+                if ends {
+                    fate.reason.clone()
+                } else {
+                    fate.text.clone()
+                }
+            };
+            let stops = |fate: &FateRow| matches!(fate.ways.as_slice(), [WayRow { verdict: Verdict::Drop | Verdict::Reject, when, .. }] if when.is_empty());
+            for (label, fate) in [(labels[0], &row.is), (labels[1], &row.should)] {
+                page.hang(
+                    &format!("  {label:<6} "),
+                    "         ",
+                    &reason(fate, stops(fate)),
+                );
+            }
+            if let Some(uses) = row.uses {
+                let uses = number_of(uses, "connection");
+                page.hang("  in use ", "         ", &format!("{uses} now"));
+            }
+            if let Some(meaning) = row.meaning {
+                page.hang("  means  ", "         ", meaning);
+            }
+            if let Some(rule) = &row.rule {
+                let label = if rule.is_live { "rule" } else { "misses" };
+                let place = match rule.chain.as_str() {
+                    "" => rule.rule.clone(),
+                    chain => format!("{} {chain}: {}", rule.table, rule.rule),
+                };
+                page.hang(&format!("  {label:<6} "), "         ", &place);
+            }
+            for command in &row.shown_by {
+                page.hang("  try    ", "         ", command);
+            }
+            if !row.confirmed {
+                page.hang(
+                    "  ERROR  ",
+                    "         ",
+                    "internal error: a trace does not confirm this",
+                );
+            }
+        }
+        let rest = rows.len().saturating_sub(shown);
+        if rest > 0 {
+            page.line("");
+            page.line(&format!("and {rest} more; -v shows all"));
+        }
+    }
+}
+
+impl Report for PacketsReport {
+    const KIND: &'static str = "PacketsReport";
+
+    fn page(&self, page: &mut Page) {
+        let tone = match self.exit() {
+            CLEAN => Tone::Good,
+            UNKNOWN => Tone::Unclear,
+            _ => Tone::Bad,
+        };
+        page.line(&page.paint(tone, &self.head()));
+        let labels = if self.is_other_mode {
+            ["then", "now"]
+        } else {
+            ["is", "should"]
+        };
+        self.rows(page, &self.differences, labels);
+        if !self.foreign.is_empty() {
+            page.line("");
+            let title = "rules of other software that stop or redirect packets to Services";
+            page.line(&page.paint(Tone::Strong, title));
+            self.rows(page, &self.foreign, ["with", "else"]);
+        }
+        for unknown in &self.unknown {
+            page.line("");
+            page.para("  ", &format!("{}: {}", unknown.what, unknown.gap));
+        }
+        for note in &self.notes {
+            page.line("");
+            page.para("note: ", note);
+        }
+    }
+
+    fn exit(&self) -> u8 {
+        let mut all = self.differences.iter().chain(&self.foreign);
+        if all.any(|row| !row.confirmed) {
+            return FAILED;
+        }
+        match (
+            self.differences.is_empty() && self.foreign.is_empty(),
+            self.unknown.is_empty(),
+        ) {
+            (false, _) => FOUND,
+            (true, false) => UNKNOWN,
+            (true, true) => CLEAN,
+        }
+    }
+}
