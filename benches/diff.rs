@@ -1,4 +1,4 @@
-//! `kpx diff` on a recorded node with 2,000 Services of 10 endpoints, beside what the standard tools need for the same
+//! `kpx diff`, of rules and of every packet, on a recorded node with 2,000 Services of 10 endpoints, beside what the standard tools need for the same
 //! rules; and how its time grows from 2,000 Services to ten times as many.
 //!
 //! Run as root: `cargo bench --bench diff`. It prints a table, and fails where a promise is broken.
@@ -44,6 +44,10 @@ fn main() {
         let bundle = bundle.to_str().unwrap();
         best(times, &[kpx, "--from", bundle, "diff"], None)
     };
+    let prove = |bundle: &Path| {
+        let bundle = bundle.to_str().unwrap();
+        best(2, &[kpx, "--from", bundle, "diff", "--packets"], None)
+    };
     // The counting object of this one rule is not in the namespace.
     let rules = dir.path().join("rules");
     let text = fs::read_to_string(node.join("node/iptables-save.txt")).unwrap();
@@ -60,6 +64,9 @@ fn main() {
     let save = best(2, &["unshare", "-n", "sh", "-c", &save], None);
     let of_small = compare(&small, 5);
     let of_large = compare(&large, 5);
+    let packets = prove(&node);
+    let packets_of_small = prove(&small);
+    let packets_of_large = prove(&large);
 
     for (what, cost) in [
         ("iptables-nft-restore --test, recorded node", restore),
@@ -67,6 +74,9 @@ fn main() {
         ("kpx diff, recorded node", of_node),
         ("kpx diff, 2,000 Services", of_small),
         ("kpx diff, 20,000 Services", of_large),
+        ("kpx diff --packets, recorded node", packets),
+        ("kpx diff --packets, 2,000 Services", packets_of_small),
+        ("kpx diff --packets, 20,000 Services", packets_of_large),
     ] {
         let seconds = cost.wall.as_secs_f64();
         println!("{what:<45} {seconds:>8.3} s {:>9} KiB", cost.memory);
@@ -82,13 +92,29 @@ fn main() {
         "more than three times iptables-save's memory"
     );
     assert!(ratio <= 11.0, "not in proportion");
+    assert!(
+        packets.wall <= Duration::from_secs(5) && packets.memory <= 1 << 20,
+        "packets: more than 5 s or 1 GiB"
+    );
+    let ratio = packets_of_large.wall.as_secs_f64() / packets_of_small.wall.as_secs_f64();
+    println!("ten times the cluster costs {ratio:.1} times the time for packets");
+    assert!(ratio <= 11.0, "packets: not in proportion");
 }
 
 /// Unpacks the recorded node.
 fn recorded(dir: &Path) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes/scale-2000x10-iptables");
-    let evidence = kpx::evidence::load(&from, &diff::needs(Mode::Iptables)).unwrap();
+    let mut evidence = kpx::evidence::load(&from, &diff::needs(Mode::Iptables)).unwrap();
+    evidence.extend(network());
     write(&evidence, dir.join("recorded"))
+}
+
+/// Links, addresses and routes, which decide on packets: those of another recorded node.
+fn network() -> Evidence {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes/seed-iptables");
+    let items = [Item::Links, Item::Addresses, Item::Routes, Item::Rules];
+    let evidence = kpx::evidence::load(&from, &items).unwrap();
+    evidence.only(&items)
 }
 
 /// Writes what was read, and returns where to.
@@ -180,6 +206,7 @@ fn bundle(dir: &Path, count: u32) -> PathBuf {
     for (item, text) in texts {
         evidence.insert(item, Ok(text));
     }
+    evidence.extend(network());
     write(&evidence, dir.join(count.to_string()))
 }
 

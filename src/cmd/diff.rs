@@ -8,9 +8,11 @@ use super::shared::failure::Failure;
 use super::shared::identity;
 use super::shared::nodes;
 use super::shared::session::Session;
+use crate::backend::Mode;
 use crate::cli::DiffArgs;
 use crate::diff::{self, Layer, Unknown};
 use crate::evidence::{IPTABLES, Item};
+use crate::node::NodeSnapshot;
 use crate::proof;
 use crate::report::diff::DiffReport;
 use crate::report::nodes::DiffOfNodes;
@@ -35,42 +37,60 @@ pub(super) async fn run(
 
 /// Compares the fate of every packet.
 async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Failure> {
-    let unknown = |what: &str, gap| Unknown {
-        what: what.to_owned(),
-        layers: &Layer::ALL,
-        gap,
-    };
     let configured = session.configured(None).await?;
     let mode = match args.mode.map_or(configured.clone(), Ok) {
         Ok(mode) => mode,
         Err(gap) => {
-            let unknown = unknown("the mode", gap);
+            let unknown = Unknown {
+                what: "the mode".to_owned(),
+                layers: &Layer::ALL,
+                gap,
+            };
             return Ok(PacketsReport::nothing(None, unknown, "pass `--mode MODE`"));
         }
     };
     let mut items = diff::needs(mode);
-    items.extend(trace::NEEDS.iter().chain(IPTABLES));
-    items.push(Item::Conntrack);
+    items.extend(packets_need());
     items.sort();
     items.dedup();
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
     let is_other = configured.is_ok_and(|configured| configured != mode);
+    Ok(proof_of(session, &node, mode, is_other))
+}
+
+/// Items that [`proof_of`] reads, beside those of a difference of rules.
+pub(in crate::cmd) fn packets_need() -> impl Iterator<Item = Item> {
+    let all = trace::NEEDS.iter().chain(IPTABLES).copied();
+    all.chain([Item::Conntrack])
+}
+
+/// Compares the fate of every packet on `node` with that in `mode`.
+pub(in crate::cmd) fn proof_of<'n>(
+    session: &Session,
+    node: &'n NodeSnapshot<'n>,
+    mode: Mode,
+    is_other: bool,
+) -> PacketsReport {
     let compared = if is_other {
-        proof::in_mode(&node, mode, session.families())
+        proof::in_mode(node, mode, session.families())
     } else {
-        proof::of_node(&node, mode, session.families())
+        proof::of_node(node, mode, session.families())
     };
-    Ok(match compared {
+    match compared {
         Ok(packets) => {
             let options = identity::options_text(session);
             PacketsReport::new(mode, is_other, &packets, &options)
         }
         Err(gap) => {
-            let unknown = unknown(&format!("packets of mode {mode}"), gap);
+            let unknown = Unknown {
+                what: format!("packets in mode {mode}"),
+                layers: &Layer::ALL,
+                gap,
+            };
             PacketsReport::nothing(Some(mode), unknown, READABLE)
         }
-    })
+    }
 }
 
 async fn compare(session: &Session, args: &DiffArgs) -> Result<DiffReport, Failure> {

@@ -10,7 +10,7 @@ use super::{Class, Fate, Way};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{Owners, Role};
-use crate::trace::region::{Field, Region, address};
+use crate::trace::region::{Field, Ranges, Region, address};
 use crate::trace::{Entry, Flow, Verdict};
 
 /// The harm of a difference to those who send the packets, the largest first.
@@ -94,6 +94,13 @@ pub enum Target {
     Other,
 }
 
+const fn article(role: Role) -> &'static str {
+    match role {
+        Role::ExternalIp => "an",
+        Role::ClusterIp | Role::LoadBalancerIp => "a",
+    }
+}
+
 impl Target {
     /// Takes the Service's name out.
     fn take_name(&mut self) -> Option<String> {
@@ -109,7 +116,7 @@ impl Target {
     /// Returns what it is, without a name.
     pub fn kind(&self) -> String {
         match self {
-            Self::Service(_, role) => format!("ports of Services at a {role}"),
+            Self::Service(_, role) => format!("ports of Services at {} {role}", article(*role)),
             Self::NodePort(_) => "NodePorts at addresses of the node".to_owned(),
             Self::LocalNodePort(_) => "NodePorts at loopback addresses".to_owned(),
             Self::NodePortElsewhere(_) => {
@@ -127,8 +134,10 @@ impl fmt::Display for Target {
             Self::NodePort(name) => write!(f, "{name}, NodePort"),
             Self::LocalNodePort(name) => write!(f, "{name}, NodePort at a loopback address"),
             Self::NodePortElsewhere(name) => write!(f, "{name}, NodePort at another address"),
-            Self::Ping(role) => write!(f, "ping to a {role}"),
-            Self::OtherPort(role) => write!(f, "a port of a {role} that no Service has"),
+            Self::Ping(role) => write!(f, "ping to {} {role}", article(*role)),
+            Self::OtherPort(role) => {
+                write!(f, "a port of {} {role} that no Service has", article(*role))
+            }
             Self::Other => f.write_str("no Service"),
         }
     }
@@ -196,9 +205,28 @@ impl<'o> Differences<'o> {
         if fates[0] == fates[1] {
             return;
         }
+        let echo = match class.family {
+            Family::V4 => Proto::Icmp,
+            Family::V6 => Proto::Icmpv6,
+        };
+        let mut ports = class.region.clone();
+        let mut echoes = class.region.clone();
+        let number = u128::from(echo.number());
+        let echo = Ranges::between(number, number);
+        ports.of_mut(Field::Proto).subtract(&echo);
+        echoes.of_mut(Field::Proto).subtract(&echo.complement());
+        for region in [ports, echoes] {
+            if !region.is_empty() {
+                self.keep(class.entry, class.family, region, fates);
+            }
+        }
+    }
+
+    /// Adds packets with two fates.
+    fn keep(&mut self, entry: Entry, family: Family, region: Region, fates: [&Fate; 2]) {
         let harm = Harm::of(fates[0], fates[1]);
-        let witness = self.choose(class.entry, class.family, &class.region);
-        let mut target = self.target(&witness, &class.region);
+        let witness = self.choose(entry, family, &region);
+        let mut target = self.target(&witness, &region);
         let name = match self.grouping {
             Grouping::Service => None,
             Grouping::Kind => target.take_name(),
@@ -225,9 +253,8 @@ impl<'o> Differences<'o> {
             difference.fates = fates.map(Clone::clone);
         }
         difference.services.extend(name);
-        difference.entries.insert(class.entry);
-        let region = (class.entry, class.family, class.region.clone());
-        difference.regions.push(region);
+        difference.entries.insert(entry);
+        difference.regions.push((entry, family, region));
     }
 
     /// Returns the differences, the largest harm first.
@@ -248,9 +275,10 @@ impl<'o> Differences<'o> {
         let usual = [80, 443, 8080]
             .into_iter()
             .find(|of| port.contains(u128::from(*of)));
-        if let Some(usual) = usual {
-            flow.port = usual;
-        }
+        flow.port = match flow.proto {
+            Proto::Icmp | Proto::Icmpv6 => 0,
+            _ => usual.unwrap_or(flow.port),
+        };
         let destination = region.of(Field::Destination);
         let first = destination.ranges().first().map_or(0, |(first, _)| *first);
         flow.destination = address(family, first);

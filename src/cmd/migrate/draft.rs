@@ -15,7 +15,7 @@ use crate::cmd::shared::READABLE;
 use crate::cmd::shared::failure::{Failure, Hint as _};
 use crate::cmd::shared::identity::Named;
 use crate::cmd::shared::session::{Readable as _, Session};
-use crate::cmd::{doctor, preflight};
+use crate::cmd::{diff as cmd_diff, doctor, preflight};
 use crate::diff;
 use crate::evidence::{Evidence, Item, Time};
 use crate::host::{clock, own_pods};
@@ -61,7 +61,14 @@ pub(super) async fn plan(
     checks.retain(|check| skipped.iter().all(|skipped| skipped.id != check.id));
     let report = preflight::look(session, to, &checks).await?;
     preflight::refuse_without(&report)?;
-    let evidence = session.gather(&needs(from, to)).await?;
+    let mut items = needs(from, to);
+    let proves = args.dry_run && !args.brief;
+    if proves {
+        items.extend(cmd_diff::packets_need());
+        items.sort();
+        items.dedup();
+    }
+    let evidence = session.gather(&items).await?;
     let node = NodeSnapshot::new(&evidence).called(Some(name));
     plan::refuse_other(&node)
         .hint("kpx migrates kube-proxy, and another proxy serves Services on this node")?;
@@ -116,6 +123,7 @@ pub(super) async fn plan(
             without_kpx: loss::plain(&node, desired, from, to),
         },
         stages,
+        packets: proves.then(|| cmd_diff::proof_of(session, &node, to, true)),
         loss: loss::expect(&node, desired, &migration),
         assessment: report.assessment,
     };

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::super::doctor::DoctorReport;
+use super::super::packets::PacketsReport;
 use super::super::plan::block;
 use super::Offers;
 use crate::backend::Mode;
@@ -12,7 +13,7 @@ use crate::migrate::migration::{Stage, Strategy};
 use crate::migrate::preview::Preview;
 use crate::migrate::removal::Removal;
 use crate::plan::{Plan, Step};
-use crate::render::{Page, Tone};
+use crate::render::{Page, Report as _, Tone};
 use crate::words::number_of;
 
 /// The plan of a node's migration.
@@ -29,6 +30,9 @@ pub(crate) struct PlannedMigration {
     pub loss: Loss,
     /// The reason for the strategy, and the expected loss of the others.
     pub strategies: Offers,
+    /// Packets that the new mode treats differently; only in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<PacketsReport>,
     /// Findings: errors block the migration, warnings do not.
     pub assessment: DoctorReport,
 }
@@ -143,6 +147,10 @@ impl PlannedMigration {
         }
         page.line("");
         self.strategies.page(page, (strategy, &self.loss), from, to);
+        if let Some(packets) = &self.packets {
+            page.line("");
+            packets.page(page);
+        }
     }
 
     /// Returns the expected loss in words.
