@@ -211,6 +211,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l color -d 'Use colours' 
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l packets -d 'Compare the fate of every packet instead of rules'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l no-api -d 'Do not contact the Kubernetes API'
@@ -283,7 +284,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -s q -l quiet -d 'Print re
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from an IP, a POD, host or external' -r
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp or sctp' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp, sctp, or icmp for a ping' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mode -d 'Trace the rules that this mode would have' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"

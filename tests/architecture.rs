@@ -35,8 +35,9 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "plan",
-        "action backend bridge check cluster desired diff evidence net node words",
+        "action backend bridge check cluster desired diff evidence net node proof words",
     ),
+    ("proof", "backend evidence net node owner trace"),
     ("apply", "action plan"),
     (
         "migrate",
@@ -54,7 +55,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("render", ""),
     (
         "report",
-        "access action apply backend bridge check cluster diff dns evidence migrate net owner plan render requirements trace view why words",
+        "access action apply backend bridge check cluster diff dns evidence migrate net owner plan proof render requirements trace view why words",
     ),
     ("host", "access action apply cluster dns evidence net words"),
     (
@@ -63,7 +64,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "cmd",
-        "access action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan redact render report requirements trace view why words",
+        "access action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan proof redact render report requirements trace view why words",
     ),
     ("lib", "cmd"),
     ("main", ""),

@@ -1,14 +1,16 @@
 //! Every packet: classes with the same fate, and differences between two states of a node.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use kpx::backend::Mode;
+use kpx::bridge::{self, Lease};
 use kpx::evidence::{Evidence, ITEMS, Item, load};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
 use kpx::proof::difference::Grouping;
-use kpx::proof::{Fate, Packets, between, in_mode, of_node};
+use kpx::proof::{Fate, Packets, between, in_mode, of_node, served_otherwise};
 use kpx::trace::region::Coordinate as _;
 use kpx::trace::{Assumed, Entry, Flow, World};
 
@@ -265,6 +267,36 @@ fn modes_differ_in_what_upstream_documents() {
             packets.differences.iter().all(|of| of.uses.is_some()),
             "{mode}"
         );
+    }
+}
+
+#[test]
+fn the_bridge_sends_every_packet_to_a_service_where_its_mode_would() {
+    for name in [
+        "seed-iptables",
+        "full-iptables",
+        "dual-nftables",
+        "full-nftables",
+        "seed-ipvs",
+        "full-ipvs",
+    ] {
+        let evidence = evidence(name);
+        let node = NodeSnapshot::new(&evidence);
+        for mode in [Mode::Iptables, Mode::Nftables] {
+            let desired = node.desired(mode).unwrap();
+            let marks = bridge::marks(&node, desired).unwrap();
+            let lease = Lease::of(Duration::from_secs(60));
+            let tables = bridge::tables(desired, &Family::BOTH, marks, &lease).unwrap();
+            let found = served_otherwise(&node, tables.clone(), mode, &Family::BOTH).unwrap();
+            assert_eq!(found, None, "{name} {mode}");
+            // A bridge without one of its elements does not.
+            let mut broken = tables;
+            let map = broken[0].sets.iter_mut().filter(|set| set.data.is_some());
+            let map = map.max_by_key(|map| map.elements.len()).unwrap();
+            map.elements.remove(0);
+            let found = served_otherwise(&node, broken, mode, &Family::BOTH).unwrap();
+            assert!(found.is_some(), "{name} {mode}");
+        }
     }
 }
 

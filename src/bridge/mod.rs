@@ -41,6 +41,9 @@ pub enum Unbuildable {
     /// No bit of the packet mark is free.
     #[error(transparent)]
     NoBit(#[from] NoBit),
+    /// It would treat packets to Services differently; the text names one.
+    #[error("internal error: the bridge would not serve as its mode does: {0}")]
+    Unequal(String),
 }
 
 /// Returns the bits of the packet mark that the bridge can use beside the other rules of `node`.

@@ -17,7 +17,7 @@ mod space;
 use std::rc::Rc;
 
 pub use fate::{Fate, Way};
-pub use packets::{Packets, Proved, between, in_mode, of_node};
+pub use packets::{Packets, Proved, between, in_mode, of_node, served_otherwise};
 pub use space::Space;
 
 use crate::evidence::Gap;

@@ -1,11 +1,12 @@
 //! The packets of a node, as they are treated and as they should be.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::difference::{Difference, Differences, Grouping, Harm, Target};
 use super::{Fate, Space, Walks, classes};
 use crate::backend::Mode;
+use crate::backend::nftables::model::Table;
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::{NodeSnapshot, conntrack};
@@ -73,7 +74,7 @@ pub fn of_node<'n>(
         })?;
         packets.classes += differences.classes;
         packets.add(differences.finish(), &worlds.0, &worlds.1);
-        let foreign = foreign.finish().into_iter().filter(is_interference);
+        let foreign = foreign.finish().into_iter().filter(ends_elsewhere);
         let foreign = foreign.map(|found| Proved::new(found, &worlds.1, &worlds.2));
         packets.foreign.extend(foreign);
     }
@@ -100,6 +101,37 @@ pub fn in_mode<'n>(
         proved.uses = uses(node, &proved.difference).ok();
     }
     Ok(packets)
+}
+
+/// Returns a packet to a Service that `tables` in the place of kube-proxy's rules would send elsewhere than `mode`, as text;
+/// `None` if there is no such packet.
+///
+/// # Errors
+///
+/// What has to be known for that, and is not.
+pub fn served_otherwise(
+    node: &NodeSnapshot<'_>,
+    tables: Vec<Table>,
+    mode: Mode,
+    families: &[Family],
+) -> Result<Option<String>, Gap> {
+    let owners = Owners::new(node);
+    let (is, should) = (Assumed::served_by(node, tables)?, Assumed::new(node, mode)?);
+    let families = served(node, mode, families)?;
+    let packets = between(
+        &is.snapshot(),
+        &should.snapshot(),
+        &owners,
+        &families,
+        Grouping::Service,
+    )?;
+    let found = packets.differences.iter().map(|of| &of.difference);
+    let mut found = found.filter(|of| ends_elsewhere(of));
+    Ok(found.next().map(|of| {
+        let to = SocketAddr::new(of.witness.destination, of.witness.port);
+        let [is, should] = &of.fates;
+        format!("{} ({to}): {is}, instead of {should}", of.target)
+    }))
 }
 
 /// Compares the fate of every packet of `families` at `is` with its fate at `should`, two states of a node.
@@ -193,8 +225,9 @@ impl Packets {
     }
 }
 
-/// Returns whether other software stops packets to a Service, or sends them elsewhere.
-fn is_interference(found: &Difference) -> bool {
+/// Returns whether packets to a Service are stopped, let through or sent elsewhere. Those to loopback addresses depend on a
+/// sysctl more than on rules.
+fn ends_elsewhere(found: &Difference) -> bool {
     matches!(found.target, Target::Service(..) | Target::NodePort(_))
         && matches!(found.harm, Harm::Lost | Harm::Misled | Harm::Open)
 }

@@ -42,6 +42,23 @@ impl Assumed {
         Self::beside(node, mode, Others::Go)
     }
 
+    /// Returns what `node` would be without kube-proxy's objects, and with these nftables tables instead.
+    ///
+    /// # Errors
+    ///
+    /// What has to be known for that, and is not.
+    pub fn served_by(
+        node: &NodeSnapshot<'_>,
+        tables: Vec<nftables::model::Table>,
+    ) -> Result<Self, Gap> {
+        let mut assumed = Self::beside(node, Mode::Nftables, Others::Stay)?;
+        if let Ok(rules) = &mut assumed.nftables {
+            rules.tables.retain(|table| table.name != "kube-proxy");
+            rules.tables.extend(tables);
+        }
+        Ok(assumed)
+    }
+
     fn beside(node: &NodeSnapshot<'_>, mode: Mode, others: Others) -> Result<Self, Gap> {
         let desired = node.desired(mode)?;
         let families: Vec<_> = desired.families.iter().map(|state| state.family).collect();

@@ -12,6 +12,7 @@ use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::plan::{Plan, Undo};
+use crate::proof;
 use crate::words::number_of;
 pub use routes::{ROUTE_NEEDS, Served, has_routes, routes_down, routes_up};
 
@@ -47,6 +48,7 @@ pub fn bridge_up(
     node.nodes()?;
     let marks = bridge::marks(node, state)?;
     let tables = bridge::tables(state, families, marks, lease)?;
+    let proof = prove(node, mode, families, &tables)?;
     let ports: usize = state.families.iter().map(|of| of.ports.len()).sum();
     let mut plan = Plan::default();
     let standing = standing(node, families)?;
@@ -71,11 +73,34 @@ pub fn bridge_up(
         },
         Undo::Do(Action::Nft { input: undo }),
     );
+    plan.notes.extend(proof);
     plan.notes.extend(state.notes.iter().cloned());
     let routes = routes_up(node, &Served::of(state), families)?;
     plan.steps.extend(routes.steps);
     plan.notes.extend(routes.notes);
     Ok(plan)
+}
+
+/// Proves that `tables` send every packet to a Service where kube-proxy would in `mode`; returns a note if it cannot.
+///
+/// The bridge applies traffic policies as modes iptables and nftables do, for mode ipvs, too.
+fn prove(
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    families: &[Family],
+    tables: &[Table],
+) -> Result<Option<String>, Unbuildable> {
+    let like = match mode {
+        Mode::Iptables | Mode::Nftables => mode,
+        Mode::Ipvs => Mode::Nftables,
+    };
+    match proof::served_otherwise(node, tables.to_vec(), like, families) {
+        Ok(None) => Ok(None),
+        Ok(Some(found)) => Err(Unbuildable::Unequal(found)),
+        Err(gap) => Ok(Some(format!(
+            "not proved that the bridge sends every packet where mode {like} would: {gap}"
+        ))),
+    }
 }
 
 /// Returns the plan that removes the bridge of `families` from `node`; empty if there is none. The tables are removed last:
