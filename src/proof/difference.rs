@@ -25,6 +25,8 @@ pub enum Harm {
     Open,
     /// Their source is rewritten on one side only, so replies may take another way.
     Source,
+    /// Session affinity binds clients to backends on one side only.
+    Affinity,
     /// The same backends get other shares.
     Uneven,
     /// They end in another way, and reach no backend on either side.
@@ -57,10 +59,13 @@ impl Harm {
                 ways.map(|way| (way.address, way.port, way.masquerade))
                     .collect()
             };
-            return if sources(is) == sources(should) {
+            let binds = |fate: &Fate| fate.ways.iter().any(|way| way.sticky);
+            return if sources(is) != sources(should) {
+                Self::Source
+            } else if binds(is) == binds(should) {
                 Self::Uneven
             } else {
-                Self::Source
+                Self::Affinity
             };
         }
         if delivers(should) {
@@ -232,7 +237,7 @@ impl<'o> Differences<'o> {
             Grouping::Kind => target.take_name(),
         };
         let ends = match (self.grouping, harm) {
-            (_, Harm::Source | Harm::Uneven) => String::new(),
+            (_, Harm::Source | Harm::Affinity | Harm::Uneven) => String::new(),
             (Grouping::Service, Harm::Misled) => fates[0].targets(),
             _ => format!("{} {}", fates[0].verdicts(), fates[1].verdicts()),
         };
@@ -372,6 +377,9 @@ impl fmt::Display for Way {
         }
         if self.masquerade {
             f.write_str(", masqueraded")?;
+        }
+        if self.sticky {
+            f.write_str(", sticky")?;
         }
         Ok(())
     }

@@ -22,6 +22,8 @@ pub struct Way {
     pub port: Option<u16>,
     /// Whether its source is rewritten.
     pub masquerade: bool,
+    /// Whether the client is bound to the backend from now on.
+    pub sticky: bool,
     /// Conditions that the state does not determine.
     pub when: Vec<Assumption>,
     /// The probability, 0 to 1.
@@ -33,7 +35,17 @@ const EXACT: f64 = 1e-6;
 
 impl Way {
     fn leads_like(&self, other: &Self) -> bool {
-        let key = |way: &Self| (way.verdict, way.address, way.port, way.masquerade);
+        let key = |way: &Self| {
+            let Self {
+                verdict,
+                address,
+                port,
+                masquerade,
+                sticky,
+                ..
+            } = *way;
+            (verdict, address, port, masquerade, sticky)
+        };
         key(self) == key(other) && self.when == other.when
     }
 }
@@ -54,6 +66,7 @@ impl Fate {
                 address: Some(address).filter(|_| !ends && !outcome.as_sent.destination),
                 port: Some(port).filter(|_| !ends && !outcome.as_sent.port),
                 masquerade: !ends && outcome.masquerade,
+                sticky: !ends && outcome.sticky,
                 when: outcome.when.clone(),
                 share: outcome.probability,
             };

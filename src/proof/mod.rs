@@ -22,9 +22,10 @@ pub use space::Space;
 
 use crate::evidence::Gap;
 use crate::net::{Family, Proto};
-use crate::trace::region::{Field, Region, Seen, address};
+use crate::node::NodeSnapshot;
+use crate::trace::region::{Field, Ranges, Region, Seen, address};
 use crate::trace::walk::Walker;
-use crate::trace::{Entry, Flow, Stop};
+use crate::trace::{Entry, Flow, Stop, World};
 
 /// Packets that share their fate on each side.
 #[derive(Clone, Debug)]
@@ -65,7 +66,7 @@ impl Walks for Walker<'_, '_, '_> {
 }
 
 /// A region with more ranges of destinations than this is divided: what is left of it is copied for each class.
-const MOST_RANGES: usize = 64;
+const MOST_RANGES: usize = 16;
 
 /// Divides the packets of `space` into classes with the same fate on each of `sides`, and calls `visit` with each.
 ///
@@ -111,6 +112,27 @@ pub(crate) fn classes<const N: usize>(
         }
     }
     Ok(())
+}
+
+/// Returns for each of `flows`, which are of one family, its fate on `node` and the packets that share it.
+///
+/// # Errors
+///
+/// What has to be known about the node, and is not.
+pub fn around<'n>(
+    node: &'n NodeSnapshot<'n>,
+    family: Family,
+    flows: &[Flow],
+) -> Result<Vec<(Region, Fate)>, Gap> {
+    let world = World::whole(node, family);
+    let walker = Walker::recording(&world, family);
+    let any = || Ranges::between(0, u128::MAX);
+    let around = flows.iter().map(|flow| {
+        let seen = Rc::new(Seen::new(Region::new(any(), any(), any(), any())));
+        let fate = walker.fate(flow, &seen)?;
+        Ok((seen.region(), fate))
+    });
+    around.collect()
 }
 
 /// Returns a packet of `region`, which has one.

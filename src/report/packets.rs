@@ -111,6 +111,8 @@ pub(crate) struct WayRow {
     pub port: Option<u16>,
     /// Whether its source is rewritten.
     pub masquerade: bool,
+    /// Whether the client is bound to the backend from now on.
+    pub sticky: bool,
     /// The probability, 0 to 1.
     pub share: f64,
     /// Conditions that the state does not determine.
@@ -272,6 +274,7 @@ impl FateRow {
             address: way.address,
             port: way.port,
             masquerade: way.masquerade,
+            sticky: way.sticky,
             share: way.share,
             when: way.when.iter().map(ToString::to_string).collect(),
         };
@@ -372,6 +375,7 @@ impl Harm {
             Self::Misled => "misled",
             Self::Open => "open",
             Self::Source => "source",
+            Self::Affinity => "affinity",
             Self::Uneven => "uneven",
             Self::Ends => "ends",
             Self::Unsure => "unsure",

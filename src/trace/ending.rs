@@ -23,6 +23,7 @@ pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome
         probability: branch.weight,
         destination: branch.packet.target(),
         masquerade: branch.packet.snat,
+        sticky: branch.packet.sticky,
         sent_from: branch.packet.original_source().shown(),
         source: branch.packet.source().shown(),
         as_sent: branch.packet.as_sent,
@@ -56,6 +57,7 @@ pub(super) fn merge(outcomes: Vec<Outcome>) -> Vec<Outcome> {
             o.verdict == outcome.verdict
                 && o.destination == outcome.destination
                 && o.masquerade == outcome.masquerade
+                && o.sticky == outcome.sticky
                 && o.source == outcome.source
                 && o.reason == outcome.reason
         };

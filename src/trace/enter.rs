@@ -102,7 +102,7 @@ impl Walker<'_, '_, '_> {
             Decision::Out {
                 device: Some(device),
                 ..
-            } => Link::Named(device),
+            } => Link::Named(device.into()),
             _ => Link::Unknown,
         }
     }

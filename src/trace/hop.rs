@@ -262,6 +262,8 @@ pub struct Outcome {
     pub destination: (IpAddr, u16),
     /// Whether its source is rewritten on the way out.
     pub masquerade: bool,
+    /// Whether the client is bound to that backend from now on: session affinity.
+    pub sticky: bool,
     /// The source it was sent from.
     pub sent_from: IpAddr,
     /// The source it has in the end.

@@ -67,6 +67,8 @@ pub(crate) struct Packet {
     pub(crate) dnat: bool,
     /// Whether the source was translated.
     pub(crate) snat: bool,
+    /// Whether its client is bound to the backend from now on.
+    pub(crate) sticky: bool,
     /// Whether it is not tracked.
     pub(crate) untracked: bool,
     /// Whether the connection is already there.
@@ -100,7 +102,7 @@ pub(crate) enum Link {
     /// None.
     None,
     /// This one.
-    Named(String),
+    Named(Rc<str>),
     /// An unknown link.
     Unknown,
 }
@@ -132,6 +134,7 @@ impl Packet {
             bridged: false,
             dnat: false,
             snat: false,
+            sticky: false,
             untracked: false,
             established: flow.established,
             bound: [false; 2],

@@ -303,6 +303,11 @@ impl<'p, T: Coordinate> Asked<'p, T> {
         Self { value, of }
     }
 
+    /// Returns whether questions are recorded.
+    pub(crate) const fn is_recorded(self) -> bool {
+        self.of.is_some()
+    }
+
     /// Returns the value for texts and for what follows from a recorded answer: not for decisions.
     pub(crate) const fn shown(self) -> T {
         self.value

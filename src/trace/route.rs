@@ -40,17 +40,18 @@ pub(crate) struct Lookup<'a> {
 #[derive(Debug)]
 pub(crate) struct Router<'a> {
     node: &'a NodeSnapshot<'a>,
-    /// The tables that were asked, by family and number.
-    tables: RefCell<HashMap<(Family, String), Rc<Table<'a>>>>,
+    /// The tables that were asked, each with its family and number.
+    tables: RefCell<Vec<(Family, String, Rc<Table<'a>>)>>,
 }
 
 /// The routes of one table and family by the addresses for which each is the best: the longest prefix, then the lowest metric.
 #[derive(Debug)]
 struct Table<'a> {
-    /// Ascending ranges of addresses without overlap, each with its route.
-    best: Vec<(u128, u128, &'a Route)>,
-    /// All addresses of a route, once asked for; none for those without a route.
-    of_route: RefCell<HashMap<Option<u128>, Rc<Ranges>>>,
+    /// Ascending ranges of addresses without overlap, each with its route: a position in `routes`.
+    best: Vec<(u128, u128, usize)>,
+    routes: Vec<&'a Route>,
+    /// All addresses of a route, once asked for; and of those with any.
+    of_route: RefCell<HashMap<Option<usize>, Rc<Ranges>>>,
 }
 
 impl<'a> Table<'a> {
@@ -67,33 +68,33 @@ impl<'a> Table<'a> {
         all.sort_by_key(|((first, last), route)| (*first, std::cmp::Reverse(*last), route.metric));
         all.dedup_by_key(|(ends, _)| *ends);
         let mut best = Vec::with_capacity(all.len());
-        let mut open: Vec<(u128, &Route)> = Vec::new();
+        let mut open: Vec<(u128, usize)> = Vec::new();
         let mut next = 0;
-        let mut close =
-            |open: &mut Vec<(u128, &'a Route)>, next: &mut u128, before: Option<u128>| {
-                while let Some(&(last, route)) = open.last() {
-                    let ends = before.is_none_or(|before| last < before);
-                    let until = before.filter(|_| !ends).map_or(last, |before| before - 1);
-                    if *next <= until {
-                        best.push((*next, until, route));
-                    }
-                    *next = until.saturating_add(1);
-                    if !ends || until == u128::MAX {
-                        break;
-                    }
-                    open.pop();
+        let mut close = |open: &mut Vec<(u128, usize)>, next: &mut u128, before: Option<u128>| {
+            while let Some(&(last, route)) = open.last() {
+                let ends = before.is_none_or(|before| last < before);
+                let until = before.filter(|_| !ends).map_or(last, |before| before - 1);
+                if *next <= until {
+                    best.push((*next, until, route));
                 }
-            };
-        for ((first, last), route) in all {
-            if first > 0 {
-                close(&mut open, &mut next, Some(first));
+                *next = until.saturating_add(1);
+                if !ends || until == u128::MAX {
+                    break;
+                }
+                open.pop();
             }
-            open.push((last, route));
-            next = first;
+        };
+        for (route, ((first, last), _)) in all.iter().enumerate() {
+            if *first > 0 {
+                close(&mut open, &mut next, Some(*first));
+            }
+            open.push((*last, route));
+            next = *first;
         }
         close(&mut open, &mut next, None);
         Self {
             best,
+            routes: all.into_iter().map(|(_, route)| route).collect(),
             of_route: RefCell::default(),
         }
     }
@@ -104,23 +105,17 @@ impl<'a> Table<'a> {
         let next = self.best.partition_point(|(first, ..)| *first <= at);
         let found = self.best[..next].last().filter(|(_, last, _)| *last >= at);
         let route = found.map(|(.., route)| *route);
-        // The first range of a route names it.
-        let is_same = |other: &Route| route.is_some_and(|route| std::ptr::eq(route, other));
-        let key = route.and_then(|_| {
-            let mut all = self.best.iter();
-            all.find(|(.., other)| is_same(other))
-                .map(|(first, ..)| *first)
-        });
-        let ranges = Rc::clone(self.of_route.borrow_mut().entry(key).or_insert_with(|| {
-            let of = self
-                .best
-                .iter()
-                .filter(|(.., other)| route.is_none() || is_same(other));
-            let of = of.map(|(first, last, _)| (*first, *last)).collect();
-            Rc::new(Ranges::of(of))
-        }));
-        addr.within(&ranges);
-        route
+        if addr.is_recorded() {
+            let mut of_route = self.of_route.borrow_mut();
+            let ranges = of_route.entry(route).or_insert_with(|| {
+                let of = self.best.iter();
+                let of = of.filter(|(.., other)| route.is_none_or(|route| route == *other));
+                let of = of.map(|(first, last, _)| (*first, *last)).collect();
+                Rc::new(Ranges::of(of))
+            });
+            addr.within(ranges);
+        }
+        route.map(|route| self.routes[route])
     }
 }
 
@@ -135,10 +130,13 @@ impl<'a> Router<'a> {
     fn table(&self, routes: &'a [Route], family: Family, table: &str) -> Rc<Table<'a>> {
         let name = number(table);
         let mut tables = self.tables.borrow_mut();
-        let made = tables
-            .entry((family, name.to_owned()))
-            .or_insert_with(|| Rc::new(Table::new(routes, family, name)));
-        Rc::clone(made)
+        let mut made = tables.iter();
+        if let Some((.., made)) = made.find(|(of, number, _)| *of == family && number == name) {
+            return Rc::clone(made);
+        }
+        let made = Rc::new(Table::new(routes, family, name));
+        tables.push((family, name.to_owned(), Rc::clone(&made)));
+        made
     }
 
     /// Returns the routing decision for a packet.

@@ -23,7 +23,7 @@ impl Walker<'_, '_, '_> {
         outcomes: &mut Vec<Outcome>,
     ) -> Option<(Branch, Phase)> {
         let input = match &branch.packet.input {
-            Link::Named(name) => Some(name.clone()),
+            Link::Named(name) => Some(name.to_string()),
             Link::None | Link::Unknown => None,
         };
         if branch.packet.destination().is_loopback()
@@ -101,7 +101,7 @@ impl Walker<'_, '_, '_> {
         branch.packet.rerouted = None;
         match decision {
             Decision::Local { .. } => {
-                branch.packet.output = Link::Named("lo".to_owned());
+                branch.packet.output = Link::Named("lo".into());
                 hop(&mut branch, hook, Effect::ToHost);
             }
             Decision::Out {
@@ -124,7 +124,9 @@ impl Walker<'_, '_, '_> {
                         reason: reason.to_owned(),
                     }));
                 }
-                branch.packet.output = device.clone().map_or(Link::Unknown, Link::Named);
+                branch.packet.output = device
+                    .as_deref()
+                    .map_or(Link::Unknown, |name| Link::Named(name.into()));
                 let bridge = device.as_ref().is_some_and(|d| self.bridges.contains(d));
                 branch.packet.bridged = bridge && branch.packet.input == branch.packet.output;
                 hop(&mut branch, hook, Effect::Out { device, gateway });

@@ -317,7 +317,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     }
                     return Some((branch, Phase::Hook(Hook::Postrouting)));
                 }
-                Hook::Postrouting if branch.packet.output == Link::Named("lo".to_owned()) => {
+                Hook::Postrouting if branch.packet.output == Link::Named("lo".into()) => {
                     return Some((branch, Phase::Loopback));
                 }
                 Hook::Postrouting | Hook::Input => outcomes.push(arrived(branch, hook)),
@@ -332,7 +332,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         mut branch: Branch,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<Vec<Option<(Branch, Phase)>>, Stop> {
-        branch.packet.input = Link::Named("lo".to_owned());
+        branch.packet.input = Link::Named("lo".into());
         branch.packet.output = Link::None;
         let mut next = Vec::new();
         for (branch, end) in self.hook(branch, Hook::Prerouting)? {

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::matches::{self, Context};
-use crate::backend::iptables::model::{Chain, Connmark, Nat, Policy, Rule, Target};
+use crate::backend::iptables::model::{
+    Chain, Connmark, Match, Nat, Policy, RecentAction, Rule, Target,
+};
 use crate::net::{Family, Mark};
 use crate::node::IptablesBackend;
 use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
@@ -213,6 +215,9 @@ fn hits<'n, 'a>(
     depth: usize,
 ) -> Result<Vec<(Branch, Option<End>)>, Stop> {
     let packets = rule.counters.map(|counters| counters.packets);
+    // kube-proxy's session affinity; in other tables, `recent` limits rates.
+    let remembers = |of: &Match<'_>| matches!(of, Match::Recent(recent) if recent.action.value == RecentAction::Set);
+    branch.packet.sticky |= at.table == "nat" && rule.matches.iter().any(remembers);
     let mut note = |branch: &mut Branch, effect| {
         if branch.packet.seen.is_some() {
             return;

@@ -121,7 +121,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             // A routed packet has a bridge port only on its way in, a bridged one has two; which ones is unknown.
             let bridged = packet.bridged;
             let enters = bridged
-                || matches!(&packet.input, Link::Named(name) if context.bridges.contains(name));
+                || matches!(&packet.input, Link::Named(name) if context.bridges.iter().any(|of| **of == **name));
             let flag = |want: &Option<Invertible<()>>, holds: bool| {
                 want.map_or(Likelihood::YES, |want| {
                     Likelihood::sure(holds != want.inverted)
@@ -241,7 +241,7 @@ fn addr_type(
     };
     let local = match (local, passed) {
         (Some(_), None) => true,
-        (Some(device), Some(Link::Named(name))) => device == *name,
+        (Some(device), Some(Link::Named(name))) => *device == **name,
         (None, _) | (Some(_), Some(Link::None)) => false,
         (Some(_), Some(Link::Unknown)) => {
             return Likelihood::unknown(format!(

@@ -111,7 +111,7 @@ fn element(element: &str, kinds: &[&str], sides: &[Side], packet: &Packet) -> Op
             } else {
                 &packet.output
             } {
-                Link::Named(name) if name == value => Fit::Yes(0),
+                Link::Named(name) if **name == *value => Fit::Yes(0),
                 Link::Unknown => Fit::Open,
                 Link::Named(_) | Link::None => Fit::No,
             },

@@ -80,6 +80,7 @@ impl Walker<'_, '_, '_> {
             let mut branch = branch.clone();
             branch.weight *= share;
             branch.packet.virtual_server = Some(key);
+            branch.packet.sticky = is_sticky(server);
             branch.packet.set_destination(real.addr);
             if !(port_zero && real.port == 0) {
                 branch.packet.set_port(real.port);

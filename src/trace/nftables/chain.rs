@@ -17,6 +17,9 @@ use crate::trace::walk::{Branch, End, Ends, Walker};
 /// Chains nest no deeper in the kernel (`NFT_JUMP_STACK_SIZE`).
 const DEEPEST: usize = 16;
 
+/// The beginning of the names of sets in which kube-proxy and the bridge keep the backends of clients.
+const AFFINITY: &str = "affinity-";
+
 /// What a statement leads to.
 enum Next {
     /// The next statement of the rule.
@@ -202,6 +205,7 @@ impl<'a> Walker<'_, 'a, '_> {
             }
             Statement::Mangle { key, value } => mangle(branch, at, key, value, &note),
             Statement::SetOp { op, set, .. } => {
+                branch.packet.sticky |= op != "delete" && set.starts_with(AFFINITY);
                 note(
                     &mut branch,
                     Effect::Other {

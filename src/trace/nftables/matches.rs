@@ -148,7 +148,7 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
 fn link(link: &Link) -> Value<'static> {
     match link {
         Link::None => Value::None,
-        Link::Named(name) => Value::Word(name.clone()),
+        Link::Named(name) => Value::Word(name.to_string()),
         Link::Unknown => Value::Unknown("which link it passes".to_owned()),
     }
 }
@@ -220,7 +220,7 @@ fn fib(
         (Err(reason), _) => {
             return Value::Unknown(format!("whether {} is local: {reason}", addr.shown()));
         }
-        (Ok(Some(device)), Some(Link::Named(name))) if device != *name => "unicast",
+        (Ok(Some(device)), Some(Link::Named(name))) if *device != **name => "unicast",
         (Ok(Some(_)), _) => "local",
         (Ok(None), _) if addr.is_multicast() => "multicast",
         (Ok(None), _)

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use kpx::evidence::{Evidence, Item};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
+use kpx::proof;
+use kpx::trace::region::Coordinate as _;
 use kpx::trace::{Flow, Outcome, Verdict, World};
 
 use super::network::{Network, Source};
@@ -119,6 +121,7 @@ impl<'n> Judge<'n> {
                 said.push(outcomes);
             }
         }
+        self.classes(&snapshot, &orders, &said);
         let mut sender = Sender::new(self.network);
         if self.turns {
             sender = sender.patient();
@@ -132,6 +135,37 @@ impl<'n> Judge<'n> {
             }
         }
         (orders.len(), wrong)
+    }
+
+    /// Packets of one class, as the proof divides them, must have one fate: the kernel judges each of them.
+    fn classes<'s>(&self, snapshot: &'s NodeSnapshot<'s>, orders: &[Order], said: &[Vec<Outcome>]) {
+        let flows: Vec<Flow> = orders.iter().map(flow).collect();
+        for family in Family::BOTH {
+            let of = |flow: &Flow| Family::of(flow.destination) == family;
+            let here: Vec<usize> = (0..flows.len()).filter(|at| of(&flows[*at])).collect();
+            let these: Vec<Flow> = here.iter().map(|at| flows[*at].clone()).collect();
+            let classes = proof::around(snapshot, family, &these).unwrap();
+            for (at, (region, fate)) in here.iter().zip(&classes) {
+                let name = || format!("{}: {}", self.name, shown(&orders[*at]));
+                assert_eq!(*fate, proof::Fate::of(&said[*at]), "{}", name());
+                for (other, flow) in here.iter().zip(&these) {
+                    let fields = [
+                        flow.destination.number(),
+                        flow.proto.number().into(),
+                        flow.port.into(),
+                        flow.source.map_or(0, |addr| addr.number()),
+                    ];
+                    if flow.entry == flows[*at].entry && region.contains(fields) {
+                        assert_eq!(
+                            *fate,
+                            proof::Fate::of(&said[*other]),
+                            "{}: {flow:?}",
+                            name()
+                        );
+                    }
+                }
+            }
+        }
     }
 
     /// Judges a later packet of a connection, of which it is known whether it arrives.
