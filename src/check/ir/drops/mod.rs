@@ -42,6 +42,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     verify: "Trace a packet to the Service; the last step names the rule.",
     commands: &[
         "kpx trace NAMESPACE/SERVICE",
+        "kpx diff --packets",
         "iptables-nft-save -c | grep -E 'DROP|REJECT'; iptables-legacy-save -c | grep -E 'DROP|REJECT'",
         "nft list ruleset | grep -E 'drop|reject'",
     ],
