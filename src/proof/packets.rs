@@ -52,6 +52,16 @@ pub fn of_node<'n>(
 ) -> Result<Packets, Gap> {
     let owners = Owners::new(node);
     let (expected, alone) = (Assumed::new(node, mode)?, Assumed::alone(node, mode)?);
+    if alone.has_rules_of(&expected) {
+        let families = served(node, mode, families)?;
+        return between(
+            node,
+            &expected.snapshot(),
+            &owners,
+            &families,
+            Grouping::Service,
+        );
+    }
     let (expected, alone) = (expected.snapshot(), alone.snapshot());
     let mut packets = Packets::default();
     for family in served(node, mode, families)? {

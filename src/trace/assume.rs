@@ -11,7 +11,7 @@ use crate::backend::program::{self, Part};
 use crate::backend::{Mode, iptables, ipvs, nftables};
 use crate::desired::{DesiredState, FamilyState};
 use crate::diff;
-use crate::evidence::{Evidence, Gap, Item};
+use crate::evidence::{Evidence, Gap, IPTABLES, Item};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software::{self, Maker};
@@ -98,6 +98,12 @@ impl Assumed {
             evidence,
             nftables: nftables_rules(node, desired, others),
         })
+    }
+
+    /// Returns whether `other` has the same rules.
+    pub fn has_rules_of(&self, other: &Self) -> bool {
+        let same = |item: &Item| self.evidence.text(*item).ok() == other.evidence.text(*item).ok();
+        IPTABLES.iter().all(same) && self.nftables.as_ref().ok() == other.nftables.as_ref().ok()
     }
 
     /// Returns the node as it would be.
@@ -231,8 +237,11 @@ fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>, places: &Places) {
         merged.tables.len() - 1
     });
     let there = &mut merged.tables[at];
+    there.index();
     for chain in &table.chains {
-        match there.chains.iter_mut().find(|c| c.name == chain.name) {
+        // Chains that are added have other names than those that were there.
+        let found = there.position(&chain.name);
+        match found.map(|at| &mut there.chains[at]) {
             Some(old) if chain.policy.is_some() => {
                 let place = |rule: &Rule<'_>| {
                     let to = jump(&table.name, rule)?.to_owned();

@@ -1,6 +1,6 @@
 //! Routing decisions, as the kernel's `fib_rules` and `fib_lookup` make them.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
@@ -40,6 +40,8 @@ pub(crate) struct Lookup<'a> {
 #[derive(Debug)]
 pub(crate) struct Router<'a> {
     node: &'a NodeSnapshot<'a>,
+    /// The rules that every kernel starts with.
+    defaults: OnceCell<Vec<PolicyRule>>,
     /// The tables that were asked, each with its family and number.
     tables: RefCell<Vec<(Family, String, Rc<Table<'a>>)>>,
 }
@@ -123,6 +125,7 @@ impl<'a> Router<'a> {
     pub(crate) fn new(node: &'a NodeSnapshot<'a>) -> Self {
         Self {
             node,
+            defaults: OnceCell::new(),
             tables: RefCell::default(),
         }
     }
@@ -146,10 +149,12 @@ impl<'a> Router<'a> {
             Err(gap) => return self.without_routes(lookup.destination.exact(), &gap.to_string()),
         };
         let family = Family::of(lookup.destination.shown());
-        let defaults = default_rules(family);
         let rules = match self.node.rules() {
             Ok(rules) if rules.all.iter().any(|rule| rule.family == family) => &rules.all,
-            _ => &defaults,
+            _ => self.defaults.get_or_init(|| {
+                let both = Family::BOTH.into_iter();
+                both.flat_map(default_rules).collect()
+            }),
         };
         for rule in rules.iter().filter(|rule| rule.family == family) {
             if !applies(rule, lookup) {
