@@ -1,5 +1,6 @@
 //! Every packet: classes with the same fate, and differences between two states of a node.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
 use kpx::proof::difference::Grouping;
 use kpx::proof::{Fate, Packets, between, in_mode, of_node, served_otherwise};
-use kpx::trace::region::Coordinate as _;
+use kpx::trace::region::Coordinate;
 use kpx::trace::{Assumed, Entry, Flow, World};
 
 use crate::support::{kpx_on, root};
@@ -147,7 +148,7 @@ fn is_in(packets: &Packets, flow: &Flow) -> bool {
         flow.destination.number(),
         flow.proto.number().into(),
         flow.port.into(),
-        flow.source.map_or(0, |addr| addr.number()),
+        flow.source.map_or(0, Coordinate::number),
     ];
     let mut regions = packets
         .differences
@@ -286,8 +287,8 @@ fn an_element_less_is_a_difference_exactly_if_a_packet_shows_it() {
 #[test]
 #[ignore = "takes minutes: `make test-loops`"]
 fn long_every_rule_less_of_every_mode() {
-    let every = std::env::var("KPX_EVERY").is_ok();
-    let step = |many| if every { 1 } else { many };
+    // Set when it is compiled, every rule is removed in turn.
+    let step = |many| option_env!("KPX_EVERY").map_or(many, |_| 1);
     for (name, item, wanted, many) in [
         ("seed-iptables", Item::Iptables4, "-A ", 16),
         ("seed-ipvs", Item::IpvsSave, "-", 8),
@@ -365,10 +366,8 @@ async fn snapshots_of_packets() {
         let mut args = vec!["diff", "--packets"];
         args.extend(more);
         let ran = kpx_on(name, &args).await;
-        all += &format!(
-            "$ kpx --from {name} diff --packets {}\n{ran}\n",
-            more.join(" ")
-        );
+        let more = more.join(" ");
+        writeln!(all, "$ kpx --from {name} diff --packets {more}\n{ran}").unwrap();
     }
     insta::assert_snapshot!(all);
 }

@@ -383,8 +383,9 @@ impl Harm {
     }
 }
 
-impl PacketsReport {
-    fn rows(&self, page: &mut Page, rows: &[Row], labels: [&str; 2]) {
+impl Row {
+    /// Adds rows; `labels` are for the two fates.
+    fn page(page: &mut Page, rows: &[Self], labels: [&str; 2]) {
         let all = page.style().verbose > 0 || page.style().wide;
         let shown = if all { rows.len() } else { SHOWN };
         for row in rows.iter().take(shown) {
@@ -465,12 +466,12 @@ impl Report for PacketsReport {
         } else {
             ["is", "should"]
         };
-        self.rows(page, &self.differences, labels);
+        Row::page(page, &self.differences, labels);
         if !self.foreign.is_empty() {
             page.line("");
             let title = "rules of other software that stop or redirect packets to Services";
             page.line(&page.paint(Tone::Strong, title));
-            self.rows(page, &self.foreign, ["with", "else"]);
+            Row::page(page, &self.foreign, ["with", "else"]);
         }
         for unknown in &self.unknown {
             page.line("");

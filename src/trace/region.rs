@@ -129,6 +129,7 @@ impl Ranges {
     }
 
     /// Returns all values that this does not have.
+    #[must_use]
     pub fn complement(&self) -> Self {
         let mut rest = Vec::with_capacity(self.0.len() + 1);
         let mut next = Some(0);

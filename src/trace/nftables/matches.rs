@@ -414,7 +414,7 @@ pub(crate) fn contains(
 /// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
 fn in_set(set: &Set, have: &Value<'_>, context: &Context<'_, '_>) -> Likelihood {
     if let Some(found) = indexed(set, have, context) {
-        return Likelihood::sure(found.is_some());
+        return Likelihood::sure(found.is_ok());
     }
     let elements = set.elements.iter();
     any(elements
@@ -434,12 +434,15 @@ fn any(all: impl Iterator<Item = Likelihood>) -> Likelihood {
     undecided.unwrap_or(Likelihood::NO)
 }
 
+/// No element has the key.
+struct Absent;
+
 /// Finds the element of `set` whose key is `have`; `None` if there is no index for it.
 fn indexed<'s>(
     set: &'s Set,
     have: &Value<'_>,
     context: &Context<'_, '_>,
-) -> Option<Option<&'s Element>> {
+) -> Option<Result<&'s Element, Absent>> {
     let values = match have {
         Value::Concat(values) => values.as_slice(),
         one => std::slice::from_ref(one),
@@ -462,7 +465,7 @@ fn indexed<'s>(
         return None;
     }
     let found = context.index?.elements(set)?.find(&parts);
-    Some(found.map(|at| &set.elements[at]))
+    Some(found.map(|at| &set.elements[at]).ok_or(Absent))
 }
 
 /// Finds what a map gives for `have`: every entry that may apply, with its chance.
@@ -479,7 +482,7 @@ pub(crate) fn look_up<'m>(
                 .set(name)
                 .ok_or_else(|| format!("map @{name} was not read"))?;
             if let Some(found) = indexed(set, have, context) {
-                let datum = found.and_then(|element| element.value.as_ref());
+                let datum = found.ok().and_then(|element| element.value.as_ref());
                 return Ok(datum.map(|datum| (1.0, datum)).into_iter().collect());
             }
             set.elements

@@ -7,7 +7,7 @@ use kpx::evidence::{Evidence, Item};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::proof;
-use kpx::trace::region::Coordinate as _;
+use kpx::trace::region::Coordinate;
 use kpx::trace::{Flow, Outcome, Verdict, World};
 
 use super::network::{Network, Source};
@@ -153,7 +153,7 @@ impl<'n> Judge<'n> {
                         flow.destination.number(),
                         flow.proto.number().into(),
                         flow.port.into(),
-                        flow.source.map_or(0, |addr| addr.number()),
+                        flow.source.map_or(0, Coordinate::number),
                     ];
                     // A source that the node chooses is no field of the packet.
                     let alike = flow.entry == flows[*at].entry
