@@ -115,6 +115,12 @@ fn run<'n, 'a>(
     let mut done = Ends::new();
     for index in some.into_iter().flatten().chain(all) {
         let rule = &chain.rules[index];
+        // Most rules do not match: nothing is moved then.
+        if let [only] = live.as_slice()
+            && matches::rule(rule, &only.packet, at.context).is_no()
+        {
+            continue;
+        }
         let mut next = Vec::with_capacity(live.len());
         for branch in live {
             let likelihood = matches::rule(rule, &branch.packet, at.context);
