@@ -241,6 +241,7 @@ pub(crate) fn healthy(lab: &Lab, mode: &str) {
     settled(lab);
     for (node, _) in NODES {
         on(lab, node, &["doctor"]).exits(0);
+        on(lab, node, &["diff", "--packets"]).exits(0);
         let tables = lab.sh(node, "nft list tables");
         assert_eq!(
             tables.contains("kube-proxy"),
@@ -357,9 +358,10 @@ fn remote(lab: &Lab) -> String {
         || lab.kubectl("-n kube-system get jobs,pods -l app.kubernetes.io/managed-by=kpx -o name");
     healthy(lab, "iptables");
     let mut slowest = Duration::ZERO;
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 7] = [
         &["doctor"],
         &["diff"],
+        &["diff", "--packets"],
         &["show", "services"],
         &["trace", "demo/web:http"],
         &["preflight", "--to", "nftables"],
@@ -437,7 +439,7 @@ fn remote(lab: &Lab) -> String {
     wait_for("no Job and no pod of kpx", Duration::from_secs(30), || {
         left().is_empty().then_some(())
     });
-    format!("18 commands, slowest {}", seconds(slowest))
+    format!("21 commands, slowest {}", seconds(slowest))
 }
 
 fn remote_changes(lab: &Lab) -> String {
