@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use kpx::backend::Mode;
-use kpx::backend::nftables::model::Ruleset;
+use kpx::backend::nftables::model::{Element, Expr, Ruleset};
 use kpx::bridge::{self, Lease};
 use kpx::evidence::{Evidence, ITEMS, Item, load};
 use kpx::net::{Family, Proto};
@@ -60,6 +60,25 @@ fn healthy_nodes_treat_every_packet_as_expected() {
         let found: Vec<_> = found.map(|of| of.difference.target.to_string()).collect();
         assert!(found.is_empty(), "{name}: {found:?}");
     }
+}
+
+#[test]
+fn clients_that_affinity_remembers_are_no_difference() {
+    let evidence = evidence("full-nftables");
+    let node = NodeSnapshot::new(&evidence);
+    let mut rules = node.nft().unwrap().clone();
+    let sets = rules.tables.iter_mut().flat_map(|table| &mut table.sets);
+    let mut sets = sets.filter(|set| set.name.starts_with("affinity-"));
+    sets.next().unwrap().elements.push(Element {
+        key: Expr::Word("10.244.1.99".to_owned()),
+        value: None,
+        comment: None,
+        timeout: None,
+        expires: None,
+    });
+    let bound = NodeSnapshot::new(&evidence).with_nft(Ok(rules));
+    let packets = of_node(&bound, Mode::Nftables, &Family::BOTH).unwrap();
+    assert!(packets.differences.is_empty());
 }
 
 /// A node's flows: every kind of packet to what the rules name, and to what they do not.

@@ -66,9 +66,9 @@ pub(in crate::cmd) fn packets_need() -> impl Iterator<Item = Item> {
 }
 
 /// Compares the fate of every packet on `node` with that in `mode`.
-pub(in crate::cmd) fn proof_of<'n>(
+pub(in crate::cmd) fn proof_of(
     session: &Session,
-    node: &'n NodeSnapshot<'n>,
+    node: &NodeSnapshot<'_>,
     mode: Mode,
     is_other: bool,
 ) -> PacketsReport {

@@ -11,6 +11,7 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::{NodeSnapshot, conntrack};
 use crate::owner::Owners;
+use crate::trace::nftables::chain::AFFINITY;
 use crate::trace::region::Coordinate as _;
 use crate::trace::walk::Walker;
 use crate::trace::{Assumed, Entry, Outcome, World};
@@ -45,13 +46,11 @@ pub struct Proved {
 /// # Errors
 ///
 /// What has to be known for that, and is not.
-pub fn of_node<'n>(
-    node: &'n NodeSnapshot<'n>,
-    mode: Mode,
-    families: &[Family],
-) -> Result<Packets, Gap> {
+pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<Packets, Gap> {
     let owners = Owners::new(node);
     let (expected, alone) = (Assumed::new(node, mode)?, Assumed::alone(node, mode)?);
+    let node = without_clients(node);
+    let node = &node;
     if alone.has_rules_of(&expected) {
         let families = served(node, mode, families)?;
         return between(
@@ -98,14 +97,12 @@ pub fn of_node<'n>(
 /// # Errors
 ///
 /// What has to be known for that, and is not.
-pub fn in_mode<'n>(
-    node: &'n NodeSnapshot<'n>,
-    mode: Mode,
-    families: &[Family],
-) -> Result<Packets, Gap> {
+pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<Packets, Gap> {
     let owners = Owners::new(node);
     let then = Assumed::new(node, mode)?;
     let families = served(node, mode, families)?;
+    let node = without_clients(node);
+    let node = &node;
     let mut packets = between(&then.snapshot(), node, &owners, &families, Grouping::Kind)?;
     for proved in &mut packets.differences {
         proved.uses = uses(node, &proved.difference).ok();
@@ -173,6 +170,22 @@ pub fn between<'a, 'b>(
     }
     packets.sort();
     Ok(packets)
+}
+
+/// Returns the node as it is for clients that were not seen before: without those that session affinity remembers.
+fn without_clients<'s, 'n: 's>(node: &NodeSnapshot<'n>) -> NodeSnapshot<'s> {
+    let rules = node.nft().map(|rules| {
+        let mut rules = rules.clone();
+        let sets = rules.tables.iter_mut().flat_map(|table| &mut table.sets);
+        for set in sets.filter(|set| set.name.starts_with(AFFINITY)) {
+            set.elements.clear();
+        }
+        rules
+    });
+    let name = node.name().ok();
+    NodeSnapshot::new(node.evidence())
+        .with_nft(rules)
+        .called(name.as_deref())
 }
 
 /// Returns those of `families` that kube-proxy serves in `mode`.

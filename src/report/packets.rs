@@ -384,24 +384,30 @@ impl Harm {
 }
 
 impl Row {
+    /// Returns which packets they are.
+    fn what(&self) -> String {
+        let from = self.from.iter().map(|from| match *from {
+            "pod" => "pods",
+            "host" => "the host",
+            _ => "outside",
+        });
+        let from: Vec<_> = from.collect();
+        let services = match self.services.as_slice() {
+            [] => String::new(),
+            [one] => format!(" ({one})"),
+            [first, rest @ ..] => format!(" ({first} and {} more)", rest.len()),
+        };
+        format!("{}{services}: from {}", self.target, listed(&from))
+    }
+
     /// Adds rows; `labels` are for the two fates.
     fn page(page: &mut Page, rows: &[Self], labels: [&str; 2]) {
         let all = page.style().verbose > 0 || page.style().wide;
         let shown = if all { rows.len() } else { SHOWN };
         for row in rows.iter().take(shown) {
             page.line("");
-            let from = row.from.iter().map(|from| match *from {
-                "pod" => "pods",
-                "host" => "the host",
-                _ => "outside",
-            });
-            let from: Vec<_> = from.collect();
             let lead = format!("{:<8} ", row.harm.word());
-            page.hang(
-                &lead,
-                "         ",
-                &format!("{}: from {}", row.target, listed(&from)),
-            );
+            page.hang(&lead, "         ", &row.what());
             let reason = |fate: &FateRow, ends: bool| {
                 if ends {
                     fate.reason.clone()
@@ -447,6 +453,31 @@ impl Row {
         if rest > 0 {
             page.line("");
             page.line(&format!("and {rest} more; -v shows all"));
+        }
+    }
+}
+
+impl PacketsReport {
+    /// Adds a paragraph for each difference, without packets and rules.
+    pub(crate) fn summary(&self, page: &mut Page) {
+        page.para("packets: ", &self.head());
+        for row in &self.differences {
+            let uses = row.uses.map_or(String::new(), |uses| {
+                format!("; {} now", number_of(uses, "connection"))
+            });
+            let meaning = row
+                .meaning
+                .map_or(String::new(), |text| format!(": {text}"));
+            let lead = format!("  {:<8} ", row.harm.word());
+            page.para(&lead, &format!("{}{uses}{meaning}", row.what()));
+        }
+        for unknown in &self.unknown {
+            page.para("  ", &format!("{}: {}", unknown.what, unknown.gap));
+        }
+        if let (Some(mode), false) = (self.mode, self.differences.is_empty()) {
+            let text =
+                format!("`kpx diff --packets --mode {mode}` shows a packet and the rule for each");
+            page.para("  ", &text);
         }
     }
 }

@@ -11,7 +11,7 @@ mod index;
 mod iptables;
 mod ipvs;
 pub(crate) mod mismatch;
-mod nftables;
+pub(crate) mod nftables;
 mod notes;
 pub(crate) mod packet;
 pub mod region;

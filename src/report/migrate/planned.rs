@@ -13,7 +13,7 @@ use crate::migrate::migration::{Stage, Strategy};
 use crate::migrate::preview::Preview;
 use crate::migrate::removal::Removal;
 use crate::plan::{Plan, Step};
-use crate::render::{Page, Report as _, Tone};
+use crate::render::{Page, Tone};
 use crate::words::number_of;
 
 /// The plan of a node's migration.
@@ -149,7 +149,7 @@ impl PlannedMigration {
         self.strategies.page(page, (strategy, &self.loss), from, to);
         if let Some(packets) = &self.packets {
             page.line("");
-            packets.page(page);
+            packets.summary(page);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::trace::walk::{Branch, End, Ends, Walker};
 const DEEPEST: usize = 16;
 
 /// The beginning of the names of sets in which kube-proxy and the bridge keep the backends of clients.
-const AFFINITY: &str = "affinity-";
+pub(crate) const AFFINITY: &str = "affinity-";
 
 /// What a statement leads to.
 enum Next {

@@ -1,4 +1,4 @@
 //! Packets in the tables of nftables.
 
-mod chain;
+pub(crate) mod chain;
 pub(crate) mod matches;
