@@ -1,10 +1,10 @@
-//! What becomes of a packet.
+//! What happens to a packet.
 
 use std::net::IpAddr;
 
 use crate::trace::{Assumption, Outcome, Verdict};
 
-/// What becomes of a packet: its ways, which differ.
+/// What happens to a packet: its ways, which differ.
 #[derive(Clone, Debug, Default)]
 pub struct Fate {
     /// The ways, in order.

@@ -144,7 +144,7 @@ impl PacketsReport {
             ["", &expected]
         };
         let row = |of: &Proved| Row::new(of, options, modes, is_other_mode);
-        // No option leaves out the rules of others.
+        // No option omits the rules of others.
         let foreign = |of: &Proved| Row::new(of, options, ["", ""], false);
         let mut report = Self {
             mode: Some(mode),
