@@ -72,13 +72,15 @@ const MOST_RANGES: usize = 16;
 ///
 /// # Errors
 ///
-/// What has to be known about a side, and is not.
+/// What has to be known about a side, and is not; or that there are more than `most` classes.
 pub(crate) fn classes<const N: usize>(
     sides: [&dyn Walks; N],
     space: &Space,
+    most: usize,
     mut visit: impl FnMut(Class<N>),
 ) -> Result<(), Gap> {
     let family = space.family;
+    let mut count = 0;
     for (entry, region) in &space.entries {
         let mut todo = vec![region.clone()];
         while let Some(mut region) = todo.pop() {
@@ -102,6 +104,12 @@ pub(crate) fn classes<const N: usize>(
                     todo.push(rest);
                 }
                 region.of_mut(field).clone_from(class.of(field));
+            }
+            count += 1;
+            if count > most {
+                return Err(Gap::NotApplicable(format!(
+                    "the rules divide packets of {family} into more than {most} classes"
+                )));
             }
             visit(Class {
                 entry: *entry,

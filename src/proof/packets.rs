@@ -16,6 +16,12 @@ use crate::trace::region::Coordinate as _;
 use crate::trace::walk::Walker;
 use crate::trace::{Assumed, Entry, Outcome, World};
 
+/// The number of classes at which a comparison gives up; a cluster of 20,000 Services has 640,000.
+const MOST: usize = 5_000_000;
+
+/// The same for a comparison that a change waits for, which may take seconds.
+const MOST_BEFORE_A_CHANGE: usize = 20_000;
+
 /// The result of a comparison of all packets.
 #[derive(Debug, Default)]
 pub struct Packets {
@@ -77,7 +83,7 @@ pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
         let sides: [&dyn Walks; 3] = [&walkers.0, &walkers.1, &walkers.2];
         let mut differences = Differences::new(node, &owners, Grouping::Service);
         let mut foreign = Differences::new(node, &owners, Grouping::Service);
-        classes(sides, &Space::of(node, family)?, |class| {
+        classes(sides, &Space::of(node, family)?, MOST, |class| {
             differences.add(&class, 0, 1);
             foreign.add(&class, 1, 2);
         })?;
@@ -125,7 +131,8 @@ pub fn served_otherwise(
     let owners = Owners::new(node);
     let (is, should) = (Assumed::served_by(node, tables)?, Assumed::new(node, mode)?);
     let families = served(node, mode, families)?;
-    let packets = between(
+    let packets = up_to(
+        MOST_BEFORE_A_CHANGE,
         &is.snapshot(),
         &should.snapshot(),
         &owners,
@@ -153,6 +160,17 @@ pub fn between<'a, 'b>(
     families: &[Family],
     grouping: Grouping,
 ) -> Result<Packets, Gap> {
+    up_to(MOST, is, should, owners, families, grouping)
+}
+
+fn up_to<'a, 'b>(
+    most: usize,
+    is: &'a NodeSnapshot<'a>,
+    should: &'b NodeSnapshot<'b>,
+    owners: &Owners,
+    families: &[Family],
+    grouping: Grouping,
+) -> Result<Packets, Gap> {
     let mut packets = Packets::default();
     for &family in families {
         let worlds = (World::whole(is, family), World::whole(should, family));
@@ -162,7 +180,7 @@ pub fn between<'a, 'b>(
         );
         let sides: [&dyn Walks; 2] = [&walkers.0, &walkers.1];
         let mut differences = Differences::new(should, owners, grouping);
-        classes(sides, &Space::of(should, family)?, |class| {
+        classes(sides, &Space::of(should, family)?, most, |class| {
             differences.add(&class, 0, 1);
         })?;
         packets.classes += differences.classes;
