@@ -299,10 +299,10 @@ fn killed_at_any_moment_routes_are_as_before_in_the_end() {
     let before = routes(node);
     let begin = Instant::now();
     place.up();
-    let long = begin.elapsed();
+    let up = begin.elapsed();
     let begin = Instant::now();
     place.down();
-    let long = long.max(begin.elapsed());
+    let down = begin.elapsed();
     assert_eq!(routes(node), before);
     let mut partly = 0;
     for (round, verb) in (0..24_u32).zip(["up", "down"].into_iter().cycle()) {
@@ -312,6 +312,7 @@ fn killed_at_any_moment_routes_are_as_before_in_the_end() {
         let all = routes(node).matches("proto 107").count();
         let line = place.line(&[verb, "--apply", "--yes", "-q"]);
         let mut child = node.start(&line.iter().map(String::as_str).collect::<Vec<_>>());
+        let long = if verb == "up" { up } else { down };
         thread::sleep(long * (round + 8) / 32);
         child.kill().unwrap();
         child.wait().unwrap();
