@@ -16,8 +16,7 @@ pub(crate) mod runtime;
 pub mod sockets;
 pub(crate) mod sysctl;
 
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::backend::ipset::Sets;
 use crate::backend::{ipset, iptables, ipvs, nftables};
@@ -40,7 +39,7 @@ use runtime::{Health, Metrics};
 use sockets::{Connected, Sockets};
 use sysctl::Sysctl;
 
-type Section<T> = OnceCell<Result<T, Gap>>;
+type Section<T> = OnceLock<Result<T, Gap>>;
 
 /// Parsed view of a node and its cluster. Each section is known or has a [`Gap`].
 #[derive(Debug)]
@@ -255,34 +254,34 @@ impl<'a> NodeSnapshot<'a> {
             iptables_legacy: Default::default(),
             iptables_nft: Default::default(),
             saved: Default::default(),
-            nft: OnceCell::new(),
-            ipset: OnceCell::new(),
-            ipvs: OnceCell::new(),
-            ipvs_connections: OnceCell::new(),
-            addresses: OnceCell::new(),
-            links: OnceCell::new(),
-            routes: OnceCell::new(),
-            rules: OnceCell::new(),
-            sockets: OnceCell::new(),
-            held_sockets: OnceCell::new(),
-            sysctl: OnceCell::new(),
-            modules: OnceCell::new(),
-            conntrack: OnceCell::new(),
-            conntrack_stat: OnceCell::new(),
+            nft: OnceLock::new(),
+            ipset: OnceLock::new(),
+            ipvs: OnceLock::new(),
+            ipvs_connections: OnceLock::new(),
+            addresses: OnceLock::new(),
+            links: OnceLock::new(),
+            routes: OnceLock::new(),
+            rules: OnceLock::new(),
+            sockets: OnceLock::new(),
+            held_sockets: OnceLock::new(),
+            sysctl: OnceLock::new(),
+            modules: OnceLock::new(),
+            conntrack: OnceLock::new(),
+            conntrack_stat: OnceLock::new(),
             neighbours: Default::default(),
-            processes: OnceCell::new(),
-            proxy_files: OnceCell::new(),
-            migration: OnceCell::new(),
-            proxy_config: OnceCell::new(),
-            health: OnceCell::new(),
-            metrics: OnceCell::new(),
-            services: OnceCell::new(),
-            slices: OnceCell::new(),
-            nodes: OnceCell::new(),
-            config_maps: OnceCell::new(),
-            daemon_sets: OnceCell::new(),
-            service_cidrs: OnceCell::new(),
-            pods: OnceCell::new(),
+            processes: OnceLock::new(),
+            proxy_files: OnceLock::new(),
+            migration: OnceLock::new(),
+            proxy_config: OnceLock::new(),
+            health: OnceLock::new(),
+            metrics: OnceLock::new(),
+            services: OnceLock::new(),
+            slices: OnceLock::new(),
+            nodes: OnceLock::new(),
+            config_maps: OnceLock::new(),
+            daemon_sets: OnceLock::new(),
+            service_cidrs: OnceLock::new(),
+            pods: OnceLock::new(),
             named: None,
             desired: Default::default(),
         }
@@ -298,7 +297,7 @@ impl<'a> NodeSnapshot<'a> {
     /// Replaces the nftables rules of the evidence.
     #[must_use]
     pub fn with_nft(mut self, rules: Result<nftables::model::Ruleset, Gap>) -> Self {
-        self.nft = OnceCell::from(rules);
+        self.nft = OnceLock::from(rules);
         self
     }
 

@@ -1,5 +1,6 @@
 //! Differences between two fates of the same packets, grouped by what they have in common.
 
+use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -182,10 +183,11 @@ pub struct Differences<'o> {
     owners: &'o Owners,
     grouping: Grouping,
     local: Vec<IpAddr>,
-    found: BTreeMap<(Harm, Target, String), Difference>,
-    /// The number of classes seen.
-    pub classes: usize,
+    found: BTreeMap<Key, Difference>,
 }
+
+/// The harm, the target, and how the packets end.
+type Key = (Harm, Target, String);
 
 impl<'o> Differences<'o> {
     /// Returns an empty collection for `node`, whose Services `owners` knows.
@@ -199,13 +201,11 @@ impl<'o> Differences<'o> {
             grouping,
             local,
             found: BTreeMap::new(),
-            classes: 0,
         }
     }
 
-    /// Counts `class`, whose fates are at `is` and `should`, and keeps it if they differ.
+    /// Keeps `class` if its fates at `is` and `should` differ.
     pub fn add<const N: usize>(&mut self, class: &Class<N>, is: usize, should: usize) {
-        self.classes += 1;
         let fates = [is, should].map(|side| &class.fates[side]);
         if fates[0] == fates[1] {
             return;
@@ -242,24 +242,43 @@ impl<'o> Differences<'o> {
             _ => format!("{} {}", fates[0].verdicts(), fates[1].verdicts()),
         };
         let key = (harm, target.clone(), ends);
-        let is_own = self.local.contains(&witness.destination);
-        let difference = self.found.entry(key).or_insert_with(|| Difference {
+        let difference = Difference {
             harm,
             target,
-            entries: BTreeSet::new(),
-            services: BTreeSet::new(),
-            regions: Vec::new(),
-            witness: witness.clone(),
+            entries: BTreeSet::from([entry]),
+            services: name.into_iter().collect(),
+            regions: vec![(entry, family, region)],
+            witness,
             fates: fates.map(Clone::clone),
-        });
-        // An address that the node has is the better example.
-        if is_own && !self.local.contains(&difference.witness.destination) {
-            difference.witness = witness;
-            difference.fates = fates.map(Clone::clone);
+        };
+        self.insert(key, difference);
+    }
+
+    /// Adds what `other` found in later packets.
+    pub fn join(&mut self, other: Self) {
+        for (key, difference) in other.found {
+            self.insert(key, difference);
         }
-        difference.services.extend(name);
-        difference.entries.insert(entry);
-        difference.regions.push((entry, family, region));
+    }
+
+    fn insert(&mut self, key: Key, new: Difference) {
+        let mut old = match self.found.entry(key) {
+            MapEntry::Vacant(place) => {
+                place.insert(new);
+                return;
+            }
+            MapEntry::Occupied(old) => old,
+        };
+        let old = old.get_mut();
+        // An address that the node has is the better example.
+        let is_own = |flow: &Flow| self.local.contains(&flow.destination);
+        if is_own(&new.witness) && !is_own(&old.witness) {
+            old.witness = new.witness;
+            old.fates = new.fates;
+        }
+        old.services.extend(new.services);
+        old.entries.extend(new.entries);
+        old.regions.extend(new.regions);
     }
 
     /// Returns the differences, the largest harm first.

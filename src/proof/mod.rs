@@ -5,8 +5,8 @@
 //! walked is one outside that region, until no packet is left. Exact keys, which almost all rules of kube-proxy are, cost one
 //! look-up, so that a class costs as much as one walk.
 //!
-//! A class is walked on several sides at once, such as the live rules and the expected ones. What the state does not
-//! determine (limits, owners, unknown matches) stays a condition of a fate. A walk is for a client that was not seen before,
+//! A class is walked on several sides at once, such as the live rules and the expected ones, and parts of the packets side by
+//! side on all processors. What the state does not determine (limits, owners, unknown matches) stays a condition of a fate. A walk is for a client that was not seen before,
 //! as in a trace, and every client may be bound to one backend by affinity afterwards.
 
 pub mod difference;
@@ -14,10 +14,13 @@ mod fate;
 mod packets;
 mod space;
 
+use std::panic::resume_unwind;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
 
 pub use fate::{Fate, Way};
-pub use packets::{Packets, Proved, between, in_mode, of_node, served_otherwise};
+pub use packets::{Comparison, Packets, Proved, in_mode, of_node, served_otherwise};
 pub use space::Space;
 
 use crate::evidence::Gap;
@@ -47,77 +50,109 @@ impl<const N: usize> Class<N> {
     }
 }
 
-/// A side of a comparison: what walks packets through a node.
-pub(crate) trait Walks {
-    /// Returns the fate of `flow`, and records in `seen` what was asked about it.
-    fn fate(&self, flow: &Flow, seen: &Rc<Seen>) -> Result<Fate, Gap>;
-}
-
-impl Walks for Walker<'_, '_, '_> {
-    fn fate(&self, flow: &Flow, seen: &Rc<Seen>) -> Result<Fate, Gap> {
-        // Without routes, each destination would be a class of its own.
-        self.world.node.routes()?;
-        let outcomes = self.record(flow, seen).map_err(|stop| match stop {
-            Stop::Broken(gap) => gap,
-            Stop::Need(_) => Gap::NotApplicable("rules that are read in parts".to_owned()),
-        })?;
-        Ok(Fate::of(&outcomes))
-    }
+/// Returns the fate of `flow`, and records in `seen` what was asked about it.
+fn fate(walker: &Walker<'_, '_, '_>, flow: &Flow, seen: &Rc<Seen>) -> Result<Fate, Gap> {
+    // Without routes, each destination would be a class of its own.
+    walker.world.node.routes()?;
+    let outcomes = walker.record(flow, seen).map_err(|stop| match stop {
+        Stop::Broken(gap) => gap,
+        Stop::Need(_) => Gap::NotApplicable("rules that are read in parts".to_owned()),
+    })?;
+    Ok(Fate::of(&outcomes))
 }
 
 /// A region with more ranges of destinations than this is divided: what is left of it is copied for each class.
 const MOST_RANGES: usize = 16;
 
-/// Divides the packets of `space` into classes with the same fate on each of `sides`, and calls `visit` with each.
+/// Divides the packets of `space` into classes with the same fate in each of `worlds`, which are known for its family.
+///
+/// Returns for each part of the space, in order, what `gather` made and `visit` added each class of the part to.
 ///
 /// # Errors
 ///
-/// What has to be known about a side, and is not; or that there are more than `most` classes.
-pub(crate) fn classes<const N: usize>(
-    sides: [&dyn Walks; N],
+/// What has to be known about a world, and is not; or that there are more than `most` classes.
+pub(crate) fn classes<const N: usize, T: Send>(
+    worlds: [&World<'_, '_>; N],
     space: &Space,
     most: usize,
-    mut visit: impl FnMut(Class<N>),
-) -> Result<(), Gap> {
-    let family = space.family;
-    let mut count = 0;
-    for (entry, region) in &space.entries {
-        let mut todo = vec![region.clone()];
-        while let Some(mut region) = todo.pop() {
-            if region.is_empty() {
-                continue;
-            }
-            if let Some(rest) = region.split_off(MOST_RANGES) {
-                todo.push(std::mem::replace(&mut region, rest));
-            }
-            let flow = witness(*entry, family, &region);
-            let seen = Rc::new(Seen::new(region.clone()));
-            let mut fates = [const { Fate::NONE }; N];
-            for (side, fate) in sides.iter().zip(&mut fates) {
-                *fate = side.fate(&flow, &seen)?;
-            }
-            let class = seen.region();
-            for field in Field::ALL {
-                let mut rest = region.clone();
-                rest.of_mut(field).subtract(class.of(field));
-                if !rest.is_empty() {
-                    todo.push(rest);
+    gather: impl Fn() -> T + Sync,
+    visit: impl Fn(&mut T, Class<N>) + Sync,
+) -> Result<Vec<T>, Gap> {
+    let (next, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        let walkers = worlds.map(|world| Walker::recording(world, space.family));
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((entry, region)) = space.parts.get(at) else {
+                return Ok(done);
+            };
+            let mut found = gather();
+            divide(&walkers, *entry, region.clone(), |class| {
+                if count.fetch_add(1, Ordering::Relaxed) >= most {
+                    let family = space.family;
+                    return Err(Gap::NotApplicable(format!(
+                        "the rules divide packets of {family} into more than {most} classes"
+                    )));
                 }
-                region.of_mut(field).clone_from(class.of(field));
-            }
-            count += 1;
-            if count > most {
-                return Err(Gap::NotApplicable(format!(
-                    "the rules divide packets of {family} into more than {most} classes"
-                )));
-            }
-            visit(Class {
-                entry: *entry,
-                family,
-                region: class,
-                fates,
-            });
+                visit(&mut found, class);
+                Ok(())
+            })?;
+            done.push((at, found));
         }
+    };
+    let threads = available_parallelism().map_or(1, usize::from);
+    let done: Result<Vec<_>, Gap> = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads.min(space.parts.len()))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let mine = work();
+        let others = others.into_iter().map(thread::ScopedJoinHandle::join);
+        let others = others.map(|done| done.unwrap_or_else(|panic| resume_unwind(panic)));
+        std::iter::once(mine).chain(others).collect()
+    });
+    let mut done: Vec<_> = done?.into_iter().flatten().collect();
+    done.sort_by_key(|(at, _)| *at);
+    Ok(done.into_iter().map(|(_, found)| found).collect())
+}
+
+/// Divides the packets of `region` that enter at `entry` into classes with the same fate for each of `walkers`.
+fn divide<const N: usize>(
+    walkers: &[Walker<'_, '_, '_>; N],
+    entry: Entry,
+    region: Region,
+    mut visit: impl FnMut(Class<N>) -> Result<(), Gap>,
+) -> Result<(), Gap> {
+    let mut todo = vec![region];
+    while let Some(mut region) = todo.pop() {
+        if region.is_empty() {
+            continue;
+        }
+        if let Some(rest) = region.split_off(MOST_RANGES) {
+            todo.push(std::mem::replace(&mut region, rest));
+        }
+        let family = walkers[0].family;
+        let flow = witness(entry, family, &region);
+        let seen = Rc::new(Seen::new(region.clone()));
+        let mut fates = [const { Fate::NONE }; N];
+        for (walker, of) in walkers.iter().zip(&mut fates) {
+            *of = fate(walker, &flow, &seen)?;
+        }
+        let class = seen.region();
+        for field in Field::ALL {
+            let mut rest = region.clone();
+            rest.of_mut(field).subtract(class.of(field));
+            if !rest.is_empty() {
+                todo.push(rest);
+            }
+            region.of_mut(field).clone_from(class.of(field));
+        }
+        visit(Class {
+            entry,
+            family,
+            region: class,
+            fates,
+        })?;
     }
     Ok(())
 }
@@ -137,7 +172,7 @@ pub fn around<'n>(
     let any = || Ranges::between(0, u128::MAX);
     let around = flows.iter().map(|flow| {
         let seen = Rc::new(Seen::new(Region::new(any(), any(), any(), any())));
-        let fate = walker.fate(flow, &seen)?;
+        let fate = fate(&walker, flow, &seen)?;
         Ok((seen.region(), fate))
     });
     around.collect()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::difference::{Difference, Differences, Grouping, Harm, Target};
-use super::{Fate, Space, Walks, classes};
+use super::{Fate, Space, classes};
 use crate::backend::Mode;
 use crate::backend::nftables::model::Table;
 use crate::evidence::Gap;
@@ -13,7 +13,6 @@ use crate::node::{NodeSnapshot, conntrack};
 use crate::owner::Owners;
 use crate::trace::nftables::chain::AFFINITY;
 use crate::trace::region::Coordinate as _;
-use crate::trace::walk::Walker;
 use crate::trace::{Assumed, Entry, Outcome, World};
 
 /// The number of classes at which a comparison gives up; a cluster of 20,000 Services has 640,000.
@@ -56,45 +55,20 @@ pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     let owners = Owners::new(node);
     let (expected, alone) = (Assumed::new(node, mode)?, Assumed::alone(node, mode)?);
     let node = without_clients(node);
-    let node = &node;
+    let families = served(&node, mode, families)?;
+    let comparison = Comparison::new(&owners, &families, Grouping::Service);
     if alone.has_rules_of(&expected) {
-        let families = served(node, mode, families)?;
-        return between(
-            node,
-            &expected.snapshot(),
-            &owners,
-            &families,
-            Grouping::Service,
-        );
+        drop(alone);
+        return comparison.between(&node, &expected.snapshot());
     }
-    let (expected, alone) = (expected.snapshot(), alone.snapshot());
-    let mut packets = Packets::default();
-    for family in served(node, mode, families)? {
-        let worlds = (
-            World::whole(node, family),
-            World::whole(&expected, family),
-            World::whole(&alone, family),
-        );
-        let walkers = (
-            Walker::recording(&worlds.0, family),
-            Walker::recording(&worlds.1, family),
-            Walker::recording(&worlds.2, family),
-        );
-        let sides: [&dyn Walks; 3] = [&walkers.0, &walkers.1, &walkers.2];
-        let mut differences = Differences::new(node, &owners, Grouping::Service);
-        let mut foreign = Differences::new(node, &owners, Grouping::Service);
-        classes(sides, &Space::of(node, family)?, MOST, |class| {
-            differences.add(&class, 0, 1);
-            foreign.add(&class, 1, 2);
-        })?;
-        packets.classes += differences.classes;
-        packets.add(differences.finish(), &worlds.0, &worlds.1);
-        let foreign = foreign.finish().into_iter().filter(ends_elsewhere);
-        let foreign = foreign.map(|found| Proved::new(found, &worlds.1, &worlds.2));
-        packets.foreign.extend(foreign);
-    }
-    packets.sort();
-    Ok(packets)
+    let sides = [&node, &expected.snapshot(), &alone.snapshot()];
+    let ([differences, mut foreign], classes) = comparison.of(sides, [(0, 1), (1, 2)])?;
+    foreign.retain(|of| ends_elsewhere(&of.difference));
+    Ok(Packets {
+        differences,
+        foreign,
+        classes,
+    })
 }
 
 /// Compares the fate of every packet of `families` on `node` with the one that it would have in `mode`: what is, is the other
@@ -107,9 +81,9 @@ pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     let owners = Owners::new(node);
     let then = Assumed::new(node, mode)?;
     let families = served(node, mode, families)?;
-    let node = without_clients(node);
-    let node = &node;
-    let mut packets = between(&then.snapshot(), node, &owners, &families, Grouping::Kind)?;
+    let (then, now) = (then.snapshot(), without_clients(node));
+    let comparison = Comparison::new(&owners, &families, Grouping::Kind);
+    let mut packets = comparison.between(&then, &now)?;
     for proved in &mut packets.differences {
         proved.uses = uses(node, &proved.difference).ok();
     }
@@ -131,14 +105,11 @@ pub fn served_otherwise(
     let owners = Owners::new(node);
     let (is, should) = (Assumed::served_by(node, tables)?, Assumed::new(node, mode)?);
     let families = served(node, mode, families)?;
-    let packets = up_to(
-        MOST_BEFORE_A_CHANGE,
-        &is.snapshot(),
-        &should.snapshot(),
-        &owners,
-        &families,
-        Grouping::Service,
-    )?;
+    let comparison = Comparison {
+        most: MOST_BEFORE_A_CHANGE,
+        ..Comparison::new(&owners, &families, Grouping::Service)
+    };
+    let packets = comparison.between(&is.snapshot(), &should.snapshot())?;
     let found = packets.differences.iter().map(|of| &of.difference);
     let mut found = found.filter(|of| ends_elsewhere(of));
     Ok(found.next().map(|of| {
@@ -148,46 +119,92 @@ pub fn served_otherwise(
     }))
 }
 
-/// Compares the fate of every packet of `families` at `is` with its fate at `should`, two states of a node.
-///
-/// # Errors
-///
-/// What has to be known about either, and is not.
-pub fn between<'a, 'b>(
-    is: &'a NodeSnapshot<'a>,
-    should: &'b NodeSnapshot<'b>,
-    owners: &Owners,
-    families: &[Family],
+/// How states of a node are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison<'o> {
+    owners: &'o Owners,
+    families: &'o [Family],
     grouping: Grouping,
-) -> Result<Packets, Gap> {
-    up_to(MOST, is, should, owners, families, grouping)
+    most: usize,
 }
 
-fn up_to<'a, 'b>(
-    most: usize,
-    is: &'a NodeSnapshot<'a>,
-    should: &'b NodeSnapshot<'b>,
-    owners: &Owners,
-    families: &[Family],
-    grouping: Grouping,
-) -> Result<Packets, Gap> {
-    let mut packets = Packets::default();
-    for &family in families {
-        let worlds = (World::whole(is, family), World::whole(should, family));
-        let walkers = (
-            Walker::recording(&worlds.0, family),
-            Walker::recording(&worlds.1, family),
-        );
-        let sides: [&dyn Walks; 2] = [&walkers.0, &walkers.1];
-        let mut differences = Differences::new(should, owners, grouping);
-        classes(sides, &Space::of(should, family)?, most, |class| {
-            differences.add(&class, 0, 1);
-        })?;
-        packets.classes += differences.classes;
-        packets.add(differences.finish(), &worlds.0, &worlds.1);
+impl<'o> Comparison<'o> {
+    /// Returns a comparison of the packets of `families`, whose Services `owners` knows.
+    pub const fn new(owners: &'o Owners, families: &'o [Family], grouping: Grouping) -> Self {
+        Self {
+            owners,
+            families,
+            grouping,
+            most: MOST,
+        }
     }
-    packets.sort();
-    Ok(packets)
+
+    /// Compares the fate of every packet at `is` with its fate at `should`, two states of a node.
+    ///
+    /// # Errors
+    ///
+    /// What has to be known about either, and is not.
+    pub fn between<'n>(
+        &self,
+        is: &'n NodeSnapshot<'n>,
+        should: &'n NodeSnapshot<'n>,
+    ) -> Result<Packets, Gap> {
+        let ([differences], classes) = self.of([is, should], [(0, 1)])?;
+        Ok(Packets {
+            differences,
+            foreign: Vec::new(),
+            classes,
+        })
+    }
+
+    /// Returns for each of `pairs` of `sides`, what is and what should be, the packets that have two fates, and the number of
+    /// classes.
+    fn of<'n, const N: usize, const P: usize>(
+        &self,
+        sides: [&'n NodeSnapshot<'n>; N],
+        pairs: [(usize, usize); P],
+    ) -> Result<([Vec<Proved>; P], usize), Gap> {
+        let mut proved = [const { Vec::new() }; P];
+        let mut count = 0;
+        for &family in self.families {
+            let worlds = sides.map(|node| World::whole(node, family));
+            let gather = || {
+                (
+                    pairs.map(|_| Differences::new(sides[1], self.owners, self.grouping)),
+                    0,
+                )
+            };
+            let space = Space::of(sides[1], self.owners, family)?;
+            let parts = classes(
+                worlds.each_ref(),
+                &space,
+                self.most,
+                gather,
+                |(found, count), class| {
+                    *count += 1;
+                    for (found, (is, should)) in found.iter_mut().zip(pairs) {
+                        found.add(&class, is, should);
+                    }
+                },
+            )?;
+            let mut all = gather();
+            for (found, classes) in parts {
+                all.1 += classes;
+                for (all, found) in all.0.iter_mut().zip(found) {
+                    all.join(found);
+                }
+            }
+            count += all.1;
+            for ((proved, found), (is, should)) in proved.iter_mut().zip(all.0).zip(pairs) {
+                let found = found.finish().into_iter();
+                proved.extend(found.map(|found| Proved::new(found, &worlds[is], &worlds[should])));
+            }
+        }
+        for found in &mut proved {
+            found.sort_by_key(|of| (of.difference.harm, of.difference.target.clone()));
+        }
+        Ok((proved, count))
+    }
 }
 
 /// Returns the node as it is for clients that were not seen before: without those that session affinity remembers.
@@ -250,20 +267,6 @@ fn uses(node: &NodeSnapshot<'_>, difference: &Difference) -> Result<usize, Gap> 
         .iter()
         .filter(|entry| is_one(entry))
         .count())
-}
-
-impl Packets {
-    fn add(&mut self, found: Vec<Difference>, is: &World<'_, '_>, should: &World<'_, '_>) {
-        let found = found.into_iter();
-        let proved = found.map(|found| Proved::new(found, is, should));
-        self.differences.extend(proved);
-    }
-
-    fn sort(&mut self) {
-        let order = |of: &Proved| (of.difference.harm, of.difference.target.clone());
-        self.differences.sort_by_key(order);
-        self.foreign.sort_by_key(order);
-    }
 }
 
 /// Returns whether packets to a Service are stopped, let through or sent elsewhere. Those to loopback addresses depend on a

@@ -1,12 +1,14 @@
 //! The first packets that there can be on a node.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family, Proto};
 use crate::node::NodeSnapshot;
+use crate::owner::Owners;
 use crate::trace::Entry;
-use crate::trace::region::{Ranges, Region};
+use crate::trace::region::{Coordinate as _, Field, Ranges, Region};
 use crate::trace::sources::Pods;
 
 /// The first packets of one family.
@@ -14,8 +16,8 @@ use crate::trace::sources::Pods;
 pub struct Space {
     /// The family.
     pub family: Family,
-    /// The packets that enter at each place.
-    pub(super) entries: Vec<(Entry, Region)>,
+    /// The packets that enter at each place, in parts.
+    pub(super) parts: Vec<(Entry, Region)>,
 }
 
 impl Space {
@@ -28,7 +30,7 @@ impl Space {
     /// # Errors
     ///
     /// The node's addresses are not known.
-    pub fn of(node: &NodeSnapshot<'_>, family: Family) -> Result<Self, Gap> {
+    pub fn of(node: &NodeSnapshot<'_>, owners: &Owners, family: Family) -> Result<Self, Gap> {
         let prefix = |addr: IpAddr, prefix| Cidr { addr, prefix };
         let (loopback, never) = match family {
             Family::V4 => (
@@ -77,13 +79,42 @@ impl Space {
             let ports = Ranges::between(0, u16::MAX.into());
             Region::new(destination, protos.clone(), ports, source)
         };
+        let entries = [
+            (Entry::Pod, region(without(&unicast, &[loopback]), pods)),
+            (Entry::Host, region(unicast.clone(), Ranges::between(0, 0))),
+            (Entry::Outside, region(unicast, outside)),
+        ];
+        let services = parts(owners, family);
+        let parts = entries.iter().flat_map(|(entry, region)| {
+            services.iter().map(|(first, last)| {
+                let mut part = region.clone();
+                part.of_mut(Field::Destination).keep(*first, *last);
+                (*entry, part)
+            })
+        });
         Ok(Self {
             family,
-            entries: vec![
-                (Entry::Pod, region(without(&unicast, &[loopback]), pods)),
-                (Entry::Host, region(unicast.clone(), Ranges::between(0, 0))),
-                (Entry::Outside, region(unicast, outside)),
-            ],
+            parts: parts.collect(),
         })
     }
+}
+
+/// The number of addresses of Services in one part of the packets.
+const OF_A_PART: usize = 256;
+
+/// Divides all addresses of `family` into ranges with about as many addresses of Services each.
+fn parts(owners: &Owners, family: Family) -> Vec<(u128, u128)> {
+    let addresses = owners.ports().iter().flat_map(|port| &port.addresses);
+    let addresses: BTreeSet<u128> = addresses
+        .filter(|(_, addr)| Family::of(*addr) == family)
+        .map(|(_, addr)| addr.number())
+        .collect();
+    let mut first = 0;
+    let mut parts = Vec::new();
+    for &end in addresses.iter().skip(OF_A_PART).step_by(OF_A_PART) {
+        parts.push((first, end - 1));
+        first = end;
+    }
+    parts.push((first, u128::MAX));
+    parts
 }

@@ -18,7 +18,7 @@ impl Walker<'_, '_, '_> {
         seen: Option<Rc<Seen>>,
         outcomes: &mut Vec<Outcome>,
     ) -> Option<(Branch, Phase)> {
-        let mut packet = Packet::of(flow);
+        let mut packet = Box::new(Packet::of(flow));
         packet.seen = seen;
         if flow.entry != Entry::Host {
             packet.input = self.input_of(flow.entry, packet.source());
@@ -102,7 +102,7 @@ impl Walker<'_, '_, '_> {
             Decision::Out {
                 device: Some(device),
                 ..
-            } => Link::Named(device.into()),
+            } => Link::Named(device),
             _ => Link::Unknown,
         }
     }

@@ -3,10 +3,11 @@
 //! A dispatch chain has a rule for each Service. What a walk skips is one answer: the destination is none of their addresses.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ptr::from_ref;
 use std::rc::Rc;
+
+use foldhash::HashMap;
 
 use super::packet::Packet;
 use super::region::{Asked, Coordinate as _, Ranges};

@@ -63,7 +63,7 @@ impl Ranges {
     }
 
     /// Keeps the values from `first` to `last`.
-    fn keep(&mut self, first: u128, last: u128) {
+    pub(crate) fn keep(&mut self, first: u128, last: u128) {
         let begin = self.0.partition_point(|(_, end)| *end < first);
         let end = self.0.partition_point(|(start, _)| *start <= last);
         self.0.truncate(end);

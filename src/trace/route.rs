@@ -17,7 +17,7 @@ pub(crate) enum Decision {
     Local { source: Option<IpAddr> },
     /// Out through a link.
     Out {
-        device: Option<String>,
+        device: Option<Rc<str>>,
         gateway: Option<IpAddr>,
         source: Option<IpAddr>,
     },
@@ -52,6 +52,8 @@ struct Table<'a> {
     /// Ascending ranges of addresses without overlap, each with its route: a position in `routes`.
     best: Vec<(u128, u128, usize)>,
     routes: Vec<&'a Route>,
+    /// The links by which they go out.
+    devices: Vec<Option<Rc<str>>>,
     /// All addresses of a route, once asked for; and of those with any.
     of_route: RefCell<HashMap<Option<usize>, Rc<Ranges>>>,
 }
@@ -94,15 +96,21 @@ impl<'a> Table<'a> {
             next = *first;
         }
         close(&mut open, &mut next, None);
+        let routes: Vec<_> = all.into_iter().map(|(_, route)| route).collect();
+        let devices = routes.iter().map(|route| {
+            let (_, device) = next_hop(route);
+            device.map(Rc::from)
+        });
         Self {
             best,
-            routes: all.into_iter().map(|(_, route)| route).collect(),
+            devices: devices.collect(),
+            routes,
             of_route: RefCell::default(),
         }
     }
 
-    /// Returns the best route to `addr`.
-    fn find(&self, addr: Asked<'_, IpAddr>) -> Option<&'a Route> {
+    /// Returns the best route to `addr`, and the link by which it goes out.
+    fn find(&self, addr: Asked<'_, IpAddr>) -> Option<(&'a Route, Option<Rc<str>>)> {
         let at = addr.shown().number();
         let next = self.best.partition_point(|(first, ..)| *first <= at);
         let found = self.best[..next].last().filter(|(_, last, _)| *last >= at);
@@ -117,7 +125,7 @@ impl<'a> Table<'a> {
             });
             addr.within(ranges);
         }
-        route.map(|route| self.routes[route])
+        route.map(|route| (self.routes[route], self.devices[route].clone()))
     }
 }
 
@@ -164,14 +172,22 @@ impl<'a> Router<'a> {
                 return Decision::Nowhere(Some(rule.action.clone()));
             };
             let found = self.table(routes, family, table).find(lookup.destination);
-            let Some(route) = found else { continue };
+            let Some((route, device)) = found else {
+                continue;
+            };
             let short = |length| u32::from(route.destination.prefix) <= length;
             match route.kind.as_str() {
                 "throw" => {}
                 // Only what leads somewhere is passed over: fib_rules_lookup asks for errors first.
                 "unicast" | "" | "local" | "broadcast" | "multicast" | "anycast"
                     if rule.suppress_prefix.is_some_and(short) => {}
-                "unicast" | "" => return out(route),
+                "unicast" | "" => {
+                    return Decision::Out {
+                        device,
+                        gateway: next_hop(route).0,
+                        source: route.source,
+                    };
+                }
                 "local" | "broadcast" | "multicast" | "anycast" => {
                     return Decision::Local {
                         source: route.source,
@@ -186,24 +202,24 @@ impl<'a> Router<'a> {
     /// Returns the link whose address `addr` is (empty if unknown), or `None` if it is not this host's.
     ///
     /// As `inet_addr_type` does, this asks the local table alone.
-    pub(crate) fn local_device(&self, addr: Asked<'_, IpAddr>) -> Result<Option<String>, String> {
+    pub(crate) fn local_device(&self, addr: Asked<'_, IpAddr>) -> Result<Option<&'a str>, String> {
         if let Ok(routes) = self.node.routes() {
             let family = Family::of(addr.shown());
             let found = self.table(&routes.all, family, "local").find(addr);
-            let found = found.filter(|route| route.kind == "local");
+            let found = found.filter(|(route, _)| route.kind == "local");
             if found.is_some() || routes.all.iter().any(|route| route.table == "local") {
-                return Ok(found.map(|route| route.device.clone().unwrap_or_default()));
+                return Ok(found.map(|(route, _)| route.device.as_deref().unwrap_or_default()));
             }
         }
         if addr.is_loopback() {
-            return Ok(Some("lo".to_owned()));
+            return Ok(Some("lo"));
         }
         let addresses = self.node.addresses().map_err(|gap| gap.to_string())?;
         Ok(addresses
             .all
             .iter()
             .find(|a| addr.is_address(a.addr.addr))
-            .map(|a| a.link.clone()))
+            .map(|a| a.link.as_str()))
     }
 
     /// Returns the address masquerading gives on `device` towards `gateway`, as `inet_select_addr` does.
@@ -257,7 +273,7 @@ impl<'a> Router<'a> {
         });
         match connected {
             Some(address) => Decision::Out {
-                device: Some(address.link),
+                device: Some(address.link.into()),
                 gateway: None,
                 source: Some(address.addr.addr),
             },
@@ -266,15 +282,11 @@ impl<'a> Router<'a> {
     }
 }
 
-fn out(route: &Route) -> Decision {
-    let (gateway, device) = match route.nexthops.first() {
-        Some((gateway, device)) => (*gateway, device.clone()),
-        None => (route.gateway, route.device.clone()),
-    };
-    Decision::Out {
-        device,
-        gateway,
-        source: route.source,
+/// Returns the gateway and the link of a route, of several the first.
+fn next_hop(route: &Route) -> (Option<IpAddr>, Option<&str>) {
+    match route.nexthops.first() {
+        Some((gateway, device)) => (*gateway, device.as_deref()),
+        None => (route.gateway, route.device.as_deref()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Routing decisions between hooks.
 
+use std::rc::Rc;
+
 use super::ending::outcome;
 use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 use super::packet::Link;
@@ -23,7 +25,7 @@ impl Walker<'_, '_, '_> {
         outcomes: &mut Vec<Outcome>,
     ) -> Option<(Branch, Phase)> {
         let input = match &branch.packet.input {
-            Link::Named(name) => Some(name.to_string()),
+            Link::Named(name) => Some(Rc::clone(name)),
             Link::None | Link::Unknown => None,
         };
         if branch.packet.destination().is_loopback()
@@ -57,9 +59,7 @@ impl Walker<'_, '_, '_> {
             Decision::Nowhere(kind)
                 if self.family == Family::V6
                     && branch.packet.dnat
-                    && input
-                        .as_ref()
-                        .is_some_and(|name| self.bridges.contains(name)) =>
+                    && input.as_ref().is_some_and(|name| self.is_bridge(name)) =>
             {
                 let kind = named(kind.as_ref()).to_owned();
                 let reason = format!("no route after the translation ({kind})");
@@ -124,12 +124,13 @@ impl Walker<'_, '_, '_> {
                         reason: reason.to_owned(),
                     }));
                 }
-                branch.packet.output = device
-                    .as_deref()
-                    .map_or(Link::Unknown, |name| Link::Named(name.into()));
-                let bridge = device.as_ref().is_some_and(|d| self.bridges.contains(d));
+                let bridge = device.as_ref().is_some_and(|d| self.is_bridge(d));
+                if branch.packet.seen.is_none() {
+                    let device = device.as_deref().map(str::to_owned);
+                    hop(&mut branch, hook, Effect::Out { device, gateway });
+                }
+                branch.packet.output = device.map_or(Link::Unknown, Link::Named);
                 branch.packet.bridged = bridge && branch.packet.input == branch.packet.output;
-                hop(&mut branch, hook, Effect::Out { device, gateway });
             }
             Decision::Nowhere(kind) => {
                 let (verdict, reason) = match kind.as_deref() {
@@ -189,6 +190,10 @@ impl Walker<'_, '_, '_> {
 
     fn sysctl_on(&self, key: &str) -> Option<bool> {
         Some(self.world.node.sysctl().ok()?.get(key)? != "0")
+    }
+
+    fn is_bridge(&self, name: &str) -> bool {
+        self.bridges.iter().any(|bridge| bridge == name)
     }
 
     /// Returns whether 127.0.0.0/8 may pass `device`: its own setting or that of all.

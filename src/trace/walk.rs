@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::ending::{arrived, merge, outcome};
 use super::hop::{Assumption, Hook, Outcome, Path, Verdict};
 use super::index::Index;
@@ -28,7 +30,8 @@ const SOURCE: usize = 1;
 /// A packet on one of its possible paths.
 #[derive(Clone, Debug)]
 pub(crate) struct Branch {
-    pub(crate) packet: Packet,
+    /// In a box: ways are moved more often than they part.
+    pub(crate) packet: Box<Packet>,
     pub(crate) weight: f64,
     pub(crate) when: Vec<Assumption>,
     pub(crate) path: Path,
@@ -51,7 +54,10 @@ pub(crate) enum End {
     Unknown(String),
 }
 
-pub(crate) type Ends = Vec<(Branch, End)>;
+/// The ways of a packet, most often one.
+pub(crate) type Branches = SmallVec<[Branch; 1]>;
+
+pub(crate) type Ends = SmallVec<[(Branch, End); 1]>;
 
 /// The next thing to do with a packet.
 #[derive(Clone, Copy, Debug)]
@@ -151,10 +157,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     /// Runs a hook; nat and mangle of OUTPUT reroute a packet if they changed a field that routing depends on.
     fn hook(&self, branch: Branch, hook: Hook) -> Result<Ends, Stop> {
         let first = branch.packet.output.clone();
-        let mut live = vec![branch];
+        let mut live: Branches = smallvec![branch];
         let mut done = Ends::new();
         for stage in self.stages(hook)?.iter() {
-            let mut next = Vec::new();
+            let mut next = Branches::new();
             for branch in live {
                 let before = (branch.packet.destination().shown(), branch.packet.mark);
                 for (mut branch, end) in self.stage(branch, hook, stage)? {
@@ -213,7 +219,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     Hook::Input | Hook::Forward | Hook::Postrouting => SOURCE,
                 };
                 if branch.packet.bound[side] || branch.packet.untracked {
-                    return Ok(vec![(branch, End::Accept)]);
+                    return Ok(smallvec![(branch, End::Accept)]);
                 }
                 if branch.packet.established {
                     return self.nat_of_first(branch, hook, side, list);
@@ -221,7 +227,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                 self.nat(branch, hook, side, list)
             }
             Stage::Ipvs => Ok(self.ipvs(branch, hook)),
-            Stage::Unknown(reason) => Ok(vec![(branch, End::Unknown(reason.clone()))]),
+            Stage::Unknown(reason) => Ok(smallvec![(branch, End::Unknown(reason.clone()))]),
         }
     }
 
@@ -254,10 +260,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         side: usize,
         list: &[Stage<'w, 'r>],
     ) -> Result<Ends, Stop> {
-        let mut live = vec![branch];
+        let mut live: Branches = smallvec![branch];
         let mut done = Ends::new();
         for stage in list {
-            let mut next = Vec::new();
+            let mut next = Branches::new();
             for branch in live {
                 for (branch, end) in self.stage(branch, hook, stage)? {
                     match end {

@@ -29,7 +29,7 @@ fn recording(name: &str) -> PathBuf {
 
 /// Runs kpx; returns what it printed and its exit status.
 async fn kpx(args: &[&str]) -> (String, u8) {
-    let ran = support::kpx(args).await;
+    let ran = Box::pin(support::kpx(args)).await;
     assert!(matches!(ran.code, 0 | 3), "{ran}");
     (ran.out, ran.code)
 }

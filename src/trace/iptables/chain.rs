@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use smallvec::{SmallVec, smallvec};
+
 use super::matches::{self, Context};
 use crate::backend::iptables::model::{
     Chain, Connmark, Match, Nat, Policy, RecentAction, Rule, Target,
@@ -11,7 +13,7 @@ use crate::node::IptablesBackend;
 use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::route::{Decision, Lookup};
-use crate::trace::walk::{Branch, End, Ends, Walker};
+use crate::trace::walk::{Branch, Branches, End, Ends, Walker};
 use crate::trace::{Chains, Stop};
 
 /// Chains nest no deeper in the kernel.
@@ -61,7 +63,7 @@ pub(crate) fn base<'n, 'a>(
     context: &Context<'_, 'n>,
 ) -> Result<Ends, Stop> {
     let Some(chain) = chains.chain(table, hook.chain())? else {
-        return Ok(vec![(branch, End::Accept)]);
+        return Ok(smallvec![(branch, End::Accept)]);
     };
     let at = At {
         hook,
@@ -102,7 +104,7 @@ fn run<'n, 'a>(
     depth: usize,
 ) -> Result<Ends, Stop> {
     if depth > DEEPEST {
-        return Ok(vec![(
+        return Ok(smallvec![(
             branch,
             End::Unknown(format!("chain {} jumps to itself", chain.name)),
         )]);
@@ -111,7 +113,7 @@ fn run<'n, 'a>(
     let some = walker.index.as_ref();
     let some = some.and_then(|index| index.rules(chain, &branch.packet));
     let all = 0..if some.is_none() { chain.rules.len() } else { 0 };
-    let mut live = vec![branch];
+    let mut live: Branches = smallvec![branch];
     let mut done = Ends::new();
     for index in some.into_iter().flatten().chain(all) {
         let rule = &chain.rules[index];
@@ -121,7 +123,7 @@ fn run<'n, 'a>(
         {
             continue;
         }
-        let mut next = Vec::with_capacity(live.len());
+        let mut next = Branches::with_capacity(live.len());
         for branch in live {
             let likelihood = matches::rule(rule, &branch.packet, at.context);
             if likelihood.is_no() {
@@ -184,11 +186,11 @@ pub(crate) fn split(branch: Branch, likelihood: &Likelihood) -> (Branch, Option<
 }
 
 /// Puts ways together that an undecided rule parted and that came out the same.
-fn reunite(branches: Vec<Branch>) -> Vec<Branch> {
+fn reunite(branches: Branches) -> Branches {
     if branches.len() < 2 {
         return branches;
     }
-    let mut united: Vec<Branch> = Vec::with_capacity(branches.len());
+    let mut united = Branches::with_capacity(branches.len());
     for branch in branches {
         match united
             .iter_mut()
@@ -203,6 +205,9 @@ fn reunite(branches: Vec<Branch>) -> Vec<Branch> {
     }
     united
 }
+
+/// The ways after a rule, each with its end, if it ended there.
+type Hits = SmallVec<[(Branch, Option<End>); 1]>;
 
 /// Applies a rule that matched. `None` goes on with the next rule.
 #[expect(
@@ -219,7 +224,7 @@ fn hits<'n, 'a>(
     chance: f64,
     when: Option<&Question>,
     depth: usize,
-) -> Result<Vec<(Branch, Option<End>)>, Stop> {
+) -> Result<Hits, Stop> {
     let packets = rule.counters.map(|counters| counters.packets);
     // kube-proxy's session affinity; in other tables, `recent` limits rates.
     let remembers = |of: &Match<'_>| matches!(of, Match::Recent(recent) if recent.action.value == RecentAction::Set);
@@ -255,7 +260,7 @@ fn hits<'n, 'a>(
             let Some(target) = at.chains.chain(at.table, to)? else {
                 if is_extension(to) {
                     let end = other(&mut branch, to, "", &mut note, &name);
-                    return Ok(vec![(branch, end)]);
+                    return Ok(smallvec![(branch, end)]);
                 }
                 let reason = format!(
                     "chain {to} of table {} does not exist, but rule {} of {} jumps to it",
@@ -263,7 +268,7 @@ fn hits<'n, 'a>(
                     index + 1,
                     chain.name
                 );
-                return Ok(vec![(branch, Some(End::Unknown(reason)))]);
+                return Ok(smallvec![(branch, Some(End::Unknown(reason)))]);
             };
             note(
                 &mut branch,
@@ -370,7 +375,7 @@ fn hits<'n, 'a>(
             options,
         }) => other(&mut branch, kind, options, &mut note, &name),
     };
-    Ok(vec![(branch, end)])
+    Ok(smallvec![(branch, end)])
 }
 
 /// The new mark: `(old & !mask) ^ value`.

@@ -6,6 +6,8 @@ mod hash;
 
 use std::net::SocketAddr;
 
+use smallvec::smallvec;
+
 use super::hop::{Effect, Hook, Hop, Subsystem};
 use super::index::Part;
 use super::packet::Packet;
@@ -20,23 +22,23 @@ impl Walker<'_, '_, '_> {
     /// Gives the packet to a virtual server, if there is one for it.
     pub(crate) fn ipvs(&self, branch: Branch, hook: Hook) -> Ends {
         if branch.packet.virtual_server.is_some() || !branch.packet.has_ports() {
-            return vec![(branch, End::Accept)];
+            return smallvec![(branch, End::Accept)];
         }
         let table = match self.world.node.ipvs() {
             Ok(table) => table,
             // No IPVS in the kernel, or none recorded.
             Err(Gap::Absent(..) | Gap::NotApplicable(_) | Gap::NotCollected(_)) => {
-                return vec![(branch, End::Accept)];
+                return smallvec![(branch, End::Accept)];
             }
             Err(gap) => {
-                return vec![(
+                return smallvec![(
                     branch,
                     End::Unknown(format!("the virtual servers are unknown: {gap}")),
                 )];
             }
         };
         match self.find(&table.servers, &branch.packet) {
-            None => vec![(branch, End::Accept)],
+            None => smallvec![(branch, End::Accept)],
             Some(server) => self.schedule(branch, hook, server),
         }
     }
@@ -64,7 +66,7 @@ impl Walker<'_, '_, '_> {
                 Effect::NoServer { server: shown(key) },
                 1.0,
             );
-            return vec![(
+            return smallvec![(
                 branch,
                 End::Reject(
                     "the virtual server has no real server that accepts connections".to_owned(),

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use smallvec::smallvec;
+
 use super::matches::{self, Context, Value};
 use crate::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
@@ -12,7 +14,7 @@ use crate::trace::iptables::chain::{
     masquerade, redirect, split, translate, translate_source, translated,
 };
 use crate::trace::packet::Likelihood;
-use crate::trace::walk::{Branch, End, Ends, Walker};
+use crate::trace::walk::{Branch, Branches, End, Ends, Walker};
 
 /// Chains nest no deeper in the kernel (`NFT_JUMP_STACK_SIZE`).
 const DEEPEST: usize = 16;
@@ -96,15 +98,15 @@ impl<'a> Walker<'_, 'a, '_> {
 
     fn run_nft(&self, branch: Branch, at: &At<'_, 'a>) -> Ends {
         if at.depth > DEEPEST {
-            return vec![(
+            return smallvec![(
                 branch,
                 End::Unknown(format!("chain {} jumps to itself", at.chain.name)),
             )];
         }
-        let mut live = vec![branch];
+        let mut live: Branches = smallvec![branch];
         let mut done = Ends::new();
         for (index, rule) in at.chain.rules.iter().enumerate() {
-            let mut next = Vec::with_capacity(live.len());
+            let mut next = Branches::with_capacity(live.len());
             for branch in live {
                 self.run_rule(branch, at, index, rule, &mut next, &mut done);
             }
@@ -123,12 +125,12 @@ impl<'a> Walker<'_, 'a, '_> {
         at: &At<'_, 'a>,
         index: usize,
         rule: &Rule,
-        next: &mut Vec<Branch>,
+        next: &mut Branches,
         done: &mut Ends,
     ) {
-        let mut live = vec![branch];
+        let mut live: Branches = smallvec![branch];
         for statement in &rule.statements {
-            let mut on = Vec::new();
+            let mut on = Branches::new();
             for branch in live {
                 for step in self.statement(branch, at, index, rule, statement) {
                     match step {

@@ -1,8 +1,9 @@
 //! `iptables-save` output of which a chain is read when it is first asked for: a trace visits a handful of tens of
 //! thousands.
 
-use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use foldhash::HashMap;
 
 use super::super::model::Chain;
 use super::{Reader, declared, rule_line, start};
@@ -35,7 +36,7 @@ struct Lines<'a> {
     rules: Option<(usize, &'a str)>,
     /// Further such, which `iptables-save` does not write.
     more: Vec<(usize, &'a str)>,
-    chain: OnceCell<Box<Result<Chain<'a>, Gap>>>,
+    chain: OnceLock<Box<Result<Chain<'a>, Gap>>>,
 }
 
 /// Rules of one chain that are being passed.
@@ -159,7 +160,7 @@ impl<'a> Found<'a> {
                 head: None,
                 rules: None,
                 more: Vec::new(),
-                chain: OnceCell::new(),
+                chain: OnceLock::new(),
             });
         }
         &mut self.chains[at]
