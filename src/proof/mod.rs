@@ -157,6 +157,26 @@ fn divide<const N: usize>(
     Ok(())
 }
 
+/// Returns the packets of `space` whose fate on `node` is one of those `wanted`, as classes.
+///
+/// # Errors
+///
+/// What has to be known about the node, and is not; or that there are more than `most` classes.
+pub(crate) fn with_fate<'n>(
+    node: &'n NodeSnapshot<'n>,
+    space: &Space,
+    most: usize,
+    wanted: impl Fn(&Fate) -> bool + Sync,
+) -> Result<Vec<Class<1>>, Gap> {
+    let world = World::whole(node, space.family);
+    let found = classes([&world], space, most, Vec::new, |found, class: Class<1>| {
+        if wanted(&class.fates[0]) {
+            found.push(class);
+        }
+    })?;
+    Ok(found.into_iter().flatten().collect())
+}
+
 /// Returns for each of `flows`, which are of one family, its fate on `node` and the packets that share it.
 ///
 /// # Errors

@@ -99,6 +99,18 @@ impl Space {
     }
 }
 
+impl Space {
+    /// Returns those of the packets that enter at one of `entries` and are sent to one of `destinations`.
+    #[must_use]
+    pub(crate) fn only(mut self, entries: &[Entry], destinations: &Ranges) -> Self {
+        self.parts.retain_mut(|(entry, region)| {
+            region.of_mut(Field::Destination).intersect(destinations);
+            entries.contains(entry)
+        });
+        self
+    }
+}
+
 /// The number of addresses of Services in one part of the packets.
 const OF_A_PART: usize = 256;
 

@@ -308,15 +308,23 @@ pub(crate) fn is_particular(number: usize, rule: &str) -> bool {
     number > 0 && WORDS.iter().any(|word| rule.contains(word))
 }
 
+/// Returns whether `hop` keeps a packet from the nat rules that come after it.
+pub(crate) fn is_past_nat(hop: &Hop) -> bool {
+    let nat = hop.table == "nat" && matches!(hop.hook, Hook::Prerouting | Hook::Output);
+    match &hop.effect {
+        Effect::Dnat { .. } | Effect::Untrack => true,
+        Effect::Accept => nat,
+        _ => false,
+    }
+}
+
 /// Returns the owner of a hop's rule, if it keeps the packet from kube-proxy's rules and is not one of them.
 fn takes(hop: &Hop, extra: &[&Change]) -> Option<String> {
     if hop.number == 0 {
         return None;
     }
-    let nat = hop.table == "nat" && matches!(hop.hook, Hook::Prerouting | Hook::Output);
     let away = match &hop.effect {
-        Effect::Drop | Effect::Reject { .. } | Effect::Dnat { .. } | Effect::Untrack => true,
-        Effect::Accept => nat,
+        Effect::Drop | Effect::Reject { .. } => true,
         // A rule of kube-proxy's own chains that should not be there.
         Effect::Return | Effect::Jump { .. } | Effect::Goto { .. } => {
             return extra
@@ -324,7 +332,7 @@ fn takes(hop: &Hop, extra: &[&Change]) -> Option<String> {
                 .any(|change| is_of(&change.object, hop))
                 .then(|| "kube-proxy did not write it".to_owned());
         }
-        _ => false,
+        _ => is_past_nat(hop),
     };
     if !away {
         return None;

@@ -90,7 +90,7 @@ impl Ranges {
     }
 
     /// Keeps the values that `other` has, too.
-    fn intersect(&mut self, other: &Self) {
+    pub(crate) fn intersect(&mut self, other: &Self) {
         let (Some(&(first, _)), Some(&(_, last))) = (self.0.first(), self.0.last()) else {
             return;
         };

@@ -68,6 +68,70 @@ fn a_policy_that_drops_traffic_of_pods_is_an_error() {
     );
 }
 
+/// Returns a node with `rule` before all others of a chain of iptables.
+fn with_rule(table: &str, chain: &str, rule: &str) -> Evidence {
+    let mut evidence = load("seed-iptables");
+    let text = evidence.text(Item::Iptables4).unwrap();
+    let (before, after) = text.split_once(&format!("*{table}\n")).unwrap();
+    let at = after.find("-A ").unwrap();
+    let (chains, rules) = after.split_at(after[..at].rfind('\n').unwrap() + 1);
+    let changed = format!("{before}*{table}\n{chains}-A {chain} {rule}\n{rules}");
+    evidence.insert(Item::Iptables4, Ok(changed));
+    evidence
+}
+
+#[test]
+fn a_rule_for_one_pod_is_found() {
+    // No Service has this pod.
+    let drop = with_rule("filter", "FORWARD", "-s 10.244.1.77/32 -p tcp -j DROP");
+    let Outcome::Fail(findings) = foreign_drops(&drop) else {
+        panic!("the pod reaches no Service");
+    };
+    let [finding] = findings.as_slice() else {
+        panic!("one rule is one finding: {findings:?}");
+    };
+    assert_eq!(finding.severity, check::Severity::Error);
+    let fix = &finding.fix.as_ref().unwrap().text;
+    assert!(fix.contains("--source 10.244.1.77"), "{fix}");
+}
+
+#[test]
+fn a_rule_that_comes_before_the_translation_is_a_warning() {
+    for rule in [
+        "-d 10.97.54.248/32 -j ACCEPT",
+        "-d 10.97.54.248/32 -p tcp -j DNAT --to-destination 192.0.2.1:8080",
+    ] {
+        let outcome = foreign_drops(&with_rule("nat", "PREROUTING", rule));
+        let Outcome::Fail(findings) = outcome else {
+            panic!("{rule}: {outcome:?}");
+        };
+        let [finding] = findings.as_slice() else {
+            panic!("one rule is one finding: {findings:?}");
+        };
+        assert_eq!(finding.severity, check::Severity::Warning, "{rule}");
+        assert!(
+            finding
+                .message
+                .contains("diverts traffic to default/nginx-svc"),
+            "{finding:?}"
+        );
+        let command = finding.fix.as_ref().unwrap().command.as_ref().unwrap();
+        assert!(
+            command.contains("-t nat -D PREROUTING -d 10.97.54.248/32"),
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn a_rule_for_an_address_without_a_service_is_none() {
+    let rule = "-d 10.97.54.249/32 -j DROP";
+    assert_eq!(
+        foreign_drops(&with_rule("filter", "FORWARD", rule)),
+        Outcome::Pass
+    );
+}
+
 #[test]
 fn a_policy_that_drops_only_external_traffic_is_a_note() {
     let accept = r#",{"rule":{"family":"inet","table":"corp","chain":"c","handle":2,"expr":[

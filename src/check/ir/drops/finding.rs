@@ -1,6 +1,6 @@
-//! The finding for a rule of other software that drops packets.
+//! The finding for a rule of other software that drops or diverts packets.
 
-use super::{Effects, Position};
+use super::{Act, Effects, Position};
 use crate::check::{Finding, Proof, Severity};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
@@ -12,7 +12,11 @@ const FEW: usize = 3;
 
 /// Returns the finding for a rule.
 pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Effects) -> Finding {
-    let verb = if effect.rejects { "rejects" } else { "drops" };
+    let verb = match effect.act {
+        Act::Drop => "drops",
+        Act::Reject => "rejects",
+        Act::Divert { .. } => "diverts",
+    };
     let named: Vec<_> = effect
         .services
         .iter()
@@ -39,7 +43,12 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
             format!("the node's firewall {verb} traffic from outside to {services}"),
         ),
         (false, _) => (
-            Severity::Error,
+            match effect.act {
+                Act::Drop | Act::Reject => Severity::Error,
+                Act::Divert { to_host: false } => Severity::Warning,
+                // A program of the node that answers instead, such as a cache for DNS.
+                Act::Divert { to_host: true } => Severity::Info,
+            },
             format!("a rule of other software {verb} traffic to {services}"),
         ),
     };
@@ -50,7 +59,12 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
             "host" => "the node",
             _ => "outside",
         };
-        Proof::Note(format!("a packet from {from} to {to} ends here"))
+        Proof::Note(match effect.act {
+            Act::Drop | Act::Reject => format!("a packet from {from} to {to} ends here"),
+            Act::Divert { .. } => {
+                format!("kube-proxy's rules do not see a packet from {from} to {to}")
+            }
+        })
     }));
     if effect.certain.is_empty() {
         let open = effect
@@ -70,7 +84,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
     }
     let command = position
         .deletion(node)
-        .filter(|_| severity == Severity::Error);
+        .filter(|_| severity >= Severity::Warning);
     match (effect.maker, command) {
         (Maker::Other(who), _) => finding.fix(format!(
             "Change the rule in the configuration of {who}, which would otherwise restore it. {see}"

@@ -1,11 +1,11 @@
-//! Rules of other software that drop packets, and the addresses and ports in them.
+//! Rules of other software that drop or divert packets, and the addresses and ports in them.
 //!
 //! Most nodes have none, or only those of a network policy. Scanning the rules is fast; tracing packets is slow.
 
 use std::net::IpAddr;
 
-use crate::backend::iptables::model::{Policy, Target};
-use crate::backend::nftables::model::{Datum, Expr, Statement, Table, Verdict};
+use crate::backend::iptables::model::{Policy, Rule, Target};
+use crate::backend::nftables::model::{Datum, Expr, NatKind, Statement, Table, Verdict};
 use crate::backend::nftables::print;
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
@@ -19,10 +19,10 @@ const POLICIES: [&str; 5] = ["Antrea", "Calico", "Cilium", "Weave Net", "kube-ro
 /// Prefixes of nftables tables of kpx, and of network policies.
 const OTHER_TABLES: [&str; 3] = ["kpx-", "kube-network-policies", "npa-"];
 
-/// Rules of other software that may drop packets.
+/// Rules of other software that may drop or divert packets.
 #[derive(Debug, Default)]
 pub(super) struct ForeignRules {
-    /// Whether any rule or policy drops or rejects packets.
+    /// Whether any rule or policy drops, rejects or diverts packets.
     pub(super) any: bool,
     /// The gap of the backend that is not in use, if it has tables.
     pub(super) gap: Option<Gap>,
@@ -68,7 +68,7 @@ impl ForeignRules {
                                     rule.target,
                                     Some(Target::Drop | Target::Reject { .. })
                                 );
-                                found.any |= drops;
+                                found.any |= drops || diverts(&table.name, rule);
                                 if drops || maker != Maker::Kernel {
                                     found.names(&rule.to_string());
                                 }
@@ -104,7 +104,7 @@ impl ForeignRules {
             let policy = chain.base.as_ref().map(|base| base.policy.as_str());
             self.any |= policy == Some("drop");
             for rule in &chain.rules {
-                self.any |= rule.statements.iter().any(drops);
+                self.any |= rule.statements.iter().any(|of| drops(of) || translates(of));
                 self.names(&print::rule(rule));
             }
         }
@@ -147,6 +147,23 @@ fn fits(table: &Table, family: Family) -> bool {
     match family {
         Family::V4 => matches!(table.family.as_str(), "inet" | "ip"),
         Family::V6 => matches!(table.family.as_str(), "inet" | "ip6"),
+    }
+}
+
+/// Returns whether `rule` may keep packets from the nat rules after it.
+fn diverts(table: &str, rule: &Rule<'_>) -> bool {
+    match &rule.target {
+        Some(Target::Dnat(_) | Target::Redirect { .. } | Target::Notrack) => true,
+        Some(Target::Accept) => table == "nat",
+        _ => false,
+    }
+}
+
+fn translates(statement: &Statement) -> bool {
+    match statement {
+        Statement::Nat { kind, .. } => *kind == NatKind::Dnat,
+        Statement::Redirect { .. } => true,
+        _ => false,
     }
 }
 

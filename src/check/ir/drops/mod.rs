@@ -1,13 +1,14 @@
-//! IR16: rules of other software that drop traffic to Services.
+//! IR16: rules of other software that drop traffic to Services or send it elsewhere.
 //!
-//! The effect of a rule on a packet depends on every rule before it. So the check traces packets like `kpx trace`: for
-//! each Service one from a pod, one from the node and one from outside.
+//! The effect of a rule on a packet depends on every rule before it. So the check asks [`crate::proof`] for every packet of
+//! pods and of the node to cluster IPs, and traces one packet from outside to each other address: what a node refuses to some
+//! clients outside, it may refuse on purpose.
 
 mod finding;
 mod foreign;
 mod sources;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
 use crate::check::core::{by_family, if_recorded};
@@ -16,29 +17,35 @@ use crate::evidence::{Gap, IPTABLES};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
-use crate::owner::{EndpointState, Owners, Port};
-use crate::trace::sources::Source;
+use crate::owner::{EndpointState, Owners, Port, Role};
+use crate::proof::{self, Fate, Space, Way};
+use crate::trace::region::{Coordinate as _, Field, Ranges, address};
+use crate::trace::walk::Walker;
 use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Subsystem, World,
+    self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Subsystem, World, mismatch,
 };
 use finding::finding;
 use foreign::{ForeignRules, is_foreign, is_foreign_table};
 use sources::Sources;
 
 /// Maximum of traced Service ports; those that a rule names come first.
-const MOST: usize = 100;
+const MOST: usize = 1_000;
+
+/// Maximum of classes of packets from inside, of which 2,000 Services have 10,000; with more, packets are traced.
+const MOST_CLASSES: usize = 100_000;
 
 pub(super) const CHECKS: &[Check] = &[Check {
     id: "IR16",
     name: "foreign-drops",
     severity: Severity::Error,
     when: When::Now,
-    title: "No rule of other software drops traffic to Services",
-    symptom: "Connections to a Service time out or are refused, although every rule of kube-proxy exists and the \
-          endpoints are ready.",
+    title: "No rule of other software drops traffic to Services or sends it elsewhere",
+    symptom: "Connections to a Service time out, are refused or reach something else, although every rule of kube-proxy \
+          exists and the endpoints are ready.",
     why: "A packet to a Service passes through every rule on its path, not only kube-proxy's: before translation with \
           the Service's address, then with the endpoint's. A firewall, a script or the other iptables backend can \
-          drop it at any hook, and an accept in one table does not cancel a drop in another.",
+          drop it at any hook, and an accept in one table does not cancel a drop in another. A nat rule that comes before \
+          kube-proxy's decides for it.",
     verify: "Trace a packet to the Service; the last step names the rule.",
     commands: &[
         "kpx trace NAMESPACE/SERVICE",
@@ -71,10 +78,21 @@ struct Position {
     rule: String,
 }
 
+/// What a rule does to a packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Act {
+    Drop,
+    Reject,
+    /// It keeps it from kube-proxy's rules; whether the packet then ends at the node itself.
+    Divert {
+        to_host: bool,
+    },
+}
+
 /// The effects of a rule on traced packets.
 #[derive(Debug)]
 struct Effects {
-    rejects: bool,
+    act: Act,
     maker: Maker,
     services: BTreeSet<String>,
     /// Packets that are certainly lost: by kind of source, the first source and its destination.
@@ -135,8 +153,27 @@ fn try_family<'n>(
     ports.sort_by_key(|port| !foreign.name(port));
     let sources = Sources::of(node, family);
     let world = World::whole(node, family);
+    let walker = Walker::recording(&world, family);
+    let mut trace = |flow: Flow, port: &Port| {
+        // A trace over complete rules needs no further chains.
+        let Ok(outcomes) = walker.walk(&flow) else {
+            return;
+        };
+        for outcome in &outcomes {
+            let open = open(outcome, &outcomes);
+            note(outcome, open, family, &flow, port, effects);
+        }
+    };
+    let inside = inside(node, owners, family, &ports, &sources);
+    let is_proved = inside.is_ok();
+    for (flow, port) in inside.into_iter().flatten() {
+        trace(flow, port);
+    }
     for port in ports.into_iter().take(MOST) {
         for (source, to) in sources.flows(port, family) {
+            if source.entry != Entry::Outside && is_proved {
+                continue;
+            }
             let flow = Flow {
                 entry: source.entry,
                 source: source.addr,
@@ -145,16 +182,68 @@ fn try_family<'n>(
                 proto: port.proto,
                 established: false,
             };
-            // A trace over complete rules needs no further chains.
-            let Ok(outcomes) = world.walk(&flow) else {
-                continue;
-            };
-            for outcome in &outcomes {
-                let open = open(outcome, &outcomes);
-                note(outcome, open, family, source, to, port, effects);
+            trace(flow, port);
+        }
+    }
+}
+
+/// Returns packets of pods and of the node to cluster IPs of `ports` that do not reach a backend: one of each class and port.
+fn inside<'n, 'p>(
+    node: &'n NodeSnapshot<'n>,
+    owners: &Owners,
+    family: Family,
+    ports: &[&'p Port],
+    sources: &Sources,
+) -> Result<Vec<(Flow, &'p Port)>, Gap> {
+    let mut targets = Vec::new();
+    for port in ports {
+        let Some(number) = port.port else { continue };
+        for (role, addr) in &port.addresses {
+            if *role == Role::ClusterIp && Family::of(*addr) == family {
+                targets.push((addr.number(), number, *port));
             }
         }
     }
+    targets.sort_by_key(|(addr, ..)| *addr);
+    let destinations = Ranges::of(targets.iter().map(|(addr, ..)| (*addr, *addr)).collect());
+    let space = Space::of(node, owners, family)?.only(&[Entry::Pod, Entry::Host], &destinations);
+    let endpoints = ports.iter().flat_map(|port| &port.endpoints);
+    let endpoints: HashSet<SocketAddr> = endpoints.map(|of| of.addr).collect();
+    let arrives = |way: &Way| match (way.verdict, way.address, way.port) {
+        (trace::Verdict::Unknown, ..) => true,
+        (trace::Verdict::Deliver, Some(addr), port) => {
+            port.is_none_or(|port| endpoints.contains(&SocketAddr::new(addr, port)))
+        }
+        _ => false,
+    };
+    let astray = |fate: &Fate| !fate.ways.iter().all(arrives);
+    let classes = proof::with_fate(node, &space, MOST_CLASSES, astray)?;
+    let mut flows = Vec::new();
+    for class in classes {
+        let mut flow = class.witness();
+        if let Some(usual) = sources.pod_in(class.region.of(Field::Source)) {
+            flow.source = flow.source.and(usual.addr);
+        }
+        for (first, last) in class.region.of(Field::Destination).ranges() {
+            let from = targets.partition_point(|(addr, ..)| addr < first);
+            let here = targets[from..].iter().take_while(|(addr, ..)| addr <= last);
+            for (addr, number, port) in here {
+                let of = class.region.of(Field::Proto);
+                if of.contains(port.proto.number().into())
+                    && class.region.of(Field::Port).contains((*number).into())
+                {
+                    let to = Flow {
+                        destination: address(family, *addr),
+                        port: *number,
+                        proto: port.proto,
+                        ..flow.clone()
+                    };
+                    flows.push((to, *port));
+                }
+            }
+        }
+    }
+    Ok(flows)
 }
 
 fn is_lost(outcome: &Outcome) -> bool {
@@ -187,17 +276,21 @@ fn note(
     outcome: &Outcome,
     open: Vec<&Assumption>,
     family: Family,
-    source: &Source,
-    to: SocketAddr,
+    flow: &Flow,
     port: &Port,
     effects: &mut BTreeMap<Position, Effects>,
 ) {
-    if !is_lost(outcome) {
-        return;
-    }
-    let Some(hop) = outcome.hops.last().filter(|hop| is_foreign_drop(hop)) else {
-        return;
+    use trace::Verdict::{Drop, Local, Reject};
+    let last = outcome.hops.last().map(AsRef::as_ref);
+    let (act, hop) = match outcome.verdict {
+        Drop => (Act::Drop, last.filter(|hop| is_foreign_drop(hop))),
+        Reject => (Act::Reject, last.filter(|hop| is_foreign_drop(hop))),
+        verdict => {
+            let to_host = verdict == Local;
+            (Act::Divert { to_host }, diverts(outcome, port))
+        }
     };
+    let Some(hop) = hop else { return };
     // Rules do not show whether the route back uses the same link; healthy nodes have such rules.
     let is_route_back = |when: &&Assumption| {
         matches!(
@@ -226,7 +319,7 @@ fn note(
         rule: hop.rule.clone(),
     };
     let effect = effects.entry(position).or_insert_with(|| Effects {
-        rejects: outcome.verdict == trace::Verdict::Reject,
+        act,
         maker: trace::why::maker(hop),
         services: BTreeSet::new(),
         certain: BTreeMap::new(),
@@ -236,17 +329,20 @@ fn note(
         .services
         .insert(format!("{}/{}", port.name.namespace, port.name.name));
     if open.is_empty() {
-        let kind = match source.entry {
+        let kind = match flow.entry {
             Entry::Pod => "pod",
             Entry::Host => "host",
             Entry::Outside => "outside",
         };
-        let from = match source.entry {
+        let from = match flow.entry {
             Entry::Pod => outcome.sent_from.to_string(),
             Entry::Host => "host".to_owned(),
             Entry::Outside => "external".to_owned(),
         };
-        effect.certain.entry(kind).or_insert((from, to));
+        effect
+            .certain
+            .entry(kind)
+            .or_insert_with(|| (from, SocketAddr::new(flow.destination, flow.port)));
     } else {
         effect
             .open
@@ -256,9 +352,22 @@ fn note(
 
 /// Returns whether `hop` drops by a rule that belongs neither to kube-proxy nor to a network policy.
 fn is_foreign_drop(hop: &Hop) -> bool {
-    if !matches!(hop.effect, Effect::Drop | Effect::Reject { .. }) {
-        return false;
+    matches!(hop.effect, Effect::Drop | Effect::Reject { .. }) && is_of_others(hop)
+}
+
+/// Returns the rule of other software that keeps a packet to `port` from its endpoints.
+fn diverts<'o>(outcome: &'o Outcome, port: &Port) -> Option<&'o Hop> {
+    let (addr, number) = outcome.destination;
+    let to = SocketAddr::new(addr, number);
+    if port.endpoints.iter().any(|of| of.addr == to) {
+        return None;
     }
+    let mut hops = outcome.hops.iter().map(AsRef::as_ref);
+    hops.find(|hop| hop.number > 0 && mismatch::is_past_nat(hop) && is_of_others(hop))
+}
+
+/// Returns whether the rule of `hop` belongs neither to kube-proxy nor to a network policy.
+fn is_of_others(hop: &Hop) -> bool {
     let table = match hop.subsystem {
         Subsystem::Nftables => hop.table.split_once(' ').map_or("", |(_, name)| name),
         Subsystem::Iptables | Subsystem::IptablesOther => "",

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::{Port, Role};
+use crate::trace::region::Ranges;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::{Entry, target};
 
@@ -53,6 +54,12 @@ impl Sources {
             taken.extend(found.pods.iter().filter_map(|of| of.addr));
         }
         found
+    }
+
+    /// Returns a known pod whose address is one of `addresses`.
+    pub(super) fn pod_in(&self, addresses: &Ranges) -> Option<&Source> {
+        let mut pods = self.pods.iter();
+        pods.find(|of| of.addr.is_some_and(|addr| addresses.has(addr)))
     }
 
     /// Returns the sources and destinations to trace for `port`.
