@@ -36,6 +36,28 @@ impl Family {
         }
     }
 
+    /// Returns the loopback addresses: 127.0.0.0/8 or ::1.
+    pub const fn loopback(self) -> Cidr {
+        match self {
+            Self::V4 => Cidr {
+                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
+                prefix: 8,
+            },
+            Self::V6 => Cidr {
+                addr: IpAddr::V6(Ipv6Addr::LOCALHOST),
+                prefix: 128,
+            },
+        }
+    }
+
+    /// Returns the protocol of echo requests.
+    pub const fn echo(self) -> Proto {
+        match self {
+            Self::V4 => Proto::Icmp,
+            Self::V6 => Proto::Icmpv6,
+        }
+    }
+
     /// Returns the family's name in nftables: `ip` or `ip6`.
     pub const fn nft_name(self) -> &'static str {
         match self {

@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "check",
-        "action backend bridge cluster desired diff evidence net node owner trace words",
+        "action backend bridge cluster desired diff evidence net node owner proof trace words",
     ),
     (
         "why",

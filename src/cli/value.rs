@@ -142,7 +142,7 @@ pub(super) const fn view() -> Choice<View> {
     ])
 }
 
-/// Parses a transport protocol: tcp, udp or sctp.
+/// Parses the protocol of a packet: tcp, udp, sctp, or icmp for an echo request.
 pub(super) fn protocol(text: &str) -> Result<Proto, String> {
     match text.parse() {
         Ok(proto @ (Proto::Tcp | Proto::Udp | Proto::Sctp | Proto::Icmp | Proto::Icmpv6)) => {

@@ -10,7 +10,7 @@ use super::shared::nodes;
 use super::shared::session::Session;
 use crate::backend::Mode;
 use crate::cli::DiffArgs;
-use crate::diff::{self, Layer, Unknown};
+use crate::diff;
 use crate::evidence::{IPTABLES, Item};
 use crate::node::NodeSnapshot;
 use crate::proof;
@@ -40,14 +40,7 @@ async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Fa
     let configured = session.configured(None).await?;
     let mode = match args.mode.map_or(configured.clone(), Ok) {
         Ok(mode) => mode,
-        Err(gap) => {
-            let unknown = Unknown {
-                what: "the mode".to_owned(),
-                layers: &Layer::ALL,
-                gap,
-            };
-            return Ok(PacketsReport::nothing(None, unknown, "pass `--mode MODE`"));
-        }
+        Err(gap) => return Ok(PacketsReport::nothing(None, gap, "pass `--mode MODE`")),
     };
     let mut items = diff::needs(mode);
     items.extend(packets_need());
@@ -82,14 +75,7 @@ pub(in crate::cmd) fn proof_of(
             let options = identity::options_text(session);
             PacketsReport::new(mode, is_other, &packets, &options)
         }
-        Err(gap) => {
-            let unknown = Unknown {
-                what: format!("packets in mode {mode}"),
-                layers: &Layer::ALL,
-                gap,
-            };
-            PacketsReport::nothing(Some(mode), unknown, READABLE)
-        }
+        Err(gap) => PacketsReport::nothing(Some(mode), gap, READABLE),
     }
 }
 

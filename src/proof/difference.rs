@@ -210,13 +210,9 @@ impl<'o> Differences<'o> {
         if fates[0] == fates[1] {
             return;
         }
-        let echo = match class.family {
-            Family::V4 => Proto::Icmp,
-            Family::V6 => Proto::Icmpv6,
-        };
         let mut ports = class.region.clone();
         let mut echoes = class.region.clone();
-        let number = u128::from(echo.number());
+        let number = u128::from(class.family.echo().number());
         let echo = Ranges::between(number, number);
         ports.of_mut(Field::Proto).subtract(&echo);
         echoes.of_mut(Field::Proto).subtract(&echo.complement());

@@ -32,22 +32,17 @@ impl Space {
     /// The node's addresses are not known.
     pub fn of(node: &NodeSnapshot<'_>, owners: &Owners, family: Family) -> Result<Self, Gap> {
         let prefix = |addr: IpAddr, prefix| Cidr { addr, prefix };
-        let (loopback, never) = match family {
-            Family::V4 => (
-                prefix(IpAddr::from([127, 0, 0, 0]), 8),
-                [
-                    prefix(IpAddr::from([0, 0, 0, 0]), 8),
-                    prefix(IpAddr::from([224, 0, 0, 0]), 3),
-                ],
-            ),
-            Family::V6 => (
-                prefix(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), 128),
-                [
-                    prefix(IpAddr::from([0; 8]), 128),
-                    prefix(IpAddr::from([0xff00, 0, 0, 0, 0, 0, 0, 0]), 8),
-                ],
-            ),
+        let never = match family {
+            Family::V4 => [
+                prefix(IpAddr::from([0, 0, 0, 0]), 8),
+                prefix(IpAddr::from([224, 0, 0, 0]), 3),
+            ],
+            Family::V6 => [
+                prefix(IpAddr::from([0; 8]), 128),
+                prefix(IpAddr::from([0xff00, 0, 0, 0, 0, 0, 0, 0]), 8),
+            ],
         };
+        let loopback = family.loopback();
         let all = match family {
             Family::V4 => Ranges::between(0, u32::MAX.into()),
             Family::V6 => Ranges::between(0, u128::MAX),
@@ -69,11 +64,7 @@ impl Space {
         let pods = without(&Pods::of(node, slices).here(family), &own);
         let mut outside = without(&without(&unicast, &own), &[loopback]);
         outside.subtract(&pods);
-        let echo = match family {
-            Family::V4 => Proto::Icmp,
-            Family::V6 => Proto::Icmpv6,
-        };
-        let protos = [Proto::Tcp, Proto::Udp, Proto::Sctp, echo].map(Proto::number);
+        let protos = [Proto::Tcp, Proto::Udp, Proto::Sctp, family.echo()].map(Proto::number);
         let protos = Ranges::of(protos.map(|n| (n.into(), n.into())).to_vec());
         let region = |destination: Ranges, source: Ranges| {
             let ports = Ranges::between(0, u16::MAX.into());

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::{CLEAN, FAILED, FOUND, UNKNOWN};
 use crate::backend::Mode;
-use crate::diff::Unknown;
+use crate::diff::{Layer, Unknown};
+use crate::evidence::Gap;
 use crate::net::Proto;
 use crate::proof::difference::{Difference, Harm, Target};
 use crate::proof::{Fate, Packets, Proved, Way};
@@ -167,7 +168,16 @@ impl PacketsReport {
     }
 
     /// Reports that packets cannot be compared, and why; `hint` is what to do about it.
-    pub(crate) fn nothing(mode: Option<Mode>, unknown: Unknown, hint: &str) -> Self {
+    pub(crate) fn nothing(mode: Option<Mode>, gap: Gap, hint: &str) -> Self {
+        let what = mode.map_or_else(
+            || "the mode".to_owned(),
+            |mode| format!("packets in mode {mode}"),
+        );
+        let unknown = Unknown {
+            what,
+            layers: &Layer::ALL,
+            gap,
+        };
         Self {
             mode,
             is_other_mode: false,
@@ -176,6 +186,13 @@ impl PacketsReport {
             foreign: Vec::new(),
             unknown: vec![unknown],
             notes: vec![hint.to_owned()],
+        }
+    }
+
+    /// Adds what could not be compared.
+    fn unknown(&self, page: &mut Page) {
+        for unknown in &self.unknown {
+            page.para("  ", &format!("{}: {}", unknown.what, unknown.gap));
         }
     }
 
@@ -284,6 +301,22 @@ impl FateRow {
                 .first()
                 .map_or(String::new(), |first| first.reason.clone()),
             ways: fate.ways.iter().map(way).collect(),
+        }
+    }
+}
+
+impl FateRow {
+    /// Returns the text that says most: if every packet is stopped, by what.
+    fn shown(&self) -> &str {
+        match self.ways.as_slice() {
+            [
+                WayRow {
+                    verdict: Verdict::Drop | Verdict::Reject,
+                    when,
+                    ..
+                },
+            ] if when.is_empty() => &self.reason,
+            _ => &self.text,
         }
     }
 }
@@ -408,20 +441,8 @@ impl Row {
             page.line("");
             let lead = format!("{:<8} ", row.harm.word());
             page.hang(&lead, "         ", &row.what());
-            let reason = |fate: &FateRow, ends: bool| {
-                if ends {
-                    fate.reason.clone()
-                } else {
-                    fate.text.clone()
-                }
-            };
-            let stops = |fate: &FateRow| matches!(fate.ways.as_slice(), [WayRow { verdict: Verdict::Drop | Verdict::Reject, when, .. }] if when.is_empty());
-            for (label, fate) in [(labels[0], &row.is), (labels[1], &row.should)] {
-                page.hang(
-                    &format!("  {label:<6} "),
-                    "         ",
-                    &reason(fate, stops(fate)),
-                );
+            for (label, fate) in labels.iter().zip([&row.is, &row.should]) {
+                page.hang(&format!("  {label:<6} "), "         ", fate.shown());
             }
             if let Some(uses) = row.uses {
                 let uses = number_of(uses, "connection");
@@ -471,9 +492,7 @@ impl PacketsReport {
             let lead = format!("  {:<8} ", row.harm.word());
             page.para(&lead, &format!("{}{uses}{meaning}", row.what()));
         }
-        for unknown in &self.unknown {
-            page.para("  ", &format!("{}: {}", unknown.what, unknown.gap));
-        }
+        self.unknown(page);
         if let (Some(mode), false) = (self.mode, self.differences.is_empty()) {
             let text =
                 format!("`kpx diff --packets --mode {mode}` shows a packet and the rule for each");
@@ -504,9 +523,9 @@ impl Report for PacketsReport {
             page.line(&page.paint(Tone::Strong, title));
             Row::page(page, &self.foreign, ["with", "else"]);
         }
-        for unknown in &self.unknown {
+        if !self.unknown.is_empty() {
             page.line("");
-            page.para("  ", &format!("{}: {}", unknown.what, unknown.gap));
+            self.unknown(page);
         }
         for note in &self.notes {
             page.line("");

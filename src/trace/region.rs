@@ -393,13 +393,7 @@ impl Asked<'_, IpAddr> {
     }
 
     pub(crate) fn is_loopback(self) -> bool {
-        self.is_in(match self.value {
-            IpAddr::V4(_) => Cidr {
-                addr: IpAddr::from([127, 0, 0, 0]),
-                prefix: 8,
-            },
-            IpAddr::V6(_) => Cidr::host(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)),
-        })
+        self.is_in(Family::of(self.value).loopback())
     }
 
     pub(crate) fn is_multicast(self) -> bool {

@@ -5,7 +5,7 @@
 
 mod chains;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::build::{
     TableBuilder, comment, flip_mark, jump, jumps, marked, masquerade, ports, protocol, reject,
@@ -16,7 +16,7 @@ use super::names;
 use crate::cluster::release::Change;
 use crate::desired::{DesiredState, FamilyState, ServicePort};
 use crate::evidence::Gap;
-use crate::net::{Cidr, Family, Proto};
+use crate::net::{Family, Proto};
 
 /// The nfacct counter of dropped packets in no valid state.
 pub const COUNT_INVALID: &str = "ct_state_invalid_dropped_pkts";
@@ -267,10 +267,7 @@ impl<'a, 't> Writer<'a, 't> {
         }
         forwarding(&mut filter, forward, mark);
         if let Some(martians) = martians.filter(|_| family.node_ports.localhost) {
-            let loopback = Cidr {
-                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
-                prefix: 8,
-            };
+            let loopback = Family::V4.loopback();
             let inverted = States::RELATED | States::ESTABLISHED | States::DNAT;
             let matches = vec![
                 Match::Source(Invertible::inverted(loopback)),
@@ -381,10 +378,7 @@ impl<'a, 't> Writer<'a, 't> {
         ];
         if self.family.node_ports.localhost && self.state.facts.count_localhost {
             let mut matches = plain.clone();
-            let loopback = Cidr {
-                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
-                prefix: 8,
-            };
+            let loopback = Family::V4.loopback();
             matches.insert(0, Match::Destination(Invertible::plain(loopback)));
             matches.push(Match::Nfacct(COUNT_LOCALHOST.into()));
             self.nat.push(self.node_ports, rule(matches, jump(ext)));
@@ -407,13 +401,7 @@ impl<'a, 't> Writer<'a, 't> {
             return Ok(());
         }
         let mut matches = vec![comment(TAIL), to_local()];
-        let loopback = match self.family.family {
-            Family::V4 => Cidr {
-                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
-                prefix: 8,
-            },
-            Family::V6 => Cidr::host(IpAddr::V6(Ipv6Addr::LOCALHOST)),
-        };
+        let loopback = self.family.family.loopback();
         if !node_ports.localhost {
             matches.insert(0, Match::Destination(Invertible::inverted(loopback)));
         }

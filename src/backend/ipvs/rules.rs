@@ -2,8 +2,6 @@
 //!
 //! Source: `writeIptablesRules` in kube-proxy's `pkg/proxy/ipvs/proxier.go`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use super::expect::{Expected, SETS, set_name};
 use crate::backend::iptables::build::{
     TableBuilder, comment, detected, from, jump, jumps, protocol, reject, rule, ruleset, set_mark,
@@ -15,7 +13,7 @@ use crate::backend::iptables::model::{
 };
 use crate::cluster::release::Change;
 use crate::desired::{DesiredState, FamilyState};
-use crate::net::{Cidr, Family, Proto};
+use crate::net::Proto;
 
 /// The jumps from built-in chains: table, from, to, comment.
 pub const JUMPS: &[(&str, &str, &str, &str)] = &[
@@ -139,13 +137,7 @@ impl<'a> Writer<'a, '_> {
         let mark_masq = nat.chain("KUBE-MARK-MASQ");
         let mark = || jump("KUBE-MARK-MASQ");
 
-        let loopback = match self.family.family {
-            Family::V4 => Cidr {
-                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
-                prefix: 8,
-            },
-            Family::V6 => Cidr::host(IpAddr::V6(Ipv6Addr::LOCALHOST)),
-        };
+        let loopback = self.family.family.loopback();
         let source = Match::Source(Invertible::plain(loopback));
         nat.push(services, rule(vec![source], Target::Return));
         let mut by_set = |chain, proto: Option<Proto>, name, sides, target| {

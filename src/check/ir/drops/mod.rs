@@ -39,7 +39,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     name: "foreign-drops",
     severity: Severity::Error,
     when: When::Now,
-    title: "No rule of other software drops traffic to Services or sends it elsewhere",
+    title: "No rule of other software drops or diverts traffic to Services",
     symptom: "Connections to a Service time out, are refused or reach something else, although every rule of kube-proxy \
           exists and the endpoints are ready.",
     why: "A packet to a Service passes through every rule on its path, not only kube-proxy's: before translation with \
