@@ -36,7 +36,7 @@ impl Family {
         }
     }
 
-    /// Returns the loopback addresses: 127.0.0.0/8 or ::1.
+    /// Returns the loopback addresses: 127.0.0.0/8 or `::1`.
     pub const fn loopback(self) -> Cidr {
         match self {
             Self::V4 => Cidr {
