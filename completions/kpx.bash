@@ -2184,7 +2184,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__show)
-            opts="-l -o -q -v -h --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports conntrack modules sysctls config"
+            opts="-l -o -q -v -h --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports conntrack affinity modules sysctls config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Ran, kpx, kpx_on, root};
 
-const VIEWS: [&str; 10] = [
+const VIEWS: [&str; 11] = [
     "services",
     "chains",
     "ipvs",
@@ -16,6 +16,7 @@ const VIEWS: [&str; 10] = [
     "addresses",
     "nodeports",
     "conntrack",
+    "affinity",
     "modules",
     "sysctls",
     "config",
@@ -173,6 +174,74 @@ async fn stale_connections_are_marked() {
     assert_eq!(ran.code, 3, "{ran}");
 }
 
+/// Adds clients to what each mode remembers of shop/cart: one bound, one whose backend is gone.
+fn with_clients(mode: &str) -> Copied {
+    let node = Copied::of(&format!("full-{mode}"));
+    match mode {
+        "iptables" => {
+            let list = "/proc/net/xt_recent/KUBE-SEP-3ZEI2ZNS3OA4Y2Z4: src=";
+            let text = format!(
+                "{list}10.244.1.77 ttl: 64 last_seen: 4313748180 oldest_pkt: 1 4313748180\n\
+                 {list}10.244.1.78 ttl: 64 last_seen: 4313590000 oldest_pkt: 1 4313590000\n\
+                 /proc/uptime: 75424.85 51816.23\n/proc/timer_list: jiffies: 4313748430\n"
+            );
+            fs::write(node.file("node/xt_recent.txt"), text).unwrap();
+        }
+        "ipvs" => {
+            let text = "Pro FromIP FPrt ToIP TPrt DestIP DPrt State Expires PEName PEData\n\
+                        TCP 0AF4014D 0000 0A640101 1F90 0AF4011E 1F90 NONE 599\n\
+                        TCP 0AF4014E 0000 0A640101 1F90 0AF40163 1F90 NONE 30\n\
+                        TCP 0AF4014D 9C40 0A640101 1F90 0AF4011E 1F90 ESTABLISHED 899\n";
+            fs::write(node.file("node/ip_vs_conn.txt"), text).unwrap();
+        }
+        _ => {
+            let path = node.file("node/nft.json");
+            let text = fs::read_to_string(&path).unwrap();
+            let set = r#""name": "affinity-EBQUYVBC-shop/cart/tcp/http__10.244.1.30/8080""#;
+            let elements = r#", "elem": [{"elem": {"val": "10.244.1.77", "expires": 599}}]"#;
+            assert!(text.contains(set), "{text}");
+            fs::write(&path, text.replacen(set, &format!("{set}{elements}"), 1)).unwrap();
+        }
+    }
+    node
+}
+
+#[tokio::test]
+async fn clients_are_bound_in_each_mode() {
+    for mode in ["iptables", "ipvs", "nftables"] {
+        let node = with_clients(mode);
+        let shown = node.json("affinity").await;
+        let row = &shown["affinity"][0];
+        assert_eq!(row["client"], "10.244.1.77", "{mode}: {shown}");
+        assert_eq!(row["backend"], "10.244.1.30:8080", "{mode}");
+        assert_eq!(row["secondsLeft"], 599, "{mode}");
+        assert_eq!(row["backendStatus"], "endpoint", "{mode}");
+        let of_client = node.kpx(&["show", "affinity", "10.244.1.77"]).await;
+        assert_eq!(
+            (of_client.code, of_client.out.contains("10.244.1.78")),
+            (0, false),
+            "{of_client}"
+        );
+    }
+    let ipvs = with_clients("ipvs");
+    insta::assert_snapshot!("affinity", ipvs.kpx(&["show", "affinity"]).await);
+    // The second one was seen eleven minutes ago, and kube-proxy remembers for ten.
+    let iptables = with_clients("iptables");
+    insta::assert_snapshot!(
+        "affinity-iptables",
+        iptables.kpx(&["show", "affinity", "shop/cart"]).await
+    );
+    let path = iptables.file("node/xt_recent.txt");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(
+        &path,
+        text.replace("/proc/timer_list: jiffies: 4313748430\n", ""),
+    )
+    .unwrap();
+    let ran = iptables.json("affinity").await;
+    assert!(ran.to_string().contains(r#""secondsLeft":null"#), "{ran}");
+}
+
 #[tokio::test]
 async fn a_foreign_listener_on_a_node_port_is_marked() {
     let node = Copied::of("full-iptables");
@@ -243,13 +312,15 @@ async fn missing_data_is_never_an_empty_table() {
         ("addresses", "node/ip-addr.json"),
         ("nodeports", "node/ss.txt"),
         ("conntrack", "node/conntrack.txt"),
+        ("affinity", "node/ip_vs_conn.txt"),
         ("modules", "node/proc-modules.txt"),
         ("sysctls", "node/sysctl.txt"),
         ("config", "kube-proxy/config.conf"),
     ];
     for (view, file) in parts {
         let node = Copied::of("full-ipvs");
-        fs::remove_file(node.file(file)).unwrap();
+        // Recordings are older than this item.
+        assert!(fs::remove_file(node.file(file)).is_ok() || view == "affinity");
         for more in ["tcp", "tcp6", "udp", "udp6"]
             .iter()
             .filter(|_| view == "nodeports")

@@ -125,6 +125,11 @@ pub(super) const fn view() -> Choice<View> {
             "tracked connections of Services",
         ),
         (
+            "affinity",
+            View::Affinity,
+            "clients that session affinity binds to a backend",
+        ),
+        (
             "modules",
             View::Modules,
             "kernel modules, with the modes that need them",

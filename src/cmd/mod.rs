@@ -110,7 +110,7 @@ pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u
         Ok(cli) => {
             verbosity = Verbosity::of(&cli.global);
             match Session::new(&cli, &words, io) {
-                Ok(session) => dispatch(&session, io, &cli.command).await,
+                Ok(session) => Box::pin(dispatch(&session, io, &cli.command)).await,
                 Err(failure) => Err(failure),
             }
         }

@@ -68,7 +68,7 @@ mod tests {
     use crate::render::{self, Format, Report as _, Style};
     use crate::view::View;
 
-    const VIEWS: [View; 10] = [
+    const VIEWS: [View; 11] = [
         View::Services,
         View::Chains,
         View::Ipvs,
@@ -76,6 +76,7 @@ mod tests {
         View::Addresses,
         View::Nodeports,
         View::Conntrack,
+        View::Affinity,
         View::Modules,
         View::Sysctls,
         View::Config,

@@ -80,6 +80,17 @@ take_with() {
     fi
 }
 
+# lines FILE SOURCE...: every line behind its file's name
+lines() {
+    file=$1
+    shift
+    for source in "$@"; do
+        if [ -f "$source" ]; then
+            sed "s|^|$source: |" "$source" >>"$dir/$file"
+        fi
+    done
+}
+
 take node/kernel-release.txt uname -r
 
 # What tells this machine from others, as the kubelet reports it of its Node.
@@ -135,6 +146,14 @@ else
     note node/ipvsadm-save.txt "the kernel has no IPVS: /proc/net/ip_vs does not exist"
 fi
 
+# The lists of xt_recent, and the kernel's clock.
+if [ -d /proc/net/xt_recent ]; then
+    lines node/xt_recent.txt /proc/net/xt_recent/* /proc/uptime
+    [ -r /proc/timer_list ] && sed -n '/^jiffies: /{s|^|/proc/timer_list: |p;q}' /proc/timer_list >>"$dir/node/xt_recent.txt"
+else
+    note node/xt_recent.txt "xt_recent is not loaded, so no list remembers clients"
+fi
+
 take node/ip-addr.json ip -j addr
 take node/ip-link.json ip -j -d link
 take node/ip-route.json ip -j route show table all
@@ -159,16 +178,6 @@ fi
 copy node/proc-modules.txt /proc/modules
 copy node/modules-builtin.txt "/lib/modules/$(uname -r)/modules.builtin"
 copy node/modules-dep.txt "/lib/modules/$(uname -r)/modules.dep"
-# lines FILE SOURCE...: every line behind its file's name
-lines() {
-    file=$1
-    shift
-    for source in "$@"; do
-        if [ -f "$source" ]; then
-            sed "s|^|$source: |" "$source" >>"$dir/$file"
-        fi
-    done
-}
 lines node/modules-load.txt /etc/modules /etc/modules-load.d/*.conf /run/modules-load.d/*.conf \
     /usr/lib/modules-load.d/*.conf
 lines node/modprobe.txt /etc/modprobe.d/*.conf /run/modprobe.d/*.conf /usr/lib/modprobe.d/*.conf \

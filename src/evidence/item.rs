@@ -84,6 +84,8 @@ items! {
     IpvsTimeout = "node/ipvsadm-timeout.txt", NetAdmin;
     /// IPVS connection table, `/proc/net/ip_vs_conn`.
     IpvsConnections = "node/ip_vs_conn.txt", Root;
+    /// Clients in lists of `xt_recent`, with the kernel's clock: lines of their files, each prefixed with its file name.
+    Recent = "node/xt_recent.txt", Root;
     /// Addresses of every link, `ip -j addr`.
     Addresses = "node/ip-addr.json", None;
     /// Links with their kinds and flags, `ip -j -d link`.

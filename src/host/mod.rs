@@ -36,7 +36,7 @@ mod change;
 pub mod clock;
 mod crew;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,6 +202,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         // All their data is in [`Item::Ipvs`].
         Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout => Err(Gap::NotCollected(item)),
         Item::IpvsConnections => context.look(item, ipvs_connections).await,
+        Item::Recent => context.look(item, recent).await,
         Item::Addresses => context.look(item, links::addresses).await,
         Item::Links => context.look(item, links::links).await,
         Item::Routes => context.look(item, routes::routes).await,
@@ -265,6 +266,28 @@ fn ipvs_connections(item: Item, context: &Context) -> Result<String, Gap> {
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     files::text(item, &net.join("ip_vs_conn"))
+}
+
+/// Reads the lists of `xt_recent`, which exist as long as a rule uses them, and the kernel's clock.
+fn recent(item: Item, context: &Context) -> Result<String, Gap> {
+    let folder = Path::new("proc/thread-self/net/xt_recent");
+    let Ok(lists) = std::fs::read_dir(context.path(folder)) else {
+        let why = "xt_recent is not loaded, so no list remembers clients";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    };
+    let names = lists.filter_map(|entry| Some(folder.join(entry.ok()?.file_name())));
+    let mut files: Vec<_> = names.collect();
+    files.sort();
+    files.push("proc/uptime".into());
+    let mut text = modules::lines(item, context, &files)?;
+    // Container runtimes hide this file, and nothing else shows the clock.
+    let timers = files::text(item, &context.path("proc/timer_list")).unwrap_or_default();
+    if let Some(clock) = timers.lines().find(|line| line.starts_with("jiffies: ")) {
+        text.push_str("/proc/timer_list: ");
+        text.push_str(clock);
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 /// Reads the version of conntrack, which opens netlink even for that.

@@ -127,7 +127,8 @@ fn configuration(item: Item, context: &Context, name: &str) -> Result<Vec<PathBu
     Ok(by_name.into_values().collect())
 }
 
-fn lines(item: Item, context: &Context, files: &[PathBuf]) -> Result<String, Gap> {
+/// Returns the lines of `files`, each prefixed with its file name, without empty lines and comments.
+pub(super) fn lines(item: Item, context: &Context, files: &[PathBuf]) -> Result<String, Gap> {
     let mut all = String::new();
     for file in files {
         let path = context.path(file);

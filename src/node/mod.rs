@@ -11,6 +11,7 @@ pub mod mode;
 pub mod modules;
 pub(crate) mod objects;
 pub(crate) mod processes;
+pub mod recent;
 pub mod routes;
 pub(crate) mod runtime;
 pub mod sockets;
@@ -34,6 +35,7 @@ use links::{Addresses, Links};
 use migration::Migration;
 use modules::Modules;
 use processes::{Processes, ProxyFiles};
+use recent::Recent;
 use routes::{Routes, Rules};
 use runtime::{Health, Metrics};
 use sockets::{Connected, Sockets};
@@ -53,6 +55,7 @@ pub struct NodeSnapshot<'a> {
     ipset: Section<Sets<'a>>,
     ipvs: Section<ipvs::model::Table>,
     ipvs_connections: Section<IpvsConnections>,
+    recent: Section<Recent>,
     addresses: Section<Addresses>,
     links: Section<Links>,
     routes: Section<Routes>,
@@ -116,6 +119,8 @@ sections! {
     ipvs: ipvs::model::Table = |e| ipvs::parse::table(e);
     /// Returns the connections forwarded by IPVS.
     ipvs_connections: IpvsConnections = |e| e.text(Item::IpvsConnections).and_then(ipvs_connections::parse);
+    /// Returns the clients in lists of `xt_recent`.
+    recent: Recent = |e| e.text(Item::Recent).and_then(recent::parse);
     /// Returns the addresses of every link.
     addresses: Addresses = |e| e.text(Item::Addresses).and_then(links::addresses);
     /// Returns the links.
@@ -258,6 +263,7 @@ impl<'a> NodeSnapshot<'a> {
             ipset: OnceLock::new(),
             ipvs: OnceLock::new(),
             ipvs_connections: OnceLock::new(),
+            recent: OnceLock::new(),
             addresses: OnceLock::new(),
             links: OnceLock::new(),
             routes: OnceLock::new(),

@@ -87,9 +87,11 @@ impl Redactor {
             | Item::IptablesNft6
             | Item::NftText
             | Item::Ipset => self.rules(text),
-            Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
-                self.addresses(text)
-            }
+            Item::IpvsSave
+            | Item::IpvsStats
+            | Item::IpvsTimeout
+            | Item::Conntrack
+            | Item::Recent => self.addresses(text),
             Item::IpvsConnections => self.connections(text),
             Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => self.proc_net(text),
             Item::Sockets | Item::HeldSockets => self.sockets(text),

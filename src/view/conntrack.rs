@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Gaps, Query};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
-use crate::owner::{EndpointState, Owners, PortName};
+use crate::owner::{Endpoint, EndpointState, Owners, PortName};
 
 /// A tracked connection.
 #[derive(Debug, Serialize)]
@@ -43,6 +43,20 @@ pub(crate) enum BackendStatus {
     NotTranslated,
 }
 
+impl BackendStatus {
+    /// Returns what a backend is that is `endpoint` of its Service; `None` if the endpoints are not known.
+    pub(super) fn of(endpoint: Option<&Endpoint>, known: bool) -> Option<Self> {
+        match endpoint.map(|of| of.state) {
+            Some(None | Some(EndpointState::Ready)) => Some(Self::Endpoint),
+            Some(Some(EndpointState::NotReady)) => Some(Self::NotReady),
+            Some(Some(EndpointState::ServingTerminating | EndpointState::Terminating)) => {
+                Some(Self::Terminating)
+            }
+            None => known.then_some(Self::Stale),
+        }
+    }
+}
+
 pub(crate) fn rows(
     node: &NodeSnapshot<'_>,
     owners: &Owners,
@@ -75,16 +89,10 @@ pub(crate) fn rows(
             continue;
         }
         let endpoint = port.endpoints.iter().find(|of| of.addr == answers);
-        let status = match endpoint {
-            _ if answers == to => Some(BackendStatus::NotTranslated),
-            Some(of) => Some(match of.state {
-                None | Some(EndpointState::Ready) => BackendStatus::Endpoint,
-                Some(EndpointState::NotReady) => BackendStatus::NotReady,
-                Some(EndpointState::ServingTerminating | EndpointState::Terminating) => {
-                    BackendStatus::Terminating
-                }
-            }),
-            None => endpoints_known.then_some(BackendStatus::Stale),
+        let status = if answers == to {
+            Some(BackendStatus::NotTranslated)
+        } else {
+            BackendStatus::of(endpoint, endpoints_known)
         };
         rows.push(Row {
             service: port.name.clone(),

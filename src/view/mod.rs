@@ -3,6 +3,7 @@
 //! A view has no layout and no columns; `report` prints it. One file per view.
 
 pub(crate) mod addresses;
+pub(crate) mod affinity;
 pub(crate) mod chains;
 pub(crate) mod config;
 pub(crate) mod conntrack;
@@ -51,6 +52,8 @@ pub enum View {
     Nodeports,
     /// Tracked connections of Services.
     Conntrack,
+    /// Clients that session affinity binds to a backend.
+    Affinity,
     /// Kernel modules.
     Modules,
     /// Sysctls.
@@ -101,6 +104,7 @@ impl View {
                 NAMES,
             ),
             Self::Conntrack => (&[Item::Conntrack], NAMES),
+            Self::Affinity => (&[Item::Recent, Item::IpvsConnections], NAMES),
             Self::Modules => (
                 &[
                     Item::ModulesBuiltin,
@@ -173,6 +177,7 @@ pub(crate) enum Rows {
     Addresses(Vec<addresses::Row>),
     NodePorts(Vec<nodeports::Row>),
     Connections(Vec<conntrack::Row>),
+    Affinity(Vec<affinity::Row>),
     Modules(Vec<modules::Row>),
     Sysctls(Vec<sysctls::Row>),
     Config(Box<config::Config>),
@@ -308,6 +313,7 @@ fn rows(
         View::Addresses => Rows::Addresses(addresses::rows(node, owners, query, relevant, gaps)),
         View::Nodeports => Rows::NodePorts(nodeports::rows(node, owners, query, relevant, gaps)),
         View::Conntrack => Rows::Connections(conntrack::rows(node, owners, query, gaps)),
+        View::Affinity => Rows::Affinity(affinity::rows(node, owners, query, relevant, gaps)),
         View::Modules => Rows::Modules(modules::rows(node, query, relevant, gaps)),
         View::Sysctls => Rows::Sysctls(sysctls::rows(node, query, relevant, gaps)),
         View::Config => Rows::Config(Box::new(config::config(node, relevant, gaps))),
@@ -326,6 +332,7 @@ fn nothing_for(name: &str, view: View, mode: Option<Mode>) -> String {
         (View::Addresses, _) => format!("no address of {name} is on kube-ipvs0"),
         (View::Nodeports, _) => format!("{name} has no NodePort"),
         (View::Conntrack, _) => format!("{name} has no tracked connection"),
+        (View::Affinity, _) => format!("session affinity binds no client of {name} now"),
         (View::Services, _) => format!("{name} has no address of this family"),
         (View::Modules | View::Sysctls | View::Config, _) => format!("no row for {name}"),
     }
@@ -342,6 +349,7 @@ impl Rows {
             Self::Addresses(rows) => rows.is_empty(),
             Self::NodePorts(rows) => rows.is_empty(),
             Self::Connections(rows) => rows.is_empty(),
+            Self::Affinity(rows) => rows.is_empty(),
             Self::Modules(rows) => rows.is_empty(),
             Self::Sysctls(rows) => rows.is_empty(),
             Self::Config(_) => false,
@@ -362,6 +370,7 @@ impl Rows {
                 let settings = config.settings.iter();
                 settings.map(|of| of.name.to_owned()).collect()
             }
+            Self::Affinity(rows) => rows.iter().map(|row| row.client.to_string()).collect(),
             Self::Services(_) | Self::Tree(_) | Self::Connections(_) => Vec::new(),
         }
     }

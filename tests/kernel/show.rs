@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::netns::Netns;
 use crate::support;
 
-const VIEWS: [&str; 10] = [
+const VIEWS: [&str; 11] = [
     "services",
     "chains",
     "ipvs",
@@ -16,6 +16,7 @@ const VIEWS: [&str; 10] = [
     "addresses",
     "nodeports",
     "conntrack",
+    "affinity",
     "modules",
     "sysctls",
     "config",
@@ -29,7 +30,7 @@ fn recording(name: &str) -> PathBuf {
 
 /// Runs kpx; returns what it printed and its exit status.
 async fn kpx(args: &[&str]) -> (String, u8) {
-    let ran = Box::pin(support::kpx(args)).await;
+    let ran = support::kpx(args).await;
     assert!(matches!(ran.code, 0 | 3), "{ran}");
     (ran.out, ran.code)
 }
@@ -39,7 +40,7 @@ fn at_rest(value: &mut Value) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(at_rest),
         Value::Object(all) => {
-            for key in ["packets", "timeout"] {
+            for key in ["packets", "timeout", "secondsLeft"] {
                 all.remove(key);
             }
             all.values_mut().for_each(at_rest);
@@ -111,4 +112,31 @@ async fn a_bundle_shows_what_the_live_node_does_in_nftables_mode() {
     netns.feed("nft -f -", &text);
     let cluster = recording("seed-nftables");
     same(&netns, &["--cluster-from", cluster.to_str().unwrap()]).await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
+async fn clients_of_recent_lists_are_shown() {
+    let netns = node("full-iptables", "full-ipvs");
+    // The kernel records the time; the list is forgotten after ten minutes.
+    let list = "tee /proc/net/xt_recent/KUBE-SEP-3ZEI2ZNS3OA4Y2Z4";
+    netns.feed(list, "+10.244.1.77\n");
+    let cluster = recording("full-iptables");
+    let cluster = ["--cluster-from", cluster.to_str().unwrap()];
+    same(&netns, &cluster).await;
+    let options = netns.options();
+    let name = options.netns.as_deref().unwrap();
+    let live = [
+        &["--netns", name],
+        &cluster[..],
+        &["show", "affinity", "-o", "json"],
+    ]
+    .concat();
+    let (shown, _) = kpx(&live).await;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let row = &shown["affinity"][0];
+    assert_eq!(row["client"], "10.244.1.77", "{shown}");
+    assert_eq!(row["backend"], "10.244.1.30:8080", "{shown}");
+    let left = row["secondsLeft"].as_u64().unwrap();
+    assert!((500..=600).contains(&left), "{shown}");
 }

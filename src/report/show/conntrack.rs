@@ -49,7 +49,7 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
     }
 }
 
-const fn in_words(status: BackendStatus) -> &'static str {
+pub(super) const fn in_words(status: BackendStatus) -> &'static str {
     match status {
         BackendStatus::Endpoint => "",
         BackendStatus::Terminating => "terminating",

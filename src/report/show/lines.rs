@@ -10,11 +10,26 @@ use crate::view::conntrack::{self, BackendStatus};
 use crate::view::mode::InForce;
 use crate::view::nodeports::Listening;
 use crate::view::programmed::Programmed;
-use crate::view::{Rows, Shown, addresses, chains, ipvs, modules, nodeports, services, sets};
+use crate::view::{
+    Rows, Shown, addresses, affinity, chains, ipvs, modules, nodeports, services, sets,
+};
 use crate::view::{sysctls, tree};
 use crate::words::number_of;
 
 type Lines = BTreeMap<String, String>;
+
+/// Returns a line per backend with the number of clients that are bound to it.
+fn clients(rows: &[affinity::Row]) -> Lines {
+    let mut counts = BTreeMap::new();
+    for row in rows {
+        let name = format!("{} {} {}", row.service, row.protocol, row.backend);
+        *counts.entry(name).or_insert(0) += 1;
+    }
+    let lines = counts.into_iter();
+    lines
+        .map(|(name, count)| (name, number_of(count, "client")))
+        .collect()
+}
 
 /// Returns the lines of a view by their names.
 pub(super) fn lines(shown: &Shown) -> Lines {
@@ -27,6 +42,7 @@ pub(super) fn lines(shown: &Shown) -> Lines {
         Rows::Addresses(rows) => all(rows, address),
         Rows::NodePorts(rows) => all(rows, node_port),
         Rows::Connections(rows) => connections(rows),
+        Rows::Affinity(rows) => clients(rows),
         Rows::Modules(rows) => all(rows, module_line),
         Rows::Sysctls(rows) => all(rows, sysctl),
         Rows::Config(config) => settings(config),

@@ -1,6 +1,7 @@
 //! Prints a view of the live state.
 
 mod addresses;
+mod affinity;
 mod chains;
 mod config;
 mod conntrack;
@@ -82,6 +83,7 @@ impl Report for ShowReport {
             Rows::Addresses(rows) => addresses::page(rows, page),
             Rows::NodePorts(rows) => nodeports::page(rows, page),
             Rows::Connections(rows) => conntrack::page(rows, page),
+            Rows::Affinity(rows) => affinity::page(rows, page),
             Rows::Modules(rows) => modules::page(rows, current, named, page),
             Rows::Sysctls(rows) => sysctls::page(rows, current, named, page),
             Rows::Config(config) => config::page(config, page),

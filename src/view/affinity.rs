@@ -1,0 +1,186 @@
+//! Clients that session affinity binds to a backend.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+use super::conntrack::BackendStatus;
+use super::mode::Relevant;
+use super::{Gaps, Query};
+use crate::backend::Mode;
+use crate::backend::iptables::model::{Match, RecentAction};
+use crate::backend::nftables::model::{Element, Expr};
+use crate::net::{Family, Proto};
+use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::owner::{NftName, Owner, Owners, Port, PortName};
+
+/// A client and the backend of a Service to which its new connections go.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) service: PortName,
+    pub(crate) protocol: Proto,
+    pub(crate) client: IpAddr,
+    pub(crate) backend: SocketAddr,
+    pub(crate) pod: Option<String>,
+    /// Seconds until the client is forgotten if it opens no connection; `null` if unknown.
+    pub(crate) seconds_left: Option<u64>,
+    /// `null` if the Service's endpoints are unknown.
+    pub(crate) backend_status: Option<BackendStatus>,
+}
+
+/// What a mode remembers.
+struct Bound<'o> {
+    port: &'o Port,
+    client: IpAddr,
+    backend: SocketAddr,
+    left: Option<u64>,
+}
+
+pub(crate) fn rows(
+    node: &NodeSnapshot<'_>,
+    owners: &Owners,
+    query: Query<'_>,
+    relevant: &Relevant,
+    gaps: &mut Gaps,
+) -> Vec<Row> {
+    let bound = match relevant.current() {
+        Some(Mode::Iptables) => recent(node, owners, gaps),
+        Some(Mode::Ipvs) => templates(node, owners, gaps),
+        Some(Mode::Nftables) => sets(node, owners, gaps),
+        None => {
+            gaps.note("the mode is unknown, and with it where clients are remembered".to_owned());
+            Vec::new()
+        }
+    };
+    let endpoints_known = node.services().is_err() || node.slices().is_ok();
+    let wanted = bound.into_iter().filter(|of| {
+        let client = of.client.to_string();
+        query.takes(Family::of(of.client)) && query.wants(Some(of.port), &[&client])
+    });
+    let rows = wanted.map(|of| {
+        let mut endpoints = of.port.endpoints.iter();
+        let endpoint = endpoints.find(|endpoint| endpoint.addr == of.backend);
+        Row {
+            service: of.port.name.clone(),
+            protocol: of.port.proto,
+            client: of.client,
+            backend: of.backend,
+            pod: endpoint.and_then(|of| of.pod.as_deref().map(str::to_owned)),
+            seconds_left: of.left,
+            backend_status: BackendStatus::of(endpoint, endpoints_known),
+        }
+    });
+    let mut rows: Vec<_> = rows.collect();
+    if rows.is_empty() && query.name.is_none() {
+        gaps.note("session affinity binds no client now".to_owned());
+    }
+    rows.sort_by(|a, b| {
+        let key = |row: &Row| (row.protocol, row.client, row.backend);
+        (&a.service, key(a)).cmp(&(&b.service, key(b)))
+    });
+    rows
+}
+
+/// Returns what lists of `xt_recent` remember, as long as the rules that check them take it into account.
+fn recent<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -> Vec<Bound<'o>> {
+    let Some(recent) = gaps.take(node.recent()) else {
+        return Vec::new();
+    };
+    let mut seconds = HashMap::new();
+    for family in Family::BOTH {
+        let Ok(rules) = node.iptables(IptablesBackend::InUse, family) else {
+            continue;
+        };
+        let chains = rules.tables.iter().flat_map(|table| &table.chains);
+        for of in chains
+            .flat_map(|chain| &chain.rules)
+            .flat_map(|rule| &rule.matches)
+        {
+            if let Match::Recent(of) = of
+                && of.action.value == RecentAction::Check
+                && let Some(limit) = of.seconds
+            {
+                seconds.insert(of.name.to_string(), limit);
+            }
+        }
+    }
+    let bound = recent.clients.iter().filter_map(|client| {
+        let Owner::Endpoint(port, endpoint) = owners.chain(&client.list) else {
+            return None;
+        };
+        let limit = seconds.get(&client.list).copied().map(f64::from);
+        let left = limit.zip(client.age).map(|(limit, age)| limit - age);
+        // It stays in the list until the next packet.
+        if left.is_some_and(|left| left <= 0.0) {
+            return None;
+        }
+        Some(Bound {
+            port,
+            client: client.addr,
+            backend: endpoint.addr,
+            left: left.map(whole),
+        })
+    });
+    bound.collect()
+}
+
+/// Returns whole seconds; times of kube-proxy fit.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive, and at most a day"
+)]
+fn whole(seconds: f64) -> u64 {
+    seconds.round() as u64
+}
+
+/// Returns what persistence templates of IPVS remember: connections from port 0.
+fn templates<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -> Vec<Bound<'o>> {
+    let Some(connections) = gaps.take(node.ipvs_connections()) else {
+        return Vec::new();
+    };
+    let templates = connections.all.iter().filter(|of| of.client.port() == 0);
+    let bound = templates.filter_map(|of| {
+        let at = owners.at(of.server.ip(), of.server.port(), of.proto);
+        let port = at.map(|(port, _)| port);
+        let port = port.or_else(|| owners.node_port(of.server.port(), of.proto))?;
+        Some(Bound {
+            port,
+            client: of.client.ip(),
+            backend: of.real,
+            left: Some(of.expires.into()),
+        })
+    });
+    bound.collect()
+}
+
+/// Returns what the sets of kube-proxy's nftables table remember.
+fn sets<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -> Vec<Bound<'o>> {
+    let Some(rules) = gaps.take(node.nft()) else {
+        return Vec::new();
+    };
+    let tables = rules
+        .tables
+        .iter()
+        .filter(|table| table.name == "kube-proxy");
+    let bound = tables.flat_map(|table| &table.sets).filter_map(|set| {
+        let name = NftName::parse(&set.name).filter(|name| name.prefix == "affinity-")?;
+        let port = owners.named(&name.name, name.proto)?;
+        let backend = name.endpoint?;
+        let of = move |element: &Element| {
+            let Expr::Word(client) = &element.key else {
+                return None;
+            };
+            Some(Bound {
+                port,
+                client: client.parse().ok()?,
+                backend,
+                left: element.expires,
+            })
+        };
+        Some(set.elements.iter().filter_map(of))
+    });
+    bound.flatten().collect()
+}
