@@ -37,7 +37,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "plan",
         "action backend bridge check cluster desired diff evidence net node proof words",
     ),
-    ("proof", "backend evidence net node owner trace"),
+    ("proof", "backend diff evidence net node owner trace"),
     ("apply", "action plan"),
     (
         "migrate",

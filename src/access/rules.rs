@@ -60,9 +60,17 @@ pub const RULES: &[Rule] = &[
         ..read("discovery.k8s.io", "endpointslices", &["watch"])
     },
     Rule {
-        purpose: "the ranges of cluster IPs; without it, check AP09 is unknown",
-        commands: CHECKS,
-        remote: &["resolve", "diff", "show", "trace"],
+        purpose: "the ranges of cluster IPs; without it, check AP09 and what mode nftables does with other addresses are unknown",
+        commands: &[
+            "doctor",
+            "diff",
+            "snapshot",
+            "trace",
+            "why",
+            "preflight",
+            "migrate",
+        ],
+        remote: &["resolve", "show"],
         ..read("networking.k8s.io", "servicecidrs", &["list"])
     },
     Rule {
@@ -205,9 +213,6 @@ const DAEMONSETS: &[&str] = &[
     "bridge",
     "migrate",
 ];
-
-/// Commands that run the doctor's checks of API objects, or record their evidence.
-const CHECKS: &[&str] = &["doctor", "snapshot", "preflight", "migrate"];
 
 const LOG: &[&str] = &["doctor", "snapshot", "why", "migrate"];
 

@@ -69,7 +69,7 @@ pub fn needs(mode: Mode) -> Vec<Item> {
     ];
     // nft takes ten times as long as iptables-save to list the rules of a large iptables mode, and kube-proxy removes
     // its nftables table when it starts in another mode.
-    let nft = [Item::Nft, Item::NftText];
+    let nft = [Item::Nft, Item::NftText, Item::ServiceCidrs];
     let nft = if mode == Mode::Nftables {
         &nft[..]
     } else {
@@ -112,17 +112,21 @@ pub fn against(node: &NodeSnapshot<'_>, desired: &DesiredState, families: &[Fami
     diff
 }
 
-/// Returns the Service IP ranges, as far as the node's nftables tables have them: no other evidence does.
+/// Returns the Service IP ranges that kube-proxy knows: those that the node's nftables tables have, or else those of the
+/// cluster's `ServiceCIDR` objects.
 pub fn service_cidrs(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
-    let Ok(rules) = node.nft() else {
-        return Vec::new();
-    };
-    let tables = Family::BOTH.map(|family| rules.table(family.nft_name(), TABLE));
-    tables
-        .into_iter()
-        .flatten()
-        .flat_map(nftables::service_cidrs)
-        .collect()
+    let rules = node.nft().ok();
+    let tables = rules.into_iter().flat_map(|rules| {
+        let of = |family: Family| rules.table(family.nft_name(), TABLE);
+        Family::BOTH.into_iter().filter_map(of)
+    });
+    let found: Vec<_> = tables.flat_map(nftables::service_cidrs).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let objects = node.service_cidrs().into_iter().flatten();
+    let ranges = objects.flat_map(|of| &of.spec.cidrs);
+    ranges.filter_map(|range| range.parse().ok()).collect()
 }
 
 impl Diff {

@@ -7,6 +7,7 @@ use super::difference::{Difference, Differences, Grouping, Harm, Target};
 use super::{Fate, Space, classes};
 use crate::backend::Mode;
 use crate::backend::nftables::model::Table;
+use crate::diff;
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::{NodeSnapshot, conntrack};
@@ -30,6 +31,8 @@ pub struct Packets {
     pub foreign: Vec<Proved>,
     /// The number of classes into which the packets were divided.
     pub classes: usize,
+    /// Whether the ranges of Services are unknown, so that addresses in them that no Service has count as any other.
+    pub without_ranges: bool,
 }
 
 /// A difference whose witness was traced again.
@@ -68,6 +71,7 @@ pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
         differences,
         foreign,
         classes,
+        without_ranges: false,
     })
 }
 
@@ -84,6 +88,7 @@ pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     let (then, now) = (then.snapshot(), without_clients(node));
     let comparison = Comparison::new(&owners, &families, Grouping::Kind);
     let mut packets = comparison.between(&then, &now)?;
+    packets.without_ranges = mode == Mode::Nftables && diff::service_cidrs(node).is_empty();
     for proved in &mut packets.differences {
         proved.uses = uses(node, &proved.difference).ok();
     }
@@ -154,6 +159,7 @@ impl<'o> Comparison<'o> {
             differences,
             foreign: Vec::new(),
             classes,
+            without_ranges: false,
         })
     }
 

@@ -164,6 +164,11 @@ impl PacketsReport {
                 number_of(wrong, "difference")
             ));
         }
+        if packets.without_ranges {
+            let note = "the ranges of Services are unknown, because the ServiceCIDR objects were not read: packets to addresses \
+                        in them that no Service has are taken for any others, and kube-proxy would drop them in mode nftables";
+            report.notes.push(note.to_owned());
+        }
         report
     }
 

@@ -57,6 +57,7 @@ pub const NEEDS: &[Item] = &[
     Item::EndpointSlices,
     Item::Nodes,
     Item::Pods,
+    Item::ServiceCidrs,
 ];
 
 /// Further items that the notes of a trace use.

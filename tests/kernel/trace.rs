@@ -6,6 +6,7 @@
 
 pub(crate) mod established;
 pub(crate) mod judge;
+mod modes;
 mod mutate;
 pub(crate) mod network;
 pub(crate) mod recording;
@@ -89,6 +90,18 @@ async fn host_the_kernel_chooses_as_often_as_kpx_says() {
     restore(&network.node, Store::Nft, [&uneven, ""]);
     let judge = Judge::new("uneven".to_owned(), &recording, &network).await;
     judge.frequencies(host, "10.97.54.248:80", Proto::Tcp);
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn host_modes_differ_in_the_kernel_as_proved() {
+    for (now, then) in [
+        ("seed-iptables", "seed-nftables"),
+        ("full-iptables", "full-nftables"),
+    ] {
+        let [flows, differ] = modes::differ_as_proved(now, then).await;
+        assert!(flows > 50 && differ > 5, "{now}: {differ} of {flows}");
+    }
 }
 
 #[tokio::test]

@@ -165,12 +165,6 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
 fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
     const FLAG: &str = "--service-cluster-ip-range=";
     let objects = facts.node.service_cidrs();
-    let texts = objects.iter().copied().flatten();
-    let texts = texts.flat_map(|of| &of.spec.cidrs);
-    let found: Vec<Cidr> = texts.filter_map(|text| text.parse().ok()).collect();
-    if !found.is_empty() {
-        return Ok(found);
-    }
     let found = crate::diff::service_cidrs(facts.node);
     if !found.is_empty() {
         return Ok(found);

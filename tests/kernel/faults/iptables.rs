@@ -229,7 +229,7 @@ const FAULTS: &[Fault] = &[
         name: "a rule of others accepts before Services are looked up",
         broken_by: "iptables-nft -t nat -I PREROUTING 1 -j ACCEPT",
         id: "IR02",
-        also: &[],
+        also: &["IR16"],
         undone_by: "rules",
     },
     Fault {

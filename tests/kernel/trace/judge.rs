@@ -254,7 +254,7 @@ impl<'n> Judge<'n> {
     }
 }
 
-fn flow(order: &Order) -> Flow {
+pub(crate) fn flow(order: &Order) -> Flow {
     Flow {
         entry: order.source.entry(),
         source: order.source.addr,
