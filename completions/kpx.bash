@@ -1885,7 +1885,7 @@ _kpx() {
                     return 0
                     ;;
                 --part)
-                    COMPREPLY=($(compgen -W "iptables ipset ipvs link nftables sysctl" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "iptables ipset ipvs link nftables sysctl conntrack" -- "${cur}"))
                     return 0
                     ;;
                 --selector)
@@ -2384,7 +2384,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__trace)
-            opts="-l -o -q -v -h --source --protocol --established --mode --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-l -o -q -v -h --source --protocol --established --mark --mode --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2395,6 +2395,10 @@ _kpx() {
                     return 0
                     ;;
                 --protocol)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mark)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -285,6 +285,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -s v -l verbose -d 'Print 
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from an IP, a POD, host or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp, sctp, or icmp for a ping' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mark -d 'Trace a packet that enters with this mark' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mode -d 'Trace the rules that this mode would have' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
@@ -438,12 +439,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s h -l help -d 'Prin
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l mode -d 'Use this mode [default: the configured mode]' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
-complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l part -d 'Change these parts only, separated by commas' -r -f -a "iptables\t'chains and rules'
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l part -d 'Change only these, with commas between' -r -f -a "iptables\t'chains and rules'
 ipset\t'IP sets'
 ipvs\t'virtual and real servers'
 link\t'kube-ipvs0 and its addresses'
 nftables\t'the nftables table'
-sysctl\t'kernel settings'"
+sysctl\t'kernel settings'
+conntrack\t'connections that no endpoint answers; only if named'"
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s o -l output -d 'Print in this format' -r -f -a "human\t''

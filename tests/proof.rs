@@ -11,9 +11,8 @@ use kpx::evidence::{Evidence, ITEMS, Item, load};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
-use kpx::proof::difference::Grouping;
+use kpx::proof::difference::{Grouping, Harm};
 use kpx::proof::{Comparison, Fate, Packets, in_mode, of_node, served_otherwise};
-use kpx::trace::region::Coordinate;
 use kpx::trace::{Assumed, Entry, Flow, World};
 
 use crate::support::{kpx_on, root};
@@ -87,10 +86,11 @@ struct Flows {
     sources: Vec<(Entry, Option<IpAddr>)>,
     destinations: Vec<IpAddr>,
     ports: Vec<u16>,
+    marks: Vec<u32>,
 }
 
 impl Flows {
-    fn new(node: &NodeSnapshot<'_>) -> Self {
+    fn new(node: &NodeSnapshot<'_>, marks: &[u32]) -> Self {
         let owners = Owners::new(node);
         let (mut destinations, mut ports) = (Vec::new(), vec![1, 22, 80, 10_256]);
         for port in owners.ports() {
@@ -131,6 +131,7 @@ impl Flows {
             sources,
             destinations,
             ports,
+            marks: marks.to_vec(),
         }
     }
 
@@ -149,6 +150,8 @@ impl Flows {
         let destination = self.destinations[at];
         let at = self.below(self.ports.len());
         let port = self.ports[at];
+        let at = self.below(self.marks.len());
+        let mark = self.marks[at];
         let protos = [Proto::Tcp, Proto::Tcp, Proto::Udp, Proto::Sctp, Proto::Icmp];
         let proto = protos[self.below(protos.len())];
         Flow {
@@ -156,6 +159,7 @@ impl Flows {
             source,
             destination,
             port,
+            mark,
             proto,
             established: false,
         }
@@ -163,17 +167,8 @@ impl Flows {
 }
 
 fn is_in(packets: &Packets, flow: &Flow) -> bool {
-    let fields = [
-        flow.destination.number(),
-        flow.proto.number().into(),
-        flow.port.into(),
-        flow.source.map_or(0, Coordinate::number),
-    ];
-    let mut regions = packets
-        .differences
-        .iter()
-        .flat_map(|of| &of.difference.regions);
-    regions.any(|(entry, _, region)| *entry == flow.entry && region.contains(fields))
+    let mut found = packets.differences.iter();
+    found.any(|of| of.difference.contains(flow))
 }
 
 /// Compares `is` with `should`, and random packets with what was found: each packet is in a difference exactly if its traces
@@ -182,7 +177,7 @@ fn judged<'a>(
     name: &str,
     is: &'a NodeSnapshot<'a>,
     should: &'a NodeSnapshot<'a>,
-    flows: usize,
+    (flows, marks): (usize, &[u32]),
 ) -> bool {
     let owners = Owners::new(should);
     let comparison = Comparison::new(&owners, &[Family::V4], Grouping::Service);
@@ -192,7 +187,7 @@ fn judged<'a>(
         World::whole(is, Family::V4),
         World::whole(should, Family::V4),
     );
-    let mut random = Flows::new(should);
+    let mut random = Flows::new(should, marks);
     for _ in 0..flows {
         let flow = random.next();
         // Pods have no loopback address of the node.
@@ -232,6 +227,89 @@ fn without_line(
     Some((changed, line.trim().to_owned()))
 }
 
+/// Adds `rules` in front of those of `table`.
+fn with_rules(evidence: &Evidence, table: &str, rules: &str) -> Evidence {
+    let text = evidence.text(Item::Iptables4).unwrap();
+    let head = format!("*{table}\n");
+    let begin = text.find(&head).unwrap() + head.len();
+    let chains = text[begin..].split_inclusive('\n');
+    let chains = chains.take_while(|line| line.starts_with(':'));
+    let at = begin + chains.map(str::len).sum::<usize>();
+    let mut changed = evidence.clone();
+    let changed_text = format!("{}{rules}\n{}", &text[..at], &text[at..]);
+    changed.insert(Item::Iptables4, Ok(changed_text));
+    changed
+}
+
+/// The marks of the packets that rules of others keep from Services of `evidence`.
+fn kept(evidence: &Evidence) -> Vec<u32> {
+    let node = NodeSnapshot::new(evidence);
+    let packets = of_node(&node, Mode::Iptables, &[Family::V4]).unwrap();
+    confirmed("marks", &packets);
+    assert!(packets.differences.is_empty());
+    let marks = packets.foreign.iter().map(|of| of.difference.witness.mark);
+    let mut marks: Vec<_> = marks.collect();
+    marks.sort_unstable();
+    marks.dedup();
+    marks
+}
+
+#[test]
+fn packets_enter_with_the_marks_that_rules_look_for() {
+    let whole = evidence("seed-iptables");
+    let drop = "-A FORWARD -m mark --mark 0x10/0x30 -j DROP";
+    let dropped = with_rules(&whole, "filter", drop);
+    assert_eq!(kept(&dropped), [0x10]);
+    // A rule that sets the mark decides which packets have it.
+    let set = with_rules(
+        &dropped,
+        "mangle",
+        "-A PREROUTING -s 10.244.0.0/16 -j MARK --set-xmark 0x10/0x10",
+    );
+    assert_eq!(kept(&set), [0]);
+    // The kubelet's chain looks for a mark that only older rules of kube-proxy set.
+    let kubelets =
+        "-A FORWARD -j KUBE-FIREWALL\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP";
+    assert_eq!(
+        kept(&with_rules(&whole, "filter", kubelets)),
+        [] as [u32; 0]
+    );
+    let cleared = with_rules(
+        &dropped,
+        "mangle",
+        "-A PREROUTING -j MARK --set-xmark 0x0/0x10",
+    );
+    assert_eq!(kept(&cleared), [] as [u32; 0]);
+
+    let (is, should) = (NodeSnapshot::new(&dropped), NodeSnapshot::new(&whole));
+    assert!(judged(drop, &should, &is, (2_000, &[0, 0x10])));
+}
+
+#[test]
+fn what_a_set_with_timeouts_has_is_left_open() {
+    let mut evidence = evidence("seed-iptables");
+    let sets = |timeout| {
+        format!("create blocked hash:ip family inet hashsize 1024 maxelem 65536{timeout}\n")
+    };
+    let rule = "-A FORWARD -m set --match-set blocked src -j DROP";
+    evidence = with_rules(&evidence, "filter", rule);
+    evidence.insert(Item::Ipset, Ok(sets("")));
+    assert_eq!(kept(&evidence), [] as [u32; 0]);
+    evidence.insert(Item::Ipset, Ok(sets(" timeout 600")));
+    let node = NodeSnapshot::new(&evidence);
+    let packets = of_node(&node, Mode::Iptables, &[Family::V4]).unwrap();
+    confirmed("sets", &packets);
+    let of = &packets.foreign[0].difference;
+    assert_eq!(of.harm, Harm::Unsure);
+    let when = of.fates[0].ways.iter().flat_map(|way| &way.when);
+    let when: Vec<_> = when.map(ToString::to_string).collect();
+    assert!(
+        when.iter()
+            .any(|of| of.starts_with("set blocked has it at the time")),
+        "{when:?}"
+    );
+}
+
 /// Compares a node with itself without one rule, for every `step`th rule.
 fn mutations(name: &str, item: Item, wanted: &str, step: usize, flows: usize) -> [usize; 2] {
     let whole = evidence(name);
@@ -241,7 +319,7 @@ fn mutations(name: &str, item: Item, wanted: &str, step: usize, flows: usize) ->
             break;
         };
         let (changed, node) = (NodeSnapshot::new(&changed), NodeSnapshot::new(&whole));
-        let differs = judged(&line, &changed, &node, flows);
+        let differs = judged(&line, &changed, &node, (flows, &[0]));
         counts[usize::from(differs)] += 1;
     }
     counts
@@ -270,7 +348,7 @@ fn mutations_of_nftables(name: &str, step: usize, flows: usize) -> [usize; 2] {
             break;
         };
         let changed = NodeSnapshot::new(&evidence).with_nft(Ok(rules));
-        counts[usize::from(judged(&what, &changed, &node, flows))] += 1;
+        counts[usize::from(judged(&what, &changed, &node, (flows, &[0])))] += 1;
     }
     counts
 }
@@ -331,7 +409,7 @@ fn modes_differ_in_what_upstream_documents() {
         confirmed("seed-iptables", &packets);
         let then = Assumed::new(&node, mode).unwrap();
         let (then, now) = (then.snapshot(), NodeSnapshot::new(&evidence));
-        assert!(judged(mode.name(), &then, &now, 3_000), "{mode}");
+        assert!(judged(mode.name(), &then, &now, (3_000, &[0])), "{mode}");
         assert!(
             packets.differences.iter().all(|of| of.uses.is_some()),
             "{mode}"

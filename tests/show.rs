@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Ran, kpx, kpx_on, root};
 
@@ -172,6 +172,82 @@ async fn stale_connections_are_marked() {
     let ran = node.kpx(&["show", "conntrack"]).await;
     assert!(!ran.out.contains("STALE"), "{ran}");
     assert_eq!(ran.code, 3, "{ran}");
+}
+
+#[tokio::test]
+async fn a_service_has_a_page() {
+    let sticky = with_clients("ipvs");
+    let page = sticky.kpx(&["show", "services", "shop/cart"]).await;
+    insta::assert_snapshot!("page_sticky", page);
+    let node = Copied::of("seed-iptables");
+    let entry = "udp 17 20 src=10.244.1.9 dst=10.96.0.10 sport=4000 dport=53 src=10.244.1.2 dst=10.244.1.9 sport=53 \
+                 dport=4000 mark=0 use=1\n";
+    fs::write(node.file("node/conntrack.txt"), entry).unwrap();
+    let dns = node
+        .kpx(&["show", "services", "kube-system/kube-dns"])
+        .await;
+    insta::assert_snapshot!("page_of_several_ports", dns);
+    let exposed = "default/nginx-svc-nodeport";
+    insta::assert_snapshot!(
+        "page_with_node_port",
+        node.kpx(&["show", "services", exposed]).await
+    );
+    let ran = node.kpx(&["show", "services", exposed, "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let spec = &report["service"]["spec"];
+    assert_eq!(spec["externalTrafficPolicy"], "Cluster", "{ran}");
+    assert_eq!(spec["affinitySeconds"], Value::Null, "{ran}");
+
+    // Without the API, the rules still name the endpoints.
+    for objects in ["services", "endpointslices"] {
+        fs::remove_file(node.file(&format!("cluster/{objects}.json"))).unwrap();
+    }
+    let ran = node.kpx(&["show", "services", exposed, "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["service"]["spec"], Value::Null, "{ran}");
+    let endpoints = report["service"]["endpoints"].as_array().unwrap();
+    assert_eq!(endpoints.len(), 3, "{ran}");
+    assert_eq!(ran.code, 3, "{ran}");
+}
+
+#[tokio::test]
+async fn connections_of_a_service_are_counted_by_backend_and_stale_ones_forgotten() {
+    let node = Copied::of("seed-iptables");
+    let entry = |kind: &str, client: &str, to: (&str, u16), from: (&str, u16)| {
+        format!(
+            "{kind} src={client} dst={} sport=4000 dport={} src={} dst={client} sport={} dport=4000 mark=0 use=1\n",
+            to.0, to.1, from.0, from.1
+        )
+    };
+    let (open, new, udp) = ("tcp 6 300 ESTABLISHED", "tcp 6 100 SYN_SENT", "udp 17 20");
+    let (web, dns) = (("10.97.54.248", 80), ("10.96.0.10", 53));
+    let text = [
+        entry(open, "10.244.1.9", web, ("10.244.1.14", 80)),
+        entry(open, "203.0.113.9", web, ("10.244.1.14", 80)),
+        // Its backend may still answer.
+        entry(open, "10.244.1.9", web, ("10.244.1.99", 80)),
+        entry(new, "10.244.1.10", web, ("10.244.1.99", 80)),
+        entry(new, "10.244.1.11", web, web),
+        entry(new, "10.244.1.12", web, ("10.244.1.14", 80)),
+        entry(udp, "10.244.1.9", dns, ("10.244.1.2", 53)),
+        entry(udp, "10.244.1.9", dns, ("10.244.1.98", 53)),
+        entry(udp, "10.244.1.10", dns, dns),
+    ];
+    fs::write(node.file("node/conntrack.txt"), text.concat()).unwrap();
+    let file = node.file("node/ip-route.json");
+    let mut routes: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let pods = json!({"dst": "10.244.1.0/24", "dev": "cni0", "scope": "link", "flags": []});
+    routes.as_array_mut().unwrap().push(pods);
+    fs::write(&file, routes.to_string()).unwrap();
+    let shown = node.kpx(&["show", "conntrack", "default/nginx-svc"]).await;
+    insta::assert_snapshot!("conntrack_of_a_service", shown);
+    let plan = node.kpx(&["reconcile", "--part", "conntrack"]).await;
+    insta::assert_snapshot!("forget_connections", plan);
+
+    // A connection is stale only if the endpoints are known.
+    fs::remove_file(node.file("cluster/endpointslices.json")).unwrap();
+    let plan = node.kpx(&["reconcile", "--part", "conntrack"]).await;
+    assert_eq!(plan.code, 4, "{plan}");
 }
 
 /// Adds clients to what each mode remembers of shop/cart: one bound, one whose backend is gone.

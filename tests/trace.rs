@@ -339,6 +339,7 @@ fn flows(owners: &Owners) -> Vec<(String, Flow)> {
                     source: source.map(|ip| ip.parse().unwrap()),
                     destination,
                     port: number,
+                    mark: 0,
                     proto: port.proto,
                     established: false,
                 };

@@ -137,6 +137,9 @@ pub fn maker_of_set(name: &str) -> Maker {
     }
 }
 
+/// The nftables table with which kpx serves Services while kube-proxy does not.
+pub const BRIDGE: &str = "kpx-bridge";
+
 /// Returns who made the nftables table `name`.
 pub fn maker_of_table(name: &str) -> Maker {
     match name {

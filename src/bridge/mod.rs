@@ -21,6 +21,7 @@ use thiserror::Error;
 
 use crate::backend::nftables::model::Table;
 use crate::backend::nftables::print;
+use crate::backend::software;
 use crate::desired::DesiredState;
 use crate::evidence::Gap;
 use crate::net::Family;
@@ -30,7 +31,7 @@ pub use lease::{Held, Lease, SET as LEASE};
 pub use mark::{Marks, NoBit};
 
 /// The name of the bridge's tables; there is one for each family.
-pub const TABLE: &str = "kpx-bridge";
+pub const TABLE: &str = software::BRIDGE;
 
 /// Why a bridge cannot be built.
 #[derive(Debug, Error)]

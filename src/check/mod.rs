@@ -34,6 +34,7 @@ pub use self::core::{
     Facts, Finding, Fix, LEFTOVERS, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome, Proof,
     Unknown, drifted, has_pod_network, is_as_complete, keep_persistent, run,
 };
+pub use self::ct::{Stale, Why, stale};
 pub use self::drift::Drift;
 pub use self::kp::fold;
 

@@ -23,7 +23,27 @@ pub struct ApplyArgs {
 pub(super) const RECONCILE_EXAMPLES: &str = "\
 Examples:
   kpx reconcile --apply                  apply it, after confirmation
+  kpx reconcile --part conntrack         forget connections without an answer
   kpx reconcile --all-nodes --apply      on all nodes, after one confirmation";
+
+/// A part of a node that `kpx reconcile` changes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// What kube-proxy programs.
+    Layer(Layer),
+    /// Tracked connections.
+    Conntrack,
+}
+
+impl Part {
+    /// Returns the layer that it is, if it is one.
+    pub const fn layer(self) -> Option<Layer> {
+        match self {
+            Self::Layer(layer) => Some(layer),
+            Self::Conntrack => None,
+        }
+    }
+}
 
 /// Options of `kpx reconcile`.
 #[derive(Args, Clone, Debug)]
@@ -32,12 +52,12 @@ pub struct ReconcileArgs {
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
     pub mode: Option<Mode>,
 
-    /// Change these parts only, separated by commas
-    #[arg(long, value_parser = value::part(), value_name = "PARTS", value_delimiter = ',', env = "KPX_PART")]
-    pub part: Vec<Layer>,
+    /// Change only these, with commas between
+    #[arg(long, value_parser = value::repaired(), value_name = "PARTS", value_delimiter = ',', env = "KPX_PART")]
+    pub part: Vec<Part>,
 
     /// Continue although another service proxy owns the node
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub force: bool,
 
     /// Delete real servers without draining connections

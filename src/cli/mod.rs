@@ -20,7 +20,7 @@ use clap_complete::Shell;
 
 pub use access::AccessArgs;
 pub use bridge::{BridgeAction, BridgeArgs};
-pub use change::{ApplyArgs, CleanupArgs, ReconcileArgs};
+pub use change::{ApplyArgs, CleanupArgs, Part, ReconcileArgs};
 pub use doctor::{DoctorArgs, ExplainArgs, FailOn, PreflightArgs};
 pub use global::{Color, GlobalArgs};
 pub use look::{DiffArgs, RenderArgs, ResolveArgs, ShowArgs, SnapshotArgs};

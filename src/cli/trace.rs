@@ -48,6 +48,13 @@ pub struct TraceArgs {
     #[arg(long, env = "KPX_ESTABLISHED", hide_short_help = true)]
     pub established: bool,
 
+    /// Trace a packet that enters with this mark
+    ///
+    /// The mark that a socket (`SO_MARK`) or a program of eBPF sets, decimal or 0x hexadecimal. Without it, packets enter without
+    /// a mark.
+    #[arg(long, value_name = "MARK", value_parser = value::mark, default_value = "0", hide_default_value = true, env = "KPX_MARK", hide_short_help = true)]
+    pub mark: u32,
+
     /// Trace the rules that this mode would have
     ///
     /// Trace the rules that kube-proxy would program in this mode, not the live rules.
@@ -55,7 +62,7 @@ pub struct TraceArgs {
     pub mode: Option<Mode>,
 
     /// Open one real connection and report its backend
-    #[arg(long, hide_short_help = true, conflicts_with_all = ["mode", "established", "all_nodes", "selector"])]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["mode", "mark", "established", "all_nodes", "selector"])]
     pub probe: bool,
 
     /// The nodes to read.

@@ -7,11 +7,12 @@ use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, Type
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 
+use super::Part;
 use crate::backend::Mode;
 use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::migrate::migration::Strategy;
-use crate::net::{Family, Proto};
+use crate::net::{Family, Mark, Proto};
 use crate::view::View;
 
 /// A parser of a fixed list of words: each word, its value and its line of help.
@@ -47,6 +48,17 @@ pub(super) fn item(word: &str) -> Result<Item, String> {
     Item::of_file(word).ok_or_else(|| "a bundle has no such file".to_owned())
 }
 
+/// Parses a mark, of which a mask is no part.
+pub(super) fn mark(word: &str) -> Result<u32, String> {
+    match word.parse() {
+        Ok(Mark {
+            value,
+            mask: u32::MAX,
+        }) => Ok(value),
+        _ => Err("a mark is a number such as 0x80, without a mask".to_owned()),
+    }
+}
+
 /// Parses a mode of kube-proxy.
 pub(super) const fn mode() -> Choice<Mode> {
     Choice(&[
@@ -74,6 +86,31 @@ pub(super) const fn part() -> Choice<Layer> {
         ("link", Layer::Link, "kube-ipvs0 and its addresses"),
         ("nftables", Layer::Nftables, "the nftables table"),
         ("sysctl", Layer::Sysctl, "kernel settings"),
+    ])
+}
+
+/// Parses a part that `kpx reconcile` changes.
+pub(super) const fn repaired() -> Choice<Part> {
+    Choice(&[
+        ("iptables", Part::Layer(Layer::Iptables), "chains and rules"),
+        ("ipset", Part::Layer(Layer::Ipset), "IP sets"),
+        ("ipvs", Part::Layer(Layer::Ipvs), "virtual and real servers"),
+        (
+            "link",
+            Part::Layer(Layer::Link),
+            "kube-ipvs0 and its addresses",
+        ),
+        (
+            "nftables",
+            Part::Layer(Layer::Nftables),
+            "the nftables table",
+        ),
+        ("sysctl", Part::Layer(Layer::Sysctl), "kernel settings"),
+        (
+            "conntrack",
+            Part::Conntrack,
+            "connections that no endpoint answers; only if named",
+        ),
     ])
 }
 

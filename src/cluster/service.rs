@@ -84,6 +84,17 @@ pub struct ServiceSpec {
     pub publish_not_ready_addresses: Option<bool>,
 }
 
+impl ServiceSpec {
+    /// Returns the seconds that a client keeps its backend; `None` without session affinity.
+    pub fn affinity(&self) -> Option<u32> {
+        (self.session_affinity.as_deref() == Some("ClientIP")).then(|| {
+            let config = self.session_affinity_config.as_ref();
+            let seconds = config.and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
+            seconds.unwrap_or(10800)
+        })
+    }
+}
+
 /// `sessionAffinityConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

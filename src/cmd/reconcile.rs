@@ -8,10 +8,11 @@ use super::shared::changes::{self, Planned};
 use super::shared::failure::{Failure, Hint as _};
 use super::shared::session::{Readable as _, Session};
 use crate::backend::Mode;
-use crate::cli::ReconcileArgs;
+use crate::cli::{Part, ReconcileArgs};
 use crate::diff::{self, Layer, Unknown};
 use crate::evidence::Item;
-use crate::plan::{self, Drain, Plan};
+use crate::node::NodeSnapshot;
+use crate::plan::{self, Drain, FORGET_NEEDS, Plan};
 
 pub(super) async fn run(
     session: &Session,
@@ -38,12 +39,20 @@ fn goal(mode: Mode) -> String {
 
 /// Plans the repair of the node of `session`.
 async fn plan(session: &Session, args: &ReconcileArgs, mode: Mode) -> Result<Plan, Failure> {
-    let mut items = diff::needs(mode);
-    items.push(Item::Processes);
-    let layers = match args.part.as_slice() {
-        [] => &Layer::ALL[..],
-        parts => parts,
+    let layers: Vec<Layer> = match args.part.as_slice() {
+        [] => Layer::ALL.to_vec(),
+        parts => parts.iter().filter_map(|part| part.layer()).collect(),
     };
+    let mut items = vec![Item::Processes, Item::ProxyMode];
+    if !layers.is_empty() {
+        items.extend(diff::needs(mode));
+    }
+    let forgets = args.part.contains(&Part::Conntrack);
+    if forgets {
+        items.extend(FORGET_NEEDS);
+    }
+    items.sort();
+    items.dedup();
     let drain = if args.no_drain {
         Drain::No
     } else {
@@ -51,7 +60,32 @@ async fn plan(session: &Session, args: &ReconcileArgs, mode: Mode) -> Result<Pla
     };
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
-    let found = diff::compare(&node, mode, session.families()).readable()?;
+    if !args.force {
+        plan::refuse_other(&node).hint("pass --force to continue anyway")?;
+    }
+    let mut plan = if layers.is_empty() {
+        Plan::default()
+    } else {
+        repair(session, &node, mode, &layers, drain)?
+    };
+    if forgets {
+        let Plan { steps, notes } = plan::forget(&node, mode).readable()?;
+        plan.steps.extend(steps);
+        plan.notes.extend(notes);
+    }
+    plan.notes.push(plan::running(&node, mode));
+    Ok(plan)
+}
+
+/// Plans the repair of what kube-proxy programs.
+fn repair(
+    session: &Session,
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    layers: &[Layer],
+    drain: Drain,
+) -> Result<Plan, Failure> {
+    let found = diff::compare(node, mode, session.families()).readable()?;
     if let Some(Unknown { what, gap, .. }) = found.unknown.first() {
         return Err(Failure::from(
             eyre!("{gap}").wrap_err(format!("cannot compare {what} with the desired state")),
@@ -60,10 +94,12 @@ async fn plan(session: &Session, args: &ReconcileArgs, mode: Mode) -> Result<Pla
             "`kpx diff` prints the details; --family restricts the repair to the other family",
         ));
     }
-    if !args.force {
-        plan::refuse_other(&node).hint("pass --force to continue anyway")?;
-    }
-    let mut plan = plan::repair(&node, mode, session.families(), &found, layers, drain)?;
-    plan.notes.push(plan::running(&node, mode));
-    Ok(plan)
+    Ok(plan::repair(
+        node,
+        mode,
+        session.families(),
+        &found,
+        layers,
+        drain,
+    )?)
 }

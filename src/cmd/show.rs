@@ -27,13 +27,13 @@ pub(super) async fn run(
 }
 
 async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure> {
-    let evidence = session.gather(&args.view.needs()).await?;
-    let node = session.node(&evidence);
     let query = Query {
         view: args.view,
         name: args.name.as_deref(),
         family: session.family(),
     };
+    let evidence = session.gather(&query.needs()).await?;
+    let node = session.node(&evidence);
     Ok(ShowReport::new(view::show(&node, query)))
 }
 

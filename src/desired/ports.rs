@@ -199,11 +199,7 @@ impl<'a> Shared<'a> {
         let external_kind = matches!(spec.kind.as_str(), "LoadBalancer" | "NodePort")
             || !spec.external_ips.is_empty();
         let external_local = external_kind && local(&spec.external_traffic_policy);
-        let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
-            let config = spec.session_affinity_config.as_ref();
-            let seconds = config.and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
-            seconds.unwrap_or(10800)
-        });
+        let affinity = spec.affinity();
         Self {
             service,
             external_ips: if with_external { external } else { Vec::new() },

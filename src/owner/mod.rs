@@ -308,6 +308,15 @@ impl Owners {
         Some(&self.ports[*at as usize])
     }
 
+    /// Returns the service port that serves `dest`, and whether as its NodePort.
+    pub fn served_at(&self, dest: SocketAddr, proto: Proto) -> Option<(&Port, bool)> {
+        let by_address = self.at(dest.ip(), dest.port(), proto);
+        by_address.map(|(port, _)| (port, false)).or_else(|| {
+            let port = self.node_port(dest.port(), proto)?;
+            Some((port, true))
+        })
+    }
+
     /// Returns the service port `name`.
     pub fn named(&self, name: &PortName, proto: Proto) -> Option<&Port> {
         let at = self.by_name.get(&(name.clone(), proto))?;

@@ -6,6 +6,7 @@
 mod bridge;
 mod cleanup;
 mod config;
+mod conntrack;
 mod evict;
 mod modules;
 mod proxies;
@@ -24,6 +25,7 @@ pub use bridge::{
 };
 pub use cleanup::{CLEANUP_NEEDS, Refusal, cleanup};
 pub use config::{CONFIG_NEEDS, ConfigSource, Place, Unwritable, Written};
+pub use conntrack::{FORGET_NEEDS, forget};
 pub use evict::{
     Consent, EVICT_NEEDS, Lossy, Unevictable, cordon, evict, evicted_addresses, evicted_count,
 };

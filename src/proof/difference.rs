@@ -168,6 +168,15 @@ pub struct Difference {
     pub fates: [Fate; 2],
 }
 
+impl Difference {
+    /// Returns whether the packet of `flow` is one of them.
+    pub fn contains(&self, flow: &Flow) -> bool {
+        let here = (&flow.entry, Family::of(flow.destination));
+        let mut regions = self.regions.iter();
+        regions.any(|(entry, family, region)| (entry, *family) == here && region.contains(flow))
+    }
+}
+
 /// What makes several classes one difference.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Grouping {
@@ -228,11 +237,16 @@ impl<'o> Differences<'o> {
         let harm = Harm::of(fates[0], fates[1]);
         let witness = self.choose(entry, family, &region);
         let mut target = self.target(&witness, &region);
-        let name = match self.grouping {
+        // A condition that is not known is most often one of many Services.
+        let grouping = match harm {
+            Harm::Unsure => Grouping::Kind,
+            _ => self.grouping,
+        };
+        let name = match grouping {
             Grouping::Service => None,
             Grouping::Kind => target.take_name(),
         };
-        let ends = match (self.grouping, harm) {
+        let ends = match (grouping, harm) {
             (_, Harm::Source | Harm::Affinity | Harm::Uneven) => String::new(),
             (Grouping::Service, Harm::Misled) => fates[0].targets(),
             _ => format!("{} {}", fates[0].verdicts(), fates[1].verdicts()),
@@ -307,6 +321,9 @@ impl<'o> Differences<'o> {
         own.retain(|addr| Family::of(*addr) == family && destination.has(*addr));
         if let Some(own) = own.into_iter().min_by_key(IpAddr::is_loopback) {
             flow.destination = own;
+        }
+        if region.of(Field::Mark).contains(0) {
+            flow.mark = 0;
         }
         if let Some(source) = &mut flow.source {
             let sources = region.of(Field::Source);
@@ -402,7 +419,10 @@ impl fmt::Display for Way {
 
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, way) in self.ways.iter().take(MOST_NAMED).enumerate() {
+        // What stops packets is named first.
+        let mut ways: Vec<&Way> = self.ways.iter().collect();
+        ways.sort_by_key(|way| way.verdict == Verdict::Deliver);
+        for (at, way) in ways.into_iter().take(MOST_NAMED).enumerate() {
             if at > 0 {
                 f.write_str("; ")?;
             }

@@ -11,6 +11,7 @@
 
 pub mod difference;
 mod fate;
+mod marks;
 mod packets;
 mod space;
 
@@ -191,7 +192,8 @@ pub fn around<'n>(
     let walker = Walker::recording(&world, family);
     let any = || Ranges::between(0, u128::MAX);
     let around = flows.iter().map(|flow| {
-        let seen = Rc::new(Seen::new(Region::new(any(), any(), any(), any())));
+        let marks = Ranges::between(flow.mark.into(), flow.mark.into());
+        let seen = Rc::new(Seen::new(Region::new([any(), any(), any(), any(), marks])));
         let fate = fate(&walker, flow, &seen)?;
         Ok((seen.region(), fate))
     });
@@ -207,6 +209,7 @@ fn witness(entry: Entry, family: Family, region: &Region) -> Flow {
         source: (entry != Entry::Host).then(|| address(family, last(Field::Source))),
         destination: address(family, last(Field::Destination)),
         port: u16::try_from(last(Field::Port)).unwrap_or_default(),
+        mark: u32::try_from(last(Field::Mark)).unwrap_or_default(),
         proto: Proto::from_number(proto),
         established: false,
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::difference::{Difference, Differences, Grouping, Harm, Target};
-use super::{Fate, Space, classes};
+use super::{Fate, Space, Way, classes};
 use crate::backend::Mode;
 use crate::backend::nftables::model::Table;
 use crate::diff;
@@ -13,8 +13,8 @@ use crate::net::Family;
 use crate::node::{NodeSnapshot, conntrack};
 use crate::owner::Owners;
 use crate::trace::nftables::chain::AFFINITY;
-use crate::trace::region::Coordinate as _;
-use crate::trace::{Assumed, Entry, Outcome, World};
+
+use crate::trace::{Assumed, Assumption, Entry, Flow, Outcome, Question, Verdict, World};
 
 /// The number of classes at which a comparison gives up; a cluster of 20,000 Services has 640,000.
 const MOST: usize = 5_000_000;
@@ -49,7 +49,7 @@ pub struct Proved {
 }
 
 /// Compares the fate of every packet of `families` on `node` with the one that kube-proxy's rules in its mode give it, and
-/// finds the packets to Services that other software stops.
+/// finds the packets to Services that other software stops, or may stop.
 ///
 /// # Errors
 ///
@@ -66,7 +66,7 @@ pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     }
     let sides = [&node, &expected.snapshot(), &alone.snapshot()];
     let ([differences, mut foreign], classes) = comparison.of(sides, [(0, 1), (1, 2)])?;
-    foreign.retain(|of| ends_elsewhere(&of.difference));
+    foreign.retain(|of| of_service(&of.difference) && may_end_elsewhere(&of.difference));
     Ok(Packets {
         differences,
         foreign,
@@ -173,7 +173,10 @@ impl<'o> Comparison<'o> {
         let mut proved = [const { Vec::new() }; P];
         let mut count = 0;
         for &family in self.families {
-            let worlds = sides.map(|node| World::whole(node, family));
+            let worlds = sides.map(|node| World {
+                lasting: true,
+                ..World::whole(node, family)
+            });
             let gather = || {
                 (
                     pairs.map(|_| Differences::new(sides[1], self.owners, self.grouping)),
@@ -252,19 +255,17 @@ fn uses(node: &NodeSnapshot<'_>, difference: &Difference) -> Result<usize, Gap> 
         let local = own.contains(&from) || from.is_loopback();
         let mut regions = difference.regions.iter();
         regions.any(|(place, family, region)| {
-            let source = if *place == Entry::Host {
-                0
-            } else {
-                from.number()
-            };
             local == (*place == Entry::Host)
                 && Family::of(from) == *family
-                && region.contains([
-                    to.ip().number(),
-                    entry.proto.number().into(),
-                    to.port().into(),
-                    source,
-                ])
+                && region.contains(&Flow {
+                    entry: *place,
+                    source: (!local).then_some(from),
+                    destination: to.ip(),
+                    port: to.port(),
+                    mark: 0,
+                    proto: entry.proto,
+                    established: false,
+                })
         })
     };
     Ok(node
@@ -278,8 +279,31 @@ fn uses(node: &NodeSnapshot<'_>, difference: &Difference) -> Result<usize, Gap> 
 /// Returns whether packets to a Service are stopped, let through or sent elsewhere. Those to loopback addresses depend on a
 /// sysctl more than on rules.
 fn ends_elsewhere(found: &Difference) -> bool {
+    of_service(found) && found.harm != Harm::Unsure && may_end_elsewhere(found)
+}
+
+fn of_service(found: &Difference) -> bool {
     matches!(found.target, Target::Service(..) | Target::NodePort(_))
-        && matches!(found.harm, Harm::Lost | Harm::Misled | Harm::Open)
+}
+
+/// Returns whether packets are, or may be, stopped, let through or sent elsewhere. Whether they come in by the link of their
+/// return route is no condition of a node that is set up well.
+fn may_end_elsewhere(found: &Difference) -> bool {
+    let ways = found.fates.iter().flat_map(|fate| &fate.ways);
+    let open = |way: &Way| {
+        let is_route_back = |of: &Assumption| {
+            let Assumption::Answer { question, .. } = of else {
+                return false;
+            };
+            matches!(question, Question::RouteBack(_))
+        };
+        way.verdict == Verdict::Unknown || !way.when.iter().all(is_route_back)
+    };
+    match found.harm {
+        Harm::Lost | Harm::Misled | Harm::Open => true,
+        Harm::Unsure => ways.into_iter().any(open),
+        Harm::Source | Harm::Affinity | Harm::Uneven | Harm::Ends => false,
+    }
 }
 
 impl Proved {

@@ -22,7 +22,7 @@ pub struct Space {
 
 impl Space {
     /// Returns the packets of `family` that pods of `node` send, the node itself, and clients outside: TCP, UDP, SCTP and echo
-    /// requests to every unicast address, without a mark.
+    /// requests to every unicast address, without a mark or with one that rules look for although no rule sets it.
     ///
     /// Pods have the addresses of the node's pod prefixes, or else those that the API names; the host has the address that the
     /// node chooses; clients outside have all others.
@@ -66,9 +66,12 @@ impl Space {
         outside.subtract(&pods);
         let protos = [Proto::Tcp, Proto::Udp, Proto::Sctp, family.echo()].map(Proto::number);
         let protos = Ranges::of(protos.map(|n| (n.into(), n.into())).to_vec());
+        let marks = super::marks::entering(node, family);
+        let marks = marks.into_iter().map(|mark| (mark.into(), mark.into()));
+        let marks = Ranges::of(marks.collect());
         let region = |destination: Ranges, source: Ranges| {
             let ports = Ranges::between(0, u16::MAX.into());
-            Region::new(destination, protos.clone(), ports, source)
+            Region::new([destination, protos.clone(), ports, source, marks.clone()])
         };
         let entries = [
             (Entry::Pod, region(without(&unicast, &[loopback]), pods)),

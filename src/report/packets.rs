@@ -86,6 +86,9 @@ pub(crate) struct Sent {
     pub port: u16,
     /// The protocol.
     pub protocol: Proto,
+    /// The mark that it enters with; unset if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark: Option<u32>,
 }
 
 /// A fate.
@@ -220,7 +223,7 @@ impl PacketsReport {
             }
             (0, _) => format!(
                 "every packet is treated as mode {mode} expects ({classes}), but rules of other software stop or redirect \
-                 packets to Services"
+                 packets to Services, or may do so"
             ),
             (count, _) => format!(
                 "{}: {sides} some packets differently ({classes})",
@@ -249,6 +252,7 @@ impl Row {
         let source = witness
             .source
             .map_or_else(|| "host".to_owned(), |addr| addr.to_string());
+        let mark = Some(witness.mark).filter(|mark| *mark != 0);
         let to = SocketAddr::new(witness.destination, witness.port);
         let command = |mode: &str| {
             let options = if options.is_empty() {
@@ -257,7 +261,8 @@ impl Row {
                 format!(" {options}")
             };
             let protocol = witness.proto;
-            format!("kpx{options} trace {to} --source {source} --protocol {protocol}{mode}")
+            let mark = mark.map_or_else(String::new, |mark| format!(" --mark {mark:#x}"));
+            format!("kpx{options} trace {to} --source {source} --protocol {protocol}{mark}{mode}")
         };
         let mut shown_by: Vec<String> = modes.iter().map(|mode| command(mode)).collect();
         shown_by.dedup();
@@ -279,10 +284,14 @@ impl Row {
                 destination: witness.destination,
                 port: witness.port,
                 protocol: witness.proto,
+                mark,
             },
             is: FateRow::new(&fates[0], is),
             should: FateRow::new(&fates[1], should),
-            rule: cause(is, should),
+            rule: match harm {
+                Harm::Unsure => cause(&stopped(is), should),
+                _ => cause(is, should),
+            },
             shown_by,
             confirmed: proved.confirmed,
         }
@@ -356,6 +365,17 @@ fn meaning(difference: &Difference) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+/// Returns those of `outcomes` that stop the packet, or all if none does.
+fn stopped(outcomes: &[Outcome]) -> Vec<Outcome> {
+    let stops = |of: &&Outcome| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
+    let found: Vec<_> = outcomes.iter().filter(stops).cloned().collect();
+    if found.is_empty() {
+        outcomes.to_vec()
+    } else {
+        found
+    }
 }
 
 /// Returns the last rule that decides on the packet on one side only: the live one, else the expected one.
@@ -438,6 +458,22 @@ impl Row {
         format!("{}{services}: from {}", self.target, listed(&from))
     }
 
+    /// Returns the conditions that decide whether the fates differ.
+    fn conditions(&self) -> Vec<&str> {
+        let ways = self.should.ways.iter();
+        let always: Vec<&String> = ways.flat_map(|way| &way.when).collect();
+        let mut all: Vec<&str> = Vec::new();
+        for of in self.is.ways.iter().flat_map(|way| &way.when) {
+            let question = of
+                .rsplit_once(": ")
+                .map_or(of.as_str(), |(question, _)| question);
+            if !always.contains(&of) && !all.contains(&question) {
+                all.push(question);
+            }
+        }
+        all
+    }
+
     /// Adds rows; `labels` are for the two fates.
     fn page(page: &mut Page, rows: &[Self], labels: [&str; 2]) {
         let all = page.style().verbose > 0 || page.style().wide;
@@ -448,6 +484,10 @@ impl Row {
             page.hang(&lead, "         ", &row.what());
             for (label, fate) in labels.iter().zip([&row.is, &row.should]) {
                 page.hang(&format!("  {label:<6} "), "         ", fate.shown());
+            }
+            if row.harm == Harm::Unsure {
+                let conditions = row.conditions().join("; ");
+                page.hang("  if     ", "         ", &conditions);
             }
             if let Some(uses) = row.uses {
                 let uses = number_of(uses, "connection");

@@ -41,7 +41,7 @@ impl Walker<'_, '_, '_> {
         let decision = self.router.decide(Lookup {
             destination: packet.destination(),
             source: flow.source.map(|_| source),
-            mark: 0,
+            mark: Some(packet.mark()),
             input: None,
         });
         if flow.source.is_none() {
@@ -73,7 +73,7 @@ impl Walker<'_, '_, '_> {
             self.router.decide(Lookup {
                 destination,
                 source: None,
-                mark: 0,
+                mark: None,
                 input: None,
             })
         };

@@ -88,6 +88,8 @@ pub struct World<'n, 'r> {
     pub node: &'n NodeSnapshot<'n>,
     /// The iptables rules, the back end in use first.
     pub chains: Vec<Chains<'r>>,
+    /// Whether the answer is to last: it is left open what sets with timeouts have, apart from those of session affinity.
+    pub lasting: bool,
 }
 
 /// The iptables rules of one back end and family.
@@ -161,6 +163,7 @@ impl<'n> World<'n, 'n> {
         Self {
             node,
             chains: chains.collect(),
+            lasting: false,
         }
     }
 }
@@ -184,6 +187,7 @@ impl World<'_, '_> {
                 let unknown = World {
                     node: self.node,
                     chains: vec![Chains { store, rules }],
+                    lasting: self.lasting,
                 };
                 unknown.walk(flow)
             }

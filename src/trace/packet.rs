@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use super::hop::Question;
-use super::region::{Asked, Field, Seen};
-use crate::net::{Family, Proto};
+use super::region::{Asked, AskedMark, Field, Seen};
+use crate::net::{Family, Mark, Proto};
 
 /// Where a packet enters the node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -29,6 +29,8 @@ pub struct Flow {
     pub destination: IpAddr,
     /// The destination port.
     pub port: u16,
+    /// The mark that it enters with, from a socket or a program of eBPF: 0 for almost all packets.
+    pub mark: u32,
     /// TCP, UDP or SCTP, or ICMP for an echo request.
     pub proto: Proto,
     /// Whether the connection is already there.
@@ -51,10 +53,12 @@ pub(crate) struct Packet {
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
     pub(crate) seen: Option<Rc<Seen>>,
-    pub(crate) mark: u32,
+    pub(crate) mark: SentMark,
+    /// The mark it was sent with.
+    original_mark: u32,
     pub(crate) ct_mark: u32,
     /// The mark that nat chains left on the first packet, where this is a later one.
-    pub(crate) first_mark: Option<u32>,
+    pub(crate) first_mark: Option<SentMark>,
     /// The link it came in by; `None` for packets of the node itself, and where IPVS sends it again.
     pub(crate) input: Link,
     /// The link it goes out by, once routed.
@@ -96,6 +100,26 @@ pub struct AsSent {
     pub source: bool,
 }
 
+/// A mark, and which of its bits follow from the one that the packet was sent with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct SentMark {
+    pub(super) value: u32,
+    pub(super) kept: u32,
+}
+
+impl SentMark {
+    /// Returns the mark for texts.
+    pub(crate) const fn shown(self) -> u32 {
+        self.value
+    }
+
+    /// Clears the bits of the mask, then inverts those of the value, as `--set-xmark` does.
+    pub(crate) const fn change(&mut self, by: Mark) {
+        self.value = (self.value & !by.mask) ^ by.value;
+        self.kept &= !by.mask;
+    }
+}
+
 /// A link a packet passes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Link {
@@ -125,7 +149,11 @@ impl Packet {
                 source: flow.source.is_some(),
             },
             seen: None,
-            mark: 0,
+            mark: SentMark {
+                value: flow.mark,
+                kept: u32::MAX,
+            },
+            original_mark: flow.mark,
             ct_mark: 0,
             first_mark: None,
             input: Link::None,
@@ -180,6 +208,14 @@ impl Packet {
 
     pub(crate) fn is(&self, proto: Proto) -> bool {
         self.proto().is(proto.number())
+    }
+
+    /// Returns the mark, of which questions are recorded.
+    pub(crate) fn mark(&self) -> AskedMark<'_> {
+        AskedMark {
+            of: self.mark,
+            sent: self.seen.as_deref().map(|seen| (seen, self.original_mark)),
+        }
     }
 
     /// Returns the protocol for texts and for what follows from a recorded answer.

@@ -7,7 +7,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::net::{Cidr, Family};
+use super::packet::{Flow, SentMark};
+use crate::net::{Cidr, Family, Mark};
 
 /// A set of values of one field: disjoint ranges in ascending order that do not touch, each with its first and last value.
 ///
@@ -183,21 +184,29 @@ pub enum Field {
     Port,
     /// The source address.
     Source,
+    /// The mark.
+    Mark,
 }
 
 impl Field {
     /// All fields: what a region is divided by first comes first.
-    pub const ALL: [Self; 4] = [Self::Destination, Self::Proto, Self::Port, Self::Source];
+    pub const ALL: [Self; 5] = [
+        Self::Destination,
+        Self::Proto,
+        Self::Port,
+        Self::Source,
+        Self::Mark,
+    ];
 }
 
 /// First packets of one entry and family: all whose fields are in these sets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Region([Ranges; 4]);
+pub struct Region([Ranges; 5]);
 
 impl Region {
-    /// Returns the region with these sets.
-    pub const fn new(destination: Ranges, proto: Ranges, port: Ranges, source: Ranges) -> Self {
-        Self([destination, proto, port, source])
+    /// Returns the region with these sets, in the order of [`Field::ALL`]. The marks are few.
+    pub const fn new(fields: [Ranges; 5]) -> Self {
+        Self(fields)
     }
 
     /// Returns the values of `field`.
@@ -223,12 +232,17 @@ impl Region {
         Some(other)
     }
 
-    /// Returns whether the packet with these fields is in it: destination, number of the protocol, port, and source.
-    pub fn contains(&self, fields: [u128; 4]) -> bool {
-        self.0
-            .iter()
-            .zip(fields)
-            .all(|(of, value)| of.contains(value))
+    /// Returns whether the packet of `flow` is in it, if it enters there. A source that the node chooses is 0.
+    pub fn contains(&self, flow: &Flow) -> bool {
+        let fields = [
+            flow.destination.number(),
+            flow.proto.number().into(),
+            flow.port.into(),
+            flow.source.map_or(0, Coordinate::number),
+            flow.mark.into(),
+        ];
+        let mut fields = self.0.iter().zip(fields);
+        fields.all(|(of, value)| of.contains(value))
     }
 
     /// Returns whether no packet is in it.
@@ -249,6 +263,20 @@ impl Seen {
 
     pub(crate) fn region(&self) -> Region {
         self.0.borrow().clone()
+    }
+
+    /// Keeps the marks that share `bits` with `mark`.
+    pub(crate) fn keep_marks(&self, mark: u32, bits: u32) {
+        let mut region = self.0.borrow_mut();
+        let marks = region.of_mut(Field::Mark);
+        if let [(one, same)] = marks.0.as_slice()
+            && one == same
+        {
+            return;
+        }
+        let all = marks.0.iter().flat_map(|(first, last)| *first..=*last);
+        let alike = all.filter(|other| (other ^ u128::from(mark)) & u128::from(bits) == 0);
+        *marks = Ranges::of(alike.map(|one| (one, one)).collect());
     }
 }
 
@@ -370,6 +398,36 @@ impl<'p, T: Coordinate> Asked<'p, T> {
         } else {
             now.remove(first, last);
         }
+    }
+}
+
+/// A mark read from a packet. Questions about it are recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedMark<'p> {
+    pub(super) of: SentMark,
+    /// The mark that the packet was sent with, and where questions about it are recorded.
+    pub(super) sent: Option<(&'p Seen, u32)>,
+}
+
+impl AskedMark<'_> {
+    /// Returns these bits; packets with others have to be walked for themselves.
+    pub(crate) fn bits(self, bits: u32) -> u32 {
+        if let Some((seen, sent)) = self.sent {
+            seen.keep_marks(sent, bits & self.of.kept);
+        }
+        self.of.value & bits
+    }
+
+    /// Returns the mark; packets that were sent with any other have to be walked for themselves.
+    pub(crate) fn exact(self) -> u32 {
+        if let Some((seen, sent)) = self.sent {
+            seen.keep_marks(sent, u32::MAX);
+        }
+        self.of.value
+    }
+
+    pub(crate) fn matches(self, mark: Mark) -> bool {
+        mark.matches(self.bits(mark.mask))
     }
 }
 

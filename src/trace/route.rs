@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
-use super::region::{Asked, Coordinate as _, Ranges, ends};
+use super::region::{Asked, AskedMark, Coordinate as _, Ranges, ends};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::node::routes::{PolicyRule, Route};
@@ -32,7 +32,8 @@ pub(crate) enum Decision {
 pub(crate) struct Lookup<'a> {
     pub(crate) destination: Asked<'a, IpAddr>,
     pub(crate) source: Option<Asked<'a, IpAddr>>,
-    pub(crate) mark: u32,
+    /// `None` for no mark.
+    pub(crate) mark: Option<AskedMark<'a>>,
     pub(crate) input: Option<&'a str>,
 }
 
@@ -308,7 +309,10 @@ fn applies(rule: &PolicyRule, lookup: Lookup<'_>) -> bool {
     let source = lookup.source.unwrap_or(Asked::new(none, None));
     let holds = rule.from.is_none_or(|p: Cidr| source.is_in(p))
         && rule.to.is_none_or(|p| lookup.destination.is_in(p))
-        && rule.mark.is_none_or(|m| m.matches(lookup.mark))
+        && rule.mark.is_none_or(|wanted| match lookup.mark {
+            Some(mark) => mark.matches(wanted),
+            None => wanted.matches(0),
+        })
         && rule
             .iif
             .as_deref()

@@ -47,7 +47,7 @@ impl Walker<'_, '_, '_> {
         let decision = self.router.decide(Lookup {
             destination: branch.packet.destination(),
             source: Some(branch.packet.source()),
-            mark: branch.packet.mark,
+            mark: Some(branch.packet.mark()),
             input: input.as_deref(),
         });
         match &decision {
@@ -168,7 +168,7 @@ impl Walker<'_, '_, '_> {
         let decision = self.router.decide(Lookup {
             destination: branch.packet.destination(),
             source: Some(branch.packet.source()),
-            mark: branch.packet.mark,
+            mark: Some(branch.packet.mark()),
             input: None,
         });
         let tcp = branch.packet.is(Proto::Tcp);

@@ -162,12 +162,18 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         for stage in self.stages(hook)?.iter() {
             let mut next = Branches::new();
             for branch in live {
-                let before = (branch.packet.destination().shown(), branch.packet.mark);
+                let sent = branch.packet.mark;
+                let before = (branch.packet.destination().shown(), sent.shown());
                 for (mut branch, end) in self.stage(branch, hook, stage)? {
                     match end {
                         End::Return | End::Accept => {
                             // A destination that became another one has been compared with it.
-                            let now = (branch.packet.destination().shown(), branch.packet.mark);
+                            let mark = branch.packet.mark;
+                            let now = (branch.packet.destination().shown(), mark.shown());
+                            if hook == Hook::Output && mark != sent {
+                                // Whether the mark is another one now depends on the one before.
+                                branch.packet.mark().exact();
+                            }
                             if hook == Hook::Output && now != before {
                                 match self.reroute(branch) {
                                     (mut routed, End::Accept) => {
@@ -297,6 +303,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             sets: self.world.node.ipset(),
             bridges: &self.bridges,
             index: self.index.as_ref(),
+            lasting: self.world.lasting,
         };
         chain::base(self, branch, hook, chains, table, &context)
     }

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::net::Family;
-use crate::node::NodeSnapshot;
-use crate::owner::{Owners, Role, Source};
+use crate::owner::{Role, Source};
 
 /// An address.
 #[derive(Debug, Serialize)]
@@ -35,21 +34,16 @@ pub(crate) struct Use {
     pub(crate) ports: Vec<String>,
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
-    let Some(addresses) = gaps.take(node.addresses()) else {
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let Some(addresses) = gaps.take(joined.node.addresses()) else {
         return Vec::new();
     };
     if !addresses.all.iter().any(|at| at.link == DUMMY) {
-        let link = node
+        let link = joined
+            .node
             .links()
             .map(|all| all.all.iter().any(|l| l.name == DUMMY));
-        let mode = relevant.current();
+        let mode = joined.relevant.current();
         gaps.note(match (link, mode) {
             (Ok(true), _) => format!("{DUMMY} has no address"),
             (_, Some(Mode::Ipvs)) => {
@@ -58,15 +52,16 @@ pub(crate) fn rows(
             _ => format!("this node has no {DUMMY}: only ipvs mode creates it"),
         });
     }
-    let on = addresses
-        .all
-        .iter()
-        .filter(|at| at.link == DUMMY && at.scope != "link" && query.takes(at.addr.family()));
+    let on = addresses.all.iter().filter(|at| {
+        at.link == DUMMY && at.scope != "link" && joined.query.takes(at.addr.family())
+    });
     let rows = on.filter_map(|at| {
         let address = at.addr.addr;
-        let found: Vec<_> = owners.with_address(address).collect();
-        let named = found.iter().any(|(port, _)| query.wants(Some(port), &[]));
-        if !named && !query.wants(None, &[&address.to_string()]) {
+        let found: Vec<_> = joined.owners.with_address(address).collect();
+        let named = found
+            .iter()
+            .any(|(port, _)| joined.query.wants(Some(port), &[]));
+        if !named && !joined.query.wants(None, &[&address.to_string()]) {
             return None;
         }
         let mut by_service: BTreeMap<(String, Role), BTreeSet<String>> = BTreeMap::new();
@@ -89,7 +84,7 @@ pub(crate) fn rows(
                     ports: ports.into_iter().collect(),
                 })
                 .collect(),
-            extra: (!extra || owners.source == Source::Api).then_some(extra),
+            extra: (!extra || joined.owners.source == Source::Api).then_some(extra),
         })
     });
     let mut rows: Vec<_> = rows.collect();

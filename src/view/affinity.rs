@@ -5,9 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::conntrack::BackendStatus;
-use super::mode::Relevant;
-use super::{Gaps, Query};
+use super::conntrack::{Backend, BackendStatus};
+use super::{Gaps, Joined};
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, RecentAction};
 use crate::backend::nftables::model::{Element, Expr};
@@ -38,42 +37,37 @@ struct Bound<'o> {
     left: Option<u64>,
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
-    let bound = match relevant.current() {
-        Some(Mode::Iptables) => recent(node, owners, gaps),
-        Some(Mode::Ipvs) => templates(node, owners, gaps),
-        Some(Mode::Nftables) => sets(node, owners, gaps),
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let bound = match joined.relevant.current() {
+        Some(Mode::Iptables) => recent(joined.node, joined.owners, gaps),
+        Some(Mode::Ipvs) => templates(joined.node, joined.owners, gaps),
+        Some(Mode::Nftables) => sets(joined.node, joined.owners, gaps),
         None => {
             gaps.note("the mode is unknown, and with it where clients are remembered".to_owned());
-            Vec::new()
+            None
         }
     };
-    let endpoints_known = node.services().is_err() || node.slices().is_ok();
+    let Some(bound) = bound else {
+        return Vec::new();
+    };
     let wanted = bound.into_iter().filter(|of| {
         let client = of.client.to_string();
-        query.takes(Family::of(of.client)) && query.wants(Some(of.port), &[&client])
+        joined.query.takes(Family::of(of.client)) && joined.query.wants(Some(of.port), &[&client])
     });
     let rows = wanted.map(|of| {
-        let mut endpoints = of.port.endpoints.iter();
-        let endpoint = endpoints.find(|endpoint| endpoint.addr == of.backend);
+        let backend = Backend::at(of.backend, of.port, joined.node);
         Row {
             service: of.port.name.clone(),
             protocol: of.port.proto,
             client: of.client,
             backend: of.backend,
-            pod: endpoint.and_then(|of| of.pod.as_deref().map(str::to_owned)),
+            pod: backend.pod,
             seconds_left: of.left,
-            backend_status: BackendStatus::of(endpoint, endpoints_known),
+            backend_status: backend.status,
         }
     });
     let mut rows: Vec<_> = rows.collect();
-    if rows.is_empty() && query.name.is_none() {
+    if rows.is_empty() && joined.query.name.is_none() {
         gaps.note("session affinity binds no client now".to_owned());
     }
     rows.sort_by(|a, b| {
@@ -84,10 +78,12 @@ pub(crate) fn rows(
 }
 
 /// Returns what lists of `xt_recent` remember, as long as the rules that check them take it into account.
-fn recent<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -> Vec<Bound<'o>> {
-    let Some(recent) = gaps.take(node.recent()) else {
-        return Vec::new();
-    };
+fn recent<'o>(
+    node: &NodeSnapshot<'_>,
+    owners: &'o Owners,
+    gaps: &mut Gaps,
+) -> Option<Vec<Bound<'o>>> {
+    let recent = gaps.take(node.recent())?;
     let mut seconds = HashMap::new();
     for family in Family::BOTH {
         let Ok(rules) = node.iptables(IptablesBackend::InUse, family) else {
@@ -123,7 +119,7 @@ fn recent<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -> V
             left: left.map(whole),
         })
     });
-    bound.collect()
+    Some(bound.collect())
 }
 
 /// Returns whole seconds; times of kube-proxy fit.
@@ -137,15 +133,15 @@ fn whole(seconds: f64) -> u64 {
 }
 
 /// Returns what persistence templates of IPVS remember: connections from port 0.
-fn templates<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -> Vec<Bound<'o>> {
-    let Some(connections) = gaps.take(node.ipvs_connections()) else {
-        return Vec::new();
-    };
+fn templates<'o>(
+    node: &NodeSnapshot<'_>,
+    owners: &'o Owners,
+    gaps: &mut Gaps,
+) -> Option<Vec<Bound<'o>>> {
+    let connections = gaps.take(node.ipvs_connections())?;
     let templates = connections.all.iter().filter(|of| of.client.port() == 0);
     let bound = templates.filter_map(|of| {
-        let at = owners.at(of.server.ip(), of.server.port(), of.proto);
-        let port = at.map(|(port, _)| port);
-        let port = port.or_else(|| owners.node_port(of.server.port(), of.proto))?;
+        let (port, _) = owners.served_at(of.server, of.proto)?;
         Some(Bound {
             port,
             client: of.client.ip(),
@@ -153,14 +149,16 @@ fn templates<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -
             left: Some(of.expires.into()),
         })
     });
-    bound.collect()
+    Some(bound.collect())
 }
 
 /// Returns what the sets of kube-proxy's nftables table remember.
-fn sets<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -> Vec<Bound<'o>> {
-    let Some(rules) = gaps.take(node.nft()) else {
-        return Vec::new();
-    };
+fn sets<'o>(
+    node: &NodeSnapshot<'_>,
+    owners: &'o Owners,
+    gaps: &mut Gaps,
+) -> Option<Vec<Bound<'o>>> {
+    let rules = gaps.take(node.nft())?;
     let tables = rules
         .tables
         .iter()
@@ -182,5 +180,5 @@ fn sets<'o>(node: &NodeSnapshot<'_>, owners: &'o Owners, gaps: &mut Gaps) -> Vec
         };
         Some(set.elements.iter().filter_map(of))
     });
-    bound.flatten().collect()
+    Some(bound.flatten().collect())
 }

@@ -2,12 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined};
 use crate::backend::nftables::model::{self as nft, Statement};
 use crate::net::Family;
-use crate::node::NodeSnapshot;
 use crate::owner::software::{Maker, maker_of_chain};
-use crate::owner::{Owner, Owners, PortName};
+use crate::owner::{Owner, PortName};
 
 /// A chain.
 #[derive(Debug, Serialize)]
@@ -26,16 +25,10 @@ pub(crate) struct Row {
     pub(crate) packets: Option<u64>,
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let mut rows = Vec::new();
-    for family in query.families() {
-        if let Some(rules) = relevant.iptables(node, family, gaps) {
+    for family in joined.query.families() {
+        if let Some(rules) = joined.relevant.iptables(joined.node, family, gaps) {
             for table in &rules.tables {
                 let chains = table.chains.iter().map(|chain| {
                     let counted = chain.rules.iter().filter_map(|rule| rule.counters);
@@ -47,29 +40,29 @@ pub(crate) fn rows(
                         family,
                         names,
                         maker,
-                        owners.chain(&chain.name),
+                        joined.owners.chain(&chain.name),
                         (count, packets),
                     )
                 });
                 rows.extend(chains);
             }
         }
-        let Some(nft) = relevant.nft(node, gaps) else {
+        let Some(nft) = joined.relevant.nft(joined.node, gaps) else {
             continue;
         };
         let of = family.nft_name();
         for chain in nft.table(of, "kube-proxy").map_or(&[][..], |t| &t.chains) {
             let names = ("nft kube-proxy", chain.name.as_str());
-            let owner = owners.nft_chain(&chain.name);
+            let owner = joined.owners.nft_chain(&chain.name);
             let counts = (chain.rules.len(), counted(chain));
             rows.push(row(family, names, Maker::KubeProxy, owner, counts));
         }
     }
     rows.retain(|row| {
-        let port = row.service.as_ref().map(|name| (name, query.name));
+        let port = row.service.as_ref().map(|name| (name, joined.query.name));
         match port {
             Some((name, Some(asked))) if name.answers(asked) => true,
-            _ => query.wants(None, &[&row.chain]),
+            _ => joined.query.wants(None, &[&row.chain]),
         }
     });
     rows.sort_by(|a, b| (a.family, &a.table, &a.chain).cmp(&(b.family, &b.table, &b.chain)));

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined, Query};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::{Connections, Forwarding, Key, RealServer, Table};
 use crate::evidence::Gap;
 use crate::net::Family;
-use crate::node::NodeSnapshot;
 use crate::owner::{EndpointState, Owners, Port, PortName, Source};
 
 /// A virtual server.
@@ -47,14 +46,8 @@ pub(crate) struct Real {
     pub(crate) scheduled: Option<u64>,
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
-    let table = match node.ipvs() {
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let table = match joined.node.ipvs() {
         Ok(table) => table,
         Err(Gap::NotApplicable(why)) => {
             gaps.note(format!("this node has no IPVS: {why}"));
@@ -66,17 +59,17 @@ pub(crate) fn rows(
         }
     };
     if table.servers.is_empty() {
-        let mode = relevant.current();
+        let mode = joined.relevant.current();
         gaps.note(match mode {
             Some(Mode::Ipvs) => "IPVS has no virtual servers, although the mode is ipvs".to_owned(),
             _ => "IPVS has no virtual servers".to_owned(),
         });
     }
     let known = Known {
-        services: owners.source == Source::Api,
-        slices: node.slices().is_ok(),
+        services: joined.owners.source == Source::Api,
+        slices: joined.node.slices().is_ok(),
     };
-    let mut rows = servers(table, owners, query, &known);
+    let mut rows = servers(table, joined.owners, joined.query, &known);
     rows.sort_by_key(|(key, _)| *key);
     rows.into_iter().map(|(_, row)| row).collect()
 }
@@ -90,16 +83,14 @@ fn servers(table: &Table, owners: &Owners, query: Query<'_>, known: &Known) -> V
     let rows = table.servers.iter().filter_map(|server| {
         let (text, addr, family, port, node_port) = match server.key {
             Key::Address { proto, addr, port } => {
-                let of = owners.at(addr, port, proto).map(|(port, _)| port);
-                let by_node_port = owners.node_port(port, proto).filter(|_| of.is_none());
-                let text = format!("{}/{proto}", SocketAddr::new(addr, port));
-                let found = of.or(by_node_port);
+                let dest = SocketAddr::new(addr, port);
+                let served = owners.served_at(dest, proto);
                 (
-                    text,
+                    format!("{dest}/{proto}"),
                     addr.to_string(),
                     Family::of(addr),
-                    found,
-                    by_node_port.is_some(),
+                    served.map(|(port, _)| port),
+                    served.is_some_and(|(_, node_port)| node_port),
                 )
             }
             Key::Fwmark { mark, family } => (

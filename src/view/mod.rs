@@ -16,6 +16,7 @@ pub(crate) mod modules;
 mod near;
 pub(crate) mod nodeports;
 pub(crate) mod programmed;
+pub(crate) mod service;
 pub(crate) mod services;
 pub(crate) mod sets;
 pub(crate) mod snapshot;
@@ -103,7 +104,7 @@ impl View {
                 ],
                 NAMES,
             ),
-            Self::Conntrack => (&[Item::Conntrack], NAMES),
+            Self::Conntrack => (&[Item::Conntrack, Item::Routes], NAMES),
             Self::Affinity => (&[Item::Recent, Item::IpvsConnections], NAMES),
             Self::Modules => (
                 &[
@@ -147,6 +148,18 @@ pub(crate) struct Query<'q> {
 }
 
 impl Query<'_> {
+    /// Returns the items that the view reads for this query.
+    pub(crate) fn needs(self) -> Vec<Item> {
+        let mut items = self.view.needs();
+        if self.view == View::Services && self.name.is_some() {
+            let sections = [View::Nodeports, View::Affinity, View::Conntrack];
+            items.extend(sections.into_iter().flat_map(View::needs));
+            items.sort();
+            items.dedup();
+        }
+        items
+    }
+
     fn families(self) -> impl Iterator<Item = Family> {
         Family::BOTH
             .into_iter()
@@ -163,6 +176,15 @@ impl Query<'_> {
             names.contains(&asked) || port.is_some_and(|port| port.name.answers(asked))
         })
     }
+}
+
+/// What every view is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Joined<'j, 'e> {
+    pub(crate) node: &'j NodeSnapshot<'e>,
+    pub(crate) owners: &'j Owners,
+    pub(crate) query: Query<'j>,
+    pub(crate) relevant: &'j Relevant,
 }
 
 /// The rows of a view.
@@ -196,6 +218,12 @@ pub(crate) struct Shown {
     names_from: Option<Source>,
     #[serde(flatten)]
     pub(crate) rows: Rows,
+    /// The connections of the Service in the query by backend.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) by_backend: Vec<conntrack::Count>,
+    /// More of the Service in the query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) service: Option<service::Page>,
     /// Why parts of the view are unknown, sorted.
     pub(crate) gaps: Vec<Gap>,
     /// Why the view has fewer rows or columns than expected.
@@ -229,7 +257,21 @@ pub(crate) fn show(node: &NodeSnapshot<'_>, query: Query<'_>) -> Shown {
     let mut gaps = Gaps::default();
     let owners = Owners::new(node);
     let relevant = Relevant::new(node);
-    let rows = rows(node, &owners, query, &relevant, &mut gaps);
+    let joined = Joined {
+        node,
+        owners: &owners,
+        query,
+        relevant: &relevant,
+    };
+    let rows = rows(joined, &mut gaps);
+    let service = match &rows {
+        Rows::Services(rows) => service::page(joined, rows, &mut gaps),
+        _ => None,
+    };
+    let by_backend = match &rows {
+        Rows::Connections(rows) if query.name.is_some() => conntrack::counts(joined, rows),
+        _ => Vec::new(),
+    };
     let joins = query.view.joins_names();
     if joins {
         gaps_of_names(&owners, query.view, &mut gaps);
@@ -242,7 +284,7 @@ pub(crate) fn show(node: &NodeSnapshot<'_>, query: Query<'_>) -> Shown {
         }
     }
     let unmatched = query.name.filter(|_| rows.is_empty());
-    let unmatched = unmatched.map(|name| unmatched_name(node, &owners, query, &relevant, name));
+    let unmatched = unmatched.map(|name| unmatched_name(joined, name));
     if let (Some(name), Some(Unmatched { service: true, .. })) = (query.name, &unmatched) {
         gaps.note(nothing_for(name, query.view, relevant.current()));
     }
@@ -255,6 +297,8 @@ pub(crate) fn show(node: &NodeSnapshot<'_>, query: Query<'_>) -> Shown {
         mode: relevant.in_force(),
         names_from: joins.then_some(owners.source),
         rows,
+        by_backend,
+        service,
         gaps,
         notes,
         named: query.name.is_some(),
@@ -270,53 +314,52 @@ fn gaps_of_names(owners: &Owners, view: View, gaps: &mut Gaps) {
     }
 }
 
-fn unmatched_name(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    name: &str,
-) -> Unmatched {
+fn unmatched_name(joined: Joined<'_, '_>, name: &str) -> Unmatched {
     let all = Query {
         name: None,
-        ..query
+        ..joined.query
     };
-    let there = rows(node, owners, all, relevant, &mut Gaps::default());
-    let joins = query.view.joins_names();
+    let there = rows(
+        Joined {
+            query: all,
+            ..joined
+        },
+        &mut Gaps::default(),
+    );
+    let joins = joined.query.view.joins_names();
     let whole = name.contains(':');
-    let services = owners.ports().iter().filter(|_| joins);
+    let services = joined.owners.ports().iter().filter(|_| joins);
     let services = services.map(|port| match port.name.to_string() {
         text if whole => text,
         text => text.split(':').next().unwrap_or_default().to_owned(),
     });
     Unmatched {
-        service: joins && owners.ports().iter().any(|port| port.name.answers(name)),
+        service: joins
+            && joined
+                .owners
+                .ports()
+                .iter()
+                .any(|port| port.name.answers(name)),
         near: near::nearest(name, services.chain(there.names())),
     }
 }
 
-fn rows(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Rows {
-    match query.view {
-        View::Services => Rows::Services(services::rows(node, owners, query, relevant, gaps)),
-        View::Chains => match tree::tree(node, owners, query, relevant, gaps) {
+fn rows(of: Joined<'_, '_>, gaps: &mut Gaps) -> Rows {
+    match of.query.view {
+        View::Services => Rows::Services(services::rows(of, gaps)),
+        View::Chains => match tree::tree(of, gaps) {
             Some(tree) => Rows::Tree(tree),
-            None => Rows::Chains(chains::rows(node, owners, query, relevant, gaps)),
+            None => Rows::Chains(chains::rows(of, gaps)),
         },
-        View::Ipvs => Rows::Servers(ipvs::rows(node, owners, query, relevant, gaps)),
-        View::Sets => Rows::Sets(sets::rows(node, owners, query, gaps)),
-        View::Addresses => Rows::Addresses(addresses::rows(node, owners, query, relevant, gaps)),
-        View::Nodeports => Rows::NodePorts(nodeports::rows(node, owners, query, relevant, gaps)),
-        View::Conntrack => Rows::Connections(conntrack::rows(node, owners, query, gaps)),
-        View::Affinity => Rows::Affinity(affinity::rows(node, owners, query, relevant, gaps)),
-        View::Modules => Rows::Modules(modules::rows(node, query, relevant, gaps)),
-        View::Sysctls => Rows::Sysctls(sysctls::rows(node, query, relevant, gaps)),
-        View::Config => Rows::Config(Box::new(config::config(node, relevant, gaps))),
+        View::Ipvs => Rows::Servers(ipvs::rows(of, gaps)),
+        View::Sets => Rows::Sets(sets::rows(of, gaps)),
+        View::Addresses => Rows::Addresses(addresses::rows(of, gaps)),
+        View::Nodeports => Rows::NodePorts(nodeports::rows(of, gaps)),
+        View::Conntrack => Rows::Connections(conntrack::rows(of, gaps)),
+        View::Affinity => Rows::Affinity(affinity::rows(of, gaps)),
+        View::Modules => Rows::Modules(modules::rows(of, gaps)),
+        View::Sysctls => Rows::Sysctls(sysctls::rows(of, gaps)),
+        View::Config => Rows::Config(Box::new(config::config(of.node, of.relevant, gaps))),
     }
 }
 

@@ -2,11 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined};
 use crate::backend::Mode;
 use crate::backend::requirements::{self, Condition};
 use crate::evidence::{Gap, Item};
-use crate::node::NodeSnapshot;
 use crate::node::modules::{Modules, Standing};
 
 /// A module.
@@ -57,17 +56,12 @@ impl ModuleState {
     }
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
-    let Some(modules) = gaps.take(node.modules()) else {
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let Some(modules) = gaps.take(joined.node.modules()) else {
         return Vec::new();
     };
-    let current = relevant.current();
-    let scheduler = match node.proxy_config() {
+    let current = joined.relevant.current();
+    let scheduler = match joined.node.proxy_config() {
         Ok(config) => config.scheduler(),
         Err(gap) => {
             if current.is_none_or(|mode| mode == Mode::Ipvs) {
@@ -76,7 +70,7 @@ pub(crate) fn rows(
             "rr"
         }
     };
-    let version = node.proxy_version(None).ok().map(|of| of.version);
+    let version = joined.node.proxy_version(None).ok().map(|of| of.version);
     let is_over = |when| match when {
         Some(Condition::Before(change)) => version.is_some_and(|version| version.has(change)),
         _ => false,
@@ -86,7 +80,7 @@ pub(crate) fn rows(
         let used = requirements::modules(mode);
         for module in used.filter(|of| !is_over(of.when)) {
             let name = module.name(scheduler);
-            if !query.wants(None, &[&name]) {
+            if !joined.query.wants(None, &[&name]) {
                 continue;
             }
             if let Some(row) = rows.iter_mut().find(|row| row.module == name) {
@@ -120,7 +114,7 @@ pub(crate) fn rows(
             (modules.available.is_none(), Item::ModulesDep),
         ];
         for (_, item) in parts.into_iter().filter(|(missing, _)| *missing) {
-            let why = node.evidence().text(item).err();
+            let why = joined.node.evidence().text(item).err();
             gaps.add(why.unwrap_or(Gap::NotCollected(item)));
         }
     }

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::programmed::{Dest, Installed, Programmed, node_port_dests};
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined, Query};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::node::sockets::{Holder, Socket, Sockets};
-use crate::owner::{Owners, PortName};
+use crate::owner::PortName;
 
 /// A NodePort or health check port.
 #[derive(Debug, Serialize)]
@@ -50,35 +50,29 @@ pub(crate) enum Listening {
     Foreign,
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
-    let installed = Installed::new(node, owners, query, relevant, gaps);
-    let sockets = gaps.take(node.sockets());
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let installed = Installed::new(joined, gaps);
+    let sockets = gaps.take(joined.node.sockets());
     for gap in sockets.iter().flat_map(|sockets| &sockets.gaps) {
         gaps.add(gap.clone());
     }
     let look = Look {
         sockets,
-        proxies: proxies(node),
-        query,
+        proxies: proxies(joined.node),
+        query: joined.query,
     };
     let mut rows = Vec::new();
     let mut orphans: BTreeSet<Dest> = installed.node_ports().collect();
-    for port in owners.ports() {
+    for port in joined.owners.ports() {
         let mut dests = node_port_dests(port);
-        dests.retain(|dest| query.takes(dest.family));
+        dests.retain(|dest| joined.query.takes(dest.family));
         for dest in &dests {
             orphans.remove(dest);
         }
         let both = [(port.node_port, false), (port.health_check_port, true)];
         for (number, health_check) in both {
             let Some(number) = number else { continue };
-            if !query.wants(Some(port), &[&number.to_string()]) {
+            if !joined.query.wants(Some(port), &[&number.to_string()]) {
                 continue;
             }
             let protocol = if health_check { Proto::Tcp } else { port.proto };
@@ -106,7 +100,8 @@ pub(crate) fn rows(
         }
     }
     for dest in orphans {
-        if !query.takes(dest.family) || !query.wants(None, &[&dest.port.to_string()]) {
+        if !joined.query.takes(dest.family) || !joined.query.wants(None, &[&dest.port.to_string()])
+        {
             continue;
         }
         let listeners = look.listeners(dest.port, dest.proto);

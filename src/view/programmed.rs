@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined, Query};
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Rule, Ruleset, Target};
 use crate::backend::ipvs::model::{DUMMY, Key, Table, VirtualServer};
@@ -122,14 +122,8 @@ pub(crate) struct Installed {
 
 impl Installed {
     /// Collects the objects of every mode.
-    pub(crate) fn new(
-        node: &NodeSnapshot<'_>,
-        owners: &Owners,
-        query: Query<'_>,
-        relevant: &Relevant,
-        gaps: &mut Gaps,
-    ) -> Self {
-        let modes = &relevant.modes;
+    pub(crate) fn new(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Self {
+        let modes = &joined.relevant.modes;
         let mut present: Vec<Mode> = modes
             .observed
             .iter()
@@ -145,16 +139,16 @@ impl Installed {
             present,
             current: modes.current(),
         };
-        for family in query.families() {
-            let in_use = relevant.iptables(node, family, gaps);
+        for family in joined.query.families() {
+            let in_use = joined.relevant.iptables(joined.node, family, gaps);
             let unknown = |read: Option<Gap>| !matches!(read, None | Some(Gap::NotApplicable(_)));
             let sections = [
                 (
                     Mode::Iptables,
-                    node.iptables(IptablesBackend::InUse, family).err(),
+                    joined.node.iptables(IptablesBackend::InUse, family).err(),
                 ),
-                (Mode::Ipvs, node.ipvs().err()),
-                (Mode::Nftables, node.nft().err()),
+                (Mode::Ipvs, joined.node.ipvs().err()),
+                (Mode::Nftables, joined.node.nft().err()),
             ];
             for (mode, read) in sections {
                 if unknown(read) {
@@ -162,19 +156,19 @@ impl Installed {
                 }
             }
             let others = [IptablesBackend::Legacy, IptablesBackend::Nft]
-                .map(|store| node.iptables(store, family).ok());
+                .map(|store| joined.node.iptables(store, family).ok());
             for rules in in_use.into_iter().chain(others.into_iter().flatten()) {
                 installed.iptables(family, rules);
             }
-            if let Some(nft) = relevant.nft(node, gaps) {
+            if let Some(nft) = joined.relevant.nft(joined.node, gaps) {
                 let of = family.nft_name();
                 if let Some(table) = nft.table(of, "kube-proxy") {
                     installed.nftables(family, table);
                 }
             }
         }
-        if let Some(table) = relevant.ipvs(node, gaps) {
-            installed.ipvs(node, owners, table);
+        if let Some(table) = joined.relevant.ipvs(joined.node, gaps) {
+            installed.ipvs(joined.node, joined.owners, table);
         }
         installed
     }

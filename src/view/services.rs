@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::programmed::{Installed, Programmed, dests};
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined};
 use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
-use crate::owner::{EndpointState, Owners, PortName, Role, Source};
+use crate::owner::{EndpointState, PortName, Role, Source};
 
 /// A port of a Service.
 #[derive(Debug, Serialize)]
@@ -46,37 +45,31 @@ pub(crate) struct Counts {
     pub(crate) local: Option<usize>,
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
-    let installed = Installed::new(node, owners, query, relevant, gaps);
-    let by_api = owners.source == Source::Api;
-    let counted = !by_api || node.slices().is_ok();
-    let wanted = owners.ports().iter().filter(|port| {
-        let addresses: Vec<String> = match query.name {
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let installed = Installed::new(joined, gaps);
+    let by_api = joined.owners.source == Source::Api;
+    let counted = !by_api || joined.node.slices().is_ok();
+    let wanted = joined.owners.ports().iter().filter(|port| {
+        let addresses: Vec<String> = match joined.query.name {
             Some(_) => port.addresses.iter().map(|a| a.1.to_string()).collect(),
             None => Vec::new(),
         };
         let names: Vec<&str> = addresses.iter().map(String::as_str).collect();
-        query.wants(Some(port), &names)
+        joined.query.wants(Some(port), &names)
     });
     let rows = wanted.map(|port| {
         let addresses = port.addresses.iter();
         let addresses: Vec<_> = addresses
-            .filter(|(_, addr)| query.takes(Family::of(*addr)))
+            .filter(|(_, addr)| joined.query.takes(Family::of(*addr)))
             .map(|&(role, address)| Address { address, role })
             .collect();
-        let of_family = |addr: IpAddr| query.takes(Family::of(addr));
+        let of_family = |addr: IpAddr| joined.query.takes(Family::of(addr));
         let endpoints = port.endpoints.iter().filter(|e| of_family(e.addr.ip()));
         let endpoints: Vec<_> = endpoints.collect();
         let count = |of: fn(&crate::owner::Endpoint) -> bool| {
             (by_api && counted).then(|| endpoints.iter().filter(|e| of(e)).count())
         };
-        let mut programmed = installed.programmed(&dests(port, query));
+        let mut programmed = installed.programmed(&dests(port, joined.query));
         if port.left_to.is_some() {
             programmed.retain(Programmed::is_installed);
         }
@@ -98,6 +91,6 @@ pub(crate) fn rows(
         }
     });
     // A Service without an address of the family is not of that family.
-    let kept = rows.filter(|row| query.family.is_none() || !row.addresses.is_empty());
+    let kept = rows.filter(|row| joined.query.family.is_none() || !row.addresses.is_empty());
     kept.collect()
 }

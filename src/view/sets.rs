@@ -4,10 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::{Gaps, Query};
+use super::{Gaps, Joined};
 use crate::backend::software::set_purpose;
 use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
 use crate::owner::software::{Maker, maker_of_set};
 use crate::owner::{Owners, PortName};
 
@@ -32,13 +31,8 @@ pub(crate) struct Member {
     pub(crate) service: Option<PortName>,
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
-    let Some(sets) = gaps.take(node.ipset()) else {
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let Some(sets) = gaps.take(joined.node.ipset()) else {
         return Vec::new();
     };
     let rows = sets.sets.iter().filter_map(|set| {
@@ -47,13 +41,13 @@ pub(crate) fn rows(
         } else {
             Family::V4
         };
-        if !query.takes(family) {
+        if !joined.query.takes(family) {
             return None;
         }
-        let whole = query.wants(None, &[&set.name]);
+        let whole = joined.query.wants(None, &[&set.name]);
         let members = set.members.iter().filter_map(|member| {
-            let port = owner_of(owners, &set.name, &member.element);
-            (whole || query.wants(port, &[])).then(|| Member {
+            let port = owner_of(joined.owners, &set.name, &member.element);
+            (whole || joined.query.wants(port, &[])).then(|| Member {
                 member: member.element.to_string(),
                 service: port.map(|port| port.name.clone()),
             })
@@ -71,7 +65,7 @@ pub(crate) fn rows(
         })
     });
     let mut rows: Vec<_> = rows.collect();
-    if rows.is_empty() && query.name.is_none() {
+    if rows.is_empty() && joined.query.name.is_none() {
         gaps.note("this node has no IP sets; only ipvs mode creates them".to_owned());
     }
     rows.sort_by(|a, b| a.set.cmp(&b.set));

@@ -2,12 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined};
 use crate::backend::Mode;
 use crate::backend::requirements::By;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::node::NodeSnapshot;
 use crate::requirements;
 
 /// A sysctl.
@@ -30,27 +29,22 @@ pub(crate) struct Row {
     pub(crate) purpose: &'static str,
 }
 
-pub(crate) fn rows(
-    node: &NodeSnapshot<'_>,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Vec<Row> {
-    let Some(sysctl) = gaps.take(node.sysctl()) else {
+pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let Some(sysctl) = gaps.take(joined.node.sysctl()) else {
         return Vec::new();
     };
-    let current = relevant.current();
-    let config = gaps.take(node.proxy_config());
+    let current = joined.relevant.current();
+    let config = gaps.take(joined.node.proxy_config());
     if current.is_none_or(|mode| mode == Mode::Ipvs) {
-        gaps.take(node.kernel());
+        gaps.take(joined.node.kernel());
     }
-    let wanted = requirements::sysctls(node, sysctl, config).into_iter();
+    let wanted = requirements::sysctls(joined.node, sysctl, config).into_iter();
     let wanted = wanted.filter(|of| {
         let key = of.sysctl.key;
         let v6 = key.contains("ipv6") || key.ends_with("ip6tables");
         let family = if v6 { Family::V6 } else { Family::V4 };
         let of_both = key.starts_with("net.netfilter");
-        query.wants(None, &[key]) && (of_both || query.takes(family))
+        joined.query.wants(None, &[key]) && (of_both || joined.query.takes(family))
     });
     let rows = wanted.map(|of| Row {
         sysctl: of.sysctl.key,

@@ -175,6 +175,7 @@ impl Look<'_> {
                     source: source.addr,
                     destination: at.ip(),
                     port: at.port(),
+                    mark: 0,
                     proto: port.proto,
                     established: false,
                 };
@@ -396,6 +397,7 @@ impl Look<'_> {
                 source: None,
                 destination: at.ip(),
                 port: at.port(),
+                mark: 0,
                 proto: port.proto,
                 established: true,
             };

@@ -62,15 +62,16 @@ impl Netns {
         })
     }
 
-    /// Starts a program inside that goes on.
+    /// Starts a program inside that goes on, and prints to `output`.
     #[expect(
         clippy::disallowed_methods,
         reason = "a program that stands in for kube-proxy"
     )]
-    pub(crate) fn start(&self, line: &[&str]) -> process::Child {
+    pub(crate) fn start(&self, line: &[&str], output: Stdio) -> process::Child {
         self.inside(|| {
             process::Command::new(line[0])
                 .args(&line[1..])
+                .stdout(output)
                 .spawn()
                 .unwrap()
         })

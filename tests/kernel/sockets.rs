@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
-use std::process;
+use std::process::{self, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ async fn processes_of_proxies_are_found() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("kube-proxy");
     fs::copy("/bin/sleep", &program).unwrap();
-    let mut child = netns.start(&[program.to_str().unwrap(), "60"]);
+    let mut child = netns.start(&[program.to_str().unwrap(), "60"], Stdio::inherit());
     let evidence = netns.collect(&[Item::Processes]).await;
     child.kill().unwrap();
     // Until its parent waits for it, it is a zombie.

@@ -40,6 +40,11 @@ impl Set<'_> {
         words.next()
     }
 
+    /// Returns whether members come and go by themselves.
+    pub fn has_timeouts(&self) -> bool {
+        self.option("timeout").is_some()
+    }
+
     /// Returns the options that decide what the set can hold; its size follows from use.
     pub fn shape(&self) -> String {
         let of = |name| self.option(name).map(|value| format!("{name} {value}"));

@@ -311,6 +311,14 @@ pub struct Set {
     pub elements: Vec<Element>,
 }
 
+impl Set {
+    /// Returns whether elements come and go by themselves.
+    pub fn has_timeouts(&self) -> bool {
+        let of_time = |flag: &String| matches!(flag.as_str(), "timeout" | "dynamic");
+        self.timeout.is_some() || self.flags.iter().any(of_time)
+    }
+}
+
 /// An element of a set or map.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Element {

@@ -78,6 +78,7 @@ fn api(facts: &Facts<'_>) -> Verdict {
         source: None,
         destination,
         port,
+        mark: 0,
         proto: Proto::Tcp,
         established: false,
     };

@@ -9,8 +9,9 @@ use crate::check::core::{MODE, if_recorded};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
+use crate::node::NodeSnapshot;
 use crate::node::conntrack::Entry;
-use crate::owner::{EndpointState, Owners, Port};
+use crate::owner::{EndpointState, Owners, Port, PortName};
 use crate::words::number_of;
 
 const FLOWS: &[Item] = &[
@@ -33,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
               forever.",
         verify: "Look for entries whose reply source is not an endpoint.",
         commands: &["conntrack -L -p udp --orig-dst ADDRESS --orig-port-dst PORT"],
-        fix: "Delete the entries with `conntrack -D`; the next packet creates a correct one.",
+        fix: "Delete the entries with `kpx reconcile --part conntrack --apply`; the next packet creates a correct one.",
         incidents: &[
             "kubernetes/kubernetes#125467",
             "kubernetes/kubernetes#19029",
@@ -55,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
               endpoint stay as long as the client keeps sending.",
         verify: "Look for UDP entries to the Service's address.",
         commands: &["conntrack -L -p udp --orig-dst ADDRESS"],
-        fix: "Delete the entries with `conntrack -D`: no release since 1.32 deletes them.",
+        fix: "Delete the entries with `kpx reconcile --part conntrack --apply`: no release since 1.32 deletes them.",
         incidents: &["kubernetes/kubernetes#139628: packets lost for 13 hours"],
         needs: &[FLOWS],
         caused_by: &[],
@@ -73,7 +74,7 @@ pub(super) const CHECKS: &[Check] = &[
               as long as packets keep coming.",
         verify: "Look for entries whose reply source is the Service's address.",
         commands: &["conntrack -L -p udp --orig-dst ADDRESS --reply-src ADDRESS"],
-        fix: "Delete the entries with `conntrack -D`; the next packet creates a correct one.",
+        fix: "Delete the entries with `kpx reconcile --part conntrack --apply`; the next packet creates a correct one.",
         incidents: &["kubernetes/kubernetes#122740"],
         needs: &[MODE, FLOWS],
         caused_by: &[],
@@ -99,37 +100,78 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Calls `each` with every UDP flow to a Service, its Service port, and the source of its replies.
-fn udp_flows(
-    facts: &Facts<'_>,
-    mut each: impl FnMut(&Entry, &Port, SocketAddr),
-) -> Result<(), Gap> {
-    let flows = facts.node.conntrack()?;
+/// A tracked connection of a Service that no endpoint answers until its entry is deleted.
+#[derive(Debug)]
+pub struct Stale<'e> {
+    /// The entry.
+    pub entry: &'e Entry,
+    /// The Service port.
+    pub service: PortName,
+    /// Why none answers.
+    pub why: Why,
+}
+
+/// Why no endpoint answers a tracked connection.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Why {
+    /// Its endpoint is gone.
+    Gone,
+    /// The Service has no endpoints.
+    WithoutEndpoints,
+    /// It goes to the Service's address itself: no rule translated the first packet.
+    Untranslated,
+}
+
+/// Returns the tracked connections of `node` that no endpoint answers: UDP flows, which a busy client keeps alive, and TCP
+/// connections that wait for their first answer. An established TCP connection is not one: its backend may live longer than
+/// its endpoint. With the mode that is in force, those that are not translated are found, too.
+///
+/// # Errors
+///
+/// What has to be known for that, and is not.
+pub fn stale<'e>(node: &'e NodeSnapshot<'_>, mode: Option<Mode>) -> Result<Vec<Stale<'e>>, Gap> {
+    let flows = node.conntrack()?;
     // Without these, every endpoint would seem to be missing.
-    facts.node.services()?;
-    facts.node.slices()?;
-    let addresses = facts.node.addresses()?;
-    let local: BTreeSet<IpAddr> = addresses.all.iter().map(|at| at.addr.addr).collect();
-    let owners = Owners::new(facts.node);
-    for entry in flows
-        .entries
+    node.services()?;
+    node.slices()?;
+    let addresses = &node.addresses()?.all;
+    let local: BTreeSet<IpAddr> = addresses.iter().map(|at| at.addr.addr).collect();
+    // The node itself answers: NodeLocal DNS, or a process that listens on a NodePort.
+    let answering = addresses
         .iter()
-        .filter(|entry| entry.proto == Proto::Udp)
-    {
-        let to = entry.original.destination;
-        let at = owners
-            .at(to.ip(), to.port(), Proto::Udp)
-            .map(|(port, _)| port);
-        let at = at.or_else(|| {
-            let ours = local.contains(&to.ip());
-            ours.then(|| owners.node_port(to.port(), Proto::Udp))
-                .flatten()
+        .filter(|at| at.link != DUMMY || mode != Some(Mode::Ipvs));
+    let answering: BTreeSet<IpAddr> = answering.map(|at| at.addr.addr).collect();
+    let owners = Owners::new(node);
+    let waits = |entry: &Entry| match entry.proto {
+        Proto::Udp => true,
+        Proto::Tcp => entry.state.as_deref() == Some("SYN_SENT"),
+        _ => false,
+    };
+    let mut found = Vec::new();
+    for entry in flows.entries.iter().filter(|entry| waits(entry)) {
+        let (to, from) = (entry.original.destination, entry.reply.source);
+        let at = owners.served_at(to, entry.proto);
+        let at = at.filter(|(port, node_port)| {
+            port.left_to.is_none() && (!node_port || local.contains(&to.ip()))
         });
-        if let Some(port) = at.filter(|port| port.left_to.is_none()) {
-            each(entry, port, entry.reply.source);
+        let Some((port, _)) = at else { continue };
+        if serves(port, from) {
+            continue;
         }
+        let any = port.endpoints.iter().any(|e| takes(e.state));
+        let why = match (from == to, any) {
+            (true, true) if mode.is_some() && !answering.contains(&from.ip()) => Why::Untranslated,
+            (true, _) => continue,
+            (false, true) => Why::Gone,
+            (false, false) => Why::WithoutEndpoints,
+        };
+        found.push(Stale {
+            entry,
+            service: port.name.clone(),
+            why,
+        });
     }
-    Ok(())
+    Ok(found)
 }
 
 fn serves(port: &Port, addr: SocketAddr) -> bool {
@@ -152,74 +194,41 @@ fn connection(entry: &Entry) -> Proof {
     ))
 }
 
-/// Returns a finding for each Service port with flows that `wrong` selects.
-fn flows(
-    facts: &Facts<'_>,
-    message: &str,
-    wrong: impl Fn(&Port, SocketAddr, &Entry) -> bool,
-) -> Verdict {
+/// Returns a finding for each Service address with UDP flows that are stale for this reason.
+fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verdict {
     let mut by_port: BTreeMap<(String, SocketAddr), Vec<Proof>> = BTreeMap::new();
-    udp_flows(facts, |entry, port, from| {
-        if wrong(port, from, entry) {
-            let name = format!("{}/{}", port.name.namespace, port.name.name);
-            let to = entry.original.destination;
-            by_port
-                .entry((name, to))
-                .or_default()
-                .push(connection(entry));
+    for of in stale(facts.node, mode)? {
+        if of.why == why && of.entry.proto == Proto::Udp {
+            let name = format!("{}/{}", of.service.namespace, of.service.name);
+            let to = of.entry.original.destination;
+            let seen = by_port.entry((name, to)).or_default();
+            seen.push(connection(of.entry));
         }
-    })?;
-    Ok(by_port
-        .into_iter()
-        .map(|((name, to), seen)| {
-            let command = format!(
-                "conntrack -D -p udp --orig-dst {} --orig-port-dst {}",
-                to.ip(),
-                to.port()
-            );
-            Finding::new(Severity::Error, format!("{name} {to}"), message)
-                .evidence(seen)
-                .fix_with(
-                    "Delete the entries; the next packet creates correct ones.",
-                    command,
-                )
-        })
-        .collect())
+    }
+    let finding = |((name, to), seen)| {
+        Finding::new(Severity::Error, format!("{name} {to}"), message)
+            .evidence(seen)
+            .fix_with(
+                "Delete the entries; the next packet creates correct ones.",
+                "kpx reconcile --part conntrack --apply --yes".to_owned(),
+            )
+    };
+    Ok(by_port.into_iter().map(finding).collect())
 }
 
 fn stale_udp(facts: &Facts<'_>) -> Verdict {
     let message = "UDP flows go to an endpoint that no longer exists";
-    flows(facts, message, |port, from, entry| {
-        let any = port.endpoints.iter().any(|e| takes(e.state));
-        any && from != entry.original.destination && !serves(port, from)
-    })
+    flows(facts, None, Why::Gone, message)
 }
 
 fn udp_without_endpoints(facts: &Facts<'_>) -> Verdict {
     let message = "UDP flows continue, although the Service has no endpoints";
-    flows(facts, message, |port, from, entry| {
-        let any = port.endpoints.iter().any(|e| takes(e.state));
-        !any && from != entry.original.destination
-    })
+    flows(facts, None, Why::WithoutEndpoints, message)
 }
 
 fn untranslated_udp(facts: &Facts<'_>) -> Verdict {
-    let mode = facts.mode()?;
-    let addresses = facts.node.addresses()?;
-    // The node itself answers: NodeLocal DNS, or a process that listens on a NodePort.
-    let answered: BTreeSet<IpAddr> = addresses
-        .all
-        .iter()
-        .filter(|at| at.link != DUMMY || mode != Mode::Ipvs)
-        .map(|at| at.addr.addr)
-        .collect();
     let message = "UDP flows to the Service's address are not translated";
-    flows(facts, message, |port, from, entry| {
-        let any = port.endpoints.iter().any(|e| takes(e.state));
-        any && from == entry.original.destination
-            && !serves(port, from)
-            && !answered.contains(&from.ip())
-    })
+    flows(facts, Some(facts.mode()?), Why::Untranslated, message)
 }
 
 fn connections(facts: &Facts<'_>) -> Verdict {

@@ -3,6 +3,8 @@
 mod flows;
 mod table;
 
+pub use flows::{Stale, Why, stale};
+
 use super::Check;
 
 /// The tables of the group.

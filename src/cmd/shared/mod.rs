@@ -5,6 +5,7 @@ pub(super) mod changes;
 mod complete;
 pub(super) mod examine;
 pub(super) mod failure;
+mod gather;
 pub(super) mod identity;
 pub(super) mod nodes;
 pub(super) mod output;

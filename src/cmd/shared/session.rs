@@ -3,24 +3,22 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use color_eyre::eyre::eyre;
-use futures_util::future::join;
 
 use super::READABLE;
-use super::complete::complete;
 use super::failure::{Failure, Hint as _};
 use super::output::{self, Output};
 use crate::backend::Mode;
 use crate::cli::{Cli, Color, Command, GlobalArgs};
 use crate::cmd::Io;
 use crate::dns;
-use crate::evidence::{self, BundleError, Evidence, Gap, Item, Privilege};
+use crate::evidence::{BundleError, Evidence, Gap, Item};
 use crate::host;
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
-use crate::render::{Progress, Style};
+use crate::render::Style;
 
 /// The global options of one run: what to read, and how to print.
 #[derive(Clone, Debug)]
@@ -44,9 +42,9 @@ pub(crate) struct Session {
     /// The pods through which kpx reads other nodes.
     pub(in crate::cmd) pods: host::PodOptions,
     /// Objects of the cluster that were read for several nodes.
-    shared: Evidence,
+    pub(super) shared: Evidence,
     /// The node that is read through a pod; `None` for this machine or a bundle.
-    remote: Option<Arc<host::RemoteNode>>,
+    pub(super) remote: Option<Arc<host::RemoteNode>>,
     /// The format that was asked for, if any.
     pub(in crate::cmd) output: Option<Output>,
     /// How pages look.
@@ -56,9 +54,9 @@ pub(crate) struct Session {
     /// Whether progress is drawn on standard error.
     pub(in crate::cmd) progress: bool,
     /// Whether the command line selects a cluster, whose objects complete the bundle of `--from`.
-    completes: bool,
+    pub(super) completes: bool,
     /// What was read before the command.
-    ahead: Arc<Mutex<Option<Ahead>>>,
+    pub(super) ahead: Arc<Mutex<Option<Ahead>>>,
 }
 
 /// Nodes that were read before the command, and the connection that they were read with.
@@ -309,136 +307,6 @@ impl Session {
         Ok(NodeSnapshot::new(&evidence).configured_mode())
     }
 
-    /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
-    /// Reports progress while it takes long.
-    pub(in crate::cmd) async fn gather(&self, items: &[Item]) -> Result<Evidence, Failure> {
-        if self.from.is_none() || self.completes {
-            self.log_in(items).await;
-        }
-        self.read(items, &self.progress(items)).await
-    }
-
-    /// Reads `items` like [`Session::gather`], and reports to `progress`.
-    pub(in crate::cmd) async fn read(
-        &self,
-        items: &[Item],
-        progress: &Progress,
-    ) -> Result<Evidence, Failure> {
-        if let Some(evidence) = &self.evidence {
-            return Ok(evidence.only(items));
-        }
-        let load = |path, items: &[Item]| {
-            evidence::load_node(path, self.name(), items).map_err(unreadable)
-        };
-        if let Some(path) = &self.from {
-            let mut evidence = load(path, items)?;
-            if self.completes {
-                complete(self, path, &mut evidence, items, progress).await?;
-            }
-            return Ok(evidence);
-        }
-        let Some(path) = &self.cluster_from else {
-            return match &self.remote {
-                None => self.collect(items, progress).await,
-                Some(node) => Box::pin(self.reach(node, items, progress)).await,
-            };
-        };
-        let (cluster, node): (Vec<Item>, Vec<Item>) =
-            items.iter().partition(|item| item.is_of_cluster());
-        let cluster = load(path, &cluster)?;
-        let mut evidence = match &self.remote {
-            None => self.collect(&node, progress).await?,
-            Some(remote) => Box::pin(self.reach(remote, &node, progress)).await?,
-        };
-        evidence.extend(cluster);
-        Ok(evidence)
-    }
-
-    /// Reads `items` of `node`: through its pod, and objects of the cluster from the API.
-    async fn reach(
-        &self,
-        node: &host::RemoteNode,
-        items: &[Item],
-        progress: &Progress,
-    ) -> Result<Evidence, Failure> {
-        let shared = self.shared.only(items);
-        let left = items.iter().filter(|item| !shared.has(**item));
-        let (api, own): (Vec<Item>, Vec<Item>) = left.partition(|item| item.is_object());
-        let own = async {
-            let read = node.read(&own, self.families()).await.map_err(unreached)?;
-            for item in &own {
-                progress.done(item.file());
-            }
-            Ok::<_, Failure>(read)
-        };
-        let (api, own) = join(self.collect(&api, progress), own).await;
-        let (api, mut own): (_, Evidence) = (api?, own?);
-        for item in [Item::ProxyConfig, Item::ProxyLog] {
-            // Where the node does not have it, the API may.
-            if items.contains(&item)
-                && own.text(item).is_err()
-                && let Ok(text) = node.from_api(item).await
-            {
-                own.insert(item, Ok(text));
-            }
-        }
-        own.extend(api);
-        own.extend(shared);
-        Ok(own)
-    }
-
-    /// Reads `items` from this node.
-    async fn collect(&self, items: &[Item], progress: &Progress) -> Result<Evidence, Failure> {
-        let options = self.machine()?;
-        let (api, nodes) = self.take_ahead(items);
-        let new = items.iter().copied();
-        let new: Vec<Item> = match &nodes {
-            Some(_) => new.filter(|item| *item != Item::Nodes).collect(),
-            None => new.collect(),
-        };
-        let done = |item: Item| progress.done(item.file());
-        let mut evidence = host::collect_over(&api, &new, options, done).await;
-        if let Some(nodes) = nodes {
-            done(Item::Nodes);
-            evidence.insert(Item::Nodes, nodes);
-        }
-        Ok(evidence)
-    }
-
-    /// Reads the Nodes before the command does: its first read of them gets the same.
-    pub(in crate::cmd) async fn nodes_ahead(&self) -> Result<Evidence, Failure> {
-        let items = [Item::Nodes];
-        if self.cluster_from.is_some() {
-            return self.gather(&items).await;
-        }
-        self.log_in(&items).await;
-        let (api, progress) = (host::Connection::default(), self.progress(&items));
-        let done = |item: Item| progress.done(item.file());
-        let evidence = host::collect_over(&api, &items, self.machine()?, done).await;
-        let nodes = evidence.text(Item::Nodes).map(str::to_owned);
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some((api, nodes));
-        Ok(evidence)
-    }
-
-    /// Returns the connection that was opened before the command, and the Nodes if `items` has them.
-    fn take_ahead(&self, items: &[Item]) -> (host::Connection, Option<Result<String, Gap>>) {
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        if items.contains(&Item::Nodes) {
-            let (api, nodes) = ahead.take().unzip();
-            return (api.unwrap_or_default(), nodes);
-        }
-        let api = ahead.as_ref().map(|(api, _)| api.clone());
-        (api.unwrap_or_default(), None)
-    }
-
-    /// Lets a credential plugin ask for input before progress is drawn.
-    async fn log_in(&self, items: &[Item]) {
-        let asks_api = |item: &Item| item.is_of_cluster() || item.privilege() == Privilege::Api;
-        if self.progress && items.iter().any(asks_api) {
-            host::log_in(&self.host).await;
-        }
-    }
-
     /// Returns how to read this machine. Fails if the network namespace does not exist, which every item would report.
     pub(in crate::cmd) fn machine(&self) -> Result<&host::Options, Failure> {
         host::check(&self.host).map_err(|none| {
@@ -449,18 +317,6 @@ impl Session {
             Failure::from(none).with_hint(hint)
         })?;
         Ok(&self.host)
-    }
-
-    /// Reports what is being read, after half a second.
-    fn progress(&self, items: &[Item]) -> Progress {
-        if !self.progress {
-            return Progress::silent();
-        }
-        let pending = match &self.from {
-            Some(path) => vec![path.display().to_string()],
-            None => items.iter().map(|item| item.file().to_owned()).collect(),
-        };
-        Progress::start(pending, self.style.ascii)
     }
 
     /// Refuses `--from` for a command that works on this node.

@@ -67,6 +67,7 @@ fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> 
     World {
         node,
         chains: vec![Chains { store, rules }],
+        lasting: false,
     }
 }
 

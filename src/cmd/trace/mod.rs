@@ -86,7 +86,10 @@ async fn trace_on(session: &Session, args: &TraceArgs) -> Result<TraceReport, Fa
     let family = Family::of(found.addr);
     let flows: Vec<_> = sources
         .iter()
-        .map(|source| flow(source, found, proto, args.established))
+        .map(|source| Flow {
+            mark: args.mark,
+            ..flow(source, found, proto, args.established)
+        })
         .collect();
     let (walks, unread) = if whole {
         let walks = walk(&World::whole(&node, family), &flows)?;
@@ -195,6 +198,7 @@ fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow 
         source: source.addr,
         destination: found.addr,
         port: found.port,
+        mark: 0,
         proto,
         established,
     }
@@ -289,6 +293,9 @@ fn trace(
         Some(_) => source.name.clone(),
     };
     let mut notes = notes(node, flow, outcomes, told);
+    if flow.mark != 0 {
+        notes.insert(0, format!("the packet enters with mark {:#x}", flow.mark));
+    }
     if service.is_none() {
         notes.extend(mismatch::other_port(owners, flow));
     }

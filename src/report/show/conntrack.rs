@@ -1,9 +1,13 @@
 //! Tracked connections of Services.
 
 use crate::render::Page;
-use crate::view::conntrack::{BackendStatus, Row};
+use crate::view::conntrack::{BackendStatus, Count, Row};
 
-pub(super) fn page(rows: &[Row], page: &mut Page) {
+pub(super) fn page(rows: &[Row], by_backend: &[Count], page: &mut Page) {
+    if !by_backend.is_empty() {
+        counts(by_backend, page);
+        page.line("");
+    }
     let cells = rows.iter().map(|row| {
         let status = row.backend_status.map_or("?", in_words);
         let expires = row.timeout.map(|seconds| format!("{seconds}s"));
@@ -36,8 +40,8 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
     if has(BackendStatus::Stale) {
         page.para(
             "",
-            "STALE: the backend is no longer an endpoint of the Service; delete the entry with `conntrack -D`, or packets \
-             of the connection go there until it expires",
+            "STALE: the backend is no longer an endpoint of the Service; packets of the connection go there until its \
+             entry expires; `kpx reconcile --part conntrack`, with --apply, deletes those that no backend answers",
         );
     }
     if has(BackendStatus::NotTranslated) {
@@ -45,6 +49,41 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
             "",
             "NOT TRANSLATED: the connection started before the rules of the Service existed, and bypasses them until \
              its entry expires",
+        );
+    }
+}
+
+/// Adds the connections of a Service by backend.
+pub(super) fn counts(all: &[Count], page: &mut Page) {
+    let cells = all.iter().map(|of| {
+        vec![
+            of.service.to_string(),
+            of.backend.map_or("-".to_owned(), |at| at.to_string()),
+            of.backend_status.map_or("?", in_words).to_owned(),
+            of.connections.to_string(),
+            of.waiting.to_string(),
+            of.transit.map_or("?".to_owned(), |count| count.to_string()),
+            of.pod.clone().unwrap_or_default(),
+        ]
+    });
+    let cells: Vec<_> = cells.collect();
+    page.grid(
+        &[
+            ("SERVICE", 0),
+            ("BACKEND", 0),
+            ("", 0),
+            ("CONNECTIONS", 0),
+            ("WAITING", 2),
+            ("IN TRANSIT", 0),
+            ("POD", 5),
+        ],
+        &cells,
+    );
+    if all.iter().any(|of| of.transit > Some(0)) {
+        page.para(
+            "",
+            "IN TRANSIT: the clients are not on this node, but their packets are routed through it; they lose their \
+             connections if it goes",
         );
     }
 }

@@ -10,6 +10,7 @@ mod lines;
 mod modules;
 mod nodeports;
 mod programmed;
+mod service;
 mod services;
 mod sets;
 mod sysctls;
@@ -75,14 +76,19 @@ impl Report for ShowReport {
                     page.line("no rows");
                 }
             }
-            Rows::Services(rows) => services::page(rows, page),
+            Rows::Services(rows) => {
+                services::page(rows, page);
+                if let Some(of) = &shown.service {
+                    service::page(of, rows, page);
+                }
+            }
             Rows::Chains(rows) => chains::page(rows, page),
             Rows::Tree(roots) => tree::page(roots, page),
             Rows::Servers(rows) => ipvs::page(rows, page),
             Rows::Sets(rows) => sets::page(rows, named, page),
             Rows::Addresses(rows) => addresses::page(rows, page),
             Rows::NodePorts(rows) => nodeports::page(rows, page),
-            Rows::Connections(rows) => conntrack::page(rows, page),
+            Rows::Connections(rows) => conntrack::page(rows, &shown.by_backend, page),
             Rows::Affinity(rows) => affinity::page(rows, page),
             Rows::Modules(rows) => modules::page(rows, current, named, page),
             Rows::Sysctls(rows) => sysctls::page(rows, current, named, page),

@@ -308,9 +308,9 @@ fn hits<'n, 'a>(
             Some(End::Reject(name("rejected")))
         }
         Some(Target::Mark(mark)) => {
-            let from = branch.packet.mark;
-            branch.packet.mark = set_mark(from, *mark);
-            let to = branch.packet.mark;
+            let from = branch.packet.mark.shown();
+            branch.packet.mark.change(*mark);
+            let to = branch.packet.mark.shown();
             note(&mut branch, Effect::Mark { from, to });
             None
         }
@@ -338,9 +338,9 @@ fn hits<'n, 'a>(
             Some(End::Accept)
         }
         Some(Target::Connmark(how)) => {
-            let from = branch.packet.mark;
+            let from = branch.packet.mark.shown();
             connmark(&mut branch, how);
-            let to = branch.packet.mark;
+            let to = branch.packet.mark.shown();
             if from == to {
                 note(
                     &mut branch,
@@ -432,7 +432,7 @@ pub(crate) fn masquerade(walker: &Walker<'_, '_, '_>, branch: &mut Branch) -> Op
     let decision = walker.router.decide(Lookup {
         destination: branch.packet.destination(),
         source: None,
-        mark: branch.packet.mark,
+        mark: Some(branch.packet.mark()),
         input: None,
     });
     let addr = match (&branch.packet.output, decision) {
@@ -510,10 +510,13 @@ fn connmark(branch: &mut Branch, how: &Connmark) {
     match *how {
         Connmark::Set(mark) => kept.ct_mark = set_mark(kept.ct_mark, mark),
         Connmark::Save { packet, connection } => {
-            kept.ct_mark = (kept.ct_mark & !connection) ^ (kept.mark & packet);
+            kept.ct_mark = (kept.ct_mark & !connection) ^ kept.mark().bits(packet);
         }
         Connmark::Restore { packet, connection } => {
-            kept.mark = (kept.mark & !packet) ^ (kept.ct_mark & connection);
+            kept.mark.change(Mark {
+                value: kept.ct_mark & connection,
+                mask: packet,
+            });
         }
     }
 }

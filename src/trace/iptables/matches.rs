@@ -29,6 +29,8 @@ pub(crate) struct Context<'c, 'a> {
     pub(crate) bridges: &'c [String],
     /// Members of large sets, for recorded walks.
     pub(crate) index: Option<&'c Index>,
+    /// Whether it is left open what sets with timeouts have.
+    pub(crate) lasting: bool,
 }
 
 /// Returns the likelihood that `rule` matches `packet`.
@@ -82,7 +84,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         Match::State { states, .. } => {
             Likelihood::sure(state(states.value, packet) != states.inverted)
         }
-        Match::Mark(mark) => Likelihood::sure(mark.value.matches(packet.mark) != mark.inverted),
+        Match::Mark(mark) => Likelihood::sure(packet.mark().matches(mark.value) != mark.inverted),
         Match::Connmark(mark) => {
             Likelihood::sure(mark.value.matches(packet.ct_mark) != mark.inverted)
         }
@@ -101,6 +103,9 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                     "whether set {} contains it: the set was not read",
                     name.value
                 )),
+                Some(set) if context.lasting && set.has_timeouts() => {
+                    Likelihood::unknown(format!("whether set {} has it at the time", name.value))
+                }
                 Some(set) => sets::holds(set, sides, packet, context.index).not(name.inverted),
             },
         },

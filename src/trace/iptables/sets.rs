@@ -119,7 +119,7 @@ fn element(element: &str, kinds: &[&str], sides: &[Side], packet: &Packet) -> Op
                 let mark = value
                     .strip_prefix("0x")
                     .and_then(|hex| u32::from_str_radix(hex, 16).ok())?;
-                if mark == packet.mark {
+                if mark == packet.mark().exact() {
                     Fit::Yes(0)
                 } else {
                     Fit::No
@@ -165,6 +165,7 @@ mod tests {
             source: Some("10.1.0.5".parse().unwrap()),
             destination: "203.0.113.11".parse().unwrap(),
             port: 443,
+            mark: 0,
             proto: Proto::Tcp,
             established: false,
         })

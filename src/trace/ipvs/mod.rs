@@ -116,7 +116,7 @@ impl Walker<'_, '_, '_> {
         let decision = self.router.decide(Lookup {
             destination: branch.packet.destination(),
             source: Some(branch.packet.source()),
-            mark: branch.packet.mark,
+            mark: Some(branch.packet.mark()),
             input: None,
         });
         if matches!(decision, Decision::Local { .. }) && hook == Hook::Input {
@@ -129,14 +129,12 @@ impl Walker<'_, '_, '_> {
 
     /// Finds the virtual server of a packet: by mark, then by address and port, then by address with port 0.
     fn find<'t>(&self, servers: &'t [VirtualServer], packet: &Packet) -> Option<&'t VirtualServer> {
-        let marked = Key::Fwmark {
-            mark: packet.mark,
-            family: packet.family(),
-        };
-        let by_mark = match packet.mark {
-            0 => None,
-            _ => servers.iter().find(|server| server.key == marked),
-        };
+        let by_mark = servers.iter().find(|server| match server.key {
+            Key::Fwmark { mark, family } => {
+                family == packet.family() && mark != 0 && mark == packet.mark().exact()
+            }
+            Key::Address { .. } => false,
+        });
         if by_mark.is_some() {
             return by_mark;
         }

@@ -4,11 +4,14 @@ use std::net::IpAddr;
 
 use smallvec::smallvec;
 
-use super::matches::{self, Context, Value};
+use super::matches;
+use super::value::{Context, Value, read};
 use crate::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };
 use crate::backend::nftables::print;
+use crate::backend::software::BRIDGE;
+use crate::net::Mark;
 use crate::trace::hop::{Effect, Hook, Hop, Subsystem};
 use crate::trace::iptables::chain::{
     masquerade, redirect, split, translate, translate_source, translated,
@@ -65,6 +68,7 @@ impl<'a> Walker<'_, 'a, '_> {
             router: &self.router,
             table,
             index: self.index.as_ref(),
+            lasting: self.world.lasting && !matches!(table.name.as_str(), "kube-proxy" | BRIDGE),
         };
         let mut ends = self.run_nft(
             branch,
@@ -163,7 +167,7 @@ impl<'a> Walker<'_, 'a, '_> {
             }
             Statement::Vmap { key, data } => {
                 let packet = branch.packet.clone();
-                let have = matches::value(key, &packet, at.context);
+                let have = read(key, &packet, at.context);
                 let found = match matches::look_up(data, &have, at.context) {
                     Ok(found) => found,
                     Err(what) => return undecided(branch, &what),
@@ -199,7 +203,7 @@ impl<'a> Walker<'_, 'a, '_> {
             Statement::Redirect { port, .. } => {
                 let port = port
                     .as_ref()
-                    .and_then(|port| number(&matches::value(port, &branch.packet, at.context)));
+                    .and_then(|port| number(&read(port, &branch.packet, at.context)));
                 redirect(self, &mut branch, at.hook, port);
                 let effect = translated(&branch);
                 note(&mut branch, effect, 1.0);
@@ -361,21 +365,21 @@ impl<'a> Walker<'_, 'a, '_> {
         let packet = branch.packet.clone();
         let targets: Vec<(f64, Vec<Value<'_>>)> = match addr {
             Some(Expr::Lookup { key, data }) => {
-                let have = matches::value(key, &packet, at.context);
+                let have = read(key, &packet, at.context);
                 match matches::look_up(data, &have, at.context) {
                     Err(what) => return undecided(branch, &what),
                     Ok(found) => found
                         .into_iter()
                         .filter_map(|(chance, datum)| match datum {
                             Datum::Data(expr) => {
-                                Some((chance, parts(matches::value(expr, &packet, at.context))))
+                                Some((chance, parts(read(expr, &packet, at.context))))
                             }
                             Datum::Verdict(_) => None,
                         })
                         .collect(),
                 }
             }
-            Some(addr) => vec![(1.0, parts(matches::value(addr, &packet, at.context)))],
+            Some(addr) => vec![(1.0, parts(read(addr, &packet, at.context)))],
             None => vec![(1.0, Vec::new())],
         };
         let taken: f64 = targets.iter().map(|(chance, _)| chance).sum();
@@ -385,7 +389,7 @@ impl<'a> Walker<'_, 'a, '_> {
             taken.weight *= chance;
             let to = target.iter().find_map(address);
             let port = match port {
-                Some(port) => number(&matches::value(port, &taken.packet, at.context)),
+                Some(port) => number(&read(port, &taken.packet, at.context)),
                 None => target.iter().find_map(number),
             };
             if target
@@ -442,12 +446,15 @@ fn mangle(
     value: &Expr,
     note: &impl Fn(&mut Branch, Effect, f64),
 ) -> Vec<Next> {
-    let new = matches::value(value, &branch.packet, at.context);
+    let new = read(value, &branch.packet, at.context);
     match (key, &new) {
         (Expr::Meta(name), Value::Number(to)) if name == "mark" => {
-            let from = branch.packet.mark;
+            let from = branch.packet.mark.shown();
             let to = u32::try_from(*to & u64::from(u32::MAX)).unwrap_or(0);
-            branch.packet.mark = to;
+            branch.packet.mark.change(Mark {
+                value: to,
+                mask: u32::MAX,
+            });
             note(&mut branch, Effect::Mark { from, to }, 1.0);
         }
         (Expr::Ct { key, .. }, Value::Number(to)) if key == "mark" => {

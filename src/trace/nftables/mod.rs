@@ -1,4 +1,5 @@
 //! Packets in the tables of nftables.
 
 pub(crate) mod chain;
-pub(crate) mod matches;
+mod matches;
+pub(crate) mod value;

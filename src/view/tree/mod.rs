@@ -7,10 +7,9 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use super::{Gaps, Query, mode::Relevant};
+use super::{Gaps, Joined};
 use crate::net::Family;
-use crate::node::NodeSnapshot;
-use crate::owner::{Endpoint, EndpointState, Owners};
+use crate::owner::{Endpoint, EndpointState};
 
 /// A rule or map element, and the rules of the chain that it leads to.
 #[derive(Debug, Serialize)]
@@ -36,25 +35,19 @@ pub(crate) struct Node {
 const DEEPEST: usize = 16;
 
 /// Returns the rules of the Service or chain in the query; `None` if the query names neither.
-pub(crate) fn tree(
-    node: &NodeSnapshot<'_>,
-    owners: &Owners,
-    query: Query<'_>,
-    relevant: &Relevant,
-    gaps: &mut Gaps,
-) -> Option<Vec<Node>> {
-    let name = query.name?;
+pub(crate) fn tree(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Option<Vec<Node>> {
+    let name = joined.query.name?;
     let mut roots = Vec::new();
-    for family in query.families() {
-        if let Some(rules) = relevant.iptables(node, family, gaps) {
+    for family in joined.query.families() {
+        if let Some(rules) = joined.relevant.iptables(joined.node, family, gaps) {
             for table in &rules.tables {
-                roots.extend(iptables::roots(family, rules, table, owners, name));
+                roots.extend(iptables::roots(family, rules, table, joined.owners, name));
             }
         }
-        if let Some(nft) = relevant.nft(node, gaps) {
+        if let Some(nft) = joined.relevant.nft(joined.node, gaps) {
             let of = family.nft_name();
             if let Some(table) = nft.table(of, "kube-proxy") {
-                roots.extend(nftables::roots(family, table, owners, name));
+                roots.extend(nftables::roots(family, table, joined.owners, name));
             }
         }
     }

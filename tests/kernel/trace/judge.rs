@@ -7,7 +7,6 @@ use kpx::evidence::{Evidence, Item};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::proof;
-use kpx::trace::region::Coordinate;
 use kpx::trace::{Flow, Outcome, Verdict, World};
 
 use super::network::{Network, Source};
@@ -149,16 +148,10 @@ impl<'n> Judge<'n> {
                 let name = || format!("{}: {}", self.name, shown(&orders[*at]));
                 assert_eq!(*fate, proof::Fate::of(&said[*at]), "{}", name());
                 for (other, flow) in here.iter().zip(&these) {
-                    let fields = [
-                        flow.destination.number(),
-                        flow.proto.number().into(),
-                        flow.port.into(),
-                        flow.source.map_or(0, Coordinate::number),
-                    ];
                     // A source that the node chooses is no field of the packet.
                     let alike = flow.entry == flows[*at].entry
                         && flow.source.is_some() == flows[*at].source.is_some();
-                    if alike && region.contains(fields) {
+                    if alike && region.contains(flow) {
                         assert_eq!(
                             *fate,
                             proof::Fate::of(&said[*other]),
@@ -179,6 +172,7 @@ impl<'n> Judge<'n> {
             source: source.addr,
             destination: target.ip(),
             port: target.port(),
+            mark: 0,
             proto: Proto::Tcp,
             established: true,
         };
@@ -260,6 +254,7 @@ pub(crate) fn flow(order: &Order) -> Flow {
         source: order.source.addr,
         destination: order.target.addr,
         port: order.target.port,
+        mark: 0,
         proto: order.target.proto,
         established: false,
     }

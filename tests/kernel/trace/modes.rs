@@ -9,8 +9,6 @@ use kpx::net::Family;
 use kpx::node::NodeSnapshot;
 use kpx::proof;
 use kpx::proof::difference::{Difference, Harm};
-use kpx::trace::Flow;
-use kpx::trace::region::Coordinate;
 
 use super::judge::flow;
 use super::network::{Network, Place};
@@ -82,7 +80,7 @@ pub(crate) async fn differ_as_proved(now: &str, then: &str) -> [usize; 2] {
     let mut differ = 0;
     for ((order, before), after) in orders.iter().zip(&before).zip(&after) {
         let flow = flow(order);
-        let of = |found: &&Difference| is_in(found, &flow);
+        let of = |found: &&Difference| found.contains(&flow);
         let found = packets.differences.iter().map(|of| &of.difference);
         let found: Vec<_> = found.filter(of).collect();
         // Only the chance, or what comes later, is another one.
@@ -101,17 +99,6 @@ pub(crate) async fn differ_as_proved(now: &str, then: &str) -> [usize; 2] {
         differ += usize::from(said);
     }
     [orders.len(), differ]
-}
-
-fn is_in(difference: &Difference, flow: &Flow) -> bool {
-    let fields = [
-        flow.destination.number(),
-        flow.proto.number().into(),
-        flow.port.into(),
-        flow.source.map_or(0, Coordinate::number),
-    ];
-    let mut regions = difference.regions.iter();
-    regions.any(|(entry, _, region)| *entry == flow.entry && region.contains(fields))
 }
 
 fn ends(sent: &[Sent]) -> Ends {

@@ -179,6 +179,7 @@ fn try_family<'n>(
                 source: source.addr,
                 destination: to.ip(),
                 port: to.port(),
+                mark: 0,
                 proto: port.proto,
                 established: false,
             };
@@ -235,6 +236,7 @@ fn inside<'n, 'p>(
                     let to = Flow {
                         destination: address(family, *addr),
                         port: *number,
+                        mark: 0,
                         proto: port.proto,
                         ..flow.clone()
                     };

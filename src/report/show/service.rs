@@ -1,0 +1,107 @@
+//! A Service's page.
+
+use super::{affinity, conntrack, nodeports};
+use crate::owner::EndpointState;
+use crate::render::Page;
+use crate::view::service::{self, Endpoint, Spec};
+use crate::view::services::Row;
+
+/// Adds what is known of the Service of `rows`, below their table.
+pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
+    page.line("");
+    if let Some(spec) = &of.spec {
+        settings(spec, page);
+        page.line("");
+    }
+    match &of.endpoints {
+        None => page.line("endpoints unknown"),
+        Some(all) if all.is_empty() => page.line("no endpoints"),
+        Some(all) => endpoints(all, page),
+    }
+    if !of.node_ports.is_empty() {
+        page.line("");
+        nodeports::page(&of.node_ports, page);
+    }
+    if !of.affinity.is_empty() {
+        page.line("");
+        affinity::page(&of.affinity, page);
+    }
+    let connections = of.connections.as_deref().unwrap_or_default();
+    if connections.iter().any(|of| of.connections > 0) {
+        page.line("");
+        conntrack::counts(connections, page);
+    }
+    if let Some(first) = rows.first() {
+        let (namespace, name) = (&first.service.namespace, &first.service.name);
+        page.line("");
+        page.line(&format!("next: kpx why {namespace}/{name}"));
+    }
+}
+
+fn settings(spec: &Spec, page: &mut Page) {
+    let mut policies = vec![format!(
+        "inside the cluster {}",
+        spec.internal_traffic_policy
+    )];
+    let external = spec.external_traffic_policy.as_ref();
+    policies.extend(external.map(|policy| format!("from outside {policy}")));
+    page.hang("policies  ", "          ", &policies.join(", "));
+    if let Some(seconds) = spec.affinity_seconds {
+        let text = format!("a client keeps its backend for {seconds}s");
+        page.hang("affinity  ", "          ", &text);
+    }
+    if let Some(way) = &spec.traffic_distribution {
+        page.hang("prefers   ", "          ", way);
+    }
+    if !spec.source_ranges.is_empty() {
+        let text = format!(
+            "the load balancer lets in {}",
+            spec.source_ranges.join(", ")
+        );
+        page.hang("sources   ", "          ", &text);
+    }
+    let selector = match &spec.selector {
+        Some(labels) => {
+            let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+            labels.collect::<Vec<_>>().join(",")
+        }
+        None => "none: its endpoints are managed by hand".to_owned(),
+    };
+    page.hang("selector  ", "          ", &selector);
+}
+
+fn endpoints(all: &[Endpoint], page: &mut Page) {
+    let cells = all.iter().map(|of| {
+        let state = match of.state {
+            None => "?".to_owned(),
+            Some(EndpointState::Ready) => "ready".to_owned(),
+            Some(state) => state.to_string(),
+        };
+        let node = of.node.as_deref().unwrap_or("-");
+        let here = if of.local == Some(true) {
+            " (this)"
+        } else {
+            ""
+        };
+        vec![
+            of.address.to_string(),
+            of.service.port.to_string(),
+            state,
+            format!("{node}{here}"),
+            of.zone.clone().unwrap_or_default(),
+            of.pod.clone().unwrap_or_default(),
+        ]
+    });
+    let cells: Vec<_> = cells.collect();
+    page.grid(
+        &[
+            ("ENDPOINT", 0),
+            ("PORT", 1),
+            ("STATE", 0),
+            ("NODE", 0),
+            ("ZONE", 2),
+            ("POD", 0),
+        ],
+        &cells,
+    );
+}

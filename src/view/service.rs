@@ -1,0 +1,155 @@
+//! A Service's page: what the API and this node know of one Service.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+use super::services::Row;
+use super::{Gaps, Joined, View, affinity, conntrack, nodeports};
+use crate::cluster::Service;
+use crate::net::Family;
+use crate::owner::{EndpointState, PortName};
+
+/// One Service.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Page {
+    /// `null` if the API is unknown.
+    pub(crate) spec: Option<Spec>,
+    /// `null` if unknown.
+    pub(crate) endpoints: Option<Vec<Endpoint>>,
+    /// Empty for a Service without NodePorts.
+    pub(crate) node_ports: Vec<nodeports::Row>,
+    /// Empty without session affinity.
+    pub(crate) affinity: Vec<affinity::Row>,
+    /// `null` if unknown.
+    pub(crate) connections: Option<Vec<conntrack::Count>>,
+}
+
+/// What decides how packets to the Service are treated, beside its addresses.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Spec {
+    pub(crate) internal_traffic_policy: String,
+    /// `null` if nothing outside the cluster reaches the Service.
+    pub(crate) external_traffic_policy: Option<String>,
+    /// Seconds that a client keeps its backend; `null` without session affinity.
+    pub(crate) affinity_seconds: Option<u32>,
+    pub(crate) traffic_distribution: Option<String>,
+    /// Prefixes of the clients that the load balancer lets in; empty for all.
+    pub(crate) source_ranges: Vec<String>,
+    /// Labels of its pods; `null` if its endpoints are managed by hand.
+    pub(crate) selector: Option<BTreeMap<String, String>>,
+}
+
+/// An endpoint of the Service.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Endpoint {
+    pub(crate) service: PortName,
+    pub(crate) address: SocketAddr,
+    /// `null` if only rules are known.
+    pub(crate) state: Option<EndpointState>,
+    pub(crate) node: Option<String>,
+    /// Whether it runs on this node; `null` if unknown.
+    pub(crate) local: Option<bool>,
+    pub(crate) zone: Option<String>,
+    pub(crate) pod: Option<String>,
+}
+
+/// Returns the page of the Service that `rows` are of; `None` if they are of several.
+pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Option<Page> {
+    joined.query.name?;
+    let first = &rows.first()?.service;
+    let is_same =
+        |name: &PortName| (&name.namespace, &name.name) == (&first.namespace, &first.name);
+    if !rows.iter().all(|row| is_same(&row.service)) {
+        return None;
+    }
+    let services = joined.node.services().ok();
+    let service = services.and_then(|all| {
+        let mut all = all.iter();
+        all.find(|of| of.metadata.namespace == *first.namespace && of.metadata.name == *first.name)
+    });
+    let of = |view| {
+        let query = super::Query {
+            view,
+            ..joined.query
+        };
+        Joined { query, ..joined }
+    };
+    let node_ports = if rows.iter().any(|row| row.node_port.is_some()) {
+        nodeports::rows(of(View::Nodeports), gaps)
+    } else {
+        Vec::new()
+    };
+    let spec = service.map(Spec::of);
+    let is_sticky = spec
+        .as_ref()
+        .is_some_and(|of| of.affinity_seconds.is_some());
+    let affinity = if is_sticky {
+        affinity::rows(of(View::Affinity), gaps)
+    } else {
+        Vec::new()
+    };
+    let tracked = conntrack::rows(of(View::Conntrack), gaps);
+    Some(Page {
+        endpoints: rows
+            .iter()
+            .all(|row| row.endpoints.total.is_some())
+            .then(|| endpoints(joined, rows)),
+        spec,
+        node_ports,
+        affinity,
+        connections: joined
+            .node
+            .conntrack()
+            .is_ok()
+            .then(|| conntrack::counts(joined, &tracked)),
+    })
+}
+
+impl Spec {
+    fn of(service: &Service) -> Self {
+        let spec = &service.spec;
+        let cluster = || "Cluster".to_owned();
+        let is_reached = matches!(spec.kind.as_str(), "NodePort" | "LoadBalancer")
+            || !spec.external_ips.is_empty();
+        let policy = spec.external_traffic_policy.clone();
+        Self {
+            internal_traffic_policy: spec.internal_traffic_policy.clone().unwrap_or_else(cluster),
+            external_traffic_policy: is_reached.then(|| policy.unwrap_or_else(cluster)),
+            affinity_seconds: spec.affinity(),
+            traffic_distribution: spec.traffic_distribution.clone(),
+            source_ranges: spec.load_balancer_source_ranges.clone(),
+            selector: spec.selector.clone(),
+        }
+    }
+}
+
+fn endpoints(joined: Joined<'_, '_>, rows: &[Row]) -> Vec<Endpoint> {
+    let slices = joined.node.slices().into_iter().flatten();
+    let zones: BTreeMap<IpAddr, &str> = slices
+        .flat_map(|slice| &slice.endpoints)
+        .filter_map(|of| Some((of.addresses.first()?.parse().ok()?, of.zone.as_deref()?)))
+        .collect();
+    let mut all = Vec::new();
+    for port in rows
+        .iter()
+        .filter_map(|row| joined.owners.named(&row.service, row.protocol))
+    {
+        let of_family = |addr: IpAddr| joined.query.takes(Family::of(addr));
+        let shown = port.endpoints.iter().filter(|of| of_family(of.addr.ip()));
+        all.extend(shown.map(|of| Endpoint {
+            service: port.name.clone(),
+            address: of.addr,
+            state: of.state,
+            node: of.node.as_deref().map(str::to_owned),
+            local: of.local,
+            zone: zones.get(&of.addr.ip()).map(|zone| (*zone).to_owned()),
+            pod: of.pod.as_deref().map(str::to_owned),
+        }));
+    }
+    all
+}
