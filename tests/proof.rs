@@ -11,9 +11,11 @@ use kpx::evidence::{Evidence, ITEMS, Item, load};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
+use kpx::plan::bridge_up;
 use kpx::proof::difference::{Grouping, Harm};
 use kpx::proof::{Comparison, Fate, Packets, in_mode, of_node, served_otherwise};
 use kpx::trace::{Assumed, Entry, Flow, World};
+use serde_json::{Value, json};
 
 use crate::support::{kpx_on, root};
 
@@ -444,6 +446,30 @@ fn the_bridge_sends_every_packet_to_a_service_where_its_mode_would() {
             let found = served_otherwise(&node, broken, mode, &Family::BOTH).unwrap();
             assert!(found.is_some(), "{name} {mode}");
         }
+    }
+}
+
+#[test]
+fn the_bridge_of_mode_ipvs_serves_node_ports_at_every_address() {
+    for name in ["seed-ipvs", "full-ipvs", "dual-ipvs"] {
+        let mut evidence = evidence(name);
+        // Mode nftables would serve NodePorts at the primary addresses alone.
+        let mut links: Value =
+            serde_json::from_str(evidence.text(Item::Addresses).unwrap()).unwrap();
+        let of_lo = links[0]["addr_info"].as_array_mut().unwrap();
+        of_lo.push(json!({
+            "family": "inet", "local": "10.244.1.129", "prefixlen": 25, "scope": "global", "label": "lo",
+        }));
+        evidence.insert(Item::Addresses, Ok(links.to_string()));
+        let node = NodeSnapshot::new(&evidence);
+        let lease = Lease::of(Duration::from_secs(60));
+        let plan = bridge_up(&node, Mode::Ipvs, &Family::BOTH, &lease).unwrap();
+        assert!(!plan.steps.is_empty(), "{name}");
+        let unproved = plan
+            .notes
+            .iter()
+            .find(|note| note.starts_with("not proved"));
+        assert_eq!(unproved, None, "{name}");
     }
 }
 

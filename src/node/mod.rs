@@ -251,6 +251,14 @@ impl IptablesBackend {
 }
 
 impl<'a> NodeSnapshot<'a> {
+    /// Returns a view with these Services and EndpointSlices instead of those of the evidence.
+    #[must_use]
+    pub fn with_services(mut self, services: Vec<Service>, slices: Vec<EndpointSlice>) -> Self {
+        self.services = OnceLock::from(Ok(Arc::new(services)));
+        self.slices = OnceLock::from(Ok(Arc::new(slices)));
+        self
+    }
+
     /// Returns a view of `evidence`. Sections are parsed on first use.
     pub fn new(evidence: &'a Evidence) -> Self {
         Self {
@@ -297,6 +305,13 @@ impl<'a> NodeSnapshot<'a> {
     #[must_use]
     pub fn called(mut self, name: Option<&str>) -> Self {
         self.named = name.map(str::to_owned);
+        self
+    }
+
+    /// Replaces kube-proxy's configuration.
+    #[must_use]
+    pub fn with_proxy_config(mut self, config: ProxyConfig) -> Self {
+        self.proxy_config = OnceLock::from(Ok(config));
         self
     }
 

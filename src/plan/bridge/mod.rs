@@ -93,7 +93,9 @@ const MOST_PROVED: usize = 200;
 
 /// Proves that `tables` send every packet to a Service where kube-proxy would in `mode`; returns a note if it cannot.
 ///
-/// The bridge applies traffic policies as modes iptables and nftables do, for mode ipvs, too.
+/// The bridge applies traffic policies as modes iptables and nftables do, for mode ipvs, too. For that mode it is compared with
+/// mode nftables, where NodePorts do not answer on localhost either; like mode ipvs, and unlike mode nftables by default, it
+/// serves them at every other address of the node.
 fn prove(
     node: &NodeSnapshot<'_>,
     mode: Mode,
@@ -103,6 +105,19 @@ fn prove(
     let like = match mode {
         Mode::Iptables | Mode::Nftables => mode,
         Mode::Ipvs => Mode::Nftables,
+    };
+    let everywhere;
+    let node = match node.proxy_config() {
+        Ok(config) if mode == Mode::Ipvs && config.node_port_addresses.is_empty() => {
+            let name = node.name().ok();
+            let mut config = config.clone();
+            config.node_port_addresses = ["0.0.0.0/0", "::/0"].map(str::to_owned).to_vec();
+            everywhere = NodeSnapshot::new(node.evidence())
+                .called(name.as_deref())
+                .with_proxy_config(config);
+            &everywhere
+        }
+        _ => node,
     };
     match proof::served_otherwise(node, tables.to_vec(), like, families) {
         Ok(None) => Ok(None),
