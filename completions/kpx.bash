@@ -67,11 +67,17 @@ _kpx() {
             kpx,snapshot)
                 cmd="kpx__subcmd__snapshot"
                 ;;
+            kpx,top)
+                cmd="kpx__subcmd__top"
+                ;;
             kpx,trace)
                 cmd="kpx__subcmd__trace"
                 ;;
             kpx,version)
                 cmd="kpx__subcmd__version"
+                ;;
+            kpx,watch)
+                cmd="kpx__subcmd__watch"
                 ;;
             kpx,why)
                 cmd="kpx__subcmd__why"
@@ -98,7 +104,7 @@ _kpx() {
 
     case "${cmd}" in
         kpx)
-            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show trace why render preflight reconcile cleanup bridge migrate access completions man help version pod"
+            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show top watch trace why render preflight reconcile cleanup bridge migrate access completions man help version pod"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -184,7 +190,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__access)
-            opts="-o -q -v -h --all-nodes --manifest --subject --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help doctor resolve diff snapshot show trace why render preflight reconcile cleanup bridge migrate"
+            opts="-o -q -v -h --all-nodes --manifest --subject --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help doctor resolve diff snapshot show top watch trace why render preflight reconcile cleanup bridge migrate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -662,7 +668,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__doctor)
-            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --fail-on --list --wait --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --fail-on --list --wait --watch --exec --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -693,6 +699,14 @@ _kpx() {
                     return 0
                     ;;
                 --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exec)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2383,6 +2397,104 @@ _kpx() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        kpx__subcmd__top)
+            opts="-o -q -v -h --interval --count --sort --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sort)
+                    COMPREPLY=($(compgen -W "new open packets bytes refused name" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as-group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         kpx__subcmd__trace)
             opts="-l -o -q -v -h --source --protocol --established --mark --mode --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -2510,6 +2622,104 @@ _kpx() {
                     ;;
                 -o)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as-group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kpx__subcmd__watch)
+            opts="-o -q -v -h --interval --count --exec --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exec)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)

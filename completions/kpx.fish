@@ -57,6 +57,8 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "resolve" -d 'Compare cluste
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "diff" -d 'Compare the live rules with the cluster\'s Services'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "snapshot" -d 'Record the node in a bundle for offline analysis'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of the live state'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "top" -d 'Watch the traffic of Services, by backend'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "watch" -d 'Print what changes on this node, as it happens'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "trace" -d 'Trace a packet through the rules to its destination'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "why" -d 'Explain why a Service does not work'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "render" -d 'Print the rules that kube-proxy would program'
@@ -82,6 +84,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l fail-on -d 'Set the l
 warning\t'Errors and risks'
 never\t'No finding'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l wait -d 'Re-check until healthy, at most this long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l watch -d 'Print a line per change, checking this often' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l exec -d 'Run this program for each change' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s o -l output -d 'Print in this format' -r -f -a "human\t''
@@ -283,6 +287,75 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l ascii -d 'Print ASCII c
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l interval -d 'Read the counters this often' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l count -d 'Print this many intervals, then end' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l sort -d 'Sort by this column' -r -f -a "new\t'new connections'
+open\t'open connections'
+packets\t'packets'
+bytes\t'bytes'
+refused\t'rejected and dropped packets'
+name\t'names of Services'"
+complete -c kpx -n "__fish_kpx_using_subcommand top" -s o -l output -d 'Print in this format' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l as-group -d 'Impersonate this group; repeat for several' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l netns -d 'Read this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l root -d 'Use this folder as the host\'s root file system' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l no-api -d 'Do not contact the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand top" -s q -l quiet -d 'Print results and errors only'
+complete -c kpx -n "__fish_kpx_using_subcommand top" -s v -l verbose -d 'Print more details; twice for full error reports'
+complete -c kpx -n "__fish_kpx_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l interval -d 'Read the node this often' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l count -d 'Read the node this many times, then end' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l exec -d 'Run this program for each change' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -s o -l output -d 'Print in this format' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l as-group -d 'Impersonate this group; repeat for several' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l netns -d 'Read this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l root -d 'Use this folder as the host\'s root file system' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l no-api -d 'Do not contact the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -s q -l quiet -d 'Print results and errors only'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -s v -l verbose -d 'Print more details; twice for full error reports'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from an IP, a POD, host or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp, sctp, or icmp for a ping' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mark -d 'Trace a packet that enters with this mark' -r

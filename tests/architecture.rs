@@ -20,6 +20,8 @@ const MAY_USE: &[(&str, &str)] = &[
     ("node", "backend cluster desired evidence net"),
     ("bridge", "backend desired evidence net node"),
     ("owner", "backend cluster evidence net node"),
+    ("meter", "evidence net owner"),
+    ("history", "backend evidence net node owner"),
     ("diff", "backend desired evidence net node owner words"),
     (
         "trace",
@@ -49,13 +51,13 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "view",
-        "backend check cluster evidence net node owner requirements",
+        "backend check cluster evidence meter net node owner requirements",
     ),
     ("redact", "backend cluster evidence net"),
     ("render", ""),
     (
         "report",
-        "access action apply backend bridge check cluster diff dns evidence migrate net owner plan proof render requirements trace view why words",
+        "access action apply backend bridge check cluster diff dns evidence history migrate net owner plan proof render requirements trace view why words",
     ),
     ("host", "access action apply cluster dns evidence net words"),
     (
@@ -64,7 +66,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "cmd",
-        "access action apply backend bridge check cli cluster desired diff dns evidence host migrate net node owner plan proof redact render report requirements trace view why words",
+        "access action apply backend bridge check cli cluster desired diff dns evidence history host meter migrate net node owner plan proof redact render report requirements trace view why words",
     ),
     ("lib", "cmd"),
     ("main", ""),
@@ -104,6 +106,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("netlink_packet_route", &["host"]),
     ("netlink_packet_sock_diag", &["host"]),
     ("netlink_sys", &["host"]),
+    ("ratatui", &["cmd"]),
     ("nix", &["cmd", "evidence", "host"]),
     ("rtnetlink", &["host"]),
     ("rustls", &["host"]),

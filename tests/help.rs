@@ -77,6 +77,7 @@ const VERBS: &[&str] = &[
     "Set",
     "Show",
     "Skip",
+    "Sort",
     "Stop",
     "Suppress",
     "Switch",

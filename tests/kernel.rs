@@ -31,8 +31,10 @@ mod kernel {
     mod sockets;
     mod stand_in;
     mod tools;
+    mod top;
     mod trace;
     mod traffic;
+    mod watch;
 }
 
 #[expect(dead_code, unused_imports, reason = "the suite uses all of it")]

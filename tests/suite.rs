@@ -20,6 +20,7 @@ mod fleet;
 mod frame;
 mod generated;
 mod help;
+mod history;
 mod migrate;
 mod nodes;
 mod owner;

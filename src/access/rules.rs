@@ -9,6 +9,8 @@ pub const COMMANDS: &[&str] = &[
     "diff",
     "snapshot",
     "show",
+    "top",
+    "watch",
     "trace",
     "why",
     "render",
@@ -44,8 +46,8 @@ pub const RULES: &[Rule] = &[
         ..read("", "services", &["list"])
     },
     Rule {
-        purpose: "changes of Services, while a bridge is kept up to date",
-        commands: BRIDGES,
+        purpose: "changes of Services, while a bridge is kept up to date or traffic is watched",
+        commands: WATCHES,
         ..read("", "services", &["watch"])
     },
     Rule {
@@ -55,8 +57,8 @@ pub const RULES: &[Rule] = &[
         ..read("discovery.k8s.io", "endpointslices", &["list"])
     },
     Rule {
-        purpose: "changes of endpoints, while a bridge is kept up to date",
-        commands: BRIDGES,
+        purpose: "changes of endpoints, while a bridge is kept up to date or traffic is watched",
+        commands: WATCHES,
         ..read("discovery.k8s.io", "endpointslices", &["watch"])
     },
     Rule {
@@ -66,6 +68,7 @@ pub const RULES: &[Rule] = &[
             "diff",
             "snapshot",
             "trace",
+            "watch",
             "why",
             "preflight",
             "migrate",
@@ -167,8 +170,8 @@ pub const RULES: &[Rule] = &[
 
 const WRITES: &[&str] = &["get", "create", "patch", "delete"];
 
-/// Commands that keep a bridge up to date.
-const BRIDGES: &[&str] = &["bridge", "migrate"];
+/// Commands that follow changes of Services.
+const WATCHES: &[&str] = &["top", "bridge", "migrate"];
 
 /// Commands that read a node.
 const NODE: &[&str] = &[
@@ -176,6 +179,8 @@ const NODE: &[&str] = &[
     "diff",
     "snapshot",
     "show",
+    "top",
+    "watch",
     "trace",
     "why",
     "render",
@@ -192,6 +197,8 @@ const ENDPOINTS: &[&str] = &[
     "diff",
     "snapshot",
     "show",
+    "top",
+    "watch",
     "trace",
     "why",
     "render",
@@ -206,6 +213,8 @@ const DAEMONSETS: &[&str] = &[
     "diff",
     "snapshot",
     "show",
+    "top",
+    "watch",
     "why",
     "render",
     "preflight",
@@ -214,7 +223,7 @@ const DAEMONSETS: &[&str] = &[
     "migrate",
 ];
 
-const LOG: &[&str] = &["doctor", "snapshot", "why", "migrate"];
+const LOG: &[&str] = &["doctor", "snapshot", "watch", "why", "migrate"];
 
 /// Commands that read another node through a pod on it.
 const REMOTE: &[&str] = &[

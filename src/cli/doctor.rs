@@ -76,6 +76,20 @@ pub struct DoctorArgs {
         conflicts_with_all = ["from", "all_nodes", "selector"])]
     pub wait: Option<Duration>,
 
+    /// Print a line per change, checking this often
+    ///
+    /// Print a line when a finding appears, changes or goes, until Ctrl-C; with -o json a line of JSON.
+    #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_WATCH",
+        num_args = 0..=1, default_missing_value = "10s", require_equals = true,
+        conflicts_with_all = ["from", "all_nodes", "selector", "wait", "textfile", "list"])]
+    pub watch: Option<Duration>,
+
+    /// Run this program for each change
+    ///
+    /// With --watch: the program gets the change as a line of JSON on its standard input. No shell is started.
+    #[arg(long, value_name = "PROGRAM", env = "KPX_EXEC", requires = "watch")]
+    pub exec: Option<PathBuf>,
+
     /// The nodes to read.
     #[command(flatten)]
     pub nodes: NodesArgs,

@@ -1,6 +1,8 @@
-//! Commands that only read: diff, render, resolve, show, snapshot.
+//! Commands that only read: diff, render, resolve, show, snapshot, top.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -10,18 +12,24 @@ use crate::backend::Mode;
 use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::view::View;
+use crate::view::top::SortKey;
 
 pub(super) const DIFF_EXAMPLES: &str = "\
 Examples:
   kpx diff                               this node, in its configured mode
-  kpx diff --mode nftables               against another mode
   kpx diff --packets                     every packet that is treated wrongly
-  kpx diff --packets --mode nftables     what another mode does with packets
-  kpx --from node1.tar.gz diff -o json   a bundle, as JSON";
+  kpx diff old.tar.gz new.tar.gz         what changed between two bundles";
 
 /// Options of `kpx diff`.
 #[derive(Args, Clone, Debug)]
 pub struct DiffArgs {
+    /// Compare these bundles, or this one with now, instead
+    ///
+    /// List what changed from the first bundle to the second one or, without a second one, to the node: findings, mode,
+    /// Services, endpoints, rules, sets, virtual servers, addresses, settings.
+    #[arg(value_name = "BUNDLE", num_args = 0..=2, conflicts_with_all = ["mode", "packets", "all_nodes", "selector"])]
+    pub bundles: Vec<PathBuf>,
+
     /// Compare with this mode [default: the configured mode]
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
     pub mode: Option<Mode>,
@@ -158,4 +166,56 @@ pub struct ResolveArgs {
     /// The nodes to read.
     #[command(flatten)]
     pub nodes: NodesArgs,
+}
+
+pub(super) const WATCH_EXAMPLES: &str = "\
+Examples:
+  kpx watch                                what changes on this node
+  kpx watch --interval 1m -o json          a line of JSON per change
+  kpx watch --exec /usr/local/bin/page     run a program for each change";
+
+/// Options of `kpx watch`.
+#[derive(Args, Clone, Debug)]
+pub struct WatchArgs {
+    /// Read the node this often
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = value::duration, env = "KPX_INTERVAL")]
+    pub interval: Duration,
+
+    /// Read the node this many times, then end
+    #[arg(long, value_name = "N", env = "KPX_COUNT")]
+    pub count: Option<u32>,
+
+    /// Run this program for each change
+    ///
+    /// The program gets the change as a line of JSON on its standard input. No shell is started.
+    #[arg(long, value_name = "PROGRAM", env = "KPX_EXEC")]
+    pub exec: Option<PathBuf>,
+}
+
+pub(super) const TOP_EXAMPLES: &str = "\
+Examples:
+  kpx top                                  on the terminal, until q
+  kpx top default/nginx-svc                one Service, by backend
+  kpx top -o json | jq .services           a line of JSON per interval";
+
+/// Options of `kpx top`.
+#[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    /// Show this Service only, by backend
+    #[arg(value_name = "NS/NAME[:PORT]")]
+    pub service: Option<String>,
+
+    /// Read the counters this often
+    ///
+    /// Longer where kpx would use more than 3% of a processor.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = value::duration, env = "KPX_INTERVAL")]
+    pub interval: Duration,
+
+    /// Print this many intervals, then end
+    #[arg(long, value_name = "N", env = "KPX_COUNT")]
+    pub count: Option<u32>,
+
+    /// Sort by this column
+    #[arg(long, value_parser = value::sort(), value_name = "COLUMN", default_value = "new", env = "KPX_SORT")]
+    pub sort: SortKey,
 }

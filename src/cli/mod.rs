@@ -23,7 +23,7 @@ pub use bridge::{BridgeAction, BridgeArgs};
 pub use change::{ApplyArgs, CleanupArgs, Part, ReconcileArgs};
 pub use doctor::{DoctorArgs, ExplainArgs, FailOn, PreflightArgs};
 pub use global::{Color, GlobalArgs};
-pub use look::{DiffArgs, RenderArgs, ResolveArgs, ShowArgs, SnapshotArgs};
+pub use look::{DiffArgs, RenderArgs, ResolveArgs, ShowArgs, SnapshotArgs, TopArgs, WatchArgs};
 pub use migrate::{
     ContinueArgs, EvictArgs, FleetArgs, JourneyArgs, MigrateArgs, MigratePart, ResumeArgs,
     RollbackArgs, StatusArgs,
@@ -164,7 +164,6 @@ fn global_names(globals: &[clap::Arg]) -> String {
 const EXAMPLES: &str = "\
 Examples:
   kpx doctor                          find problems on this node
-  kpx show services                   how this node handles each Service
   kpx snapshot -o node1.tar.gz        record the node
   kpx --from node1.tar.gz doctor      analyse the recording elsewhere";
 
@@ -236,6 +235,26 @@ pub enum Command {
     /// kube-proxy's comments in its rules.
     #[command(after_help = look::SHOW_EXAMPLES, after_long_help = look::SHOW_EXAMPLES)]
     Show(ShowArgs),
+
+    /// Watch the traffic of Services, by backend
+    ///
+    /// Shows for each Service and backend the new and open connections, packets and bytes, and a backend's share of the new
+    /// connections beside the share that the mode promises. The numbers are those of the connection table or, in ipvs mode, of
+    /// the virtual servers; packets and bytes are known only where the kernel accounts for connections. Rejected packets
+    /// come from the counters of kube-proxy's rules in iptables mode. Read-only; no rule is added and no lock is taken.
+    ///
+    /// On a terminal: q ends, the arrow keys select a Service, Enter shows its backends, s sorts, / filters, space pauses.
+    /// Otherwise a table for each interval, or a line of JSON with -o json.
+    #[command(after_help = look::TOP_EXAMPLES, after_long_help = look::TOP_EXAMPLES)]
+    Top(TopArgs),
+
+    /// Print what changes on this node, as it happens
+    ///
+    /// Prints a line with the time for each change of a finding, the mode, a Service, an endpoint, a chain, a set, a virtual
+    /// server, an address or a kernel setting: + appeared, - is gone, ~ changed. First come the findings that there are.
+    /// Read-only.
+    #[command(after_help = look::WATCH_EXAMPLES, after_long_help = look::WATCH_EXAMPLES)]
+    Watch(WatchArgs),
 
     /// Trace a packet through the rules to its destination
     ///
@@ -385,6 +404,8 @@ impl Command {
             Self::Diff(_) => "diff",
             Self::Snapshot(_) => "snapshot",
             Self::Show(_) => "show",
+            Self::Top(_) => "top",
+            Self::Watch(_) => "watch",
             Self::Trace(_) => "trace",
             Self::Why(_) => "why",
             Self::Render(_) => "render",

@@ -14,6 +14,7 @@ use crate::evidence::Item;
 use crate::migrate::migration::Strategy;
 use crate::net::{Family, Mark, Proto};
 use crate::view::View;
+use crate::view::top::SortKey;
 
 /// A parser of a fixed list of words: each word, its value and its line of help.
 #[derive(Clone, Copy)]
@@ -86,6 +87,18 @@ pub(super) const fn part() -> Choice<Layer> {
         ("link", Layer::Link, "kube-ipvs0 and its addresses"),
         ("nftables", Layer::Nftables, "the nftables table"),
         ("sysctl", Layer::Sysctl, "kernel settings"),
+    ])
+}
+
+/// Parses a column that `kpx top` sorts by.
+pub(super) const fn sort() -> Choice<SortKey> {
+    Choice(&[
+        ("new", SortKey::New, "new connections"),
+        ("open", SortKey::Open, "open connections"),
+        ("packets", SortKey::Packets, "packets"),
+        ("bytes", SortKey::Bytes, "bytes"),
+        ("refused", SortKey::Refused, "rejected and dropped packets"),
+        ("name", SortKey::Name, "names of Services"),
     ])
 }
 

@@ -8,6 +8,7 @@ use super::shared::failure::Failure;
 use super::shared::identity;
 use super::shared::nodes;
 use super::shared::session::Session;
+use super::watch;
 use crate::backend::Mode;
 use crate::cli::DiffArgs;
 use crate::diff;
@@ -28,6 +29,10 @@ pub(super) async fn run(
         let (args, nodes) = (args.clone(), args.nodes.clone());
         let work = async move |session: Session| compare(&session, &args).await;
         return nodes::report::<DiffOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    if let Some(before) = args.bundles.first() {
+        let report = watch::compare(session, before, args.bundles.get(1)).await?;
+        return session.finish(io, &report);
     }
     if args.packets {
         return session.finish(io, &packets(session, args).await?);

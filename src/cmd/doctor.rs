@@ -1,7 +1,9 @@
 //! `kpx doctor`
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::WrapErr as _;
@@ -13,6 +15,8 @@ use super::shared::identity::reach;
 use super::shared::nodes::{self, NodeFormat};
 use super::shared::output::Extra;
 use super::shared::session::Session;
+use super::watch::{self, Follow};
+use crate::backend::Mode;
 use crate::check::ignore::{EXAMPLE, Ignores};
 use crate::check::{self, Check, Outcome, Severity};
 use crate::cli::{DoctorArgs, FailOn};
@@ -64,17 +68,32 @@ pub(super) async fn run(
     if args.list {
         return session.finish(io, &CheckList::new(checks));
     }
-    let ignores = ignores(session, args)?;
+    let ignores = ignores(
+        session,
+        args.ignore_file.as_deref(),
+        args.nodes.are_several(),
+    )?;
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
         let work = async move |session: Session| {
-            examine_node(&session, &args, &checks, ignores.as_ref()).await
+            let asked = Asked::new(&args, &checks, ignores.as_ref());
+            examine_node(&session, &asked).await
         };
         return nodes::report::<DoctorOfNodes>(session, io, &nodes, NODE_FORMATS, work).await;
     }
+    let asked = Asked::new(args, &checks, ignores.as_ref());
+    if let Some(interval) = args.watch {
+        let how = Follow {
+            interval,
+            exec: args.exec.as_deref(),
+            count: None,
+            findings: true,
+        };
+        return watch::follow(session, io, &asked, how).await;
+    }
     let started = Instant::now();
     loop {
-        let report = examine_node(session, args, &checks, ignores.as_ref()).await?;
+        let report = examine_node(session, &asked).await?;
         let waited = started.elapsed();
         match args.wait {
             Some(most) if report.exit() != 0 && waited < most => {
@@ -92,18 +111,58 @@ pub(super) async fn run(
     }
 }
 
-async fn examine_node(
+/// What is asked of a node.
+pub(super) struct Asked<'a> {
+    checks: Cow<'a, [&'static Check]>,
+    ignores: Option<Cow<'a, (String, Ignores)>>,
+    target: Option<Mode>,
+    /// Whether no check was chosen.
+    is_whole: bool,
+    fail_on: Option<Severity>,
+}
+
+impl<'a> Asked<'a> {
+    fn new(
+        args: &DoctorArgs,
+        checks: &'a [&'static Check],
+        ignores: Option<&'a (String, Ignores)>,
+    ) -> Self {
+        Self {
+            checks: Cow::Borrowed(checks),
+            ignores: ignores.map(Cow::Borrowed),
+            target: args.to,
+            is_whole: args.only.is_empty(),
+            fail_on: match args.fail_on {
+                FailOn::Error => Some(Severity::Error),
+                FailOn::Warning => Some(Severity::Warning),
+                FailOn::Never => None,
+            },
+        }
+    }
+
+    /// Returns what `kpx doctor` without options asks.
+    pub(super) fn everything(session: &Session) -> Result<Self, Failure> {
+        Ok(Self {
+            checks: Cow::Owned(check::asked(None)),
+            ignores: ignores(session, None, false)?.map(Cow::Owned),
+            target: None,
+            is_whole: true,
+            fail_on: None,
+        })
+    }
+}
+
+/// Examines the node of `session`.
+pub(super) async fn examine_node(
     session: &Session,
-    args: &DoctorArgs,
-    checks: &[&'static Check],
-    ignores: Option<&(String, Ignores)>,
+    asked: &Asked<'_>,
 ) -> Result<DoctorReport, Failure> {
-    let mut items = check::needs(checks);
+    let mut items = check::needs(&asked.checks);
     items.extend(HEAD);
-    if args.only.is_empty() {
+    if asked.is_whole {
         items.extend(HEAD_WHOLE);
     }
-    let (case, examined) = examine(session, items, checks, args.to).await?;
+    let (case, examined) = examine(session, items, &asked.checks, asked.target).await?;
     let Examined { mut outcomes, head } = examined;
     let drifted = check::drifted(&outcomes);
     // Without a kube-proxy, nothing removes drift.
@@ -111,7 +170,7 @@ async fn examine_node(
     if session.from.is_none() && may_sync && !drifted.is_empty() {
         clock::pause(case.settles_after()).await;
         let items = check::needs(&drifted);
-        let (again, later) = examine(session, items, &drifted, args.to).await?;
+        let (again, later) = examine(session, items, &drifted, asked.target).await?;
         // Drift that could not be compared again stays a finding.
         if check::is_as_complete(&case.evidence, &again.evidence) {
             check::keep_persistent(&mut outcomes, later.outcomes);
@@ -123,31 +182,30 @@ async fn examine_node(
         _ => &mut [],
     });
     reach(session, findings.filter_map(|of| of.fix.as_mut()));
-    let fail_on = match args.fail_on {
-        FailOn::Error => Some(Severity::Error),
-        FailOn::Warning => Some(Severity::Warning),
-        FailOn::Never => None,
-    };
-    let ignore = ignores.map(|(path, ignores)| IgnoreFile {
+    let ignore = asked.ignores.as_deref().map(|(path, ignores)| IgnoreFile {
         path: path.clone(),
         ignores: ignores.clone(),
         // Entries expire by the time of the bundle, if it has one.
         now: case.now.unwrap_or_else(clock::now),
     });
     let ignore = ignore.as_ref();
-    Ok(DoctorReport::new(outcomes, head, case.now, ignore, fail_on).before(args.to))
+    Ok(DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on).before(asked.target))
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.
-fn ignores(session: &Session, args: &DoctorArgs) -> Result<Option<(String, Ignores)>, Failure> {
-    let path = match &args.ignore_file {
-        Some(path) => path.clone(),
-        None if session.is_here() && !args.nodes.are_several() => session.root().join(IGNORE_FILE),
+fn ignores(
+    session: &Session,
+    named: Option<&Path>,
+    are_several: bool,
+) -> Result<Option<(String, Ignores)>, Failure> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None if session.is_here() && !are_several => session.root().join(IGNORE_FILE),
         None => return Ok(None),
     };
     let name = path.display().to_string();
     let text = match fs::read_to_string(&path) {
-        Err(error) if args.ignore_file.is_none() && error.kind() == ErrorKind::NotFound => {
+        Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
             return Ok(None);
         }
         read => read

@@ -19,7 +19,9 @@ mod resolve;
 mod shared;
 mod show;
 mod snapshot;
+mod top;
 mod trace;
+mod watch;
 mod why;
 
 use std::ffi::OsString;
@@ -176,6 +178,8 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         }
         Command::Snapshot(args) => snapshot::run(session, io, args).await,
         Command::Show(args) => show::run(session, io, args).await,
+        Command::Top(args) => Box::pin(top::run(session, io, args)).await,
+        Command::Watch(args) => Box::pin(watch::run(session, io, args)).await,
         Command::Trace(args) => trace::run(session, io, args).await,
         Command::Why(args) => why::run(session, io, args).await,
         Command::Access(args) => access::run(session, io, args).await,

@@ -8,6 +8,7 @@ mod kernel;
 pub(crate) mod processes;
 mod text;
 mod time;
+mod tracked;
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ pub use item::{IPTABLES, ITEMS, Item, Privilege, join};
 pub use kernel::{Kernel, NotAKernel};
 use text::Text;
 pub use time::{NotATime, Time};
+pub use tracked::{Phase, Tracked};
 
 /// Text of each item of a node, or the reason why it is missing. Copies share the text.
 #[derive(Clone, Debug, Default)]

@@ -54,6 +54,11 @@ impl ChainReader {
         })
     }
 
+    /// Returns the family of the rules.
+    pub const fn family(&self) -> Family {
+        self.family
+    }
+
     /// Lists `chain` of `table` with counters.
     pub async fn read(&self, table: &str, chain: &str) -> Result<Listing, Gap> {
         let family = self.family;

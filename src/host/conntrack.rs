@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
+use super::Options;
 use super::context::Context;
 use super::modules;
 use super::netlink::stream;
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, Item, Tracked};
 use crate::net::Family;
 
 /// `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_GET` of `linux/netfilter/nfnetlink*.h`.
@@ -26,6 +27,31 @@ const HEADERS: usize = 16 + 4;
 
 /// Reads the tracked connections of the selected families, IPv4 first.
 pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    each(item, context, |text: &mut String, attributes| {
+        entry::write(attributes, text)
+    })
+    .await
+    .map(|texts| texts.concat())
+}
+
+/// Passes each tracked TCP, UDP and SCTP connection of this node to `take`; returns what it makes of each family.
+pub async fn connections<T: Default + Send + 'static>(
+    options: &Options,
+    take: fn(&mut T, &Tracked),
+) -> Result<Vec<T>, Gap> {
+    let context = Context::new(options);
+    each(Item::Conntrack, &context, move |all, attributes| {
+        entry::tracked(attributes, |one| take(all, one))
+    })
+    .await
+}
+
+/// Passes the attributes of each tracked connection to `take`, which returns `None` if it cannot read them.
+async fn each<T: Default + Send + 'static>(
+    item: Item,
+    context: &Arc<Context>,
+    take: impl Fn(&mut T, &[u8]) -> Option<()> + Send + 'static,
+) -> Result<Vec<T>, Gap> {
     if !context.path("proc/sys/net/netfilter").exists()
         || modules::would_load(context, "nf_conntrack_netlink")
     {
@@ -35,18 +61,22 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
     }
     let families = context.options.families.clone();
     let list = async move |_: Arc<Context>| {
-        let texts = families.into_iter().map(|family| list(item, family));
-        texts.collect::<Result<String, _>>()
+        let all = families.into_iter().map(|family| list(item, family, &take));
+        all.collect()
     };
     context.inside(item, list).await
 }
 
-/// Returns a line for each tracked connection of `family`. Blocks.
-fn list(item: Item, family: Family) -> Result<String, Gap> {
+/// Returns what `take` makes of the tracked connections of `family`. Blocks.
+fn list<T: Default>(
+    item: Item,
+    family: Family,
+    take: impl Fn(&mut T, &[u8]) -> Option<()>,
+) -> Result<T, Gap> {
     let asks = |sequence| request(family, sequence);
-    stream(item, NETLINK_NETFILTER, asks, |text: &mut String, bytes| {
+    stream(item, NETLINK_NETFILTER, asks, |all, bytes| {
         let attributes = bytes.get(HEADERS..).unwrap_or_default();
-        entry::write(attributes, text).ok_or_else(|| {
+        take(all, attributes).ok_or_else(|| {
             let why = "cannot decode a tracked connection in a netlink answer";
             Gap::Failed(item, why.to_owned())
         })

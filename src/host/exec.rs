@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join;
 use nix::errno::Errno;
@@ -13,6 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::chroot;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::context::{Context, denied, gap};
 use super::rooted;
@@ -41,6 +43,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nft", "nftables"),
     ("systemctl", "systemd"),
 ];
+
+/// Time limit of a user's program.
+const HOOK: Duration = Duration::from_secs(60);
 
 /// A program that was found.
 #[derive(Clone, Debug)]
@@ -139,6 +144,25 @@ pub(super) async fn feed(
         })
     };
     context.change(work).await
+}
+
+/// Runs the user's program `path` with `input`, for at most a minute.
+pub async fn run_hook(path: &Path, input: Vec<u8>) -> io::Result<()> {
+    let mut child = Command::new(path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program may not read it.
+        stdin.write_all(&input).await.ok();
+    }
+    let status = timeout(HOOK, child.wait()).await;
+    let status = status.map_err(|_| io::Error::other("it did not end within a minute"))??;
+    if status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("it failed ({status})")))
 }
 
 /// Returns which package contains `program`, as the end of a sentence.
@@ -240,7 +264,6 @@ fn is_unsupported(said: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use tempfile::TempDir;
     use tokio::sync::Mutex;

@@ -41,17 +41,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 
+use crate::evidence::ipvs::Dump;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 pub use aside::Aside;
 pub use chain::{ChainReader, Listing};
 pub use change::{Guard, Live, LiveCluster, Locked, Trial, is_guarded, renew, start_guard};
 pub use cluster::{Connection, Environment, Reviewed, Reviews, Selection, Watch, review};
+pub use conntrack::connections;
 use context::Context;
 pub use context::NoNamespace;
 pub use crew::{Crew, Event, Push};
 pub use dns::ask;
+pub use exec::run_hook;
 pub use journals::{Journal, Journals};
 pub use own::own_pods;
 pub use probe::{ProbeOutcome, ProbeResult, probe};
@@ -165,6 +170,29 @@ pub async fn nft_set(
     let args = ["list", "set", family, table, name];
     let args = args.map(str::to_owned).to_vec();
     exec::run_with(&Context::new(options), Item::NftText, "nft", args).await
+}
+
+/// Returns the IPVS table with its counters.
+pub async fn ipvs_table(options: &Options) -> Result<Dump, Gap> {
+    let read = async |context: Arc<Context>| ipvs::table(&context.options.root);
+    Context::new(options).inside(Item::Ipvs, read).await
+}
+
+/// Returns the processor time that this process and its ended children have used.
+pub fn processor_time() -> Duration {
+    let used = |who| {
+        let usage = getrusage(who).ok();
+        let times = usage.map(|of| [of.user_time(), of.system_time()]);
+        let times = times.into_iter().flatten();
+        times
+            .map(|of| u64::try_from(of.num_microseconds()).unwrap_or(0))
+            .sum()
+    };
+    let all: u64 = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN]
+        .map(used)
+        .iter()
+        .sum();
+    Duration::from_micros(all)
 }
 
 /// Returns the name of this node's Node object, as far as known without the API server.

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod history;
 pub(crate) mod migrate;
 pub(crate) mod nodes;
 pub(crate) mod packets;
@@ -13,6 +14,7 @@ pub(crate) mod program;
 pub(crate) mod resolve;
 pub(crate) mod show;
 pub(crate) mod snapshot;
+pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod why;
 

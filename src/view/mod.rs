@@ -21,6 +21,7 @@ pub(crate) mod services;
 pub(crate) mod sets;
 pub(crate) mod snapshot;
 pub(crate) mod sysctls;
+pub(crate) mod top;
 pub(crate) mod tree;
 
 use serde::Serialize;

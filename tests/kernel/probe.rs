@@ -9,10 +9,10 @@ use super::netns::{Netns, run};
 
 const BIN: &str = env!("CARGO_BIN_EXE_kpx");
 
-const PODS: [&str; 3] = ["10.244.1.14", "10.244.1.16", "10.244.1.17"];
+pub(super) const PODS: [&str; 3] = ["10.244.1.14", "10.244.1.16", "10.244.1.17"];
 
 /// A namespace with the rules of the tutorial's node; its pods are addresses of the node's own.
-fn node() -> Netns {
+pub(super) fn node() -> Netns {
     let netns = Netns::new();
     netns.run("ip link add eth0 type veth peer name far0");
     netns.run("ip addr add 10.0.2.15/24 dev eth0");

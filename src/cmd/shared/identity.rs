@@ -41,7 +41,9 @@ fn reads(command: &Command) -> bool {
         | Command::Reconcile(_)
         | Command::Render(_)
         | Command::Show(_)
+        | Command::Top(_)
         | Command::Trace(_)
+        | Command::Watch(_)
         | Command::Why(_) => true,
         // The process that started the guard has checked the name, and the guard has little time to begin.
         Command::Bridge(args) => args.action != BridgeAction::Guard || args.detach,

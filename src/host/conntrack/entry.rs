@@ -1,8 +1,11 @@
-//! Converts the attributes of a tracked connection (`linux/netfilter/nfnetlink_conntrack.h`) to a line of `conntrack
-//! -L`.
+//! Reads the attributes of a tracked connection (`linux/netfilter/nfnetlink_conntrack.h`): as a line of `conntrack -L`, or
+//! as numbers.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::evidence::{Phase, Tracked};
+use crate::net::Proto;
 
 /// `CTA_*`.
 const ORIGINAL: u16 = 1;
@@ -13,6 +16,7 @@ const TIMEOUT: u16 = 7;
 const MARK: u16 = 8;
 const COUNTERS: [u16; 2] = [9, 10];
 const USE: u16 = 11;
+const ID: u16 = 12;
 const ZONE: u16 = 18;
 const SECCTX: u16 = 19;
 
@@ -68,36 +72,99 @@ struct Parts<'a> {
     timeout: Option<u32>,
     mark: Option<u32>,
     uses: Option<u32>,
+    id: u32,
     zone: Option<u16>,
     context: Option<&'a [u8]>,
 }
 
+impl<'a> Parts<'a> {
+    /// Returns the parts of the connection with these attributes; `None` if they are not valid.
+    fn of(attributes: &'a [u8]) -> Option<Self> {
+        let mut parts = Self::default();
+        for (kind, value) in Attributes(attributes) {
+            match kind {
+                ORIGINAL => parts.tuples[0] = value,
+                REPLY => parts.tuples[1] = value,
+                STATUS => parts.status = number(value)?,
+                PROTOINFO => parts.state = state(value),
+                TIMEOUT => parts.timeout = Some(number(value)?),
+                MARK => parts.mark = Some(number(value)?),
+                kind if kind == COUNTERS[0] => parts.counters[0] = value,
+                kind if kind == COUNTERS[1] => parts.counters[1] = value,
+                USE => parts.uses = Some(number(value)?),
+                ID => parts.id = number(value)?,
+                ZONE => parts.zone = Some(port(value)?),
+                SECCTX => parts.context = find(value, 1),
+                _ => {}
+            }
+        }
+        Some(parts)
+    }
+
+    /// Returns the number of the transport protocol.
+    fn proto(&self) -> Option<u8> {
+        find(find(self.tuples[0], TUPLE_PROTO)?, 1)?
+            .first()
+            .copied()
+    }
+
+    fn is_unreplied(&self) -> bool {
+        self.status & SEEN_REPLY == 0
+    }
+}
+
 /// Appends the line of the connection with these attributes; `None` if they are not valid.
 pub(super) fn write(attributes: &[u8], text: &mut String) -> Option<()> {
-    let mut parts = Parts::default();
-    for (kind, value) in Attributes(attributes) {
-        match kind {
-            ORIGINAL => parts.tuples[0] = value,
-            REPLY => parts.tuples[1] = value,
-            STATUS => parts.status = number(value)?,
-            PROTOINFO => parts.state = state(value),
-            TIMEOUT => parts.timeout = Some(number(value)?),
-            MARK => parts.mark = Some(number(value)?),
-            kind if kind == COUNTERS[0] => parts.counters[0] = value,
-            kind if kind == COUNTERS[1] => parts.counters[1] = value,
-            USE => parts.uses = Some(number(value)?),
-            ZONE => parts.zone = Some(port(value)?),
-            SECCTX => parts.context = find(value, 1),
-            _ => {}
-        }
-    }
-    let proto = *find(find(parts.tuples[0], TUPLE_PROTO)?, 1)?.first()?;
+    let parts = Parts::of(attributes)?;
     // Writing to a string cannot fail.
-    line(&parts, proto, text)?.ok()
+    line(&parts, parts.proto()?, text)?.ok()
+}
+
+/// Passes the connection with these attributes to `take` if it is TCP, UDP or SCTP; `None` if they are not valid.
+pub(super) fn tracked(attributes: &[u8], take: impl FnOnce(&Tracked)) -> Option<()> {
+    let parts = Parts::of(attributes)?;
+    let proto = Proto::from_number(parts.proto()?);
+    if !matches!(proto, Proto::Tcp | Proto::Udp | Proto::Sctp) {
+        return Some(());
+    }
+    let [original, reply] = parts.tuples;
+    let counted = parts
+        .counters
+        .map(|of| Some((wide(find(of, 1)?)?, wide(find(of, 2)?)?)));
+    let phase = match parts.state {
+        Some("SYN_SENT" | "COOKIE_WAIT" | "COOKIE_ECHOED") => Phase::Waiting,
+        Some("NONE" | "LAST_ACK" | "TIME_WAIT" | "CLOSE" | "CLOSED") => Phase::Ended,
+        _ if parts.is_unreplied() => Phase::Waiting,
+        _ => Phase::Open,
+    };
+    take(&Tracked {
+        proto,
+        source: end(original, 1)?,
+        destination: end(original, 2)?,
+        backend: end(reply, 1)?,
+        id: parts.id,
+        phase,
+        counted: match counted {
+            [Some(to), Some(back)] => Some((to.0 + back.0, to.1 + back.1)),
+            _ => None,
+        },
+    });
+    Some(())
+}
+
+/// Returns an end of a direction: 1 is where it comes from, 2 where it goes to.
+fn end(tuple: &[u8], which: u16) -> Option<SocketAddr> {
+    let addresses = find(tuple, TUPLE_IP)?;
+    let addr = match (find(addresses, which), find(addresses, which + 2)) {
+        (Some(v4), _) => IpAddr::from(<[u8; 4]>::try_from(v4.get(..4)?).ok()?),
+        (None, v6) => IpAddr::from(<[u8; 16]>::try_from(v6?.get(..16)?).ok()?),
+    };
+    let number = port(find(find(tuple, TUPLE_PROTO)?, which + 1)?)?;
+    Some(SocketAddr::new(addr, number))
 }
 
 fn line(parts: &Parts<'_>, proto: u8, text: &mut String) -> Option<std::fmt::Result> {
-    let unreplied = parts.status & SEEN_REPLY == 0;
+    let unreplied = parts.is_unreplied();
     write!(text, "{:<8} {proto}", name(proto)).ok()?;
     if let Some(seconds) = parts.timeout {
         write!(text, " {seconds}").ok()?;

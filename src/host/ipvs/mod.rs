@@ -33,9 +33,17 @@ const GET_INFO: u8 = 15;
 
 /// Returns the text of [`Item::Ipvs`] for the network namespace of the calling thread; `root` is the mount point of the
 /// host's root file system.
+pub(super) fn read(root: &Path) -> Result<String, Gap> {
+    let failed = |e: serde_json::Error| Gap::Failed(Item::Ipvs, e.to_string());
+    let mut text = serde_json::to_string_pretty(&table(root)?).map_err(failed)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Returns the table of the network namespace of the calling thread.
 ///
 /// Nothing is requested from a kernel without `ip_vs`: looking up the netlink family would load the module.
-pub(super) fn read(root: &Path) -> Result<String, Gap> {
+pub(super) fn table(root: &Path) -> Result<Dump, Gap> {
     let table = root.join("proc/thread-self/net/ip_vs");
     let text = match fs::read_to_string(&table) {
         Ok(text) => text,
@@ -64,10 +72,7 @@ pub(super) fn read(root: &Path) -> Result<String, Gap> {
         }
     };
     dump.sort();
-    let failed = |e: serde_json::Error| Gap::Failed(Item::Ipvs, e.to_string());
-    let mut text = serde_json::to_string_pretty(&dump).map_err(failed)?;
-    text.push('\n');
-    Ok(text)
+    Ok(dump)
 }
 
 fn dump() -> io::Result<Dump> {

@@ -24,6 +24,7 @@ use super::{CLEAN, UNKNOWN};
 use crate::backend::Mode;
 use crate::evidence::Gap;
 use crate::render::{Page, Report};
+use crate::view::conntrack::BackendStatus;
 use crate::view::mode::{InForce, ModeSource};
 use crate::view::{Rows, Shown, View};
 
@@ -52,6 +53,11 @@ impl ShowReport {
     pub(crate) fn gaps(&self) -> &[Gap] {
         &self.0.gaps
     }
+}
+
+/// Returns what a backend is to its Service, in words.
+pub(super) const fn backend_status(status: BackendStatus) -> &'static str {
+    conntrack::in_words(status)
 }
 
 impl Report for ShowReport {

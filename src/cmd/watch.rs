@@ -1,0 +1,171 @@
+//! `kpx watch`, `kpx doctor --watch`, and `kpx diff BUNDLE [BUNDLE]`: what changes on a node.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use super::Io;
+use super::doctor::{self, Asked};
+use super::shared::failure::{Failure, Hint as _};
+use super::shared::output::Output;
+use super::shared::session::Session;
+use crate::cli::WatchArgs;
+use crate::evidence::Time;
+use crate::history::{self, Change, State, Topic};
+use crate::host::{self, clock};
+use crate::render::{self, Format};
+use crate::report::CLEAN;
+use crate::report::doctor::{DoctorReport, Status};
+use crate::report::history::{ChangeEvent, HistoryReport};
+
+/// How to follow changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Follow<'f> {
+    /// Time between two readings.
+    pub(super) interval: Duration,
+    /// How often to read the node; `None` for no end.
+    pub(super) count: Option<u32>,
+    /// A program that gets each change, in JSON, on its standard input.
+    pub(super) exec: Option<&'f Path>,
+    /// Whether only findings are followed.
+    pub(super) findings: bool,
+}
+
+pub(super) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &WatchArgs,
+) -> Result<u8, Failure> {
+    let follow = Follow {
+        interval: args.interval,
+        exec: args.exec.as_deref(),
+        count: args.count,
+        findings: false,
+    };
+    self::follow(session, io, &Asked::everything(session)?, follow).await
+}
+
+/// Prints a line per change until a signal ends it.
+pub(super) async fn follow(
+    session: &Session,
+    io: &mut Io<'_>,
+    asked: &Asked<'_>,
+    how: Follow<'_>,
+) -> Result<u8, Failure> {
+    session.refuse_bundle("`watch` follows")?;
+    let mut interrupts = clock::Interrupts::listen();
+    let mut state = State::default();
+    // When each fact began; those of the first reading are older.
+    let mut since: BTreeMap<(Topic, String), Time> = BTreeMap::new();
+    let mut is_first = true;
+    let mut left = how.count;
+    loop {
+        let now = read(session, asked, how.findings).await?;
+        let at = clock::now();
+        let (mut changes, unknown) = state.changes(&now);
+        if is_first {
+            // Of the first reading, only findings are printed.
+            changes.retain(|change| change.topic == Topic::Finding);
+            for (topic, gap) in &unknown {
+                writeln!(io.err, "kpx: {topic} unknown: {gap}")?;
+            }
+        }
+        for change in &changes {
+            let key = (change.topic, change.name.clone());
+            let began = since.insert(key, at).filter(|_| !is_first);
+            let after = began.map(|began| at.since(began).as_secs());
+            event(session, io, how.exec, at, change, after).await?;
+        }
+        is_first = false;
+        state = now.or(state);
+        left = left.map(|left| left.saturating_sub(1));
+        if left == Some(0) {
+            return Ok(CLEAN);
+        }
+        let signal = std::pin::pin!(interrupts.next());
+        match select(signal, std::pin::pin!(clock::pause(how.interval))).await {
+            Either::Left(_) => return Ok(CLEAN),
+            Either::Right(_) => {}
+        }
+    }
+}
+
+/// Prints an event, and passes it to the program of `--exec`.
+async fn event(
+    session: &Session,
+    io: &mut Io<'_>,
+    exec: Option<&Path>,
+    at: Time,
+    change: &Change,
+    after_seconds: Option<u64>,
+) -> Result<(), Failure> {
+    let event = ChangeEvent {
+        at,
+        change,
+        after_seconds,
+    };
+    if session.output == Some(Output::Format(Format::Json)) {
+        render::write_line(ChangeEvent::KIND, &event, io.out)?;
+    } else {
+        writeln!(io.out, "{}", event.line())?;
+        io.out.flush()?;
+    }
+    if let Some(program) = exec {
+        let mut input = Vec::new();
+        render::write_line(ChangeEvent::KIND, &event, &mut input)?;
+        if let Err(why) = host::run_hook(program, input).await {
+            writeln!(io.err, "kpx: --exec {}: {why}", program.display())?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the state of the node of `session`.
+async fn read(session: &Session, asked: &Asked<'_>, findings: bool) -> Result<State, Failure> {
+    let report = doctor::examine_node(session, asked).await?;
+    let mut state = State::default();
+    if !findings {
+        let evidence = session.gather(history::NEEDS).await?;
+        state = State::of(&session.node(&evidence));
+    }
+    find(&mut state, &report);
+    Ok(state)
+}
+
+/// Adds the findings of `report`, and which checks have no result.
+fn find(state: &mut State, report: &DoctorReport) {
+    for of in &report.findings {
+        let message = format!("{}: {}", of.severity.name(), of.message);
+        state.find(of.id, &of.subject, message);
+    }
+    for check in report.with(Status::Unknown) {
+        state.undecided(check.id);
+    }
+}
+
+/// Compares two bundles, or a bundle and the node of `session`.
+pub(super) async fn compare(
+    session: &Session,
+    before: &PathBuf,
+    after: Option<&PathBuf>,
+) -> Result<HistoryReport, Failure> {
+    let at = |path: &PathBuf| {
+        let mut session = session.clone();
+        session.from = Some(path.clone());
+        session
+    };
+    let (earlier, later) = (at(before), after.map_or_else(|| session.clone(), at));
+    let was = read(&earlier, &Asked::everything(&earlier)?, false).await?;
+    let is = read(&later, &Asked::everything(&later)?, false)
+        .await
+        .hint("name two bundles, or one to compare it with this node")?;
+    let (changes, unknown) = was.changes(&is);
+    Ok(HistoryReport {
+        from: before.display().to_string(),
+        to: after.map_or_else(|| "now".to_owned(), |path| path.display().to_string()),
+        changes,
+        unknown,
+    })
+}
