@@ -13,6 +13,7 @@ use crate::backend::nftables::print;
 use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::owner::software::{self, Maker};
 use crate::owner::{Owners, Port};
 
 /// A kind of facts.
@@ -195,6 +196,11 @@ impl State {
                 (Some(was), Some(is)) if was.values == is.values => return None,
                 _ => Action::Changed,
             };
+            // The settings of a link come and go with it.
+            let is_of_link = key.0 == Topic::Sysctl && key.1.contains(".conf.");
+            if is_of_link && action != Action::Changed {
+                return None;
+            }
             let (was, is) = (was.unwrap_or(&nothing), is.unwrap_or(&nothing));
             let (topic, name) = key.clone();
             Some(Change {
@@ -295,7 +301,11 @@ impl State {
                             .rules
                             .iter()
                             .map(|rule| rule.to_string().trim().to_owned());
-                        let values = policy.into_iter().chain(rules).collect();
+                        let mut values: Vec<_> = policy.into_iter().chain(rules).collect();
+                        // kube-proxy writes its rules in any order where that means nothing.
+                        if software::maker_of_chain(&table.name, &chain.name) == Maker::KubeProxy {
+                            values.sort();
+                        }
                         let owner = owners.chain(&chain.name);
                         self.add(Topic::Rules, name, values, owner.port());
                     }
@@ -383,7 +393,8 @@ impl State {
         match node.addresses() {
             Err(gap) => self.gap(Topic::Address, "", gap),
             Ok(all) => {
-                for at in &all.all {
+                // Every link has a link-local address of its own.
+                for at in all.all.iter().filter(|at| at.scope != "link") {
                     let name = format!("{}/{}", at.addr.addr, at.addr.prefix);
                     self.add(Topic::Address, name, vec![format!("on {}", at.link)], None);
                 }
@@ -392,12 +403,25 @@ impl State {
         match node.sysctl() {
             Err(gap) => self.gap(Topic::Sysctl, "", gap),
             Ok(all) => {
-                for (name, value) in all.iter() {
+                for (name, value) in all.iter().filter(|(name, _)| is_setting(name)) {
                     self.add(Topic::Sysctl, name.to_owned(), vec![value.to_owned()], None);
                 }
             }
         }
     }
+}
+
+/// Returns whether a sysctl is a setting: some are counters.
+fn is_setting(sysctl: &str) -> bool {
+    let counters = [
+        "fs.dentry-state",
+        "fs.file-nr",
+        "fs.inode-nr",
+        "fs.inode-state",
+        "kernel.ns_last_pid",
+        "net.netfilter.nf_conntrack_count",
+    ];
+    !counters.contains(&sysctl) && !sysctl.starts_with("kernel.random.")
 }
 
 /// Returns whether the fact `name` is one of those that are unknown.
