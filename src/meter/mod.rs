@@ -354,7 +354,7 @@ mod tests {
 
     fn table(conns: u64, packets_in: u64) -> Dump {
         let text = format!(
-            r#"{{"services": [{{"family": "ipv4", "protocol": "TCP", "address": "10.0.0.10", "port": 80, "scheduler": "rr",
+            r#"{{"services": [{{"family": "IPv4", "protocol": "tcp", "address": "10.0.0.10", "port": 80, "scheduler": "rr",
                 "prefix": 32, "destinations": [{{"address": "10.0.0.20", "port": 8080, "weight": 1, "forwarding": "masq",
                 "active": 3, "stats": {{"conns": {conns}, "packetsIn": {packets_in}, "packetsOut": 1, "bytesIn": 0,
                 "bytesOut": 0}}}}]}}]}}"#
