@@ -152,7 +152,7 @@ async fn each_command_needs_the_printed_permissions_and_no_others() {
             let ran = world.run(*way, args).await;
             assert!(ran.to_string().contains("violates PodSecurity"), "{ran}");
         }
-        if *command == "bridge" {
+        if ["bridge", "reconcile"].contains(command) {
             watch(&world).await;
         }
         wrong.extend(differences(command, &[&world.api]));
@@ -186,7 +186,7 @@ impl remote::World {
     }
 }
 
-/// Watches the cluster as `kpx bridge follow` does.
+/// Watches the cluster as `kpx bridge follow` and `kpx reconcile --watch` do.
 async fn watch(world: &remote::World) {
     let options = Options {
         netns: None,

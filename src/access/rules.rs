@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
         ..read("", "services", &["list"])
     },
     Rule {
-        purpose: "changes of Services, while a bridge is kept up to date or traffic is watched",
+        purpose: "changes of Services, while a bridge or the rules are kept up to date or traffic is watched",
         commands: WATCHES,
         ..read("", "services", &["watch"])
     },
@@ -57,7 +57,7 @@ pub const RULES: &[Rule] = &[
         ..read("discovery.k8s.io", "endpointslices", &["list"])
     },
     Rule {
-        purpose: "changes of endpoints, while a bridge is kept up to date or traffic is watched",
+        purpose: "changes of endpoints, while a bridge or the rules are kept up to date or traffic is watched",
         commands: WATCHES,
         ..read("discovery.k8s.io", "endpointslices", &["watch"])
     },
@@ -171,7 +171,7 @@ pub const RULES: &[Rule] = &[
 const WRITES: &[&str] = &["get", "create", "patch", "delete"];
 
 /// Commands that follow changes of Services.
-const WATCHES: &[&str] = &["top", "bridge", "migrate"];
+const WATCHES: &[&str] = &["top", "reconcile", "bridge", "migrate"];
 
 /// Commands that read a node.
 const NODE: &[&str] = &[

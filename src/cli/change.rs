@@ -24,6 +24,7 @@ pub(super) const RECONCILE_EXAMPLES: &str = "\
 Examples:
   kpx reconcile --apply                  apply it, after confirmation
   kpx reconcile --part conntrack         forget connections without an answer
+  kpx reconcile --watch --apply          serve a node without kube-proxy
   kpx reconcile --all-nodes --apply      on all nodes, after one confirmation";
 
 /// A part of a node that `kpx reconcile` changes.
@@ -63,6 +64,10 @@ pub struct ReconcileArgs {
     /// Delete real servers without draining connections
     #[arg(long, hide_short_help = true)]
     pub no_drain: bool,
+
+    /// Follow the cluster instead of kube-proxy; needs --apply
+    #[arg(long, requires = "apply", conflicts_with_all = ["part", "force"])]
+    pub watch: bool,
 
     /// Whether to change anything.
     #[command(flatten)]

@@ -297,6 +297,11 @@ pub enum Command {
     /// Prints the plan: each step as a command, with its undo. With --apply, kpx asks for confirmation, reads the node again,
     /// and applies the plan; if a step fails, the steps before it are rolled back. On a node without any rules of the mode,
     /// the plan programs all of them. Objects that kube-proxy does not own are never changed.
+    ///
+    /// With --watch, kpx then follows Services and endpoints, and programs each change, on a node without kube-proxy or with
+    /// one that hangs. It refuses to start beside a kube-proxy that works. Ctrl-C or SIGTERM stops it with exit status 0; when
+    /// a kube-proxy starts, it stops with exit status 4. The rules stay in both cases. It answers neither /healthz nor health
+    /// check node ports, and holds kpx's lock on the node as long as it runs.
     #[command(after_help = change::RECONCILE_EXAMPLES, after_long_help = change::RECONCILE_EXAMPLES)]
     Reconcile(ReconcileArgs),
 

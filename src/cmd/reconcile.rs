@@ -1,5 +1,7 @@
 //! `kpx reconcile`
 
+mod follow;
+
 use color_eyre::eyre::eyre;
 
 use super::Io;
@@ -19,6 +21,9 @@ pub(super) async fn run(
     io: &mut Io<'_>,
     args: &ReconcileArgs,
 ) -> Result<u8, Failure> {
+    if args.watch {
+        return Box::pin(follow::run(session, io, args)).await;
+    }
     if args.nodes.are_several() {
         let all = args.clone();
         let make = async move |session: &Session| -> Result<Planned, Failure> {

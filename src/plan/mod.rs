@@ -30,8 +30,8 @@ pub use evict::{
     Consent, EVICT_NEEDS, Lossy, Unevictable, cordon, evict, evicted_addresses, evicted_count,
 };
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
-pub use proxies::{OtherProxy, kube_proxy, refuse_other, running};
-pub use repair::{Drain, repair};
+pub use proxies::{OtherProxy, hangs, kube_proxy, refuse_other, running};
+pub use repair::{Drain, repair, repair_to};
 
 /// Ordered changes to a node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

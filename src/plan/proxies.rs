@@ -53,6 +53,24 @@ pub fn kube_proxy<'n>(node: &'n NodeSnapshot<'_>) -> Result<Option<&'n Process>,
     Ok(kube_proxies(node.processes()?).next())
 }
 
+/// Returns why the running kube-proxy `process` of `node` cannot serve: it is stopped, does not answer in time, or reports
+/// itself that its rules are outdated. `None` if it works, or if that is unknown.
+pub fn hangs(node: &NodeSnapshot<'_>, process: &Process) -> Option<String> {
+    if let Some(state @ ("T" | "t")) = process.state.as_deref() {
+        return Some(format!("it is stopped (state {state})"));
+    }
+    match node.health() {
+        // A kube-proxy that has just started refuses connections; one that hangs accepts them and does not answer.
+        Err(Gap::Late(_, why)) => Some(format!("it does not answer: {why}")),
+        Err(_) => None,
+        Ok(health) => {
+            let outdated = health.healthy == Some(false)
+                || health.status.values().any(|family| !family.healthy);
+            outdated.then(|| "it reports that its rules are not up to date".to_owned())
+        }
+    }
+}
+
 /// Returns a note on how a running kube-proxy, or its absence, affects a plan that programs `mode`.
 pub fn running(node: &NodeSnapshot<'_>, mode: Mode) -> String {
     let found = match kube_proxy(node) {

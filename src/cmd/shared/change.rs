@@ -119,7 +119,7 @@ pub(in crate::cmd) async fn apply_there(
 }
 
 /// Prints the plan that `make` makes, and asks for consent unless `yes` or the plan has no steps.
-async fn consented(
+pub(in crate::cmd) async fn consented(
     session: &Session,
     io: &mut Io<'_>,
     yes: bool,

@@ -32,7 +32,19 @@ pub fn repair(
     layers: &[Layer],
     drain: Drain,
 ) -> Result<Plan, Gap> {
-    let desired = node.desired(mode)?;
+    repair_to(node, node.desired(mode)?, families, found, layers, drain)
+}
+
+/// Returns the steps of [`repair`] for `desired`, which need not be the state that the evidence of `node` gives.
+pub fn repair_to(
+    node: &NodeSnapshot<'_>,
+    desired: &DesiredState,
+    families: &[Family],
+    found: &Diff,
+    layers: &[Layer],
+    drain: Drain,
+) -> Result<Plan, Gap> {
+    let mode = desired.mode;
     let changes: Vec<&Change> = found
         .changes
         .iter()
