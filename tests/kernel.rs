@@ -25,6 +25,7 @@ mod kernel {
     mod probe;
     mod proxy;
     mod reconcile_ipvs;
+    mod reconcile_watch;
     mod render;
     mod script;
     mod show;

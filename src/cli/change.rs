@@ -24,7 +24,6 @@ pub(super) const RECONCILE_EXAMPLES: &str = "\
 Examples:
   kpx reconcile --apply                  apply it, after confirmation
   kpx reconcile --part conntrack         forget connections without an answer
-  kpx reconcile --watch --apply          serve a node without kube-proxy
   kpx reconcile --all-nodes --apply      on all nodes, after one confirmation";
 
 /// A part of a node that `kpx reconcile` changes.
@@ -65,8 +64,8 @@ pub struct ReconcileArgs {
     #[arg(long, hide_short_help = true)]
     pub no_drain: bool,
 
-    /// Follow the cluster instead of kube-proxy; needs --apply
-    #[arg(long, requires = "apply", conflicts_with_all = ["part", "force"])]
+    /// Serve the node in place of kube-proxy; needs --apply
+    #[arg(long, hide_short_help = true, requires = "apply", conflicts_with_all = ["part", "force"])]
     pub watch: bool,
 
     /// Whether to change anything.
