@@ -546,7 +546,7 @@ never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l force -d 'Continue although another service proxy owns the node'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-drain -d 'Delete real servers without draining connections'
-complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l watch -d 'Follow the cluster instead of kube-proxy; needs --apply'
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l watch -d 'Serve the node in place of kube-proxy; needs --apply'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l all-nodes -d 'Read all nodes, and show what differs'
