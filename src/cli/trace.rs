@@ -1,5 +1,7 @@
 //! `kpx trace`
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::NodesArgs;
@@ -10,7 +12,6 @@ use crate::net::Proto;
 pub(super) const SHORT_EXAMPLES: &str = "\
 Examples:
   kpx trace default/nginx-svc --source host    a Service, from this node
-  kpx trace nodeport:31082 --source external   a NodePort, from outside
   kpx trace default/nginx-svc --mode nftables  in another mode";
 
 pub(super) const EXAMPLES: &str = "\
@@ -20,7 +21,8 @@ Examples:
   kpx trace nodeport:31082 --source external   a NodePort, from outside
   kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full
   kpx trace default/nginx-svc --mode nftables  in another mode
-  kpx trace default/nginx-svc --probe          and open one real connection";
+  kpx trace default/nginx-svc --probe          and open one real connection
+  kpx trace default/nginx-svc --live           and let the kernel trace one";
 
 /// Options of `kpx trace`.
 #[derive(Args, Clone, Debug)]
@@ -60,6 +62,14 @@ pub struct TraceArgs {
     /// Trace the rules that kube-proxy would program in this mode, not the live rules.
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
     pub mode: Option<Mode>,
+
+    /// Compare with a packet that the kernel traces
+    ///
+    /// Waits for the first packet of a connection to the target, from --source if given, for 10s or TIME, and prints the rules
+    /// that it met beside those predicted for it. With --probe, kpx opens the connection. For this, kpx adds a table of its own
+    /// to nftables, which the kernel removes when kpx ends, however it ends. The legacy back end of iptables traces nothing.
+    #[arg(long, value_name = "TIME", value_parser = value::duration, num_args = 0..=1, require_equals = true, default_missing_value = "10s", env = "KPX_LIVE", conflicts_with_all = ["mark", "all_nodes", "selector"])]
+    pub live: Option<Duration>,
 
     /// Open one real connection and report its backend
     #[arg(long, hide_short_help = true, conflicts_with_all = ["mode", "mark", "established", "all_nodes", "selector"])]

@@ -8,6 +8,7 @@ mod kernel;
 pub(crate) mod processes;
 mod text;
 mod time;
+pub mod traced;
 mod tracked;
 
 use std::any::Any;

@@ -135,7 +135,23 @@ impl Context {
         T: Send + 'static,
         W: AsyncFnOnce(Arc<Self>) -> Result<T, Gap> + Send + 'static,
     {
-        self.spawn(item, what, Self::enter, work).await
+        let limit = self.limit(item);
+        self.spawn(limit, item, what, Self::enter, work).await
+    }
+
+    /// Like [`Context::inside_as`], with a time limit of its own.
+    pub(super) async fn inside_for<T, W>(
+        self: &Arc<Self>,
+        limit: Duration,
+        item: Item,
+        what: &str,
+        work: W,
+    ) -> Result<T, Gap>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(Arc<Self>) -> Result<T, Gap> + Send + 'static,
+    {
+        self.spawn(limit, item, what, Self::enter, work).await
     }
 
     /// Runs a blocking reader [inside](Context::inside) the network namespace.
@@ -151,11 +167,14 @@ impl Context {
         read: Reader,
     ) -> Result<String, Gap> {
         let work = async move |context: Arc<Self>| read(item, &context);
-        self.spawn(item, "the read", |_, _| Ok(()), work).await
+        let limit = self.limit(item);
+        self.spawn(limit, item, "the read", |_, _| Ok(()), work)
+            .await
     }
 
     async fn spawn<T, W>(
         self: &Arc<Self>,
+        limit: Duration,
         item: Item,
         what: &str,
         enter: fn(&Self, Item) -> Result<(), Gap>,
@@ -187,7 +206,7 @@ impl Context {
             .name(format!("read {item}"))
             .spawn(run)
             .map_err(|e| Gap::Failed(item, format!("cannot start a reader: {e}")))?;
-        match timeout(self.limit(item), receiver).await {
+        match timeout(limit, receiver).await {
             Ok(Ok(read)) => read,
             Ok(Err(_)) => Err(Gap::Failed(item, "its reader stopped early".to_owned())),
             Err(_) => Err(self.late(item, what)),

@@ -30,6 +30,7 @@ mod routes;
 mod sockets;
 mod sysctl;
 mod systemd;
+mod tracing;
 
 mod chain;
 mod change;
@@ -62,6 +63,7 @@ pub use own::own_pods;
 pub use probe::{ProbeOutcome, ProbeResult, probe};
 pub use remote::{NodeChange, PodOptions, Query, Remote, RemoteNode, Unreached, sha256};
 pub use replace::replace;
+pub use tracing::{nft_generation, trace_packets};
 
 /// Options of a collection.
 #[derive(Clone, Debug)]

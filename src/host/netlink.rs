@@ -5,9 +5,9 @@
 use std::io;
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN,
-    NetlinkBuffer, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-    NetlinkSerializable,
+    NLA_F_NESTED, NLA_HEADER_SIZE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE,
+    NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer, NetlinkDeserializable, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
 use netlink_sys::{Socket, SocketAddr};
 
@@ -124,4 +124,18 @@ fn answers(
 fn code(message: &[u8]) -> i32 {
     let bytes = message.get(16..20).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, i32::from_ne_bytes)
+}
+
+/// Appends the attribute `kind` with `value`.
+pub(super) fn append(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = u16::try_from(NLA_HEADER_SIZE + value.len()).expect("a key has some 50 bytes");
+    to.extend(length.to_ne_bytes());
+    to.extend(kind.to_ne_bytes());
+    to.extend(value);
+    to.resize(to.len().next_multiple_of(4), 0);
+}
+
+/// Appends the attribute `kind` that contains `attributes`.
+pub(super) fn nested(to: &mut Vec<u8>, kind: u16, attributes: &[u8]) {
+    append(to, kind | NLA_F_NESTED, attributes);
 }

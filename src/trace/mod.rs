@@ -13,6 +13,7 @@ mod ipvs;
 pub(crate) mod mismatch;
 pub(crate) mod nftables;
 mod notes;
+pub mod observed;
 pub(crate) mod packet;
 pub mod region;
 mod route;

@@ -6,6 +6,7 @@
 
 pub(crate) mod established;
 pub(crate) mod judge;
+mod live;
 mod modes;
 mod mutate;
 pub(crate) mod network;
@@ -63,6 +64,48 @@ async fn host_the_kernel_agrees_about_recorded_rules_of_nftables() {
         flows += judge.agree();
     }
     assert!(flows > 500, "{flows}");
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn host_the_kernel_traces_what_is_computed() {
+    assert!(traced(25).await > 50);
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn long_host_the_kernel_traces_what_is_computed_for_random_rules() {
+    let mut flows = traced(5).await;
+    let recording = Recording::named("seed-iptables");
+    let network = Network::new(&recording, true);
+    let [rules, _] = recording.iptables();
+    for round in 0..10 {
+        let mut dice = Dice::new(7000 + round);
+        let (rules, done) = mutate::iptables(&mut dice, &rules, 8);
+        restore(&network.node, Store::Nft, [&rules, ""]);
+        let name = format!("round {round}:\n  {}\n", done.join("\n  "));
+        let judge = Judge::new(name, &recording, &network).await;
+        flows += judge.one_in(10).traced().await;
+    }
+    assert!(flows > 500, "{flows}");
+}
+
+/// Compares the traces of one in `many` flows over recorded rules; returns how many they are.
+async fn traced(many: usize) -> usize {
+    let mut flows = 0;
+    for (name, bridged) in [
+        ("full-iptables", true),
+        ("dual-iptables", false),
+        ("full-nftables", true),
+        ("dual-nftables", false),
+    ] {
+        let recording = Recording::named(name);
+        let network = Network::new(&recording, bridged);
+        recording.restore(&network.node);
+        let judge = Judge::new(name.to_owned(), &recording, &network).await;
+        flows += judge.one_in(many).traced().await;
+    }
+    flows
 }
 
 #[tokio::test]
@@ -174,7 +217,9 @@ async fn through_virtual_servers(many: usize) -> usize {
         let network = Network::new(&recording, bridged);
         recording.restore(&network.node);
         let judge = Judge::new(name.to_owned(), &recording, &network).await;
-        flows += judge.in_turns().one_in(many).agree();
+        let judge = judge.in_turns().one_in(many);
+        flows += judge.agree();
+        judge.one_in(20 * many).traced().await;
     }
     flows
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 
-use super::needs;
+use super::{Walked, needs};
 use crate::backend::iptables::listing;
 use crate::backend::iptables::model::Target;
 use crate::backend::iptables::names;
@@ -15,9 +15,6 @@ use crate::host::{ChainReader, Listing};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
-
-/// The paths of some flows, and notes on rules that could not be read.
-pub(super) type Walked = (Vec<Vec<Outcome>>, Vec<String>);
 
 /// Follows `flows` over this node's rules.
 pub(super) async fn walk<'n>(
@@ -43,7 +40,7 @@ pub(super) async fn walk<'n>(
                 Ok(Listing::Incompatible) => return whole(session, family, flows).await,
                 Err(gap) => {
                     let walks = super::walk(&world(node, Rules::Unknown(gap)), flows)?;
-                    return Ok((walks, Vec::new()));
+                    return Ok(walked(walks));
                 }
             };
             saved.insert(need, text);
@@ -56,9 +53,18 @@ pub(super) async fn walk<'n>(
         let parts = Rules::Parts(parts.collect::<Result<_, Gap>>()?);
         let world = world(node, parts);
         match flows.iter().map(|flow| world.walk(flow)).collect() {
-            Ok(walks) => return Ok((walks, Vec::new())),
+            Ok(walks) => return Ok(walked(walks)),
             Err(need) => wanted = nearby(&world, &need),
         }
+    }
+}
+
+/// Paths over the nft back end alone.
+const fn walked(walks: Vec<Vec<Outcome>>) -> Walked {
+    Walked {
+        walks,
+        unread: Vec::new(),
+        nft_is_other: false,
     }
 }
 
@@ -78,8 +84,7 @@ async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walk
     let items: Vec<_> = of_node.chain(IPTABLES.iter().copied()).collect();
     let evidence = session.gather(&items).await?;
     let node = NodeSnapshot::new(&evidence);
-    let walks = super::walk(&World::whole(&node, family), flows)?;
-    Ok((walks, trace::unread(&node, family)))
+    Walked::over(&World::whole(&node, family), flows)
 }
 
 /// Returns `need` and the chains that are likely to be needed next: those that built-in chains jump to and, if `need` is an

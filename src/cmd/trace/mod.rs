@@ -1,11 +1,14 @@
 //! `kpx trace`
 
 mod live;
+mod observe;
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
+
+use observe::Seen;
 
 use super::Io;
 use super::shared::failure::{Failure, Hint as _};
@@ -18,14 +21,16 @@ use crate::cli::TraceArgs;
 use crate::diff;
 use crate::evidence::{IPTABLES, Item};
 use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::{self, Owner, Owners, Port};
 use crate::report::nodes::TraceOfNodes;
 use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
 use crate::trace::mismatch;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{Found, Target};
-use crate::trace::{self, Assumed, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why};
+use crate::trace::{
+    self, Assumed, Chains, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why,
+};
 
 /// Returns the items that a trace reads, beside the rules of iptables.
 fn needs() -> impl Iterator<Item = Item> {
@@ -40,16 +45,24 @@ pub(super) async fn run(
     io: &mut Io<'_>,
     args: &TraceArgs,
 ) -> Result<u8, Failure> {
+    if let Some(limit) = args.live {
+        let report = Box::pin(observe::run(session, io, args, limit)).await?;
+        return session.finish_as(io, &report, FORMATS);
+    }
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
-        let work = async move |session: Session| trace_on(&session, &args).await;
+        let work = async move |session: Session| trace_on(&session, &args, None).await;
         return nodes::report::<TraceOfNodes>(session, io, &nodes, &[], work).await;
     }
-    session.finish_as(io, &trace_on(session, args).await?, FORMATS)
+    session.finish_as(io, &trace_on(session, args, None).await?, FORMATS)
 }
 
-/// Traces on one node.
-async fn trace_on(session: &Session, args: &TraceArgs) -> Result<TraceReport, Failure> {
+/// Traces on one node; `seen` is a packet to compare with.
+async fn trace_on(
+    session: &Session,
+    args: &TraceArgs,
+    seen: Option<&Seen>,
+) -> Result<TraceReport, Failure> {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
     if args.probe {
         probe::check(session, args.source.as_deref())?;
@@ -74,15 +87,12 @@ async fn trace_on(session: &Session, args: &TraceArgs) -> Result<TraceReport, Fa
         Some(other) => other.snapshot().called(session.name_in(&evidence)),
         None => node,
     };
-    let found = find(&target, &node, session.family())?;
-    // Naming every endpoint of a large cluster takes longer than everything else together.
-    let mut owners = Owners::at_address(&node, found.addr, found.port);
-    let proto = args
-        .protocol
-        .or(found.proto)
-        .unwrap_or_else(|| protocol(&owners, found));
+    let (found, mut owners, proto) = aim(session, &node, args, &target)?;
     let at = service(&node, &owners, found, proto);
-    let sources = chosen(args.source.as_deref(), found.addr, &node, at)?;
+    let sources = match seen {
+        Some(seen) => vec![seen.source(&node)?],
+        None => chosen(args.source.as_deref(), found.addr, &node, at)?,
+    };
     let family = Family::of(found.addr);
     let flows: Vec<_> = sources
         .iter()
@@ -91,9 +101,12 @@ async fn trace_on(session: &Session, args: &TraceArgs) -> Result<TraceReport, Fa
             ..flow(source, found, proto, args.established)
         })
         .collect();
-    let (walks, unread) = if whole {
-        let walks = walk(&World::whole(&node, family), &flows)?;
-        (walks, trace::unread(&node, family))
+    let Walked {
+        walks,
+        unread,
+        nft_is_other,
+    } = if whole {
+        Walked::over(&World::whole(&node, family), &flows)?
     } else {
         live::walk(session, &node, family, &flows).await?
     };
@@ -125,7 +138,17 @@ async fn trace_on(session: &Session, args: &TraceArgs) -> Result<TraceReport, Fa
         first.notes.splice(0..0, all);
     }
     let mut report = report(&node, assumed, service, traces)?;
-    if args.probe {
+    if let (Some(seen), [walk, ..]) = (seen, walks.as_slice()) {
+        report.live = seen.compare(
+            walk,
+            assumed.is_some(),
+            nft_is_other,
+            &report.first,
+            &owners,
+            &node,
+        );
+    }
+    if args.probe && seen.is_none() {
         let host = sources.iter().position(|s| s.entry == Entry::Host);
         let ways = host.and_then(|at| walks.get(at));
         let to = SocketAddr::new(found.addr, found.port);
@@ -133,6 +156,21 @@ async fn trace_on(session: &Session, args: &TraceArgs) -> Result<TraceReport, Fa
             Some(probe::run(session, None, to, proto, ways.map_or(&[], Vec::as_slice)).await?);
     }
     Ok(report)
+}
+
+/// Returns the destination of the packet, who is there, and its protocol.
+fn aim(
+    session: &Session,
+    node: &NodeSnapshot<'_>,
+    args: &TraceArgs,
+    target: &Target,
+) -> Result<(Found, Owners, Proto), Failure> {
+    let found = find(target, node, session.family())?;
+    // Naming every endpoint of a large cluster takes longer than everything else together.
+    let owners = Owners::at_address(node, found.addr, found.port);
+    let given = args.protocol.or(found.proto);
+    let proto = given.unwrap_or_else(|| protocol(&owners, found));
+    Ok((found, owners, proto))
 }
 
 /// Compares the node with the desired state, for a packet that does not reach the endpoints.
@@ -201,6 +239,28 @@ fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow 
         mark: 0,
         proto,
         established,
+    }
+}
+
+/// The paths of some flows.
+struct Walked {
+    walks: Vec<Vec<Outcome>>,
+    /// Notes on rules that could not be read.
+    unread: Vec<String>,
+    /// Whether the nft back end of iptables has rules and is not the one in use.
+    nft_is_other: bool,
+}
+
+impl Walked {
+    /// Follows `flows` over rules that were read completely.
+    fn over(world: &World<'_, '_>, flows: &[Flow]) -> Result<Self, Failure> {
+        let nft = |chains: &Chains<'_>| chains.store == IptablesBackend::Nft;
+        let families = flows.first().map(|flow| Family::of(flow.destination));
+        Ok(Self {
+            walks: walk(world, flows)?,
+            unread: families.map_or_else(Vec::new, |family| trace::unread(world.node, family)),
+            nft_is_other: world.chains.iter().any(nft),
+        })
     }
 }
 
@@ -331,5 +391,6 @@ fn report(
         first,
         sources: traces,
         probe: None,
+        live: None,
     })
 }

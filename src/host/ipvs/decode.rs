@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
 
-use super::wire::{AF_INET, AF_INET6, FWD_MASK, append, dest, info, nested, stats, svc, top};
+use super::wire::{AF_INET, AF_INET6, FWD_MASK, dest, info, stats, svc, top};
 use crate::evidence::ipvs::{Destination, Forwarding, Info, Service, Stats, Timeouts};
+use crate::host::netlink::{append, nested};
 use crate::net::{Family, Proto};
 
 /// Returns the version and table size of an answer to `IPVS_CMD_GET_INFO`.

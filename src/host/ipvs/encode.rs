@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::wire::{AF_INET, AF_INET6, append, dest, nested, svc, top};
+use super::wire::{AF_INET, AF_INET6, dest, svc, top};
 use crate::action::{IpvsCommand, IpvsVerb};
 use crate::evidence::ipvs::{Destination, Forwarding, Service};
+use crate::host::netlink::{append, nested};
 use crate::net::{Family, Proto};
 
 /// `IPVS_CMD_NEW_SERVICE`.

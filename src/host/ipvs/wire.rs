@@ -1,6 +1,4 @@
-//! Attribute numbers of `linux/ip_vs.h`, and their encoding.
-
-use netlink_packet_core::{NLA_F_NESTED, NLA_HEADER_SIZE};
+//! Attribute numbers of `linux/ip_vs.h`.
 
 /// `IPVS_CMD_ATTR_*`.
 pub(super) mod top {
@@ -64,17 +62,3 @@ pub(super) const AF_INET: u16 = 2;
 pub(super) const AF_INET6: u16 = 10;
 /// `IP_VS_CONN_F_FWD_MASK`.
 pub(super) const FWD_MASK: u32 = 0x7;
-
-/// Appends the attribute `kind` with `value`.
-pub(super) fn append(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(NLA_HEADER_SIZE + value.len()).expect("a key has some 50 bytes");
-    to.extend(length.to_ne_bytes());
-    to.extend(kind.to_ne_bytes());
-    to.extend(value);
-    to.resize(to.len().next_multiple_of(4), 0);
-}
-
-/// Appends the attribute `kind` that contains `attributes`.
-pub(super) fn nested(to: &mut Vec<u8>, kind: u16, attributes: &[u8]) {
-    append(to, kind | NLA_F_NESTED, attributes);
-}

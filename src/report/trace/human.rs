@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use super::live;
 use super::steps::{Step, branch, effect, ending, for_whom, past, percent, place, steps};
 use super::{HopRow, SourceTrace, TraceReport};
 use crate::backend::Mode;
@@ -40,13 +41,21 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
         page.line("");
         page.para("", &format!("Simulated: the rules that kube-proxy would write in mode {mode}, with the live rules of other software."));
     }
-    for group in &groups {
+    // The steps of the packet that was seen are listed beside those of the kernel.
+    let seen = report
+        .live
+        .as_ref()
+        .is_some_and(|live| live.packet.is_some());
+    for group in groups.iter().filter(|_| !seen) {
         let trace = group[0];
         page.line("");
         if all.len() > 1 {
             page.para("", &format!("Path from {}:", trace.from));
         }
         hops(page, trace);
+    }
+    if let Some(live) = &report.live {
+        live::page(live, page);
     }
     let mut said = BTreeSet::new();
     for note in all.iter().flat_map(|trace| &trace.notes) {

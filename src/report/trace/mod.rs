@@ -2,6 +2,7 @@
 
 mod graph;
 mod human;
+mod live;
 mod steps;
 
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::{CLEAN, UNKNOWN};
+use super::{CLEAN, FOUND, UNKNOWN};
 use crate::backend::Mode;
 use crate::net::Proto;
 use crate::owner::software::Maker;
@@ -18,6 +19,8 @@ use crate::render::{Page, Report};
 use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 
 pub(crate) use graph::{dot, mermaid};
+use live::Agreement;
+pub(crate) use live::Observation;
 
 /// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
 #[derive(Debug, Serialize)]
@@ -38,6 +41,9 @@ pub(crate) struct TraceReport {
     /// The result of a real connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeRow>,
+    /// What the kernel did with one packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<Observation>,
 }
 
 /// The result of a real connection.
@@ -264,25 +270,31 @@ fn together(outcomes: &[Outcome], owners: &Owners) -> Vec<HopRow> {
             at += 1;
         }
     }
-    let row = |(hop, passing): (&Hop, BTreeSet<usize>)| {
-        let (owner, foreign) = owner(owners, hop);
-        HopRow {
-            hook: hop.hook,
-            subsystem: hop.subsystem,
-            table: hop.table.clone(),
-            chain: hop.chain.clone(),
-            number: hop.number,
-            rule: hop.rule.clone(),
-            packets: hop.packets,
-            owner,
-            foreign,
-            effect: hop.effect.clone(),
-            probability: hop.chance,
-            when: hop.when.clone(),
-            outcomes: (passing.len() < outcomes.len()).then_some(passing),
-        }
-    };
-    hops.into_iter().map(row).collect()
+    let hops = hops.into_iter().map(|(hop, passing)| HopRow {
+        outcomes: (passing.len() < outcomes.len()).then_some(passing),
+        ..row(hop, owners)
+    });
+    hops.collect()
+}
+
+/// Returns the row of a hop that all outcomes pass.
+pub(crate) fn row(hop: &Hop, owners: &Owners) -> HopRow {
+    let (owner, foreign) = owner(owners, hop);
+    HopRow {
+        hook: hop.hook,
+        subsystem: hop.subsystem,
+        table: hop.table.clone(),
+        chain: hop.chain.clone(),
+        number: hop.number,
+        rule: hop.rule.clone(),
+        packets: hop.packets,
+        owner,
+        foreign,
+        effect: hop.effect.clone(),
+        probability: hop.chance,
+        when: hop.when.clone(),
+        outcomes: None,
+    }
 }
 
 impl Report for TraceReport {
@@ -294,6 +306,11 @@ impl Report for TraceReport {
 
     fn exit(&self) -> u8 {
         let unknown = |trace: &SourceTrace| trace.verdict == Verdict::Unknown;
+        match self.live.as_ref().map(|live| live.result) {
+            Some(Agreement::Differs) => return FOUND,
+            Some(Agreement::NotSeen) => return UNKNOWN,
+            Some(Agreement::Agrees | Agreement::Unpredicted) | None => {}
+        }
         if unknown(&self.first) || self.sources.iter().any(unknown) {
             UNKNOWN
         } else {

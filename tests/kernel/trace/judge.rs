@@ -40,9 +40,9 @@ const MISSED: f64 = 1e-14;
 
 /// Judges one ruleset.
 pub(crate) struct Judge<'n> {
-    name: String,
-    network: &'n Network,
-    evidence: Evidence,
+    pub(super) name: String,
+    pub(super) network: &'n Network,
+    pub(super) evidence: Evidence,
     targets: Vec<Target>,
     /// Whether the kernel takes turns, so that few connections see every backend.
     turns: bool,
@@ -100,25 +100,12 @@ impl<'n> Judge<'n> {
         let snapshot = NodeSnapshot::new(&self.evidence);
         let worlds = Family::BOTH.map(|family| World::whole(&snapshot, family));
         let mut said = Vec::new();
-        let mut orders = Vec::new();
-        let mut number = 0;
-        for target in &self.targets {
-            let world = &worlds[usize::from(target.addr.is_ipv6())];
-            for source in self.network.sources(target) {
-                number += 1;
-                if number % self.one_in != 0 {
-                    continue;
-                }
-                let mut order = Order {
-                    source,
-                    target: target.clone(),
-                    count: 0,
-                };
-                let outcomes = world.walk(&flow(&order)).unwrap();
-                order.count = self.count(&outcomes);
-                orders.push(order);
-                said.push(outcomes);
-            }
+        let mut orders = self.orders();
+        for order in &mut orders {
+            let world = &worlds[usize::from(order.target.addr.is_ipv6())];
+            let outcomes = world.walk(&flow(order)).unwrap();
+            order.count = self.count(&outcomes);
+            said.push(outcomes);
         }
         self.classes(&snapshot, &orders, &said);
         let mut sender = Sender::new(self.network);
@@ -134,6 +121,20 @@ impl<'n> Judge<'n> {
             }
         }
         (orders.len(), wrong)
+    }
+
+    /// Returns the flows to judge, without how often each is sent.
+    pub(super) fn orders(&self) -> Vec<Order> {
+        let flows = self.targets.iter().flat_map(|target| {
+            let sources = self.network.sources(target).into_iter();
+            sources.map(|source| Order {
+                source,
+                target: target.clone(),
+                count: 0,
+            })
+        });
+        let place = |(at, order): (usize, Order)| ((at + 1) % self.one_in == 0).then_some(order);
+        flows.enumerate().filter_map(place).collect()
     }
 
     /// Packets of one class, as the proof divides them, must have one fate: the kernel judges each of them.
@@ -380,7 +381,7 @@ fn compare(order: &Order, outcomes: &[Outcome], sent: &[Sent]) -> Vec<String> {
     complaints
 }
 
-fn shown(order: &Order) -> String {
+pub(super) fn shown(order: &Order) -> String {
     let source = order.source;
     let from = source.addr.map(|a| format!(" {a}")).unwrap_or_default();
     let to = SocketAddr::new(order.target.addr, order.target.port);
