@@ -41,13 +41,19 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     let boot = boot_time(item, &proc)?;
     let network = fs::read_link(proc.join("thread-self/ns/net")).ok();
     let mut processes = Vec::new();
+    let mut has_kubelet = false;
     for pid in ids(item, &proc)? {
         // A process that ends meanwhile is skipped.
-        if let Some(process) = process(&proc.join(pid.to_string()), pid, boot, network.as_ref()) {
+        let folder = proc.join(pid.to_string());
+        if let Some(process) = process(&folder, pid, boot, network.as_ref()) {
             processes.push(process);
+        } else if command(&folder).as_deref() == Some("kubelet") {
+            has_kubelet = true;
         }
     }
+    // A node can be a container itself, as those of kind are; its processes are those of the node.
     if processes.is_empty()
+        && !has_kubelet
         && fs::read_link(proc.join("1/ns/pid")).is_ok_and(|ns| ns != Path::new(INITIAL_PIDS))
     {
         let what = "no service proxy among the visible processes, which are only those of the container; \
