@@ -12,7 +12,7 @@ use crate::cluster::{Service, ServicePort as ApiPort};
 use crate::net::{Cidr, Family, Proto};
 
 /// One port of a Service in one family: the unit that kube-proxy programs rules for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a field of the API")]
 pub struct ServicePort {
     /// Namespace of the Service.

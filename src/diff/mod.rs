@@ -15,8 +15,10 @@ use serde::Serialize;
 
 use crate::backend::iptables::expect::Names;
 use crate::backend::iptables::names::SEP;
+use crate::backend::iptables::model::Ruleset;
 use crate::backend::ipvs::model::DUMMY;
 use crate::backend::nftables::expect::TABLE;
+use crate::backend::nftables::model::Table;
 use crate::backend::{self, Mode};
 use crate::desired::{DesiredState, FamilyState};
 use crate::evidence::{Gap, Item};
@@ -127,6 +129,21 @@ pub fn service_cidrs(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
     let objects = node.service_cidrs().into_iter().flatten();
     let ranges = objects.flat_map(|of| &of.spec.cidrs);
     ranges.filter_map(|range| range.parse().ok()).collect()
+}
+
+/// Returns the changes that bring the rules `have` of mode iptables to `want`, which is expected of `state`.
+pub(crate) fn iptables_rules(
+    have: &Ruleset<'_>,
+    want: &Ruleset<'_>,
+    state: &FamilyState,
+    names: &Names,
+) -> Vec<Change> {
+    iptables::compare(have, want, &iptables::Iptables::new(state, names))
+}
+
+/// Returns the changes that bring the table `have` of mode nftables to `want`, which is expected of `state`.
+pub(crate) fn nftables_table(have: &Table, want: &Table, state: &FamilyState) -> Vec<Change> {
+    nftables::compare(state.family, Some(have), want, &Owners::of(state))
 }
 
 impl Diff {

@@ -31,7 +31,7 @@ pub use evict::{
 };
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, hangs, kube_proxy, refuse_other, running};
-pub use repair::{Drain, repair, repair_to};
+pub use repair::{Drain, Programmed, repair, repair_to};
 
 /// Ordered changes to a node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

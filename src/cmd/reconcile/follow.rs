@@ -1,9 +1,11 @@
 //! `kpx reconcile --watch`: programs the node in place of a kube-proxy that is missing or hangs.
 //!
-//! Every sync reads the live rules, compares them with the desired state of the watched objects, and applies the
-//! difference. There is no model of the live rules that could be wrong; the price is one reading of them per sync.
+//! The first sync reads the live rules, compares them with the desired state of the watched objects, and applies the
+//! difference. A change of the cluster is then one small transaction, from the rules of the last desired state to those of
+//! the next. The live rules are read again every [`FULL`], after a failure, and at each change in mode ipvs.
 
-use std::pin::pin;
+use std::future::pending;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::eyre;
@@ -22,8 +24,10 @@ use crate::diff::{self, Layer, Unknown};
 use crate::evidence::{Evidence, Item};
 use crate::host::{Live, Watch, clock};
 use crate::net::Proto;
+use crate::desired::DesiredState;
+use crate::node::NodeSnapshot;
 use crate::node::desired::Basis;
-use crate::plan::{self, Drain, FORGET_NEEDS, Plan};
+use crate::plan::{self, Drain, Plan, Programmed};
 use crate::render::Progress;
 use crate::report::{CLEAN, FAILED};
 
@@ -31,7 +35,7 @@ use crate::report::{CLEAN, FAILED};
 const LOOK: Duration = Duration::from_secs(1);
 /// How often to read the whole node again: kube-proxy's default `syncPeriod`.
 const FULL: Duration = Duration::from_secs(30);
-/// Pause after a failed sync.
+/// Pause after a failed sync; it doubles, up to [`FULL`], until one succeeds.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Follows the cluster until a signal arrives or a kube-proxy starts.
@@ -100,6 +104,8 @@ pub(super) async fn run(
         watch,
         basis,
         accepted,
+        programmed: None,
+        flows: None,
     };
     follower.follow(io, &mut interrupts).await
 }
@@ -168,16 +174,16 @@ enum Woke {
     Changed,
     Lost(String),
     Due,
+    /// The connection table was read.
+    Flows(Result<Evidence, Failure>),
     Proxy(String),
     Signal,
 }
 
 /// How a sync ended.
 enum Synced {
-    Done {
-        titles: Vec<String>,
-        notes: Vec<String>,
-    },
+    /// The titles of the steps done.
+    Done(Vec<String>),
     Proxy(String),
 }
 
@@ -189,6 +195,27 @@ struct Follower<'s> {
     watch: Watch,
     basis: Read,
     accepted: Option<Known>,
+    /// The state of the last sync; `None` if the live rules may be others.
+    programmed: Option<Programmed>,
+    /// A reading of the connection table in progress.
+    flows: Option<Reading<'s>>,
+}
+
+/// Items that are being read.
+type Reading<'s> = Pin<Box<dyn Future<Output = Result<Evidence, Failure>> + 's>>;
+
+/// Messages of one kind; one that repeats is printed once.
+#[derive(Default)]
+struct Told(Option<String>);
+
+impl Told {
+    fn tell(&mut self, io: &mut Io<'_>, text: Option<String>) -> Result<(), Failure> {
+        if let Some(text) = text.as_ref().filter(|text| self.0.as_ref() != Some(text)) {
+            writeln!(io.err, "kpx: {text}")?;
+        }
+        self.0 = text;
+        Ok(())
+    }
 }
 
 impl Follower<'_> {
@@ -199,7 +226,9 @@ impl Follower<'_> {
     ) -> Result<u8, Failure> {
         let mut cause = "start";
         let mut full = Instant::now();
+        let mut retry = RETRY;
         let mut is_lost = false;
+        let (mut failed, mut unread, mut noted) = <(Told, Told, Told)>::default();
         loop {
             let begin = Instant::now();
             let synced = self.sync().await;
@@ -207,7 +236,9 @@ impl Follower<'_> {
             let mut wait = FULL.saturating_sub(full.elapsed());
             match synced {
                 Ok(Synced::Proxy(who)) => return stopped_by(io, &who),
-                Ok(Synced::Done { titles, notes }) => {
+                Ok(Synced::Done(titles)) => {
+                    retry = RETRY;
+                    failed.tell(io, None)?;
                     if !titles.is_empty() || cause == "start" {
                         let what = if titles.is_empty() {
                             "nothing to change".to_owned()
@@ -217,68 +248,91 @@ impl Follower<'_> {
                         writeln!(io.out, "{} {cause}: {what} ({took} ms)", clock::now())?;
                         io.out.flush()?;
                     }
-                    for note in notes {
-                        writeln!(io.err, "kpx: {note}")?;
-                    }
                 }
                 Err(failure) => {
-                    writeln!(
-                        io.err,
-                        "kpx: the sync failed: {failure}; trying again with a full reading"
-                    )?;
-                    (full, wait) = (Instant::now() - FULL, RETRY);
+                    let text = format!("the sync failed: {failure}; retrying with a full reading");
+                    failed.tell(io, Some(text))?;
+                    (full, wait) = (Instant::now() - FULL, retry);
+                    retry = (retry * 2).min(FULL);
                 }
             }
-            cause = match self.wait(wait, interrupts).await {
-                Woke::Signal => {
-                    writeln!(
-                        io.err,
-                        "kpx: stopped by a signal; the rules stay, and nothing updates them now"
-                    )?;
-                    return Ok(CLEAN);
-                }
-                Woke::Proxy(who) => return stopped_by(io, &who),
-                Woke::Changed => {
-                    if std::mem::take(&mut is_lost) {
-                        writeln!(io.err, "kpx: the API server answers again")?;
+            let due = Instant::now() + wait;
+            cause = loop {
+                match self.wait(due, interrupts).await {
+                    Woke::Signal => return stopped_by_signal(io),
+                    Woke::Proxy(who) => return stopped_by(io, &who),
+                    Woke::Due => break "full",
+                    Woke::Changed => {
+                        if std::mem::take(&mut is_lost) {
+                            writeln!(io.err, "kpx: the API server answers again")?;
+                        }
+                        break "changed";
                     }
-                    "changed"
-                }
-                Woke::Lost(why) => {
-                    if !std::mem::replace(&mut is_lost, true) {
-                        writeln!(io.err, "kpx: {why}; serving the last known state, retrying")?;
+                    Woke::Lost(why) => {
+                        if !std::mem::replace(&mut is_lost, true) {
+                            writeln!(
+                                io.err,
+                                "kpx: {why}; serving the last known state, retrying"
+                            )?;
+                        }
                     }
-                    "full"
+                    Woke::Flows(read) => {
+                        let forgotten = self.forget(read).await;
+                        let why = forgotten.as_ref().err();
+                        let why =
+                            why.map(|why| format!("stale UDP connections are not deleted: {why}"));
+                        noted.tell(io, why)?;
+                        for title in forgotten.into_iter().flatten() {
+                            writeln!(io.out, "{} {title}", clock::now())?;
+                            io.out.flush()?;
+                        }
+                    }
                 }
-                Woke::Due => "full",
             };
             if full.elapsed() >= FULL {
-                match read_basis(self.session, self.mode).await {
-                    Ok(read) => self.basis = read,
-                    Err(why) => writeln!(
-                        io.err,
-                        "kpx: cannot read the node in full: {why}; continuing with the last reading"
-                    )?,
-                }
+                let read = pin!(read_basis(self.session, self.mode));
+                let why = match select(read, pin!(interrupts.next())).await {
+                    Either::Right(_) => return stopped_by_signal(io),
+                    Either::Left((Ok(read), _)) => {
+                        self.basis = read;
+                        None
+                    }
+                    Either::Left((Err(why), _)) => Some(format!(
+                        "cannot read the node in full: {why}; continuing with the last reading"
+                    )),
+                };
+                unread.tell(io, why)?;
+                self.programmed = None;
                 full = Instant::now();
             }
         }
     }
 
-    /// Waits for a change of the cluster, a kube-proxy, a signal, or for `limit`.
-    async fn wait(&mut self, limit: Duration, interrupts: &mut clock::Interrupts) -> Woke {
-        let begin = Instant::now();
+    /// Waits until something must be done, at most until `due`.
+    async fn wait(&mut self, due: Instant, interrupts: &mut clock::Interrupts) -> Woke {
         let (session, accepted) = (self.session, self.accepted.as_ref());
         let mut changed = pin!(self.watch.next());
+        let mut flows = pin!(async {
+            match &mut self.flows {
+                Some(reading) => reading.await,
+                None => pending().await,
+            }
+        });
         loop {
-            let rest = limit.saturating_sub(begin.elapsed());
+            let rest = due.saturating_duration_since(Instant::now());
             let pause = pin!(clock::pause(rest.min(LOOK)));
-            let either = select(changed.as_mut(), pause);
-            match select(either, pin!(interrupts.next())).await {
+            let work = select(changed.as_mut(), flows.as_mut());
+            match select(select(work, pause), pin!(interrupts.next())).await {
                 Either::Right(_) => return Woke::Signal,
-                Either::Left((Either::Left((Ok(()), _)), _)) => return Woke::Changed,
-                Either::Left((Either::Left((Err(gap), _)), _)) => {
+                Either::Left((Either::Left((Either::Left((Ok(()), _)), _)), _)) => {
+                    return Woke::Changed;
+                }
+                Either::Left((Either::Left((Either::Left((Err(gap), _)), _)), _)) => {
                     return Woke::Lost(gap.to_string());
+                }
+                Either::Left((Either::Left((Either::Right((read, _)), _)), _)) => {
+                    self.flows = None;
+                    return Woke::Flows(read);
                 }
                 Either::Left((Either::Right(_), _)) => {}
             }
@@ -288,51 +342,84 @@ impl Follower<'_> {
             {
                 return Woke::Proxy(who);
             }
-            if begin.elapsed() >= limit {
+            if Instant::now() >= due {
                 return Woke::Due;
             }
         }
     }
 
-    /// Reads the live rules, and applies their difference from the desired state.
+    /// Brings the rules to the desired state.
     async fn sync(&mut self) -> Result<Synced, Failure> {
+        let (services, slices) = (self.watch.services(), self.watch.slices());
+        let desired = self.basis.basis.desired(&services, &slices);
+        // What is in force is not known until the last step is done.
+        let before = self.programmed.take();
+        let items = match before {
+            Some(_) => vec![Item::Processes],
+            None => live_items(self.mode),
+        };
         let session = self.session;
-        let desired = self
-            .basis
-            .basis
-            .desired(&self.watch.services(), &self.watch.slices());
         let mut evidence = self.basis.evidence.clone();
-        evidence.extend(
-            session
-                .read(&live_items(self.mode), &Progress::silent())
-                .await?,
-        );
+        evidence.extend(session.read(&items, &Progress::silent()).await?);
         if let Some(who) = started(session, &evidence, self.accepted.as_ref())? {
+            self.programmed = before;
             return Ok(Synced::Proxy(who));
         }
-        let node = session.node(&evidence);
-        let found = diff::against(&node, &desired, session.families());
+        let node = session.node(&evidence).with_objects(services, slices);
+        let families = session.families();
+        let (plan, forgets) = match &before {
+            Some(before) => (
+                before.advance(&desired, families)?,
+                before.changes_udp(&desired),
+            ),
+            None => {
+                let plan = self.compare(&node, &desired)?;
+                let forgets = !plan.steps.is_empty();
+                (plan, forgets)
+            }
+        };
+        apply::run(&plan, &mut self.live, |_| {}).await?;
+        self.programmed = match before {
+            Some(before) => Some(before.at(desired)),
+            None => Programmed::new(&node, desired),
+        };
+        // A reading in progress may have passed the connections of endpoints that are gone only now.
+        if forgets {
+            self.read_flows();
+        }
+        let titles = plan.steps.into_iter().map(|step| step.title);
+        Ok(Synced::Done(titles.collect()))
+    }
+
+    /// Plans the repair of the live rules of `node`.
+    fn compare(&self, node: &NodeSnapshot<'_>, desired: &DesiredState) -> Result<Plan, Failure> {
+        let families = self.session.families();
+        let found = diff::against(node, desired, families);
         if let Some(Unknown { what, gap, .. }) = found.unknown.first() {
             return Err(eyre!("cannot compare {what} with the desired state: {gap}").into());
         }
-        let families = session.families();
-        let plan = plan::repair_to(&node, &desired, families, &found, &Layer::ALL, self.drain)?;
-        apply::run(&plan, &mut self.live, |_| {}).await?;
-        let mut titles: Vec<String> = plan.steps.into_iter().map(|step| step.title).collect();
-        let mut notes = Vec::new();
-        if !titles.is_empty() {
-            match self.forget().await {
-                Ok(forgotten) => titles.extend(forgotten),
-                Err(why) => notes.push(format!("stale UDP connections are not deleted: {why}")),
-            }
-        }
-        Ok(Synced::Done { titles, notes })
+        let plan = plan::repair_to(node, desired, families, &found, &Layer::ALL, self.drain)?;
+        Ok(plan)
     }
 
-    /// Deletes the UDP connections that no endpoint answers, as kube-proxy does; returns the titles of the steps.
-    async fn forget(&mut self) -> Result<Vec<String>, Failure> {
-        let evidence = self.session.read(FORGET_NEEDS, &Progress::silent()).await?;
-        let Plan { steps, .. } = plan::forget(&self.session.node(&evidence), self.mode)?;
+    /// Starts to read the connection table, which can take longer than the next change of the cluster.
+    fn read_flows(&mut self) {
+        let session = self.session;
+        self.flows = Some(Box::pin(async move {
+            session
+                .read(&[Item::Conntrack], &Progress::silent())
+                .await
+        }));
+    }
+
+    /// Deletes the UDP connections in `read` that no endpoint answers, as kube-proxy does; returns the titles of the
+    /// steps.
+    async fn forget(&mut self, read: Result<Evidence, Failure>) -> Result<Vec<String>, Failure> {
+        let mut evidence = self.basis.evidence.clone();
+        evidence.extend(read?);
+        let node = self.session.node(&evidence);
+        let node = node.with_objects(self.watch.services(), self.watch.slices());
+        let Plan { steps, .. } = plan::forget(&node, self.mode)?;
         let mut titles = Vec::new();
         for step in steps {
             let Action::Conntrack { flows } = &step.action else {
@@ -365,4 +452,12 @@ fn stopped_by(io: &mut Io<'_>, who: &str) -> Result<u8, Failure> {
         "kpx: {who} runs: stopped; the rules stay, and it updates them from now on"
     )?;
     Ok(FAILED)
+}
+
+fn stopped_by_signal(io: &mut Io<'_>) -> Result<u8, Failure> {
+    writeln!(
+        io.err,
+        "kpx: stopped by a signal; the rules stay, and nothing updates them now"
+    )?;
+    Ok(CLEAN)
 }

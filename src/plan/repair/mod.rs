@@ -1,10 +1,14 @@
 //! The plan that removes the differences of a node.
 
+mod advance;
 mod ipvs;
+
+pub use advance::Programmed;
 
 use crate::action::{Action, Backend};
 use crate::backend::iptables::expect::Names;
 use crate::backend::iptables::model::Ruleset;
+use crate::backend::nftables::model::Table;
 use crate::backend::{Mode, iptables, nftables};
 use crate::desired::{DesiredState, FamilyState};
 use crate::diff::{self, Change, ChangeKind, Diff, Layer, Object};
@@ -120,14 +124,24 @@ impl Plan {
         changes: &[&Change],
     ) -> Result<(), Gap> {
         let have = node.iptables(IptablesBackend::InUse, family)?;
-        let backend = backend(node, family);
+        self.edits(have, want, changes, backend(node, family), family);
+        Ok(())
+    }
+
+    fn edits(
+        &mut self,
+        have: &Ruleset<'_>,
+        want: &Ruleset<'_>,
+        changes: &[&Change],
+        backend: Backend,
+        family: Family,
+    ) {
         let chains = changes
             .iter()
             .filter_map(|change| change.object.iptables_chain());
         for edits in iptables::change::edits(have, want, &chains.collect()) {
             self.table(&edits, backend, family);
         }
-        Ok(())
     }
 
     /// Adds the step that changes one table.
@@ -162,15 +176,26 @@ impl Plan {
         let rules = node.nft()?;
         let table = nftables::expect::TABLE;
         let have = rules.table(state.family.nft_name(), table);
+        self.nft_table(have, &want, changes, state.family);
+        Ok(())
+    }
+
+    fn nft_table(
+        &mut self,
+        have: Option<&Table>,
+        want: &Table,
+        changes: &[&Change],
+        family: Family,
+    ) {
+        let table = nftables::expect::TABLE;
         let what = match changes.len() {
             _ if have.is_none() => format!("create table {table}"),
             1 => format!("1 change in table {table}"),
             count => format!("{count} changes in table {table}"),
         };
-        let title = format!("{}: {what}", state.family);
-        let (change, undo) = in_table(changes).actions(have, &want);
+        let title = format!("{family}: {what}");
+        let (change, undo) = in_table(changes).actions(have, want);
         self.push(title, change, Undo::Do(undo));
-        Ok(())
     }
 }
 
