@@ -362,7 +362,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mark -d 'Trace a packe
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mode -d 'Trace the rules that this mode would have' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l live -d 'Let the kernel trace a packet of this flow, beside the prediction' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l live -d 'Compare with a packet that the kernel traces' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s o -l output -d 'Print in this format' -r -f -a "human\t''
