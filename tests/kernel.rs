@@ -10,6 +10,7 @@
 )]
 
 mod kernel {
+    mod advance;
     mod bridge;
     mod change;
     mod conntrack;

@@ -4,7 +4,7 @@
 //! "not set", as in kubeadm's rendering.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -15,6 +15,9 @@ use crate::net::{Cidr, Family};
 
 /// First words of a recorded configuration that is not from a file of the node; the rest of the line names its source.
 pub const ORIGIN: &str = "# From ";
+
+/// Port of `/healthz` by default.
+pub const HEALTHZ_PORT: u16 = 10256;
 
 /// A mode of kube-proxy.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -229,6 +232,33 @@ pub fn written(text: &str) -> Result<serde_json::Value, Gap> {
 }
 
 impl ProxyConfig {
+    /// Returns the address at which kube-proxy serves `/healthz`; `None` if it is not a valid one.
+    pub fn healthz_bind(&self) -> Option<SocketAddr> {
+        let wildcard = match self.bind_address.parse() {
+            Ok(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        let default = SocketAddr::new(wildcard, HEALTHZ_PORT);
+        match self.healthz_bind_address.as_deref().map_or("", str::trim) {
+            "" => Some(default),
+            bind => bind.parse().ok().or_else(|| {
+                let addr = bind.parse().ok()?;
+                Some(SocketAddr::new(addr, HEALTHZ_PORT))
+            }),
+        }
+    }
+
+    /// Returns the maximum interval between two syncs in `mode`.
+    pub fn sync_period(&self, mode: Mode) -> Duration {
+        let text = match mode {
+            Mode::Iptables => &self.iptables.sync_period,
+            Mode::Ipvs => &self.ipvs.sync_period,
+            Mode::Nftables => &self.nftables.sync_period,
+        };
+        let period = go_duration(text).filter(|period| !period.is_zero());
+        period.unwrap_or(Duration::from_secs(30))
+    }
+
     /// Reads YAML or JSON.
     pub fn parse(text: &str) -> Result<Self, Gap> {
         serde_yaml::from_str(text).map_err(|e| Gap::Failed(Item::ProxyConfig, e.to_string()))

@@ -31,6 +31,17 @@ pub struct NodeSpec {
     /// ID of the machine at the cloud provider.
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
+    /// Taints of the node.
+    #[serde(deserialize_with = "null_is_default")]
+    pub taints: Vec<Taint>,
+}
+
+/// A taint of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    /// Key of the taint.
+    pub key: String,
 }
 
 /// `status` of a Node.

@@ -1,6 +1,7 @@
 //! `kpx reconcile`
 
 mod follow;
+mod health;
 
 use color_eyre::eyre::eyre;
 

@@ -65,16 +65,28 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens at `address`, and answers GET and HEAD requests with what `answer` returns for their path.
+    /// Listens at `address`, and answers GET and HEAD requests with what `answer` returns for their path: an [`HttpAnswer`],
+    /// or a response with headers of its own.
     ///
     /// # Errors
     ///
     /// The address is taken or not of this machine, or there can be no further thread.
-    pub fn start(
+    pub fn start<A: Into<Response<String>> + 'static>(
         address: SocketAddr,
-        answer: impl Fn(&str) -> HttpAnswer + Send + Sync + 'static,
+        answer: impl Fn(&str) -> A + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+        Self::serve(TcpListener::bind(address)?, answer)
+    }
+
+    /// Answers like [`HttpServer::start`] what comes to `listener`.
+    ///
+    /// # Errors
+    ///
+    /// There can be no further thread.
+    pub fn serve<A: Into<Response<String>> + 'static>(
+        listener: TcpListener,
+        answer: impl Fn(&str) -> A + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -121,9 +133,10 @@ impl Drop for HttpServer {
 }
 
 /// Accepts connections, each on a task of its own.
-async fn accept<F>(listener: TcpListener, free: &Arc<Semaphore>, answer: Arc<F>)
+async fn accept<F, A>(listener: TcpListener, free: &Arc<Semaphore>, answer: Arc<F>)
 where
-    F: Fn(&str) -> HttpAnswer + Send + Sync + 'static,
+    F: Fn(&str) -> A + Send + Sync + 'static,
+    A: Into<Response<String>> + 'static,
 {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
@@ -150,21 +163,28 @@ where
     }
 }
 
-fn respond<B>(request: &Request<B>, answer: &dyn Fn(&str) -> HttpAnswer) -> Response<String> {
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let found = if is_read {
-        answer(request.uri().path())
-    } else {
-        HttpAnswer::text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n")
-    };
-    let mut response = Response::new(found.text);
-    *response.status_mut() = found.status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(found.content_type));
-    if !is_read {
-        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+fn respond<A: Into<Response<String>>, B>(
+    request: &Request<B>,
+    answer: &dyn Fn(&str) -> A,
+) -> Response<String> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return answer(request.uri().path()).into();
     }
+    let refused = HttpAnswer::text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+    let mut response = Response::from(refused);
+    let headers = response.headers_mut();
+    headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
+}
+
+impl From<HttpAnswer> for Response<String> {
+    fn from(answer: HttpAnswer) -> Self {
+        let mut response = Self::new(answer.text);
+        *response.status_mut() = answer.status;
+        let kind = HeaderValue::from_static(answer.content_type);
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::netns::Netns;
 use crate::random;
 
 /// Loads everything of `mode` that `evidence` asks for into `netns`, and puts in what is listed then.
-fn load(netns: &Netns, evidence: &mut Evidence, mode: Mode) {
+pub(crate) fn load(netns: &Netns, evidence: &mut Evidence, mode: Mode) {
     let texts: Vec<(Part, String)> = {
         let node = NodeSnapshot::new(evidence);
         let desired = node.desired(mode).unwrap();
@@ -74,7 +74,7 @@ fn load(netns: &Netns, evidence: &mut Evidence, mode: Mode) {
 }
 
 /// Fails if `evidence` differs from what should be there.
-fn same(evidence: &Evidence, mode: Mode, what: &str) {
+pub(crate) fn same(evidence: &Evidence, mode: Mode, what: &str) {
     let node = NodeSnapshot::new(evidence);
     let found = diff::compare(&node, mode, &Family::BOTH).unwrap();
     assert!(found.unknown.is_empty(), "{what}: {:?}", found.unknown);

@@ -4,7 +4,6 @@ use super::silence::silent;
 use crate::backend::Mode;
 use crate::check::core::{MODE, family_or_proxy, slower_than};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
-use crate::cluster::config::go_duration;
 use crate::evidence::{Gap, Item, Time};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -222,12 +221,7 @@ fn stuck(facts: &Facts<'_>) -> Verdict {
     let config = facts.configuration();
     let period = config.ok().and_then(|config| {
         let mode = facts.mode().ok()?;
-        let text = match mode {
-            Mode::Iptables => config.iptables.sync_period,
-            Mode::Ipvs => config.ipvs.sync_period,
-            Mode::Nftables => config.nftables.sync_period,
-        };
-        Some(go_duration(&text)?.as_secs()).filter(|seconds| *seconds > 0)
+        Some(config.sync_period(mode).as_secs())
     });
     let most = 2 * period.unwrap_or(30);
     let clock = || {

@@ -12,6 +12,7 @@ use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use super::goal;
+use super::health::Health;
 use crate::action::Action;
 use crate::apply::{self, Apply as _};
 use crate::backend::Mode;
@@ -81,12 +82,6 @@ pub(super) async fn run(
     }
     let make = async || super::plan(session, args, mode).await;
     consented(session, io, args.change.yes, &goal(mode), &make).await?;
-    for not_served in [
-        "not served: /healthz and health check node ports (spec.healthCheckNodePort); load balancers that probe this node see it as failed",
-        "not served: changes of kube-proxy's configuration; restart kpx after one",
-    ] {
-        writeln!(io.err, "kpx: {not_served}")?;
-    }
     let drain = if args.no_drain {
         Drain::No
     } else {
@@ -106,6 +101,7 @@ pub(super) async fn run(
         accepted,
         programmed: None,
         flows: None,
+        health: Health::new(),
     };
     follower.follow(io, &mut interrupts).await
 }
@@ -182,8 +178,12 @@ enum Woke {
 
 /// How a sync ended.
 enum Synced {
-    /// The titles of the steps done.
-    Done(Vec<String>),
+    Done {
+        /// The titles of the steps.
+        titles: Vec<String>,
+        /// Health checks that are not served, and why.
+        unserved: Option<String>,
+    },
     Proxy(String),
 }
 
@@ -199,6 +199,7 @@ struct Follower<'s> {
     programmed: Option<Programmed>,
     /// A reading of the connection table in progress.
     flows: Option<Reading<'s>>,
+    health: Health,
 }
 
 /// Items that are being read.
@@ -228,7 +229,8 @@ impl Follower<'_> {
         let mut full = Instant::now();
         let mut retry = RETRY;
         let mut is_lost = false;
-        let (mut failed, mut unread, mut noted) = <(Told, Told, Told)>::default();
+        let (mut failed, mut unread) = <(Told, Told)>::default();
+        let (mut noted, mut unhealthy) = <(Told, Told)>::default();
         loop {
             let begin = Instant::now();
             let synced = self.sync().await;
@@ -236,9 +238,10 @@ impl Follower<'_> {
             let mut wait = FULL.saturating_sub(full.elapsed());
             match synced {
                 Ok(Synced::Proxy(who)) => return stopped_by(io, &who),
-                Ok(Synced::Done(titles)) => {
+                Ok(Synced::Done { titles, unserved }) => {
                     retry = RETRY;
                     failed.tell(io, None)?;
+                    unhealthy.tell(io, unserved)?;
                     if !titles.is_empty() || cause == "start" {
                         let what = if titles.is_empty() {
                             "nothing to change".to_owned()
@@ -266,6 +269,7 @@ impl Follower<'_> {
                         if std::mem::take(&mut is_lost) {
                             writeln!(io.err, "kpx: the API server answers again")?;
                         }
+                        self.health.queued();
                         break "changed";
                     }
                     Woke::Lost(why) => {
@@ -379,6 +383,10 @@ impl Follower<'_> {
             }
         };
         apply::run(&plan, &mut self.live, |_| {}).await?;
+        let name = node.name()?;
+        let mut nodes = node.nodes()?.iter();
+        let object = nodes.find(|node| node.metadata.name == name);
+        let unserved = self.health.synced(&desired, object, &session.host).await;
         self.programmed = match before {
             Some(before) => Some(before.at(desired)),
             None => Programmed::new(&node, desired),
@@ -388,7 +396,10 @@ impl Follower<'_> {
             self.read_flows();
         }
         let titles = plan.steps.into_iter().map(|step| step.title);
-        Ok(Synced::Done(titles.collect()))
+        Ok(Synced::Done {
+            titles: titles.collect(),
+            unserved,
+        })
     }
 
     /// Plans the repair of the live rules of `node`.

@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 use super::context::Context;
 use super::{files, processes};
-use crate::cluster::config::{ORIGIN, ProxyConfig};
+use crate::cluster::config::{HEALTHZ_PORT, ORIGIN, ProxyConfig};
 use crate::evidence::{Gap, Item};
 use http::NoResponse;
 use process::Table;
@@ -30,7 +30,6 @@ const COMMON_FILES: &[&str] = &[
 ];
 
 const METRICS_PORT: u16 = 10249;
-const HEALTHZ_PORT: u16 = 10256;
 
 /// The running kube-proxy, determined once for all items.
 #[derive(Debug, Default)]
