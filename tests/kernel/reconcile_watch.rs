@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -253,4 +254,82 @@ fn a_kube_proxy_that_hangs_is_accepted_and_one_that_runs_is_not() {
     assert!(text.contains("runs: stopped; the rules stay"), "{text}");
     proxy.kill().unwrap();
     proxy.wait().unwrap();
+}
+
+/// Asks for `path` at `address` in the node's network; returns the status and the whole text.
+fn ask(node: &Node, address: &str, path: &str) -> (u16, String) {
+    let text = node.netns.inside(|| {
+        let mut stream = TcpStream::connect(address).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: node1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        Some(text)
+    });
+    let text = text.unwrap_or_default();
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
+    (status.unwrap_or(0), text)
+}
+
+fn answers(node: &Node, address: &str, path: &str, status: u16) -> String {
+    let begin = Instant::now();
+    loop {
+        let seen = ask(node, address, path);
+        if seen.0 == status {
+            return seen.1;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{address}{path}: {seen:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn health_checks_are_served_as_kube_proxy_serves_them() {
+    let node = Node::new("seed-iptables");
+    let mut child = start(&node, "nftables");
+    first_sync(&mut child);
+    let text = answers(&node, "127.0.0.1:10256", "/healthz", 200);
+    assert!(text.contains("\"nodeEligible\":true,\"healthy\":true"), "{text}");
+    answers(&node, "127.0.0.1:10256", "/livez", 200);
+    answers(&node, "127.0.0.1:10256", "/other", 404);
+    let put = |endpoints: serde_json::Value| {
+        node.api.with(|cluster| {
+            cluster.put(json!({
+                "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+                "metadata": {"name": "edge-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "edge"}},
+                "endpoints": endpoints, "ports": [{"name": "", "port": 80, "protocol": "TCP"}],
+            }));
+        });
+    };
+    let pod = |addr: &str, node: &str| json!({"addresses": [addr], "nodeName": node, "conditions": {"ready": true}});
+    put(json!([pod("10.244.2.9", "node2")]));
+    node.api.with(|cluster| {
+        cluster.put(json!({
+            "kind": "Service", "apiVersion": "v1", "metadata": {"name": "edge", "namespace": "default"},
+            "spec": {"type": "LoadBalancer", "clusterIP": "10.98.7.7", "clusterIPs": ["10.98.7.7"], "ipFamilies": ["IPv4"],
+                "externalTrafficPolicy": "Local", "healthCheckNodePort": 31199,
+                "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80, "nodePort": 30199}]},
+        }));
+    });
+    let text = answers(&node, "10.0.2.15:31199", "/", 503);
+    assert!(text.contains("x-load-balancing-endpoint-weight: 0"), "{text}");
+    put(json!([pod("10.244.2.9", "node2"), pod("10.244.1.9", "node1"), pod("10.244.1.8", "node1")]));
+    let text = answers(&node, "10.0.2.15:31199", "/", 200);
+    assert!(text.contains("x-load-balancing-endpoint-weight: 2"), "{text}");
+    node.api.with(|cluster| cluster.remove(&Key::new("services", "default", "edge")));
+    answers(&node, "10.0.2.15:31199", "/", 0);
+    node.netns.run(&format!("kill -TERM {}", child.id()));
+    assert_eq!(ended(&mut child).0, Some(0));
+
+    // A kube-proxy that hangs holds the port.
+    let taken = node.netns.inside(|| TcpListener::bind("0.0.0.0:10256").unwrap());
+    let mut child = start(&node, "nftables");
+    first_sync(&mut child);
+    thread::sleep(Duration::from_millis(500));
+    node.netns.run(&format!("kill -TERM {}", child.id()));
+    let (code, text) = ended(&mut child);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("not served: /healthz at 0.0.0.0:10256"), "{text}");
+    assert!(text.contains("in use"), "{text}");
+    drop(taken);
 }

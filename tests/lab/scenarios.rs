@@ -112,6 +112,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: ipvs,
     },
     Scenario {
+        name: "no-proxy",
+        about: "a node without kube-proxy, served by kpx while Deployments roll; then kube-proxy takes over",
+        run: no_proxy,
+    },
+    Scenario {
         name: "crash-loop",
         about: "kube-proxy crash-loops in the new mode: rolls back automatically",
         run: crash_loop,
@@ -1033,6 +1038,115 @@ fn crash_loop(lab: &Lab) -> String {
         seconds(all),
         report.unharmed()
     )
+}
+
+/// Whether the DaemonSet of kube-proxy has a pod on w1.
+fn proxy_on_w1(lab: &Lab, wanted: bool) {
+    let os = if wanted { "linux" } else { "none" };
+    lab.kubectl(&format!("label node w1 kubernetes.io/os={os} --overwrite"));
+    wait_for("kube-proxy on w1", Duration::from_secs(60), || {
+        let mut look = lab.on("w1", &["pgrep", "-x", "kube-proxy"]);
+        (look.output().unwrap().status.success() == wanted).then_some(())
+    });
+}
+
+/// What fails while Deployments roll, grow and shrink; then, of the health checks of w1.
+fn rolled(lab: &Lab) -> Report {
+    let scale = |count: u32| {
+        lab.kubectl(&format!("-n demo scale deployment/web --replicas={count}"));
+        lab.kubectl("-n demo rollout status deployment/web --timeout=180s");
+    };
+    let traffic = Traffic::start(lab);
+    thread::sleep(Duration::from_secs(2));
+    for _ in 0..2 {
+        roll(lab);
+        scale(7);
+        scale(4);
+    }
+    // Pods that end serve for some time.
+    thread::sleep(Duration::from_secs(20));
+    let report = traffic.stop();
+    let port =
+        lab.kubectl("-n demo get service edge-balanced -o jsonpath='{.spec.healthCheckNodePort}'");
+    let target = format!("health-check=http={}:{port}", NODES[1].1);
+    let place = ("outside".to_owned(), Lab::outside_network(), vec![target]);
+    let checks = Traffic::of(lab, vec![place], Duration::from_millis(100));
+    thread::sleep(Duration::from_secs(2));
+    let checks = checks.stop();
+    assert!(checks.failed == 0, "{}", checks.details());
+    report
+}
+
+/// The rules of w1 without counters, sorted: kube-proxy writes Services in any order.
+fn rules(lab: &Lab) -> Vec<String> {
+    let text = lab.sh(
+        "w1",
+        "iptables-save; ip6tables-save; nft list tables; \
+         for family in ip ip6; do nft -s list table $family kube-proxy 2>/dev/null || true; done",
+    );
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let mut lines: Vec<_> = lines
+        .map(|line| match line.starts_with(':') {
+            true => line.split(" [").next().unwrap().to_owned(),
+            false => line.to_owned(),
+        })
+        .collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn no_proxy(lab: &Lab) -> String {
+    settled(lab);
+    let mut said = Vec::new();
+    for mode in ["iptables", "nftables"] {
+        commit(lab, mode);
+        proxy_on_w1(lab, false);
+        proxy_on_w1(lab, true);
+        wait_for("the mode", Duration::from_secs(60), || {
+            (on(lab, "w1", &["diff", "--mode", mode]).code == Some(0)).then_some(())
+        });
+        let theirs = rolled(lab);
+        proxy_on_w1(lab, false);
+        let all = kpx(lab, &["reconcile", "--watch", "--apply", "--yes", "--mode", mode]);
+        let mut child = lab
+            .on("w1", &words(&all))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.find(|line| line.as_ref().unwrap().contains(" start: "));
+        assert!(first.is_some(), "{:?}", child.wait_with_output());
+        let count = thread::spawn(move || lines.count());
+        let ours = rolled(lab);
+        assert!(
+            ours.failed <= theirs.failed && ours.broken <= theirs.broken,
+            "with kube-proxy {theirs}; with kpx {ours}\n{}",
+            ours.details()
+        );
+        let before = rules(lab);
+        proxy_on_w1(lab, true);
+        let began = Instant::now();
+        let ended = child.wait_with_output().unwrap();
+        let took = began.elapsed();
+        let err = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(4), "{err}");
+        assert!(err.contains("runs: stopped; the rules stay"), "{err}");
+        assert!(!err.contains("failed") && !err.contains("not served"), "{err}");
+        wait_for("the first sync", Duration::from_secs(60), || {
+            (on(lab, "w1", &["doctor"]).code == Some(0)).then_some(())
+        });
+        assert_eq!(rules(lab), before);
+        let lines = count.join().unwrap();
+        said.push(format!(
+            "{mode}: {lines} changes, with kube-proxy {theirs}; with kpx {ours}; ended after {} ms",
+            took.as_millis()
+        ));
+    }
+    commit(lab, "");
+    lab.kubectl("-n kube-system rollout restart daemonset/kube-proxy");
+    format!("\n  {}", said.join("\n  "))
 }
 
 fn ipvs(_: &Lab) -> String {
