@@ -1120,6 +1120,8 @@ fn no_proxy(lab: &Lab) -> String {
         assert!(first.is_some(), "{:?}", child.wait_with_output());
         let count = thread::spawn(move || lines.count());
         let ours = rolled(lab);
+        let early = child.try_wait().unwrap();
+        assert!(early.is_none(), "kpx ended early: {early:?}");
         assert!(
             ours.failed <= theirs.failed && ours.broken <= theirs.broken,
             "with kube-proxy {theirs}; with kpx {ours}\n{}",
@@ -1139,6 +1141,7 @@ fn no_proxy(lab: &Lab) -> String {
         });
         assert_eq!(rules(lab), before);
         let lines = count.join().unwrap();
+        assert!(lines > 5, "only {lines} changes");
         said.push(format!(
             "{mode}: {lines} changes, with kube-proxy {theirs}; with kpx {ours}; ended after {} ms",
             took.as_millis()

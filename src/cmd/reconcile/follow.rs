@@ -2,7 +2,8 @@
 //!
 //! The first sync reads the live rules, compares them with the desired state of the watched objects, and applies the
 //! difference. A change of the cluster is then one small transaction, from the rules of the last desired state to those of
-//! the next. The live rules are read again every [`FULL`], after a failure, and at each change in mode ipvs.
+//! the next. The node and its rules are read again every [`FULL`], while changes go on, and after a failure; in mode ipvs
+//! the rules are read at each change.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -36,6 +37,8 @@ use crate::report::{CLEAN, FAILED};
 const LOOK: Duration = Duration::from_secs(1);
 /// How often to read the whole node again: kube-proxy's default `syncPeriod`.
 const FULL: Duration = Duration::from_secs(30);
+/// How many readings of the node in a row may be out of date when they end, because the rules were changed meanwhile.
+const MISSED: u32 = 3;
 /// Pause after a failed sync; it doubles, up to [`FULL`], until one succeeds.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -87,7 +90,12 @@ pub(super) async fn run(
     } else {
         Drain::First
     };
-    let basis = read_basis(session, mode).await?;
+    let mut items = basis_items(mode);
+    if accepted.is_some() {
+        items.retain(|item| !ITS_ANSWERS.contains(item));
+    }
+    let evidence = session.read(&items, &Progress::silent()).await?;
+    let basis = Read::new(session, evidence, mode)?;
     let watch = Watch::start(host)
         .await
         .hint("`kpx access reconcile` lists the permissions")?;
@@ -101,6 +109,9 @@ pub(super) async fn run(
         accepted,
         programmed: None,
         flows: None,
+        full: None,
+        disturbed: false,
+        missed: 0,
         health: Health::new(),
     };
     follower.follow(io, &mut interrupts).await
@@ -130,18 +141,26 @@ struct Read {
     evidence: Evidence,
 }
 
-async fn read_basis(session: &Session, mode: Mode) -> Result<Read, Failure> {
+/// Returns the items that a basis is made from.
+fn basis_items(mode: Mode) -> Vec<Item> {
     let mut items = diff::needs(mode);
-    items.extend([Item::Processes, Item::Healthz]);
     items.retain(|item| !matches!(item, Item::Services | Item::EndpointSlices));
+    items.push(Item::Processes);
     items.sort();
     items.dedup();
-    let evidence = session.read(&items, &Progress::silent()).await?;
-    let node = session.node(&evidence);
-    // Without its Node object, every zone and local endpoint would be wrong.
-    node.nodes()?;
-    let basis = node.basis(mode)?;
-    Ok(Read { basis, evidence })
+    items
+}
+
+impl Read {
+    fn new(session: &Session, evidence: Evidence, mode: Mode) -> Result<Self, Failure> {
+        let basis = {
+            let node = session.node(&evidence);
+            // Without its Node object, every zone and local endpoint would be wrong.
+            node.nodes()?;
+            node.basis(mode)?
+        };
+        Ok(Self { basis, evidence })
+    }
 }
 
 /// Returns the live state that a sync of `mode` compares.
@@ -165,6 +184,9 @@ fn live_items(mode: Mode) -> Vec<Item> {
     items
 }
 
+/// What kube-proxy answers: nothing, after some time, if it hangs.
+const ITS_ANSWERS: &[Item] = &[Item::Metrics, Item::ProxyMode, Item::Healthz];
+
 /// Why a wait ended.
 enum Woke {
     Changed,
@@ -172,6 +194,8 @@ enum Woke {
     Due,
     /// The connection table was read.
     Flows(Result<Evidence, Failure>),
+    /// The node was read.
+    Full(Result<Evidence, Failure>),
     Proxy(String),
     Signal,
 }
@@ -199,6 +223,12 @@ struct Follower<'s> {
     programmed: Option<Programmed>,
     /// A reading of the connection table in progress.
     flows: Option<Reading<'s>>,
+    /// A reading of the node in progress.
+    full: Option<Reading<'s>>,
+    /// Whether the rules were changed since the last reading of the node began.
+    disturbed: bool,
+    /// How many readings in a row were disturbed.
+    missed: u32,
     health: Health,
 }
 
@@ -226,17 +256,16 @@ impl Follower<'_> {
         interrupts: &mut clock::Interrupts,
     ) -> Result<u8, Failure> {
         let mut cause = "start";
-        let mut full = Instant::now();
+        let mut found = None;
+        let mut full = Instant::now() + FULL;
         let mut retry = RETRY;
         let mut is_lost = false;
         let (mut failed, mut unread) = <(Told, Told)>::default();
         let (mut noted, mut unhealthy) = <(Told, Told)>::default();
         loop {
             let begin = Instant::now();
-            let synced = self.sync().await;
-            let took = begin.elapsed().as_millis();
-            let mut wait = FULL.saturating_sub(full.elapsed());
-            match synced {
+            let mut due = full;
+            match self.sync(found.take()).await {
                 Ok(Synced::Proxy(who)) => return stopped_by(io, &who),
                 Ok(Synced::Done { titles, unserved }) => {
                     retry = RETRY;
@@ -248,6 +277,7 @@ impl Follower<'_> {
                         } else {
                             titles.join("; ")
                         };
+                        let took = begin.elapsed().as_millis();
                         writeln!(io.out, "{} {cause}: {what} ({took} ms)", clock::now())?;
                         io.out.flush()?;
                     }
@@ -255,16 +285,30 @@ impl Follower<'_> {
                 Err(failure) => {
                     let text = format!("the sync failed: {failure}; retrying with a full reading");
                     failed.tell(io, Some(text))?;
-                    (full, wait) = (Instant::now() - FULL, retry);
+                    due = Instant::now() + retry;
                     retry = (retry * 2).min(FULL);
                 }
             }
-            let due = Instant::now() + wait;
             cause = loop {
                 match self.wait(due, interrupts).await {
                     Woke::Signal => return stopped_by_signal(io),
                     Woke::Proxy(who) => return stopped_by(io, &who),
-                    Woke::Due => break "full",
+                    Woke::Due if due != full => break "retry",
+                    Woke::Due => {
+                        self.read_node();
+                        full = Instant::now() + FULL;
+                        due = full;
+                    }
+                    Woke::Full(read) => {
+                        self.full = None;
+                        let (live, why) = self.renew(read);
+                        let why = why.map(|why| {
+                            format!("cannot read the node in full: {why}; continuing with the last reading")
+                        });
+                        unread.tell(io, why)?;
+                        found = live;
+                        break "full";
+                    }
                     Woke::Changed => {
                         if std::mem::take(&mut is_lost) {
                             writeln!(io.err, "kpx: the API server answers again")?;
@@ -281,6 +325,7 @@ impl Follower<'_> {
                         }
                     }
                     Woke::Flows(read) => {
+                        self.flows = None;
                         let forgotten = self.forget(read).await;
                         let why = forgotten.as_ref().err();
                         let why =
@@ -293,23 +338,50 @@ impl Follower<'_> {
                     }
                 }
             };
-            if full.elapsed() >= FULL {
-                let read = pin!(read_basis(self.session, self.mode));
-                let why = match select(read, pin!(interrupts.next())).await {
-                    Either::Right(_) => return stopped_by_signal(io),
-                    Either::Left((Ok(read), _)) => {
-                        self.basis = read;
-                        None
-                    }
-                    Either::Left((Err(why), _)) => Some(format!(
-                        "cannot read the node in full: {why}; continuing with the last reading"
-                    )),
-                };
-                unread.tell(io, why)?;
-                self.programmed = None;
-                full = Instant::now();
-            }
         }
+    }
+
+    /// Starts to read the node and its rules.
+    fn read_node(&mut self) {
+        if self.full.is_some() {
+            return;
+        }
+        let mut items = basis_items(self.mode);
+        items.extend(live_items(self.mode));
+        items.retain(|item| !ITS_ANSWERS.contains(item));
+        items.sort();
+        items.dedup();
+        let session = self.session;
+        self.disturbed = false;
+        self.full = Some(Box::pin(async move {
+            session.read(&items, &Progress::silent()).await
+        }));
+    }
+
+    /// Takes over what [`Follower::read_node`] has `read`; returns the live rules, unless they changed meanwhile, and why
+    /// the rest is not taken over.
+    fn renew(&mut self, read: Result<Evidence, Failure>) -> (Option<Evidence>, Option<Failure>) {
+        let read = match read {
+            Ok(read) => read,
+            Err(why) => return (None, Some(why)),
+        };
+        let live = live_items(self.mode);
+        let rules = read.only(&live);
+        let mut evidence = self.basis.evidence.clone();
+        evidence.extend(read);
+        let why = match Read::new(self.session, evidence, self.mode) {
+            Ok(basis) => {
+                self.basis = basis;
+                None
+            }
+            Err(why) => Some(why),
+        };
+        self.missed = if self.disturbed { self.missed + 1 } else { 0 };
+        if self.missed > MISSED {
+            self.missed = 0;
+            self.programmed = None;
+        }
+        ((!self.disturbed).then_some(rules), why)
     }
 
     /// Waits until something must be done, at most until `due`.
@@ -322,22 +394,25 @@ impl Follower<'_> {
                 None => pending().await,
             }
         });
+        let mut full = pin!(async {
+            match &mut self.full {
+                Some(reading) => reading.await,
+                None => pending().await,
+            }
+        });
         loop {
             let rest = due.saturating_duration_since(Instant::now());
             let pause = pin!(clock::pause(rest.min(LOOK)));
-            let work = select(changed.as_mut(), flows.as_mut());
+            let reads = select(flows.as_mut(), full.as_mut());
+            let work = select(changed.as_mut(), reads);
             match select(select(work, pause), pin!(interrupts.next())).await {
                 Either::Right(_) => return Woke::Signal,
-                Either::Left((Either::Left((Either::Left((Ok(()), _)), _)), _)) => {
-                    return Woke::Changed;
-                }
-                Either::Left((Either::Left((Either::Left((Err(gap), _)), _)), _)) => {
-                    return Woke::Lost(gap.to_string());
-                }
-                Either::Left((Either::Left((Either::Right((read, _)), _)), _)) => {
-                    self.flows = None;
-                    return Woke::Flows(read);
-                }
+                Either::Left((Either::Left((work, _)), _)) => match work {
+                    Either::Left((Ok(()), _)) => return Woke::Changed,
+                    Either::Left((Err(gap), _)) => return Woke::Lost(gap.to_string()),
+                    Either::Right((Either::Left((read, _)), _)) => return Woke::Flows(read),
+                    Either::Right((Either::Right((read, _)), _)) => return Woke::Full(read),
+                },
                 Either::Left((Either::Right(_), _)) => {}
             }
             // A process table that cannot be read fails the next sync, which says so.
@@ -352,18 +427,19 @@ impl Follower<'_> {
         }
     }
 
-    /// Brings the rules to the desired state.
-    async fn sync(&mut self) -> Result<Synced, Failure> {
+    /// Brings the rules to the desired state; `found` are the live ones, if they were just read.
+    async fn sync(&mut self, found: Option<Evidence>) -> Result<Synced, Failure> {
         let (services, slices) = (self.watch.services(), self.watch.slices());
         let desired = self.basis.basis.desired(&services, &slices);
         // What is in force is not known until the last step is done.
-        let before = self.programmed.take();
-        let items = match before {
-            Some(_) => vec![Item::Processes],
-            None => live_items(self.mode),
+        let before = self.programmed.take().filter(|_| found.is_none());
+        let items = match (&before, &found) {
+            (None, None) => live_items(self.mode),
+            _ => vec![Item::Processes],
         };
         let session = self.session;
         let mut evidence = self.basis.evidence.clone();
+        evidence.extend(found.unwrap_or_default());
         evidence.extend(session.read(&items, &Progress::silent()).await?);
         if let Some(who) = started(session, &evidence, self.accepted.as_ref())? {
             self.programmed = before;
@@ -382,6 +458,7 @@ impl Follower<'_> {
                 (plan, forgets)
             }
         };
+        self.disturbed |= !plan.steps.is_empty();
         apply::run(&plan, &mut self.live, |_| {}).await?;
         let name = node.name()?;
         let mut nodes = node.nodes()?.iter();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Node;
 use crate::desired::{DesiredState, FamilyState};
-use crate::evidence::Time;
+use crate::evidence::{Gap, Time};
 use crate::host::{HttpServer, Options, clock, listen};
 use crate::net::Family;
 
@@ -199,7 +199,10 @@ async fn start(
     answer: impl Fn(&str) -> Response<String> + Send + Sync + 'static,
 ) -> Result<HttpServer, String> {
     let listener = listen(options, address, dual).await;
-    let listener = listener.map_err(|gap| gap.to_string())?;
+    let listener = listener.map_err(|gap| match gap {
+        Gap::Failed(_, why) => why,
+        gap => gap.to_string(),
+    })?;
     HttpServer::serve(listener, answer).map_err(|error| format!("{address}: {error}"))
 }
 
