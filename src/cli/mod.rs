@@ -300,8 +300,10 @@ pub enum Command {
     ///
     /// With --watch, kpx then follows Services and endpoints, and programs each change, on a node without kube-proxy or with
     /// one that hangs. It refuses to start beside a kube-proxy that works. Ctrl-C or SIGTERM stops it with exit status 0; when
-    /// a kube-proxy starts, it stops with exit status 4. The rules stay in both cases. It answers neither /healthz nor health
-    /// check node ports, and holds kpx's lock on the node as long as it runs.
+    /// a kube-proxy starts, it stops with exit status 4. The rules stay in both cases. /healthz, /livez and health check node
+    /// ports are served as kube-proxy's configuration says, unless another process has the port. kpx needs a kubeconfig of
+    /// its own if kube-proxy's is gone with its pod; a change of the mode in the configuration needs a restart of kpx. It
+    /// holds kpx's lock on the node as long as it runs.
     #[command(after_help = change::RECONCILE_EXAMPLES, after_long_help = change::RECONCILE_EXAMPLES)]
     Reconcile(ReconcileArgs),
 
