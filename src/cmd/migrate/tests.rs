@@ -45,15 +45,26 @@ fn last(state: &MigrationState, ended: Ended, asked: bool) -> (String, u8) {
 fn last_of(args: &[&str], state: &MigrationState, ended: Ended, asked: bool) -> (String, u8) {
     let (_, session) = parsed(args);
     let report = outcome(&session, state, ended, asked);
-    let mut page = Page::new(Style {
+    let mut page = empty();
+    report.page(&mut page);
+    (page.into_text(), report.exit())
+}
+
+fn empty() -> Page {
+    Page::new(Style {
         width: 80,
         color: false,
         ascii: true,
         wide: false,
         verbose: 0,
-    });
-    report.page(&mut page);
-    (page.into_text(), report.exit())
+    })
+}
+
+/// Returns the note about connections that began during a failed change.
+fn connections() -> String {
+    let mut page = empty();
+    page.para("note: ", CONNECTIONS);
+    page.into_text()
 }
 
 #[test]
@@ -61,7 +72,7 @@ fn the_last_line_is_the_result() {
     let mut over = state(false);
     over.ended = true;
     let why = || "it is silent".to_owned();
-    let because = "reason: it is silent\n";
+    let because = format!("{}reason: it is silent\n", connections());
     for (ended, asked, text, code) in [
         (
             Ended::Migrated,
@@ -215,10 +226,11 @@ fn ten_journals_of_ended_migrations_are_kept() {
 #[test]
 fn the_last_line_of_an_unfinished_migration_is_the_next_command() {
     let stopped = || Ended::Stopped("the disk is full".to_owned());
-    let text = "reason: the disk is full\n\
-                worker1: stopped during the migration from mode ipvs to mode nftables\n\
-                next: kpx migrate resume, or kpx migrate rollback\n";
-    assert_eq!(last(&state(false), stopped(), false), (text.to_owned(), 4));
+    let text = connections()
+        + "reason: the disk is full\n\
+           worker1: stopped during the migration from mode ipvs to mode nftables\n\
+           next: kpx migrate resume, or kpx migrate rollback\n";
+    assert_eq!(last(&state(false), stopped(), false), (text, 4));
     let mut prepared = state(true);
     while prepared.next() != Some(Stage::Configure) {
         prepared.done += 1;
