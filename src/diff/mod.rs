@@ -14,8 +14,8 @@ mod sequence;
 use serde::Serialize;
 
 use crate::backend::iptables::expect::Names;
-use crate::backend::iptables::names::SEP;
 use crate::backend::iptables::model::Ruleset;
+use crate::backend::iptables::names::SEP;
 use crate::backend::ipvs::model::DUMMY;
 use crate::backend::nftables::expect::TABLE;
 use crate::backend::nftables::model::Table;

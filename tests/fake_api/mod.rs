@@ -86,10 +86,6 @@ impl Cluster {
         self.objects.get(&Key::new(resource, namespace, name))
     }
 
-    pub(crate) fn get_at(&self, key: &Key) -> Option<&Value> {
-        self.objects.get(key)
-    }
-
     /// Iterates over the objects of `resource` in all namespaces.
     pub(crate) fn list<'a>(&'a self, resource: &'a str) -> impl Iterator<Item = &'a Value> {
         self.objects.list(resource, None)

@@ -31,12 +31,11 @@ fn apply(netns: &Netns, action: &Action) {
 fn holds(netns: &Netns, evidence: &Evidence, mode: Mode, what: &str) {
     let mut evidence = evidence.clone();
     let mut put = |item, command| evidence.insert(item, Ok(netns.run(command)));
-    match mode {
-        Mode::Nftables => put(Item::Nft, "nft -j list ruleset"),
-        _ => {
-            put(Item::Iptables4, "iptables-nft-save -c");
-            put(Item::Iptables6, "ip6tables-nft-save -c");
-        }
+    if mode == Mode::Nftables {
+        put(Item::Nft, "nft -j list ruleset");
+    } else {
+        put(Item::Iptables4, "iptables-nft-save -c");
+        put(Item::Iptables6, "ip6tables-nft-save -c");
     }
     same(&evidence, mode, what);
 }
@@ -66,7 +65,11 @@ fn advances(mode: Mode, version: &str) {
             node.desired(mode).unwrap().clone()
         };
         let plan = before.advance(&state, &Family::BOTH).unwrap();
-        let forth = || plan.steps.iter().for_each(|step| apply(&netns, &step.action));
+        let forth = || {
+            for step in &plan.steps {
+                apply(&netns, &step.action);
+            }
+        };
         forth();
         holds(&netns, &next, mode, &what);
         for step in plan.steps.iter().rev() {

@@ -1107,7 +1107,10 @@ fn no_proxy(lab: &Lab) -> String {
         });
         let theirs = rolled(lab);
         proxy_on_w1(lab, false);
-        let all = kpx(lab, &["reconcile", "--watch", "--apply", "--yes", "--mode", mode]);
+        let all = kpx(
+            lab,
+            &["reconcile", "--watch", "--apply", "--yes", "--mode", mode],
+        );
         let mut child = lab
             .on("w1", &words(&all))
             .stdin(Stdio::null())
@@ -1135,7 +1138,10 @@ fn no_proxy(lab: &Lab) -> String {
         let err = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(4), "{err}");
         assert!(err.contains("runs: stopped; the rules stay"), "{err}");
-        assert!(!err.contains("failed") && !err.contains("not served"), "{err}");
+        assert!(
+            !err.contains("failed") && !err.contains("not served"),
+            "{err}"
+        );
         wait_for("the first sync", Duration::from_secs(60), || {
             (on(lab, "w1", &["doctor"]).code == Some(0)).then_some(())
         });

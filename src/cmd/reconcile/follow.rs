@@ -22,11 +22,11 @@ use crate::cmd::Io;
 use crate::cmd::shared::change::{consented, open_after_guard};
 use crate::cmd::shared::failure::{Failure, Hint as _};
 use crate::cmd::shared::session::Session;
+use crate::desired::DesiredState;
 use crate::diff::{self, Layer, Unknown};
 use crate::evidence::{Evidence, Item};
 use crate::host::{Live, Watch, clock};
 use crate::net::Proto;
-use crate::desired::DesiredState;
 use crate::node::NodeSnapshot;
 use crate::node::desired::Basis;
 use crate::plan::{self, Drain, Plan, Programmed};
@@ -318,10 +318,7 @@ impl Follower<'_> {
                     }
                     Woke::Lost(why) => {
                         if !std::mem::replace(&mut is_lost, true) {
-                            writeln!(
-                                io.err,
-                                "kpx: {why}; serving the last known state, retrying"
-                            )?;
+                            writeln!(io.err, "kpx: {why}; serving the last known state, retrying")?;
                         }
                     }
                     Woke::Flows(read) => {
@@ -447,16 +444,13 @@ impl Follower<'_> {
         }
         let node = session.node(&evidence).with_objects(services, slices);
         let families = session.families();
-        let (plan, forgets) = match &before {
-            Some(before) => (
-                before.advance(&desired, families)?,
-                before.changes_udp(&desired),
-            ),
-            None => {
-                let plan = self.compare(&node, &desired)?;
-                let forgets = !plan.steps.is_empty();
-                (plan, forgets)
-            }
+        let plan = match &before {
+            Some(before) => before.advance(&desired, families)?,
+            None => self.compare(&node, &desired)?,
+        };
+        let forgets = match &before {
+            Some(before) => before.changes_udp(&desired),
+            None => !plan.steps.is_empty(),
         };
         self.disturbed |= !plan.steps.is_empty();
         apply::run(&plan, &mut self.live, |_| {}).await?;
@@ -494,9 +488,7 @@ impl Follower<'_> {
     fn read_flows(&mut self) {
         let session = self.session;
         self.flows = Some(Box::pin(async move {
-            session
-                .read(&[Item::Conntrack], &Progress::silent())
-                .await
+            session.read(&[Item::Conntrack], &Progress::silent()).await
         }));
     }
 

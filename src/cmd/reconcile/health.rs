@@ -130,9 +130,10 @@ impl Shared {
     fn health(&self, now: Time, node: bool) -> Response<String> {
         let healthy = self.is_healthy();
         let good = healthy && (self.eligible || !node);
-        let last = match good {
-            true => Some(now),
-            false => self.updated.values().max().copied(),
+        let last = if good {
+            Some(now)
+        } else {
+            self.updated.values().max().copied()
         };
         let zero = "0001-01-01T00:00:00Z".to_owned();
         let mut text = json!({
@@ -217,7 +218,10 @@ fn local_endpoints(family: &FamilyState) -> BTreeMap<Service, usize> {
     for port in family.ports.iter().filter(|of| of.health_check.is_some()) {
         let key = (family.family, port.namespace.clone(), port.service.clone());
         let local = port.endpoints.iter().filter(|of| of.local && of.ready);
-        found.entry(key).or_default().extend(local.map(|of| of.addr.ip()));
+        found
+            .entry(key)
+            .or_default()
+            .extend(local.map(|of| of.addr.ip()));
     }
     found.into_iter().map(|(key, of)| (key, of.len())).collect()
 }
@@ -253,7 +257,12 @@ mod tests {
         Shared {
             limit: Duration::from_secs(60),
             queued: None,
-            updated: BTreeMap::from([(Family::V4, Time { seconds: 1_000_000_000 })]),
+            updated: BTreeMap::from([(
+                Family::V4,
+                Time {
+                    seconds: 1_000_000_000,
+                },
+            )]),
             eligible: true,
             local: BTreeMap::from([(web(), 2)]),
         }
@@ -263,7 +272,9 @@ mod tests {
         (Family::V4, "demo".to_owned(), "web".to_owned())
     }
 
-    const NOW: Time = Time { seconds: 1_000_000_009 };
+    const NOW: Time = Time {
+        seconds: 1_000_000_009,
+    };
 
     #[test]
     fn a_node_is_healthy_while_no_change_waits_too_long() {
@@ -293,7 +304,9 @@ mod tests {
         assert_eq!(shared.health(NOW, true).status(), 503);
         assert_eq!(shared.health(NOW, false).status(), 200);
         let node = |text: &str| serde_json::from_str::<Node>(text).unwrap();
-        assert!(is_eligible(&node(r#"{"spec":{"taints":[{"key":"other"}]}}"#)));
+        assert!(is_eligible(&node(
+            r#"{"spec":{"taints":[{"key":"other"}]}}"#
+        )));
         let tainted = r#"{"spec":{"taints":[{"key":"ToBeDeletedByClusterAutoscaler"}]}}"#;
         assert!(!is_eligible(&node(tainted)));
         let ending = r#"{"metadata":{"deletionTimestamp":"2001-09-09T01:46:40Z"}}"#;

@@ -56,7 +56,11 @@ impl Programmed {
         let mut plan = Plan::default();
         for state in &to.families {
             let family = state.family;
-            let Some(old) = self.state.family(family).filter(|_| families.contains(&family)) else {
+            let Some(old) = self
+                .state
+                .family(family)
+                .filter(|_| families.contains(&family))
+            else {
                 continue;
             };
             match to.mode {
