@@ -126,6 +126,7 @@ bench: root
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
+	cargo bench --locked --bench follow $(if $(SUDO),$(call RUNNER,sudo))
 
 # Time and memory of the doctor on bundles of 5,000 nodes.
 .PHONY: bench-nodes

@@ -1042,8 +1042,12 @@ fn crash_loop(lab: &Lab) -> String {
 
 /// Whether the DaemonSet of kube-proxy has a pod on w1.
 fn proxy_on_w1(lab: &Lab, wanted: bool) {
-    let os = if wanted { "linux" } else { "none" };
-    lab.kubectl(&format!("label node w1 kubernetes.io/os={os} --overwrite"));
+    let label = if wanted {
+        "no-kube-proxy-"
+    } else {
+        "no-kube-proxy=yes"
+    };
+    lab.kubectl(&format!("label node w1 {label}"));
     wait_for("kube-proxy on w1", Duration::from_secs(60), || {
         let mut look = lab.on("w1", &["pgrep", "-x", "kube-proxy"]);
         (look.output().unwrap().status.success() == wanted).then_some(())
@@ -1123,8 +1127,10 @@ fn no_proxy(lab: &Lab) -> String {
         assert!(first.is_some(), "{:?}", child.wait_with_output());
         let count = thread::spawn(move || lines.count());
         let ours = rolled(lab);
-        let early = child.try_wait().unwrap();
-        assert!(early.is_none(), "kpx ended early: {early:?}");
+        if child.try_wait().unwrap().is_some() {
+            let ended = child.wait_with_output().unwrap();
+            panic!("ended early: {}", String::from_utf8_lossy(&ended.stderr));
+        }
         assert!(
             ours.failed <= theirs.failed && ours.broken <= theirs.broken,
             "with kube-proxy {theirs}; with kpx {ours}\n{}",
