@@ -141,7 +141,7 @@ bench-ipvs:
 # What needs a kernel with ip_vs, by the same program: a user-mode one, and Debian's, emulated, for what is about modules.
 # Tests of these names start from a kernel that has loaded nothing yet, or take minutes: each name boots a machine of its
 # own, all others share one.
-VM_BLANK = traffic::tests::vm_ traffic::bridged::vm_ migration::vm_from_i migration::vm_from_n \
+VM_BLANK = reconcile_watch::vm_ traffic::tests::vm_ traffic::bridged::vm_ migration::vm_from_i migration::vm_from_n \
 	reconcile_ipvs:: faults::ipvs::vm_a_module kernel::ipvs::vm_ stock:modules::vm_ stock:preflight::vm_looking \
 	preflight::vm_the preflight::vm_what preflight::vm_when
 # Without the user-mode kernel, which takes minutes to build: a few of each kind, on Debian's kernel.

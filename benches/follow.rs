@@ -196,10 +196,8 @@ impl Node {
     /// Replaces the last endpoint of a Service.
     fn change(&self, number: usize, addr: &str) {
         self.api.with(|cluster| {
-            let mut slices = cluster.list("endpointslices");
-            let metadata = &slices.nth(17 + 37 * number).unwrap()["metadata"];
-            let word = |field: &str| metadata[field].as_str().unwrap().to_owned();
-            let key = Key::new("endpointslices", &word("namespace"), &word("name"));
+            let slice = cluster.list("endpointslices").nth(17 + 37 * number);
+            let key = Key::of(slice.unwrap());
             cluster.edit(&key, |slice| {
                 let endpoints = slice["endpoints"].as_array_mut().unwrap();
                 endpoints.last_mut().unwrap()["addresses"] = json!([addr]);

@@ -250,9 +250,9 @@ impl Diff {
         self.add(format!("{family} virtual servers"), &[Layer::Ipvs], part);
         let part = node.ipset_or_none().map(|have| comparison.sets(have));
         self.add(format!("{family} sets"), &[Layer::Ipset], part);
-        let on_dummy = desired.facts.addresses.as_ref().map(|all| {
-            let ours = all.iter().filter(|at| at.link == DUMMY);
-            ours.map(|at| at.addr).collect::<Vec<_>>()
+        let on_dummy = node.addresses().map(|addresses| {
+            let ours = addresses.all.iter().filter(|at| at.link == DUMMY);
+            ours.map(|at| at.addr.addr).collect::<Vec<_>>()
         });
         let there = node
             .links()
@@ -267,7 +267,7 @@ impl Diff {
             (_, Ok(have)) => self.changes.extend(comparison.addresses(&have)),
             (_, Err(gap)) => {
                 let what = format!("{family} addresses of {DUMMY}");
-                self.add(what, &[Layer::Link], Err(gap.clone()));
+                self.add(what, &[Layer::Link], Err(gap));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,15 +43,17 @@ fn start(node: &Node, mode: &str) -> Child {
     .unwrap()
 }
 
-/// Waits for the line of the first sync; later lines are read and dropped.
-fn first_sync(child: &mut Child) {
+/// Waits for the line of the first sync; returns later lines.
+fn first_sync(child: &mut Child) -> Receiver<String> {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let Some(first) = lines.next() else {
         panic!("{}", ended(child).1);
     };
     let first = first.unwrap();
     assert!(first.contains(" start: "), "{first}");
-    thread::spawn(move || lines.for_each(drop));
+    let (sender, later) = channel();
+    thread::spawn(move || lines.for_each(|line| sender.send(line.unwrap()).unwrap_or_default()));
+    later
 }
 
 /// Waits for the end; returns the exit status and what was printed on stderr.
@@ -72,11 +75,14 @@ fn ended(child: &mut Child) -> (Option<i32>, String) {
 fn served(node: &Node, mode: &str) -> BTreeSet<&'static str> {
     let rules = match mode {
         "iptables" => node.netns.run("iptables-save -t nat"),
+        "ipvs" => node.netns.run("ipvsadm-save -n"),
         _ => node.netns.run("nft list table ip kube-proxy"),
     };
-    let to = rules
-        .lines()
-        .filter(|line| line.contains("DNAT") || mode == "nftables");
+    let to = rules.lines().filter(|line| match mode {
+        "iptables" => line.contains("DNAT"),
+        "ipvs" => !line.contains(" -w 0"),
+        _ => true,
+    });
     let to: Vec<&str> = to.collect();
     let is_target = |addr: &&str| {
         to.iter().any(|line| {
@@ -142,7 +148,7 @@ fn change(node: &Node, dice: &mut Dice) {
 }
 
 /// Waits until `kpx diff` finds no difference.
-fn in_sync(node: &Node, child: &mut Child, mode: &str, what: &str) {
+fn in_sync(node: &Node, child: &mut Child, lines: &Receiver<String>, mode: &str, what: &str) {
     let begin = Instant::now();
     loop {
         let output = node.kpx(&["diff", "--mode", mode]).output().unwrap();
@@ -152,7 +158,8 @@ fn in_sync(node: &Node, child: &mut Child, mode: &str, what: &str) {
         if begin.elapsed() > PATIENCE {
             child.kill().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            panic!("{what}: {text}\n{}", ended(child).1);
+            let lines: Vec<_> = lines.try_iter().collect();
+            panic!("{what}: {text}\n{}\n{}", lines.join("\n"), ended(child).1);
         }
     }
 }
@@ -160,7 +167,7 @@ fn in_sync(node: &Node, child: &mut Child, mode: &str, what: &str) {
 fn follows(mode: &str) {
     let node = Node::new("seed-iptables");
     let mut child = start(&node, mode);
-    first_sync(&mut child);
+    let lines = first_sync(&mut child);
     let slice = slice(&node.api);
     let mut dice = Dice::new(9);
     for round in 0..30 {
@@ -182,14 +189,14 @@ fn follows(mode: &str) {
             thread::sleep(Duration::from_millis(700));
             node.api.with(|cluster| cluster.set_away(false));
         }
-        in_sync(&node, &mut child, mode, &format!("round {round}"));
+        in_sync(&node, &mut child, &lines, mode, &format!("round {round}"));
         assert_eq!(served(&node, mode), want, "round {round}");
     }
     // Somebody else removes rules: the next change fails, or the next full sync sees it.
     if mode == "nftables" {
         node.netns.run("nft delete table ip kube-proxy");
         set(&node, &slice, &["10.244.1.200"]);
-        in_sync(&node, &mut child, mode, "a table that went");
+        in_sync(&node, &mut child, &lines, mode, "a table that went");
     }
     let second = node.kpx(&["reconcile", "--apply", "--yes", "--mode", mode]);
     let second = { second }.output().unwrap();
@@ -217,6 +224,12 @@ fn rules_of_iptables_follow_random_changes() {
 #[ignore = "needs root and a network namespace"]
 fn rules_of_nftables_follow_random_changes() {
     follows("nftables");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs"]
+fn vm_virtual_servers_follow_random_changes() {
+    follows("ipvs");
 }
 
 #[test]
