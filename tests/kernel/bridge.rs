@@ -3,7 +3,7 @@
 //! The judge of `trace` says where the recorded rules of a mode lead; then the bridge is loaded, and packets must go to
 //! the same places.
 
-mod follow;
+pub(crate) mod follow;
 mod guard;
 mod ipvs;
 mod lease;

@@ -82,7 +82,13 @@ impl Reading {
 
     /// Notes what is not known, unless the node does not have it.
     fn gap(&mut self, what: &str, gap: &Gap) {
-        if !matches!(gap, Gap::NotApplicable(_)) {
+        let is_none = match gap {
+            Gap::NotApplicable(_) => true,
+            // A module that is not loaded, or a tool that nothing needs.
+            Gap::Absent(..) => !what.starts_with("mode"),
+            _ => false,
+        };
+        if !is_none {
             self.unknown.insert(what.to_owned(), gap.to_string());
         }
     }
