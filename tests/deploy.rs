@@ -12,10 +12,16 @@ use crate::support::{kpx, parse, root};
 const VALUES: &[(&str, &str)] = &[
     ("image: kpx:0.1.0", "image: {{ .Values.image }}"),
     ("--listen=0.0.0.0:10266", "--listen={{ .Values.listen }}"),
-    ("--record-size=500MiB", "--record-size={{ .Values.recordSize }}"),
-    ("path: /var/lib/kpx/record", "path: {{ .Values.recordPath }}"),
+    (
+        "--record-size=500MiB",
+        "--record-size={{ .Values.recordSize }}",
+    ),
+    (
+        "path: /var/lib/kpx/record",
+        "path: {{ .Values.recordPath }}",
+    ),
     ("memory: 64Mi", "memory: {{ .Values.memoryRequest }}"),
-    ("memory: 768Mi", "memory: {{ .Values.memoryLimit }}"),
+    ("memory: 512Mi", "memory: {{ .Values.memoryLimit }}"),
 ];
 
 fn read(path: &str) -> String {
@@ -81,7 +87,10 @@ fn the_values_of_the_chart_give_the_kustomize_base() {
     // Each resource of the base is a template of the chart.
     let base = parsed(&read("kustomize/kustomization.yaml"));
     let resources = base["resources"].as_array().unwrap();
-    let resources: BTreeSet<_> = resources.iter().map(|of| of.as_str().unwrap().to_owned()).collect();
+    let resources: BTreeSet<_> = resources
+        .iter()
+        .map(|of| of.as_str().unwrap().to_owned())
+        .collect();
     let templates = fs::read_dir(root().join("deploy/serve/helm/templates")).unwrap();
     let templates = templates.map(|of| of.unwrap().file_name().into_string().unwrap());
     assert_eq!(templates.collect::<BTreeSet<_>>(), resources);
