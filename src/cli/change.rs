@@ -53,7 +53,7 @@ pub struct ReconcileArgs {
     pub mode: Option<Mode>,
 
     /// Change only these, with commas between
-    #[arg(long, value_parser = value::repaired(), value_name = "PARTS", value_delimiter = ',', env = "KPX_PART")]
+    #[arg(long, value_parser = value::repaired(), alias = "only", value_name = "PARTS", value_delimiter = ',', env = "KPX_PART")]
     pub part: Vec<Part>,
 
     /// Continue although another service proxy owns the node

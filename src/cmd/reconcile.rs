@@ -13,6 +13,7 @@ use crate::diff::{self, Layer, Unknown};
 use crate::evidence::Item;
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Drain, FORGET_NEEDS, Plan};
+use crate::report::plan::CONNECTIONS;
 
 pub(super) async fn run(
     session: &Session,
@@ -29,7 +30,10 @@ pub(super) async fn run(
     }
     let mode = session.mode(args.mode).await?;
     let make = async || plan(session, args, mode).await;
-    let report = carry_out(session, io, &args.change, &goal(mode), make).await?;
+    let mut report = carry_out(session, io, &args.change, &goal(mode), make).await?;
+    if report.done > 0 && report.stopped.is_none() && !args.part.contains(&Part::Conntrack) {
+        report.notes.push(CONNECTIONS.to_owned());
+    }
     session.finish(io, &report)
 }
 

@@ -8,6 +8,9 @@ use crate::plan::{Plan, Step};
 use crate::render::{Page, Report, Tone};
 use crate::words::number_of;
 
+/// What remains after a time in which the rules were incomplete or outdated.
+pub(crate) const CONNECTIONS: &str = "connections that began while the rules were wrong may wait for an endpoint that is gone: `kpx reconcile --part conntrack` lists them";
+
 /// The outcome of a command that changes a node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -74,6 +77,9 @@ impl PlanReport {
                 });
                 let left: Vec<_> = left.collect();
                 self.done = left.len();
+                if stopped.step > 0 && !self.notes.iter().any(|note| note == CONNECTIONS) {
+                    self.notes.push(CONNECTIONS.to_owned());
+                }
                 self.stopped = Some(Stopped {
                     step: stopped.step + 1,
                     error: stopped.error.to_string(),

@@ -52,7 +52,8 @@ pub(super) const CHECKS: &[Check] = &[
             "ip -6 route show table local proto 107",
         ],
         fix: "End the migration with `kpx migrate resume` or `kpx migrate rollback`. If there is no migration to end, \
-              `kpx bridge down --apply` removes the tables and the routes.",
+              `kpx bridge down --apply` removes the tables and the routes. Then `kpx reconcile --part conntrack` lists the \
+              connections that wait for an endpoint that is gone.",
         incidents: &[
             "a coordinator of kpx 0.1 that was killed left bridges behind: after two rollouts 12,560 of 29,225 connections failed",
         ],

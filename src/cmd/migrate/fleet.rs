@@ -31,6 +31,7 @@ use crate::render::{self, Board, Format, Report as _};
 use crate::report::migrate::{
     FleetReport, FleetSummary, GuardState, GuardStatus, LeaseStatus, PlannedFleet,
 };
+use crate::report::plan::CONNECTIONS;
 use crate::words::number_of;
 
 pub(super) const GO_ON: &str = "kpx migrate resume --all-nodes";
@@ -385,6 +386,9 @@ fn outcome(fleet: &Fleet, ended: Ended, began: Time) -> FleetReport {
     let mut report = FleetReport::new(fleet, outcome);
     report.why = why;
     report.seconds = Some(clock::now().since(began).as_secs());
+    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) {
+        report.notes.push(CONNECTIONS.to_owned());
+    }
     if outcome == Outcome::Stopped {
         report.notes.extend(guarded(fleet));
         report.next = Some(match fleet.leg {

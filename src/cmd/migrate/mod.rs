@@ -33,6 +33,7 @@ use crate::migrate::journal::MigrationState;
 use crate::migrate::migration::{Leg, Stage};
 use crate::migrate::wire::Outcome;
 use crate::report::migrate::{BridgeStatus, MigrateReport, MigrationStatus, StatusReport};
+use crate::report::plan::CONNECTIONS;
 use local_node::LocalNode;
 use progress::NodeProgress;
 
@@ -296,5 +297,8 @@ fn outcome(
         result.next = result.next.take().map(|next| format!("{next}, or {back}"));
     }
     result.notes.clone_from(&state.notes);
+    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) {
+        result.notes.push(CONNECTIONS.to_owned());
+    }
     report
 }
