@@ -166,8 +166,7 @@ fn global_names(globals: &[clap::Arg]) -> String {
 const EXAMPLES: &str = "\
 Examples:
   kpx doctor                          find problems on this node
-  kpx snapshot -o node1.tar.gz        record the node
-  kpx --from node1.tar.gz doctor      analyse the recording elsewhere";
+  kpx --from node1.tar.gz doctor      analyse a recording elsewhere";
 
 const LONG_AFTER: &str = "\
 Examples:

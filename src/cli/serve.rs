@@ -17,7 +17,7 @@ Examples:
 /// Options of `kpx serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Answer at this address
+    /// Serve at this address
     #[arg(
         long,
         value_name = "IP:PORT",
@@ -44,20 +44,20 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = value::percent, env = "KPX_BUDGET")]
     pub budget: f64,
 
-    /// Count this many service ports each, the busiest
+    /// Show this many service ports each, the busiest
     ///
-    /// All others are counted together, as service=\"other\".
+    /// All others are shown together, as service=\"other\".
     #[arg(long, value_name = "N", default_value = "20", env = "KPX_SERVICES")]
     pub services: usize,
 
     /// Write a bundle to this folder when something changes
     ///
-    /// The names are kpx-record-NODE-TIME.tar.gz; only the owner can read them. `kpx --from` reads each, and `kpx diff` compares
+    /// The names are kpx-record-NODE-TIME.tar.gz; only the owner can read them. `--from` reads each, and `kpx diff` compares
     /// two. No bundle is written while less than a tenth of the disk is free.
     #[arg(long, value_name = "DIR", env = "KPX_RECORD")]
     pub record: Option<PathBuf>,
 
-    /// Delete the oldest of these bundles above this size
+    /// Remove the oldest of these bundles above this size
     #[arg(long, value_name = "SIZE", default_value = "500MiB", value_parser = value::size, requires = "record", env = "KPX_RECORD_SIZE")]
     pub record_size: u64,
 

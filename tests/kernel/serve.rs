@@ -124,15 +124,9 @@ fn a_planted_rule_changes_health_metrics_and_the_record() {
     );
     assert_eq!(server.ask("/livez"), (200, "ok\n".to_owned()));
     server.wait("the first reading", |server| server.readings() > 0.0);
-    let drift = "kpx_drift_objects{type=\"none\"}";
-    assert_eq!(
-        server.value(drift),
-        Some(0.0),
-        "{:?}",
-        server.ask("/metrics")
-    );
-    let (_, health) = server.ask("/healthz");
-    assert!(!health.contains("KUBE-FORWARD"), "{health}");
+    // The node has no rules of IPv6.
+    let drift = || server.value("kpx_drift_objects{type=\"none\"}").unwrap();
+    let (drift_before, rules_before) = (drift(), errors_of_rules(&server));
     server.wait("a bundle", |_| !bundles(&record).is_empty());
     let before = server.value("kpx_changes_total{source=\"nftables\"}");
     node.run("iptables-nft -I KUBE-FORWARD -j DROP");
@@ -140,7 +134,7 @@ fn a_planted_rule_changes_health_metrics_and_the_record() {
         server.value("kpx_changes_total{source=\"nftables\"}") > before
     });
     server.wait("drift", |_| drift() > drift_before);
-    assert_eq!(drift(), drift_before + 1.0);
+    assert!((drift() - drift_before - 1.0).abs() < 0.5);
     assert_eq!(server.ask("/healthz").0, 503);
     let new: Vec<_> = errors_of_rules(&server)
         .into_iter()
@@ -152,7 +146,7 @@ fn a_planted_rule_changes_health_metrics_and_the_record() {
     assert!(new.contains("FORWARD"), "{new}");
     server.wait("a second bundle", |_| bundles(&record).len() > 1);
     node.run("iptables-nft -D KUBE-FORWARD -j DROP");
-    server.wait("no drift", |_| drift() == drift_before);
+    server.wait("no drift", |_| drift() < drift_before + 0.5);
     assert_eq!(errors_of_rules(&server), rules_before);
     // What is not there is not known, and no number says so.
     assert_eq!(server.value("kpx_unknown{what=\"sync\"}"), Some(1.0));
