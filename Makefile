@@ -89,6 +89,7 @@ test-files: $(PROMTOOL)
 # Debian has it in a package that starts a Prometheus: only the program is taken out.
 $(PROMTOOL):
 	@mkdir -p target/promtool
+	$(SUDO) apt-get -qq update
 	cd target/promtool && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb
 
 # On this machine's kernel, in network namespaces of the tests' own. Those that compare rules run in parallel. The others run
@@ -133,6 +134,7 @@ bench: root
 	$(SUDO) benches/trace.sh
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
+	$(SUDO) benches/serve.sh
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
 
 # Time and memory of the doctor on bundles of 5,000 nodes.

@@ -358,13 +358,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand watch" -l ascii -d 'Print ASCII 
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l listen -d 'Answer at this address' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l listen -d 'Serve at this address' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l interval -d 'Read the counters this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l check-interval -d 'Run all checks at least this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l budget -d 'Use at most this part of a processor, in percent' -r
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l services -d 'Count this many service ports each, the busiest' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l services -d 'Show this many service ports each, the busiest' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record -d 'Write a bundle to this folder when something changes' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-size -d 'Delete the oldest of these bundles above this size' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-size -d 'Remove the oldest of these bundles above this size' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-interval -d 'Write a bundle no more often than this' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l count -d 'Read the counters this many times, then end' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s o -l output -d 'Print in this format' -r

@@ -38,26 +38,26 @@ pub struct ServeArgs {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_CHECK_INTERVAL")]
     pub check_interval: Duration,
 
-    /// Use at most this part of a processor, in percent
+    /// Use at most this percentage of a processor
     ///
     /// After a reading that was dear, the next one comes later, also later than the intervals.
-    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = value::percent, env = "KPX_BUDGET")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value::percent, env = "KPX_BUDGET")]
     pub budget: f64,
 
-    /// Show this many service ports each, the busiest
+    /// Show this many service ports each
     ///
-    /// All others are shown together, as service=\"other\".
+    /// The busiest have series of their own; all others are shown together, as service=\"other\".
     #[arg(long, value_name = "N", default_value = "20", env = "KPX_SERVICES")]
     pub services: usize,
 
-    /// Write a bundle to this folder when something changes
+    /// Write a bundle of each change to this folder
     ///
     /// The names are kpx-record-NODE-TIME.tar.gz; only the owner can read them. `--from` reads each, and `kpx diff` compares
     /// two. No bundle is written while less than a tenth of the disk is free.
     #[arg(long, value_name = "DIR", env = "KPX_RECORD")]
     pub record: Option<PathBuf>,
 
-    /// Remove the oldest of these bundles above this size
+    /// Remove the oldest bundles above this size
     #[arg(long, value_name = "SIZE", default_value = "500MiB", value_parser = value::size, requires = "record", env = "KPX_RECORD_SIZE")]
     pub record_size: u64,
 

@@ -105,7 +105,7 @@ fn bundles(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn a_planted_rule_changes_health_metrics_and_the_record() {
+fn a_removed_jump_changes_health_metrics_and_the_record() {
     let node = node();
     let scratch = tempfile::tempdir().unwrap();
     let record = scratch.path().join("record");
@@ -129,7 +129,8 @@ fn a_planted_rule_changes_health_metrics_and_the_record() {
     let (drift_before, rules_before) = (drift(), errors_of_rules(&server));
     server.wait("a bundle", |_| !bundles(&record).is_empty());
     let before = server.value("kpx_changes_total{source=\"nftables\"}");
-    node.run("iptables-nft -I KUBE-FORWARD -j DROP");
+    let jump = "PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES";
+    node.run(&format!("iptables-nft -t nat -D {jump}"));
     server.wait("the change", |server| {
         server.value("kpx_changes_total{source=\"nftables\"}") > before
     });
@@ -143,9 +144,9 @@ fn a_planted_rule_changes_health_metrics_and_the_record() {
     let [new] = new.as_slice() else {
         panic!("{new:?}");
     };
-    assert!(new.contains("FORWARD"), "{new}");
+    assert!(new.starts_with("IR01 "), "{new}");
     server.wait("a second bundle", |_| bundles(&record).len() > 1);
-    node.run("iptables-nft -D KUBE-FORWARD -j DROP");
+    node.run(&format!("iptables-nft -t nat -A {jump}"));
     server.wait("no drift", |_| drift() < drift_before + 0.5);
     assert_eq!(errors_of_rules(&server), rules_before);
     // What is not there is not known, and no number says so.
@@ -158,7 +159,7 @@ fn a_planted_rule_changes_health_metrics_and_the_record() {
     assert_eq!(mode & 0o777, 0o600);
     let [first, second] = [0, 1].map(|at: usize| bundles[at].to_str().unwrap());
     let text = differences(first, second);
-    assert!(text.contains("filter KUBE-FORWARD"), "{text}");
+    assert!(text.contains("nat PREROUTING"), "{text}");
 }
 
 /// Returns the lines of `/healthz` about rules of iptables.
