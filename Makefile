@@ -20,6 +20,7 @@ PACKAGES = iptables nftables ipset ipvsadm conntrack nfacct iproute2 procps kmod
 	qemu-system-x86 busybox-static cpio xz-utils zstd dpkg apt \
 	flex bison bc make perl libelf-dev \
 	shellcheck man-db gcc libc6-dev
+PROMTOOL = target/promtool/usr/bin/promtool
 
 # Packages and namespaces need root; cargo builds as whoever calls make.
 SUDO = $(if $(filter 0,$(shell id -u)),,sudo)
@@ -76,12 +77,20 @@ test-loops:
 
 # What is no Rust.
 .PHONY: test-files
-test-files:
+test-files: $(PROMTOOL)
+	$(PROMTOOL) check rules deploy/serve/prometheus/rules.yaml
+	$(PROMTOOL) test rules deploy/serve/prometheus/rules-test.yaml
 	shellcheck -x .ci/run src/cmd/snapshot.sh tests/lab/node tests/static tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
 	done | grep .
+
+# Debian has it in a package that starts a Prometheus: only the program is taken out.
+$(PROMTOOL):
+	@mkdir -p target/promtool
+	$(SUDO) apt-get -qq update
+	cd target/promtool && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb
 
 # On this machine's kernel, in network namespaces of the tests' own. Those that compare rules run in parallel. The others run
 # alone: they hold kpx's lock, list this program's sockets, or count failed connections, which a busy machine causes too.
@@ -125,6 +134,7 @@ bench: root
 	$(SUDO) benches/trace.sh
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
+	$(SUDO) benches/serve.sh
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
 	cargo bench --locked --bench follow $(if $(SUDO),$(call RUNNER,sudo))
 

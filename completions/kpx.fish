@@ -59,6 +59,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "snapshot" -d 'Record the no
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of the live state'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "top" -d 'Watch the traffic of Services, by backend'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "watch" -d 'Print what changes on this node, as it happens'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "serve" -d 'Serve metrics and the health of this node'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "trace" -d 'Trace a packet through the rules to its destination'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "why" -d 'Explain why a Service does not work'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "render" -d 'Print the rules that kube-proxy would program'
@@ -94,7 +95,8 @@ json\t''
 yaml\t''
 short\t''
 junit\t''
-prom\t''"
+prom\t''
+npd\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -356,6 +358,42 @@ complete -c kpx -n "__fish_kpx_using_subcommand watch" -l ascii -d 'Print ASCII 
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l listen -d 'Serve at this address' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l interval -d 'Read the counters this often' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l check-interval -d 'Run all checks at least this often' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l budget -d 'Use at most this part of a processor, in percent' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l services -d 'Show this many service ports each, the busiest' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record -d 'Write a bundle to this folder when something changes' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-size -d 'Remove the oldest of these bundles above this size' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-interval -d 'Write a bundle no more often than this' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l count -d 'Read the counters this many times, then end' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -s o -l output -d 'Print in this format' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l as-group -d 'Impersonate this group; repeat for several' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l netns -d 'Read this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l root -d 'Use this folder as the host\'s root file system' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l reading -d 'Run all checks once, and print what the server needs of them'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l no-api -d 'Do not contact the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -s q -l quiet -d 'Print results and errors only'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -s v -l verbose -d 'Print more details; twice for full error reports'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from an IP, a POD, host or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp, sctp, or icmp for a ping' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mark -d 'Trace a packet that enters with this mark' -r

@@ -34,6 +34,7 @@ fn the_manifests_in_deploy_are_written_from_the_permissions() {
         );
     }
     let files = fs::read_dir(root().join("deploy")).unwrap();
+    let files = files.filter(|file| file.as_ref().unwrap().path().is_file());
     assert_eq!(files.count(), Level::ALL.len());
 }
 
@@ -102,6 +103,12 @@ const RUNS: &[(&str, Way, &[&str])] = &[
     ("show", All, &["show", "services", "--all-nodes"]),
     ("top", Here, &["top", "--count", "1", "--interval", "1ms"]),
     ("watch", Here, &["watch", "--count", "1"]),
+    ("serve", Here, &["serve", "--reading"]),
+    (
+        "serve",
+        Here,
+        &["serve", "--count", "1", "--listen", "127.0.0.1:0"],
+    ),
     ("trace", Pod, &["trace", "shop/cart"]),
     ("trace", All, &["trace", "shop/cart", "--all-nodes"]),
     ("why", Pod, &["why", "shop/cart"]),

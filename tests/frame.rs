@@ -92,7 +92,7 @@ async fn a_wrong_command_line_is_status_2() {
     assert_eq!(kpx(&["--timeout", "10", "doctor"]).await.code, 2);
     let ran = kpx(&["--from", "/nonexistent", "doctor", "-o", "xml"]).await;
     assert_eq!(ran.code, 2);
-    let names = "`kpx doctor` has no format \"xml\": use one of human, wide, json, yaml, short, junit, prom";
+    let names = "`kpx doctor` has no format \"xml\": use one of human, wide, json, yaml, short, junit, prom, npd";
     assert!(ran.err.contains(names), "{ran}");
 }
 

@@ -51,6 +51,8 @@ async fn wanted() -> BTreeMap<PathBuf, String> {
     }
     let checks = printed(&["man", "checks"]).await;
     files.insert("man/kpx-checks.7".into(), checks);
+    let metrics = printed(&["man", "metrics"]).await;
+    files.insert("man/kpx-metrics.7".into(), metrics);
     for (shell, name) in [("bash", "kpx.bash"), ("fish", "kpx.fish"), ("zsh", "_kpx")] {
         let script = printed(&["completions", shell]).await;
         files.insert(format!("completions/{name}").into(), script);

@@ -173,7 +173,7 @@ fn each_command_offers_its_own_formats() {
     assert_eq!(formats("migrate status"), common);
     assert_eq!(
         formats("doctor"),
-        [&common[..], &["short", "junit", "prom"]].concat()
+        [&common[..], &["short", "junit", "prom", "npd"]].concat()
     );
     assert_eq!(
         formats("trace"),

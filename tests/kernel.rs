@@ -29,6 +29,7 @@ mod kernel {
     mod reconcile_watch;
     mod render;
     mod script;
+    mod serve;
     mod show;
     mod sockets;
     mod stand_in;

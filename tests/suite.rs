@@ -11,6 +11,7 @@ mod cluster;
 mod command_lines;
 mod config_source;
 mod converge;
+mod deploy;
 mod diff;
 mod doctor;
 mod edit;

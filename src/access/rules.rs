@@ -11,6 +11,7 @@ pub const COMMANDS: &[&str] = &[
     "show",
     "top",
     "watch",
+    "serve",
     "trace",
     "why",
     "render",
@@ -69,6 +70,8 @@ pub const RULES: &[Rule] = &[
             "snapshot",
             "trace",
             "watch",
+            "serve",
+            "serve",
             "why",
             "preflight",
             "migrate",
@@ -171,7 +174,7 @@ pub const RULES: &[Rule] = &[
 const WRITES: &[&str] = &["get", "create", "patch", "delete"];
 
 /// Commands that follow changes of Services.
-const WATCHES: &[&str] = &["top", "reconcile", "bridge", "migrate"];
+const WATCHES: &[&str] = &["top", "serve", "reconcile", "bridge", "migrate"];
 
 /// Commands that read a node.
 const NODE: &[&str] = &[
@@ -181,6 +184,7 @@ const NODE: &[&str] = &[
     "show",
     "top",
     "watch",
+    "serve",
     "trace",
     "why",
     "render",
@@ -199,6 +203,7 @@ const ENDPOINTS: &[&str] = &[
     "show",
     "top",
     "watch",
+    "serve",
     "trace",
     "why",
     "render",
@@ -215,6 +220,7 @@ const DAEMONSETS: &[&str] = &[
     "show",
     "top",
     "watch",
+    "serve",
     "why",
     "render",
     "preflight",
@@ -223,7 +229,7 @@ const DAEMONSETS: &[&str] = &[
     "migrate",
 ];
 
-const LOG: &[&str] = &["doctor", "snapshot", "watch", "why", "migrate"];
+const LOG: &[&str] = &["doctor", "snapshot", "watch", "serve", "why", "migrate"];
 
 /// Commands that read another node through a pod on it.
 const REMOTE: &[&str] = &[

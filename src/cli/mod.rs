@@ -8,6 +8,7 @@ mod global;
 mod look;
 mod migrate;
 mod nodes;
+mod serve;
 mod trace;
 mod value;
 mod why;
@@ -29,6 +30,7 @@ pub use migrate::{
     RollbackArgs, StatusArgs,
 };
 pub use nodes::NodesArgs;
+pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use why::{ProbeFrom, WhyArgs};
 
@@ -92,8 +94,8 @@ pub fn command() -> clap::Command {
 /// Returns the formats that `--output` takes for `command`; none for one that prints no report.
 pub(crate) fn formats(command: &str) -> Vec<&'static str> {
     let extra: &[&str] = match command {
-        "completions" | "help" | "man" | "snapshot" | "version" => return Vec::new(),
-        "doctor" => &["short", "junit", "prom"],
+        "completions" | "help" | "man" | "serve" | "snapshot" | "version" => return Vec::new(),
+        "doctor" => &["short", "junit", "prom", "npd"],
         "trace" => &["mermaid", "dot"],
         _ => &[],
     };
@@ -164,8 +166,7 @@ fn global_names(globals: &[clap::Arg]) -> String {
 const EXAMPLES: &str = "\
 Examples:
   kpx doctor                          find problems on this node
-  kpx snapshot -o node1.tar.gz        record the node
-  kpx --from node1.tar.gz doctor      analyse the recording elsewhere";
+  kpx --from node1.tar.gz doctor      analyse a recording elsewhere";
 
 const LONG_AFTER: &str = "\
 Examples:
@@ -197,7 +198,7 @@ pub enum Command {
     /// that persist are problems.
     ///
     /// Formats of its own: short (one line per problem), junit, prom (for Prometheus, through node-exporter's textfile
-    /// collector).
+    /// collector), npd (one line of at most 80 characters, for a custom plugin of node-problem-detector).
     #[command(after_help = doctor::EXAMPLES, after_long_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),
 
@@ -255,6 +256,21 @@ pub enum Command {
     /// Read-only.
     #[command(after_help = look::WATCH_EXAMPLES, after_long_help = look::WATCH_EXAMPLES)]
     Watch(WatchArgs),
+
+    /// Serve metrics and the health of this node
+    ///
+    /// An exporter for a DaemonSet. It answers at /metrics (for Prometheus; kpx-metrics(7) lists the metrics), /healthz (200 if
+    /// no check finds an error, kube-proxy's rules are up to date and the readings are fresh; else 503 with the reasons) and
+    /// /livez (200 as long as kpx runs). A liveness probe belongs to /livez: a restart of kpx repairs no node.
+    ///
+    /// kpx reads counters often, and runs all checks only when rules, virtual servers or Services changed, or after
+    /// --check-interval. The checks run in a process of their own, which takes its memory with it. A part that is not known has
+    /// no metric, and kpx_unknown names it. Rules of iptables-legacy have no number that tells whether they changed: they wait
+    /// for --check-interval.
+    ///
+    /// Read-only, but for the bundles of --record.
+    #[command(after_help = serve::EXAMPLES, after_long_help = serve::EXAMPLES)]
+    Serve(ServeArgs),
 
     /// Trace a packet through the rules to its destination
     ///
@@ -411,6 +427,7 @@ impl Command {
             Self::Diff(_) => "diff",
             Self::Snapshot(_) => "snapshot",
             Self::Show(_) => "show",
+            Self::Serve(_) => "serve",
             Self::Top(_) => "top",
             Self::Watch(_) => "watch",
             Self::Trace(_) => "trace",

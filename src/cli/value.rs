@@ -223,6 +223,31 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "the duration is out of range".to_owned())
 }
 
+/// Parses a size in bytes, with a unit.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "expected a whole number with a unit, such as 500MiB".to_owned())?;
+    let unit = match &text[digits.len()..] {
+        "KiB" | "Ki" => 1 << 10,
+        "MiB" | "Mi" => 1 << 20,
+        "GiB" | "Gi" => 1 << 30,
+        _ => return Err("expected one of the units KiB, MiB and GiB".to_owned()),
+    };
+    number
+        .checked_mul(unit)
+        .ok_or_else(|| "the size is out of range".to_owned())
+}
+
+/// Parses a part of a processor in percent.
+pub(super) fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse() {
+        Ok(number) if (0.01..=100.0).contains(&number) => Ok(number),
+        _ => Err("expected a number from 0.01 to 100".to_owned()),
+    }
+}
+
 /// Parses the lease of the bridge: 10 s to 1 h, long enough for a restart of its keeper and short enough to matter.
 pub(super) fn lease(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_secs(10)..=Duration::from_secs(3600);

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::WrapErr as _;
 
 use super::Io;
-use super::shared::examine::{Examined, examine};
+use super::shared::examine::{Case, Examined, examine};
 use super::shared::failure::{Failure, Hint as _};
 use super::shared::identity::reach;
 use super::shared::nodes::{self, NodeFormat};
@@ -39,6 +40,7 @@ const FORMATS: &[Extra<DoctorReport>] = &[
     ("short", |report, _| report.short()),
     ("junit", |report, _| report.junit()),
     ("prom", |report, _| report.prom()),
+    ("npd", |report, _| report.npd()),
 ];
 
 /// The formats for several nodes. Prometheus wants the samples of one metric in one place, so `prom` is not one of them.
@@ -157,6 +159,14 @@ pub(super) async fn examine_node(
     session: &Session,
     asked: &Asked<'_>,
 ) -> Result<DoctorReport, Failure> {
+    Ok(examine_case(session, asked).await?.0)
+}
+
+/// Examines the node of `session`; also returns its evidence, and what drift was compared with last.
+pub(super) async fn examine_case(
+    session: &Session,
+    asked: &Asked<'_>,
+) -> Result<(DoctorReport, Arc<Case>, Arc<Case>), Failure> {
     let mut items = check::needs(&asked.checks);
     items.extend(HEAD);
     if asked.is_whole {
@@ -165,6 +175,7 @@ pub(super) async fn examine_node(
     let (case, examined) = examine(session, items, &asked.checks, asked.target).await?;
     let Examined { mut outcomes, head } = examined;
     let drifted = check::drifted(&outcomes);
+    let mut last = Arc::clone(&case);
     // Without a kube-proxy, nothing removes drift.
     let may_sync = session.node(&case.evidence).runs_kube_proxy() != Some(false);
     if session.from.is_none() && may_sync && !drifted.is_empty() {
@@ -174,6 +185,7 @@ pub(super) async fn examine_node(
         // Drift that could not be compared again stays a finding.
         if check::is_as_complete(&case.evidence, &again.evidence) {
             check::keep_persistent(&mut outcomes, later.outcomes);
+            last = again;
         }
     }
     check::fold(&mut outcomes, &case.evidence);
@@ -189,7 +201,8 @@ pub(super) async fn examine_node(
         now: case.now.unwrap_or_else(clock::now),
     });
     let ignore = ignore.as_ref();
-    Ok(DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on).before(asked.target))
+    let report = DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on);
+    Ok((report.before(asked.target), case, last))
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.

@@ -46,20 +46,7 @@ pub(super) async fn start_guard(
 
 /// Returns the arguments of a guard for the same node and cluster as `session`.
 pub(super) fn guard_arguments(session: &Session, mode: Mode, time: Duration) -> Vec<String> {
-    let mut args = vec![format!("--timeout={}ms", session.host.timeout.as_millis())];
-    args.extend(
-        session
-            .flags()
-            .into_iter()
-            .map(|(name, value)| match value {
-                Some(value) => format!("{name}={value}"),
-                None => name.to_owned(),
-            }),
-    );
-    if let Some(one) = session.family() {
-        let bits = if one == Family::V4 { 4 } else { 6 };
-        args.push(format!("--family={bits}"));
-    }
+    let mut args = session.arguments();
     let guard = NodeCommand::Guard {
         mode,
         awaits: AWAITS,

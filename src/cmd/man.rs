@@ -7,21 +7,26 @@ use clap_mangen::Man;
 use super::shared::failure::Failure;
 use crate::check::{self, Check, GROUPS};
 use crate::cli;
+use crate::render::prometheus::Metric;
+use crate::report::metrics::METRICS;
 
 const SOURCE: &str = concat!("kpx ", env!("CARGO_PKG_VERSION"));
 
-/// Returns the page `name`: a command, `checks`, or kpx itself; the prefix `kpx-` is optional.
+/// Returns the page `name`: a command, `checks`, `metrics`, or kpx itself; the prefix `kpx-` is optional.
 pub(super) fn page(name: Option<&str>) -> Result<String, Failure> {
     let name = name.unwrap_or("kpx");
     let short = name.strip_prefix("kpx-").unwrap_or(name);
     if short == "checks" {
         return Ok(checks());
     }
+    if short == "metrics" {
+        return Ok(metrics());
+    }
     let mut root = cli::command();
     root.build();
     let (full, command) = find(&root, short).ok_or_else(|| {
         Failure::usage(format!("kpx has no man page {name:?}"))
-            .with_hint("`kpx help` lists the commands, each with a page; `kpx man checks` is the list of checks")
+            .with_hint("`kpx help` lists the commands, each with a page; `kpx man checks` and `kpx man metrics` are lists")
     })?;
     let mut text = Vec::new();
     let command = command.display_name(full);
@@ -86,6 +91,36 @@ fn checks() -> String {
         );
     }
     page += ".SH SEE ALSO\n.BR kpx\\-doctor (1),\n.BR kpx\\-explain (1)\n";
+    page
+}
+
+/// Returns the list of metrics as a page of section 7.
+fn metrics() -> String {
+    let mut page = format!(".TH kpx-metrics 7 \"\" \"{SOURCE}\" \"kpx manual\"\n");
+    page += ".SH NAME\nkpx\\-metrics \\- the metrics of kpx serve\n.SH DESCRIPTION\n";
+    page += &prose(
+        "kpx serve answers at /metrics in Prometheus' text format. kpx doctor -o prom and --textfile have those that begin with \
+         kpx_doctor. A part that is not known has no sample, and kpx_unknown names it; a missing value is never 0.",
+    );
+    page += ".SH METRICS\n";
+    for metric in METRICS {
+        let labels = match metric.labels {
+            [] => String::new(),
+            labels => format!("{{{}}}", labels.join(", ")),
+        };
+        let Metric {
+            name, kind, help, ..
+        } = metric;
+        put(
+            &mut page,
+            format_args!(
+                ".TP\n.B {}\n{}",
+                line(&format!("{name}{labels}")),
+                prose(&format!("({kind}) {help}"))
+            ),
+        );
+    }
+    page += ".SH SEE ALSO\n.BR kpx\\-serve (1),\n.BR kpx\\-doctor (1),\n.BR kpx\\-checks (7)\n";
     page
 }
 

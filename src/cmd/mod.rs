@@ -16,6 +16,7 @@ mod preflight;
 mod reconcile;
 mod render;
 mod resolve;
+mod serve;
 mod shared;
 mod show;
 mod snapshot;
@@ -178,6 +179,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         }
         Command::Snapshot(args) => snapshot::run(session, io, args).await,
         Command::Show(args) => show::run(session, io, args).await,
+        Command::Serve(args) => Box::pin(serve::run(session, io, args)).await,
         Command::Top(args) => Box::pin(top::run(session, io, args)).await,
         Command::Watch(args) => Box::pin(watch::run(session, io, args)).await,
         Command::Trace(args) => trace::run(session, io, args).await,

@@ -33,6 +33,7 @@ mod sockets;
 mod sysctl;
 mod systemd;
 mod tracing;
+mod usage;
 
 mod chain;
 mod change;
@@ -68,6 +69,7 @@ pub use probe::{ProbeOutcome, ProbeResult, probe};
 pub use remote::{NodeChange, PodOptions, Query, Remote, RemoteNode, Unreached, sha256};
 pub use replace::replace;
 pub use tracing::{nft_generation, trace_packets};
+pub use usage::{conntrack_fill, free_space, peak_of_children, resident_memory, run_self};
 
 /// Options of a collection.
 #[derive(Clone, Debug)]

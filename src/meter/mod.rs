@@ -1,5 +1,7 @@
 //! What flows through Services between two readings of the kernel's counters.
 
+pub(crate) mod totals;
+
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;

@@ -4,6 +4,7 @@ mod ascii;
 mod board;
 mod page;
 mod progress;
+pub(crate) mod prometheus;
 mod stream;
 
 use std::io::{self, Write};

@@ -40,6 +40,7 @@ fn reads(command: &Command) -> bool {
         | Command::Preflight(_)
         | Command::Reconcile(_)
         | Command::Render(_)
+        | Command::Serve(_)
         | Command::Show(_)
         | Command::Top(_)
         | Command::Trace(_)

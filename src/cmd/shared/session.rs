@@ -270,6 +270,21 @@ impl Session {
             .collect()
     }
 
+    /// Returns the options of a kpx that reads the same node and cluster in the same way.
+    pub(in crate::cmd) fn arguments(&self) -> Vec<String> {
+        let mut args = vec![format!("--timeout={}ms", self.host.timeout.as_millis())];
+        let flags = self.flags().into_iter();
+        args.extend(flags.map(|(name, value)| match value {
+            Some(value) => format!("{name}={value}"),
+            None => name.to_owned(),
+        }));
+        if let Some(one) = self.family() {
+            let bits = if one == Family::V4 { 4 } else { 6 };
+            args.push(format!("--family={bits}"));
+        }
+        args
+    }
+
     /// Returns the same folder, unless it is `/`.
     pub(in crate::cmd) fn other_root(&self) -> Option<&PathBuf> {
         Some(&self.host.root).filter(|root| *root != Path::new("/"))

@@ -1,6 +1,11 @@
 //! The doctor's formats for other programs.
 
+use std::collections::BTreeMap;
+
 use super::{DoctorReport, Status};
+use crate::check::Severity;
+use crate::render::prometheus::Exposition;
+use crate::report::metrics;
 
 impl DoctorReport {
     /// Returns a line per finding, and per unknown check.
@@ -27,6 +32,11 @@ impl DoctorReport {
         suite(self, &format!("kpx doctor on {node}"))
     }
 
+    /// Returns one line of at most 80 characters, for a custom plugin of node-problem-detector: the worst error.
+    pub(crate) fn npd(&self) -> String {
+        npd(self)
+    }
+
     /// Returns the text format of Prometheus, for the textfile collector of `node_exporter`.
     pub(crate) fn prom(&self) -> String {
         prom(self)
@@ -50,6 +60,23 @@ fn short(report: &DoctorReport, lead: &str) -> String {
         text.push_str(&line);
     }
     text
+}
+
+/// The length at which node-problem-detector cuts a message, by default.
+const NPD: usize = 80;
+
+fn npd(report: &DoctorReport) -> String {
+    let errors = report.findings.iter();
+    let mut errors = errors.filter(|of| of.severity == Severity::Error);
+    let unknown = report.with(Status::Unknown).count();
+    let line = match (errors.next(), errors.count()) {
+        (Some(of), 0) => format!("{} {}: {}", of.id, of.subject, of.message),
+        (Some(of), more) => format!("{} (+{more}) {}: {}", of.id, of.subject, of.message),
+        (None, _) if unknown > 0 => format!("no error found, {unknown} checks unknown"),
+        (None, _) => "no error found".to_owned(),
+    };
+    let short: String = line.chars().take(NPD - 1).collect();
+    short + "\n"
 }
 
 const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
@@ -155,95 +182,41 @@ fn xml(text: &str) -> String {
 ///
 /// That collector refuses timestamps on samples, so the time is a metric of its own.
 fn prom(report: &DoctorReport) -> String {
-    let mut text = String::new();
-    metric(
-        &mut text,
-        "kpx_doctor_findings",
-        "Findings of a check; 0 when it passes.",
-    );
-    for check in &report.checks {
-        if !matches!(check.status, Status::Pass | Status::Fail) {
-            continue;
-        }
-        let mut counts = std::collections::BTreeMap::new();
+    let mut text = Exposition::default();
+    let known = report.checks.iter();
+    let known = known.filter(|check| matches!(check.status, Status::Pass | Status::Fail));
+    let findings = known.flat_map(|check| {
         // A check that passes still has a sample, so that an alert can resolve.
-        counts.insert(check.severity, 0);
+        let mut counts = BTreeMap::from([(check.severity, 0.0)]);
         for finding in report.findings.iter().filter(|f| f.id == check.id) {
-            *counts.entry(finding.severity).or_insert(0) += 1;
+            *counts.entry(finding.severity).or_insert(0.0) += 1.0;
         }
-        for (severity, count) in counts {
-            sample(
-                &mut text,
-                "kpx_doctor_findings",
-                &[
-                    ("id", check.id),
-                    ("name", check.name),
-                    ("severity", severity.name()),
-                ],
-                &format!("{count}"),
-            );
-        }
-    }
-    metric(
-        &mut text,
-        "kpx_doctor_check_unknown",
-        "1 for a check whose data is missing.",
-    );
-    for check in &report.checks {
-        let value = if check.status == Status::Unknown {
-            "1"
-        } else {
-            "0"
-        };
-        let labels = [("id", check.id), ("name", check.name)];
-        sample(&mut text, "kpx_doctor_check_unknown", &labels, value);
-    }
-    metric(
-        &mut text,
-        "kpx_doctor_ignored_findings",
-        "Findings that the ignore file hides.",
-    );
-    let count = report.ignored.len().to_string();
-    sample(&mut text, "kpx_doctor_ignored_findings", &[], &count);
-    metric(&mut text, "kpx_doctor_checks", "Checks by status.");
+        let counts = counts.into_iter();
+        counts.map(|(severity, count)| (vec![check.id, check.name, severity.name()], count))
+    });
+    text.add(&metrics::FINDINGS, findings);
+    let unknown = report.checks.iter().map(|check| {
+        let is_unknown = check.status == Status::Unknown;
+        (vec![check.id, check.name], f64::from(u8::from(is_unknown)))
+    });
+    text.add(&metrics::CHECK_UNKNOWN, unknown);
+    text.one(&metrics::IGNORED, Some(number(report.ignored.len())));
     let summary = &report.summary;
-    for (status, count) in [
+    let statuses = [
         ("fail", summary.failed),
         ("pass", summary.passed),
         ("skip", summary.skipped),
         ("unknown", summary.unknown),
-    ] {
-        let labels = [("status", status)];
-        sample(&mut text, "kpx_doctor_checks", &labels, &count.to_string());
-    }
-    if let Some(time) = report.taken {
-        metric(
-            &mut text,
-            "kpx_doctor_timestamp_seconds",
-            "When the evidence was collected.",
-        );
-        let value = time.seconds.to_string();
-        sample(&mut text, "kpx_doctor_timestamp_seconds", &[], &value);
-    }
-    text
+    ];
+    let statuses = statuses.map(|(status, count)| (vec![status], number(count)));
+    text.add(&metrics::CHECKS, statuses);
+    #[expect(clippy::cast_precision_loss, reason = "times are far below 2^52")]
+    let taken = report.taken.map(|time| time.seconds as f64);
+    text.one(&metrics::TAKEN, taken);
+    text.0
 }
 
-fn metric(text: &mut String, name: &str, help: &str) {
-    let head = format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
-    text.push_str(&head);
-}
-
-/// Adds one sample; ids, slugs and severities need no escaping.
-fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: &str) {
-    let labels: Vec<_> = labels
-        .iter()
-        .map(|(key, value)| format!("{key}=\"{value}\""))
-        .collect();
-    let braces = if labels.is_empty() {
-        String::new()
-    } else {
-        format!("{{{}}}", labels.join(","))
-    };
-    let line = format!("{name}{braces} {value}\n");
-    text.push_str(&line);
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+const fn number(count: usize) -> f64 {
+    count as f64
 }
