@@ -131,6 +131,10 @@ impl Node {
                     cluster.put(object);
                 }
             }
+            cluster.put(json!({
+                "kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "kubernetes"},
+                "spec": {"cidrs": ["10.96.0.0/12"]},
+            }));
             let config = fs::read_to_string(folder.join("kube-proxy/config.conf")).unwrap();
             cluster.put(json!({
                 "kind": "ConfigMap", "metadata": {"name": "kube-proxy", "namespace": "kube-system"},

@@ -219,7 +219,7 @@ fn ten_thousand_changes_are_followed_in_the_same_memory() {
     let mut warm = 0.0;
     let mut most: f64 = 0.0;
     for at in 0..CHANGES {
-        let ends: Vec<_> = (0..1 + at % 9)
+        let ends: Vec<_> = (0..=(at % 9))
             .map(|end| format!("10.244.{}.{}", 1 + at % 200, 10 + end))
             .collect();
         let ends: Vec<_> = ends.iter().map(String::as_str).collect();

@@ -27,6 +27,7 @@ use crate::evidence::{Evidence, Gap, Item, Time};
 use crate::host::{self, HttpAnswer, HttpServer, Watch, clock};
 use crate::meter::Meter;
 use crate::meter::totals::{Key, Total, Totals};
+use crate::node::runtime::Metrics;
 use crate::owner::Owners;
 use crate::render::prometheus::CONTENT_TYPE;
 use crate::report::CLEAN;
@@ -354,6 +355,15 @@ impl<'s> Serving<'s> {
         let Some(job) = self.job.take() else {
             return;
         };
+        let mode = self.take_over(&job, ended);
+        if mode.is_some() && mode != self.reader.mode() {
+            // The counters of another mode are others; those of Services go on.
+            self.reader.set_mode(mode).await;
+        }
+    }
+
+    /// Takes over what the process `job` printed; returns the mode that it found.
+    fn take_over(&mut self, job: &Job, ended: Ended) -> Option<Mode> {
         let now = Instant::now();
         let used = host::processor_time().saturating_sub(self.counters);
         let pause = used.saturating_sub(job.processor).div_f64(self.share());
@@ -361,41 +371,25 @@ impl<'s> Serving<'s> {
         self.node_from = now + pause;
         let mut mode = None;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = match job.kind {
-            Kind::Record => ended.map(drop),
-            _ => ended.and_then(|text| Reading::parse(&text)).map(|reading| {
-                mode = reading.mode.clone();
-                state.reading = Some(reading);
-            }),
-        };
-        if job.kind == Kind::Record {
+        let result = if job.kind == Kind::Record {
             if let Some(folder) = &self.folder {
-                match folder.prune(0) {
-                    Ok(content) => state.record = Some(content),
-                    Err(why) => {
-                        state.unknown.insert("record", why.to_string());
-                    }
-                }
+                let content = folder.prune(0);
+                state.record = known(&mut state.unknown, "record", content);
             }
+            ended.map(drop)
         } else {
-            let failed = result.is_err();
-            self.node_at = now
-                + if failed {
-                    pause
-                } else {
-                    self.args.check_interval
-                };
-            state.stale_after = self.args.check_interval.max(pause) * 3;
-        }
+            let result = ended.and_then(|text| Reading::parse(&text));
+            let period = self.args.check_interval;
+            self.node_at = now + if result.is_ok() { period } else { pause };
+            state.stale_after = period.max(pause) * 3;
+            result.map(|reading| {
+                let is = |of: &Mode| reading.mode.as_deref() == Some(of.name());
+                mode = Mode::ALL.into_iter().find(is);
+                state.reading = Some(reading);
+            })
+        };
         state.end(job.kind, clock::now(), job.begun.elapsed(), result);
-        drop(state);
-        let mode = Mode::ALL
-            .into_iter()
-            .find(|of| mode.as_deref() == Some(of.name()));
-        if mode.is_some() && mode != self.reader.mode() {
-            // The counters of another mode are others; those of Services go on.
-            self.reader.set_mode(mode).await;
-        }
+        mode
     }
 
     /// Reads the counters.
@@ -416,11 +410,8 @@ impl<'s> Serving<'s> {
         };
         state.generation = known(&mut state.unknown, "nftables-generation", rules);
         if let Some(generation) = state.generation {
-            if self
-                .generation
-                .replace(generation)
-                .is_some_and(|was| was != generation)
-            {
+            let was = self.generation.replace(generation);
+            if was.is_some_and(|was| was != generation) {
                 noted(&mut state, "nftables");
                 is_changed = true;
             }
@@ -438,7 +429,7 @@ impl<'s> Serving<'s> {
         state.ports = self.owners.as_ref().map(|owners| owners.ports().len());
         if let Some(owners) = self.owners.as_ref().filter(|_| has_flows) {
             let meter = &self.reader.meter;
-            let counted = counted(owners, meter);
+            let counted = &counted(owners, meter);
             self.totals
                 .add(counted, |key| owners.named(&key.0, key.1).is_some());
             let (rows, others) = self.totals.each();
@@ -507,10 +498,10 @@ impl<'s> Serving<'s> {
                 };
             }
         };
-        let last = node.metrics().into_iter().flat_map(|of| of.last_sync());
+        let last = node.metrics().into_iter().flat_map(Metrics::last_sync);
         let last = last.filter_map(|(family, at)| {
             let at = Time::from_epoch(at).filter(|_| at > 0.0)?;
-            let family = family.map_or("both".to_owned(), |family| family.to_string());
+            let family = family.map_or_else(|| "both".to_owned(), |of| of.to_string());
             Some((family, at))
         });
         Syncs {
