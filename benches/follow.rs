@@ -88,7 +88,7 @@ fn measure(name: &str, mode: &str, start: impl Fn(&Node) -> Command) -> Duration
     let begin = Instant::now();
     while !node.is_served(mode) {
         program.must_run(&node);
-        assert!(begin.elapsed() < PATIENCE, "no first sync");
+        assert!(begin.elapsed() < PATIENCE, "no first sync: {}", node.log());
         thread::sleep(Duration::from_secs(1));
     }
     let first = begin.elapsed();
@@ -190,6 +190,10 @@ impl Node {
         command
     }
 
+    fn log(&self) -> String {
+        fs::read_to_string(self.root.path().join("log")).unwrap()
+    }
+
     /// Returns whether the rules have the last endpoint of the recording.
     fn is_served(&self, mode: &str) -> bool {
         let rules = match mode {
@@ -211,6 +215,17 @@ impl Node {
                 .map_while(Result::ok)
                 .try_for_each(|line| sender.send(line))
         });
+        // It reads all rules before it prints the first change.
+        let begin = Instant::now();
+        for number in 0.. {
+            self.netns
+                .run(&format!("nft add table ip kpx-bench-{number}"));
+            let line = receiver.recv_timeout(Duration::from_secs(1));
+            if line.is_ok_and(|line| line.contains("kpx-bench")) {
+                break;
+            }
+            assert!(begin.elapsed() < PATIENCE, "nft monitor prints nothing");
+        }
         (Running(child), receiver)
     }
 
@@ -263,8 +278,7 @@ struct Running(Child);
 impl Running {
     fn must_run(&mut self, node: &Node) {
         if let Some(status) = self.0.try_wait().unwrap() {
-            let log = fs::read_to_string(node.root.path().join("log")).unwrap();
-            panic!("the program ended: {status}: {log}");
+            panic!("the program ended: {status}: {}", node.log());
         }
     }
 }
