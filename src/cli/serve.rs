@@ -40,7 +40,7 @@ pub struct ServeArgs {
 
     /// Use at most this percentage of a processor
     ///
-    /// After a reading that was dear, the next one comes later, also later than the intervals.
+    /// After an expensive reading, the next one comes later, also later than the intervals.
     #[arg(long, value_name = "N", default_value = "1", value_parser = value::percent, env = "KPX_BUDGET")]
     pub budget: f64,
 
