@@ -1,7 +1,7 @@
 //! Watches the Services and EndpointSlices of the cluster.
 //!
 //! Each collection is listed and then watched from the version of the list. When a watch ends, for example at the API
-//! server's time limit, the collection is listed again, so no change is lost. The end of a watch is no change by itself.
+//! server's time limit, the collection is listed again, so no change is lost. The end of a watch is no change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
