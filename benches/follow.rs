@@ -45,6 +45,9 @@ const PAUSE: Duration = Duration::from_secs(4);
 /// Longest wait for the first sync, or for a change.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// The last endpoint of the recordings.
+const LAST: &str = "10.128.79.250";
+
 /// How long a change may take with kpx.
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -82,12 +85,16 @@ fn measure(name: &str, mode: &str, start: impl Fn(&Node) -> Command) -> Duration
     command.stdin(Stdio::null());
     command.stdout(log.try_clone().unwrap()).stderr(log);
     let mut program = Running(node.netns.inside(|| command.spawn().unwrap()));
-    let (_monitor, lines) = node.monitor();
     let begin = Instant::now();
-    node.wait(&lines, "10.128.0.1", &mut program);
+    while !node.is_served(mode) {
+        program.must_run(&node);
+        assert!(begin.elapsed() < PATIENCE, "no first sync");
+        thread::sleep(Duration::from_secs(1));
+    }
     let first = begin.elapsed();
     // The rest of the first sync, and what is read after it.
     thread::sleep(10 * PAUSE);
+    let (_monitor, lines) = node.monitor();
     let mut times: Vec<Duration> = (1..=CHANGES)
         .map(|number| {
             while lines.try_recv().is_ok() {}
@@ -183,6 +190,16 @@ impl Node {
         command
     }
 
+    /// Returns whether the rules have the last endpoint of the recording.
+    fn is_served(&self, mode: &str) -> bool {
+        let rules = match mode {
+            "iptables" => self.netns.run("iptables-save -t nat"),
+            _ if !self.netns.run("nft list tables").contains("ip kube-proxy") => return false,
+            _ => self.netns.run("nft list table ip kube-proxy"),
+        };
+        rules.contains(LAST)
+    }
+
     /// Starts to print each change of the rules.
     fn monitor(&self) -> (Running, Receiver<String>) {
         let line = ["nft", "-n", "monitor"];
@@ -243,9 +260,18 @@ fn objects(path: &Path) -> Vec<Value> {
 /// A program; killed when dropped.
 struct Running(Child);
 
+impl Running {
+    fn must_run(&mut self, node: &Node) {
+        if let Some(status) = self.0.try_wait().unwrap() {
+            let log = fs::read_to_string(node.root.path().join("log")).unwrap();
+            panic!("the program ended: {status}: {log}");
+        }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         self.0.kill().ok();
         self.0.wait().ok();
     }

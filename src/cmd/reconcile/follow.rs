@@ -1,4 +1,4 @@
-//! `kpx reconcile --watch`: programs the node in place of a kube-proxy that is missing or hangs.
+//! `kpx reconcile --apply --watch`: programs the node in place of a kube-proxy that is missing or hangs.
 //!
 //! The first sync reads the live rules, compares them with the desired state of the watched objects, and applies the
 //! difference. A change of the cluster is then one small transaction, from the rules of the last desired state to those of
