@@ -55,7 +55,6 @@ struct Job {
 
 /// Why a wait ended.
 enum Woken {
-    Stop,
     Due,
     Cluster(Result<(), Gap>),
     Job(Ended),
@@ -71,34 +70,44 @@ pub(super) async fn run(
         return reading::run(session, io).await;
     }
     session.machine()?;
-    let folder = args.record.as_deref().map(|path| {
-        Folder::open(path, args.record_size)
-            .wrap_err_with(|| format!("cannot use the folder {}", path.display()))
-            .hint("--record names a folder that kpx may write")
-    });
-    let folder = folder.transpose()?;
     let mut interrupts = clock::Interrupts::listen();
     let state = Arc::new(Mutex::new(State::default()));
     let answers = Arc::clone(&state);
     let server = HttpServer::start(args.listen, move |path| answer(&answers, path))
         .wrap_err_with(|| format!("cannot listen at {}", args.listen))
         .hint("choose another address with --listen")?;
+    // Not before: another kpx at this address may be writing to the folder.
+    let folder = args.record.as_deref().map(|path| {
+        Folder::open(path, args.record_size)
+            .wrap_err_with(|| format!("cannot use the folder {}", path.display()))
+            .hint("--record names a folder that kpx may write")
+    });
+    let folder = folder.transpose()?;
     writeln!(io.err, "kpx: serving http://{}/metrics", server.address())?;
+    let reads = pin!(read(session, args, folder, state));
+    // A read that waits for the machine or the API server does not delay the end.
+    select(pin!(interrupts.next()), reads).await;
+    Ok(CLEAN)
+}
+
+/// Keeps `state` up to date, until the counters were read `--count` times.
+async fn read(
+    session: &Session,
+    args: &ServeArgs,
+    folder: Option<Folder>,
+    state: Arc<Mutex<State>>,
+) {
     let mut serving = Serving::new(session, args, folder, state).await;
     let mut left = args.count;
-    loop {
+    while left != Some(0) {
         serving.start_job();
-        match serving.wait(&mut interrupts).await {
-            Woken::Stop => return Ok(CLEAN),
+        match serving.wait().await {
             Woken::Cluster(result) => serving.cluster_changed(result),
             Woken::Job(ended) => serving.job_ended(ended).await,
             Woken::Due if serving.due > Instant::now() => {}
             Woken::Due => {
                 serving.count().await;
                 left = left.map(|left| left.saturating_sub(1));
-                if left == Some(0) {
-                    return Ok(CLEAN);
-                }
             }
         }
     }
@@ -218,7 +227,7 @@ impl<'s> Serving<'s> {
         self.watch = known(&mut state.unknown, "cluster", started);
     }
 
-    async fn wait(&mut self, interrupts: &mut clock::Interrupts) -> Woken {
+    async fn wait(&mut self) -> Woken {
         let until = match self.next_job_at() {
             Some(at) => at.min(self.due),
             None => self.due,
@@ -238,15 +247,9 @@ impl<'s> Serving<'s> {
             }
         };
         let (cluster, job) = (pin!(cluster), pin!(job));
-        let inner = select(cluster, job);
-        let signal = pin!(interrupts.next());
-        let outer = select(signal, inner);
-        match select(outer, pin!(clock::pause(rest))).await {
-            Either::Left((Either::Left(_), _)) => Woken::Stop,
-            Either::Left((Either::Right((Either::Left((result, _)), _)), _)) => {
-                Woken::Cluster(result)
-            }
-            Either::Left((Either::Right((Either::Right((ended, _)), _)), _)) => Woken::Job(ended),
+        match select(select(cluster, job), pin!(clock::pause(rest))).await {
+            Either::Left((Either::Left((result, _)), _)) => Woken::Cluster(result),
+            Either::Left((Either::Right((ended, _)), _)) => Woken::Job(ended),
             Either::Right(_) => Woken::Due,
         }
     }
@@ -372,8 +375,10 @@ impl<'s> Serving<'s> {
         let mut mode = None;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = if job.kind == Kind::Record {
-            if let Some(folder) = &self.folder {
-                let content = folder.prune(0);
+            // A bundle that could not be written is written later.
+            self.is_unrecorded |= ended.is_err();
+            if let Some(folder) = self.folder.as_ref().filter(|_| ended.is_ok()) {
+                let content = folder.keep();
                 state.record = known(&mut state.unknown, "record", content);
             }
             ended.map(drop)
@@ -469,9 +474,11 @@ impl<'s> Serving<'s> {
             self.owners = Some(Owners::new(&node));
         } else if self.session.cluster_from.is_some() {
             let items = [Item::Services, Item::EndpointSlices];
-            if let Ok(evidence) = self.session.gather(&items).await {
-                self.owners = Some(Owners::new(&self.session.node(&evidence)));
-            }
+            let evidence = self.session.gather(&items).await;
+            let evidence = evidence.map_err(|why| why.to_string());
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let evidence = known(&mut state.unknown, "cluster", evidence);
+            self.owners = evidence.map(|of| Owners::new(&self.session.node(&of)));
         }
     }
 
