@@ -125,6 +125,7 @@ bench: root
 	$(SUDO) benches/trace.sh
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
+	$(SUDO) benches/sets.sh
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
 
 # Time and memory of the doctor on bundles of 5,000 nodes.

@@ -27,6 +27,7 @@ mod kernel {
     mod reconcile_ipvs;
     mod render;
     mod script;
+    mod sets;
     mod show;
     mod sockets;
     mod stand_in;
