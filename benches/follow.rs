@@ -22,7 +22,7 @@ mod netns;
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -31,19 +31,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use fake_api::{Api, Key};
 use netns::Netns;
 
 /// How many changes are measured.
-const CHANGES: usize = 15;
+const CHANGES: u8 = 15;
 
 /// Pause between two changes: longer than what kube-proxy waits between two syncs.
 const PAUSE: Duration = Duration::from_secs(4);
 
 /// Longest wait for the first sync, or for a change.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The changes of nftables.
+const NFNLGRP_NFTABLES: u32 = 7;
 
 /// The last endpoint of the recordings.
 const LAST: &str = "10.128.79.250";
@@ -94,21 +100,21 @@ fn measure(name: &str, mode: &str, start: impl Fn(&Node) -> Command) -> Duration
     let first = begin.elapsed();
     // The rest of the first sync, and what is read after it.
     thread::sleep(10 * PAUSE);
-    let (_monitor, lines) = node.monitor();
+    let changes = node.changes();
     let mut times: Vec<Duration> = (1..=CHANGES)
         .map(|number| {
-            while lines.try_recv().is_ok() {}
-            let addr = format!("10.200.0.{number}");
+            while changes.try_recv().is_ok() {}
+            let addr = Ipv4Addr::new(10, 200, 0, number);
             let begin = Instant::now();
-            node.change(number, &addr);
-            node.wait(&lines, &addr, &mut program);
+            node.change(number.into(), addr);
+            node.wait(&changes, addr, &mut program);
             let took = begin.elapsed();
             thread::sleep(PAUSE);
             took
         })
         .collect();
     times.sort();
-    let (median, most) = (times[CHANGES / 2], times[CHANGES - 1]);
+    let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
     println!(
         "{mode:8}  {name:10}  first sync {:6.1} s  change: median {:6.3} s, at most {:6.3} s",
         first.as_secs_f64(),
@@ -204,60 +210,53 @@ impl Node {
         rules.contains(LAST)
     }
 
-    /// Starts to print each change of the rules.
-    fn monitor(&self) -> (Running, Receiver<String>) {
-        let line = ["nft", "-n", "monitor"];
-        let mut child = self.netns.start(&line, Stdio::piped());
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    /// Receives each change of the rules from now on.
+    fn changes(&self) -> Receiver<Vec<u8>> {
+        let socket = self.netns.inside(|| {
+            let mut socket = Socket::new(NETLINK_NETFILTER).unwrap();
+            socket.bind_auto().unwrap();
+            socket.add_membership(NFNLGRP_NFTABLES).unwrap();
+            socket
+        });
         let (sender, receiver) = channel();
         thread::spawn(move || {
-            lines
-                .map_while(Result::ok)
-                .try_for_each(|line| sender.send(line))
-        });
-        // It reads all rules before it prints the first change.
-        let begin = Instant::now();
-        for number in 0.. {
-            self.netns
-                .run(&format!("nft add table ip kpx-bench-{number}"));
-            let line = receiver.recv_timeout(Duration::from_secs(1));
-            if line.is_ok_and(|line| line.contains("kpx-bench")) {
-                break;
+            loop {
+                let mut bytes = Vec::with_capacity(64 << 10);
+                match socket.recv(&mut bytes, 0) {
+                    Ok(_) if sender.send(bytes).is_ok() => {}
+                    // A change that is lost here is a panic there.
+                    Err(e) if e.raw_os_error() == Some(Errno::ENOBUFS as i32) => {}
+                    _ => break,
+                }
             }
-            assert!(begin.elapsed() < PATIENCE, "nft monitor prints nothing");
-        }
-        (Running(child), receiver)
+        });
+        receiver
     }
 
     /// Replaces the last endpoint of a Service.
-    fn change(&self, number: usize, addr: &str) {
+    fn change(&self, number: usize, addr: Ipv4Addr) {
         self.api.with(|cluster| {
             let slice = cluster.list("endpointslices").nth(17 + 37 * number);
             let key = Key::of(slice.unwrap());
             cluster.edit(&key, |slice| {
                 let endpoints = slice["endpoints"].as_array_mut().unwrap();
-                endpoints.last_mut().unwrap()["addresses"] = json!([addr]);
+                endpoints.last_mut().unwrap()["addresses"] = json!([addr.to_string()]);
             });
         });
     }
 
-    /// Waits until a change of the rules names `addr`.
-    fn wait(&self, lines: &Receiver<String>, addr: &str, program: &mut Running) {
+    /// Waits until a change of the rules has `addr`.
+    fn wait(&self, changes: &Receiver<Vec<u8>>, addr: Ipv4Addr, program: &mut Running) {
         let begin = Instant::now();
         loop {
-            if let Ok(line) = lines.recv_timeout(Duration::from_secs(1))
-                && line.contains(addr)
+            if let Ok(bytes) = changes.recv_timeout(Duration::from_secs(1))
+                && bytes.windows(4).any(|window| window == addr.octets())
             {
                 return;
             }
-            let ended = program.0.try_wait().unwrap();
-            let log = || fs::read_to_string(self.root.path().join("log")).unwrap();
-            assert!(ended.is_none(), "the program ended: {}", log());
-            assert!(
-                begin.elapsed() < PATIENCE,
-                "{addr} is not served: {}",
-                log()
-            );
+            program.must_run(self);
+            let waited = begin.elapsed();
+            assert!(waited < PATIENCE, "{addr} is not served: {}", self.log());
         }
     }
 }
