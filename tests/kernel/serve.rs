@@ -130,8 +130,12 @@ fn a_removed_jump_changes_health_metrics_and_the_record() {
     let (drift_before, rules_before) = (drift(), errors_of_rules(&server));
     server.wait("a bundle", |_| !bundles(&record).is_empty());
     let before = server.value("kpx_changes_total{source=\"nftables\"}");
-    let jump = "PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES";
-    node.run(&format!("iptables-nft -t nat -D {jump}"));
+    let portals = |action: &str| {
+        let words = "-m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES";
+        let rules = format!("*nat\n{action} PREROUTING {words}\nCOMMIT\n");
+        node.feed("iptables-nft-restore --noflush", &rules);
+    };
+    portals("-D");
     server.wait("the change", |server| {
         server.value("kpx_changes_total{source=\"nftables\"}") > before
     });
@@ -147,7 +151,7 @@ fn a_removed_jump_changes_health_metrics_and_the_record() {
     };
     assert!(new.starts_with("IR01 "), "{new}");
     server.wait("a second bundle", |_| bundles(&record).len() > 1);
-    node.run(&format!("iptables-nft -t nat -A {jump}"));
+    portals("-A");
     server.wait("no drift", |_| drift() < drift_before + 0.5);
     assert_eq!(errors_of_rules(&server), rules_before);
     // What is not there is not known, and no number says so.
