@@ -1,7 +1,8 @@
 //! A network namespace of one test.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Read as _, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -103,6 +104,15 @@ impl Drop for Netns {
     fn drop(&mut self) {
         run(&["ip", "netns", "del", &self.0], "");
     }
+}
+
+/// Asks for `path` at `address` by HTTP; returns the whole answer, or why the connection was refused.
+pub(crate) fn get(address: impl ToSocketAddrs, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    Ok(text)
 }
 
 /// Runs a command that must succeed; returns what it printed.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpListener;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::bridge::follow::{Node, set, slice};
+use super::netns::get;
 use crate::fake_api::{self, Key};
 use crate::random::Dice;
 
@@ -271,14 +272,8 @@ fn a_kube_proxy_that_hangs_is_accepted_and_one_that_runs_is_not() {
 
 /// Asks for `path` at `address` in the node's network; returns the status and the whole text.
 fn ask(node: &Node, address: &str, path: &str) -> (u16, String) {
-    let text = node.netns.inside(|| {
-        let mut stream = TcpStream::connect(address).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: node1\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        Some(text)
-    });
-    let text = text.unwrap_or_default();
+    // A refused connection is no answer yet.
+    let text = node.netns.inside(|| get(address, path)).unwrap_or_default();
     let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
     (status.unwrap_or(0), text)
 }

@@ -1,7 +1,6 @@
 //! `kpx serve`: what it counts, what it says of the node's health, and what it costs while the cluster changes.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::bridge::follow::{self, Node};
-use super::netns::{Netns, run};
+use super::netns::{Netns, get, run};
 use super::probe::node;
 
 /// How long a change may take to be seen.
@@ -44,10 +43,7 @@ impl Server {
 
     /// Returns the status and the text of `path`.
     fn ask(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let text = get(("127.0.0.1", self.port), path).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, body.to_owned())

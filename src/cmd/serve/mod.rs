@@ -275,16 +275,21 @@ impl<'s> Serving<'s> {
         self.is_unrecorded = true;
     }
 
+    /// Returns when the node is read next.
+    fn next_node_at(&self) -> Instant {
+        if self.is_changed {
+            self.node_from
+        } else {
+            self.node_from.max(self.node_at)
+        }
+    }
+
     /// Returns when the next process is due; `None` while one runs, or if nothing is to be done.
     fn next_job_at(&self) -> Option<Instant> {
         if self.job.is_some() {
             return None;
         }
-        let node = if self.is_changed {
-            self.node_from
-        } else {
-            self.node_from.max(self.node_at)
-        };
+        let node = self.next_node_at();
         let records = self.folder.is_some() && self.is_unrecorded;
         // The node has a name once it was read.
         let has_read = self.state().reading.is_some();
@@ -301,13 +306,8 @@ impl<'s> Serving<'s> {
         if self.next_job_at().is_none_or(|at| at > now) {
             return;
         }
-        let node = if self.is_changed {
-            self.node_from
-        } else {
-            self.node_at
-        };
         let mut arguments = self.session.arguments();
-        let kind = if now >= node.max(self.node_from) {
+        let kind = if now >= self.next_node_at() {
             self.is_changed = false;
             arguments.extend(["serve", "--reading"].map(str::to_owned));
             Kind::Node

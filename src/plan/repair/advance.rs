@@ -84,10 +84,9 @@ impl Programmed {
         let want = iptables::expect::expect(to, new, &new_names)?;
         let changes = diff::iptables_rules(&have, &want, new, &new_names);
         let changes: Vec<&Change> = changes.iter().collect();
-        let backends = self.backends.iter();
-        let backend = backends.filter(|(family, _)| *family == new.family);
-        let backend = backend.map(|(_, backend)| *backend).next();
-        let backend = backend.unwrap_or(Backend::Plain);
+        let of = |(family, _): &&(Family, Backend)| *family == new.family;
+        let backend = self.backends.iter().find(of);
+        let backend = backend.map_or(Backend::Plain, |(_, backend)| *backend);
         plan.edits(&have, &want, &changes, backend, new.family);
         Ok(())
     }
