@@ -31,6 +31,7 @@ mod sockets;
 mod sysctl;
 mod systemd;
 mod tracing;
+mod xtables;
 
 mod chain;
 mod change;
