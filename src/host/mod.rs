@@ -34,6 +34,7 @@ mod sysctl;
 mod systemd;
 mod tracing;
 mod usage;
+mod xtables;
 
 mod chain;
 mod change;

@@ -65,11 +65,16 @@ impl Table {
             .filter(|chain| chain.family == self.family && chain.table == self.name);
         matches!(self.family, "ip" | "ip6")
             && BUILT_IN.iter().any(|(table, ..)| *table == self.name)
-            && own.all(|chain| chain.base.is_none() || chain.is_built_in())
+            && own.all(Chain::is_compatible)
     }
 }
 
 impl Chain {
+    /// Returns whether iptables-nft lists it: it is no base chain, or one as it creates them.
+    pub(super) fn is_compatible(&self) -> bool {
+        self.base.is_none() || self.is_built_in()
+    }
+
     /// Returns whether it is a base chain as iptables-nft creates it.
     fn is_built_in(&self) -> bool {
         self.base.as_ref().is_some_and(|base| {
