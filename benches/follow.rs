@@ -22,7 +22,7 @@ mod netns;
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -31,19 +31,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use fake_api::{Api, Key};
 use netns::Netns;
 
 /// How many changes are measured.
-const CHANGES: usize = 15;
+const CHANGES: u8 = 15;
 
 /// Pause between two changes: longer than what kube-proxy waits between two syncs.
 const PAUSE: Duration = Duration::from_secs(4);
 
 /// Longest wait for the first sync, or for a change.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The changes of nftables.
+const NFNLGRP_NFTABLES: u32 = 7;
+
+/// The last endpoint of the recordings.
+const LAST: &str = "10.128.79.250";
 
 /// How long a change may take with kpx.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -82,26 +91,30 @@ fn measure(name: &str, mode: &str, start: impl Fn(&Node) -> Command) -> Duration
     command.stdin(Stdio::null());
     command.stdout(log.try_clone().unwrap()).stderr(log);
     let mut program = Running(node.netns.inside(|| command.spawn().unwrap()));
-    let (_monitor, lines) = node.monitor();
     let begin = Instant::now();
-    node.wait(&lines, "10.128.0.1", &mut program);
+    while !node.is_served(mode) {
+        program.must_run(&node);
+        assert!(begin.elapsed() < PATIENCE, "no first sync: {}", node.log());
+        thread::sleep(Duration::from_secs(1));
+    }
     let first = begin.elapsed();
     // The rest of the first sync, and what is read after it.
     thread::sleep(10 * PAUSE);
+    let changes = node.changes();
     let mut times: Vec<Duration> = (1..=CHANGES)
         .map(|number| {
-            while lines.try_recv().is_ok() {}
-            let addr = format!("10.200.0.{number}");
+            while changes.try_recv().is_ok() {}
+            let addr = Ipv4Addr::new(10, 200, 0, number);
             let begin = Instant::now();
-            node.change(number, &addr);
-            node.wait(&lines, &addr, &mut program);
+            node.change(number.into(), addr);
+            node.wait(&changes, addr, &mut program);
             let took = begin.elapsed();
             thread::sleep(PAUSE);
             took
         })
         .collect();
     times.sort();
-    let (median, most) = (times[CHANGES / 2], times[CHANGES - 1]);
+    let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
     println!(
         "{mode:8}  {name:10}  first sync {:6.1} s  change: median {:6.3} s, at most {:6.3} s",
         first.as_secs_f64(),
@@ -131,6 +144,10 @@ impl Node {
                     cluster.put(object);
                 }
             }
+            cluster.put(json!({
+                "kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "kubernetes"},
+                "spec": {"cidrs": ["10.96.0.0/12"]},
+            }));
             let config = fs::read_to_string(folder.join("kube-proxy/config.conf")).unwrap();
             cluster.put(json!({
                 "kind": "ConfigMap", "metadata": {"name": "kube-proxy", "namespace": "kube-system"},
@@ -179,49 +196,67 @@ impl Node {
         command
     }
 
-    /// Starts to print each change of the rules.
-    fn monitor(&self) -> (Running, Receiver<String>) {
-        let line = ["nft", "-n", "monitor"];
-        let mut child = self.netns.start(&line, Stdio::piped());
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    fn log(&self) -> String {
+        fs::read_to_string(self.root.path().join("log")).unwrap()
+    }
+
+    /// Returns whether the rules have the last endpoint of the recording.
+    fn is_served(&self, mode: &str) -> bool {
+        let rules = match mode {
+            "iptables" => self.netns.run("iptables-save -t nat"),
+            _ if !self.netns.run("nft list tables").contains("ip kube-proxy") => return false,
+            _ => self.netns.run("nft list table ip kube-proxy"),
+        };
+        rules.contains(LAST)
+    }
+
+    /// Receives each change of the rules from now on.
+    fn changes(&self) -> Receiver<Vec<u8>> {
+        let socket = self.netns.inside(|| {
+            let mut socket = Socket::new(NETLINK_NETFILTER).unwrap();
+            socket.bind_auto().unwrap();
+            socket.add_membership(NFNLGRP_NFTABLES).unwrap();
+            socket
+        });
         let (sender, receiver) = channel();
         thread::spawn(move || {
-            lines
-                .map_while(Result::ok)
-                .try_for_each(|line| sender.send(line))
+            loop {
+                let mut bytes = Vec::with_capacity(64 << 10);
+                match socket.recv(&mut bytes, 0) {
+                    Ok(_) if sender.send(bytes).is_ok() => {}
+                    // A change that is lost here is a panic there.
+                    Err(e) if e.raw_os_error() == Some(Errno::ENOBUFS as i32) => {}
+                    _ => break,
+                }
+            }
         });
-        (Running(child), receiver)
+        receiver
     }
 
     /// Replaces the last endpoint of a Service.
-    fn change(&self, number: usize, addr: &str) {
+    fn change(&self, number: usize, addr: Ipv4Addr) {
         self.api.with(|cluster| {
             let slice = cluster.list("endpointslices").nth(17 + 37 * number);
             let key = Key::of(slice.unwrap());
             cluster.edit(&key, |slice| {
                 let endpoints = slice["endpoints"].as_array_mut().unwrap();
-                endpoints.last_mut().unwrap()["addresses"] = json!([addr]);
+                endpoints.last_mut().unwrap()["addresses"] = json!([addr.to_string()]);
             });
         });
     }
 
-    /// Waits until a change of the rules names `addr`.
-    fn wait(&self, lines: &Receiver<String>, addr: &str, program: &mut Running) {
+    /// Waits until a change of the rules has `addr`.
+    fn wait(&self, changes: &Receiver<Vec<u8>>, addr: Ipv4Addr, program: &mut Running) {
         let begin = Instant::now();
         loop {
-            if let Ok(line) = lines.recv_timeout(Duration::from_secs(1))
-                && line.contains(addr)
+            if let Ok(bytes) = changes.recv_timeout(Duration::from_secs(1))
+                && bytes.windows(4).any(|window| window == addr.octets())
             {
                 return;
             }
-            let ended = program.0.try_wait().unwrap();
-            let log = || fs::read_to_string(self.root.path().join("log")).unwrap();
-            assert!(ended.is_none(), "the program ended: {}", log());
-            assert!(
-                begin.elapsed() < PATIENCE,
-                "{addr} is not served: {}",
-                log()
-            );
+            program.must_run(self);
+            let waited = begin.elapsed();
+            assert!(waited < PATIENCE, "{addr} is not served: {}", self.log());
         }
     }
 }
@@ -239,9 +274,17 @@ fn objects(path: &Path) -> Vec<Value> {
 /// A program; killed when dropped.
 struct Running(Child);
 
+impl Running {
+    fn must_run(&mut self, node: &Node) {
+        if let Some(status) = self.0.try_wait().unwrap() {
+            panic!("the program ended: {status}: {}", node.log());
+        }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         self.0.kill().ok();
         self.0.wait().ok();
     }

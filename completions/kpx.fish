@@ -361,10 +361,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand watch" -s h -l help -d 'Print he
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l listen -d 'Serve at this address' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l interval -d 'Read the counters this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l check-interval -d 'Run all checks at least this often' -r
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l budget -d 'Use at most this part of a processor, in percent' -r
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l services -d 'Show this many service ports each, the busiest' -r
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record -d 'Write a bundle to this folder when something changes' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-size -d 'Remove the oldest of these bundles above this size' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l budget -d 'Use at most N percent of a processor' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l services -d 'Show this many service ports each' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record -d 'Write a bundle of each change to this folder' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-size -d 'Remove the oldest bundles above this size' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-interval -d 'Write a bundle no more often than this' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l count -d 'Read the counters this many times, then end' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s o -l output -d 'Print in this format' -r

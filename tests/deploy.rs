@@ -45,11 +45,11 @@ fn the_chart_the_roles_and_the_rule_object_are_written_from_their_sources() {
         assert_eq!(daemonset.matches(text).count(), 1, "{text}");
         daemonset = daemonset.replace(text, value);
     }
-    let rules = read("prometheus/rules.yaml");
-    let rules = rules.lines().map(|line| format!("  {line}\n"));
+    let alerts = read("prometheus/rules.yaml");
+    let alerts = alerts.lines().map(|line| format!("  {line}\n"));
     let rule = format!(
         "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: kpx\n  namespace: kube-system\nspec:\n{}",
-        rules.collect::<String>()
+        alerts.collect::<String>()
     );
     let account = read("kustomize/serviceaccount.yaml");
     #[expect(clippy::disallowed_methods, reason = "the one setting of this test")]

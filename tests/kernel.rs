@@ -30,6 +30,7 @@ mod kernel {
     mod render;
     mod script;
     mod serve;
+    mod sets;
     mod show;
     mod sockets;
     mod stand_in;

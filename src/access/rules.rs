@@ -71,7 +71,6 @@ pub const RULES: &[Rule] = &[
             "trace",
             "watch",
             "serve",
-            "serve",
             "why",
             "preflight",
             "migrate",

@@ -265,7 +265,7 @@ pub enum Command {
     ///
     /// kpx reads counters often, and runs all checks only when rules, virtual servers or Services changed, or after
     /// --check-interval. The checks run in a process of their own, which takes its memory with it. A part that is not known has
-    /// no metric, and kpx_unknown names it. Rules of iptables-legacy have no number that tells whether they changed: they wait
+    /// no metric, and `kpx_unknown` names it. Rules of iptables-legacy have no number that tells whether they changed: they wait
     /// for --check-interval.
     ///
     /// Read-only, but for the bundles of --record.

@@ -38,9 +38,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_CHECK_INTERVAL")]
     pub check_interval: Duration,
 
-    /// Use at most this percentage of a processor
+    /// Use at most N percent of a processor
     ///
-    /// After a reading that was dear, the next one comes later, also later than the intervals.
+    /// After an expensive reading, the next one comes later, even if the intervals are shorter.
     #[arg(long, value_name = "N", default_value = "1", value_parser = value::percent, env = "KPX_BUDGET")]
     pub budget: f64,
 

@@ -11,6 +11,7 @@ mod dns;
 mod exec;
 mod files;
 mod http;
+mod ipset;
 mod iptables;
 mod ipvs;
 mod journals;
@@ -230,7 +231,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         Item::ConntrackVersion => conntrack_version(item, context).await,
         Item::Nft => nft::json(item, context).await,
         Item::NftText => nft::text(item, context).await,
-        Item::Ipset => ipset_with(item, context, &["save"]).await,
+        Item::Ipset => ip_sets(item, context).await,
         Item::Ipvs => {
             context
                 .look(item, |_, context| ipvs::read(&context.options.root))
@@ -252,7 +253,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         Item::Firewalls => context.look_apart(item, systemd::firewalls).await,
         Item::LinkManagers => context.look_apart(item, systemd::link_managers).await,
         Item::KernelLog => exec::run(context, item, "dmesg", &[]).await,
-        Item::IpsetVersion => ipset_with(item, context, &["--version"]).await,
+        Item::IpsetVersion => ipset_version(item, context).await,
         Item::NftVersion => nft::version(item, context).await,
         Item::ConntrackStat => counters(item, context, "nf_conntrack").await,
         Item::Neighbours4 => counters(item, context, "arp_cache").await,
@@ -336,14 +337,31 @@ async fn conntrack_version(item: Item, context: &Arc<Context>) -> Result<String,
     exec::run(context, item, "conntrack", &["--version"]).await
 }
 
-async fn ipset_with(
-    item: Item,
-    context: &Arc<Context>,
-    args: &'static [&'static str],
-) -> Result<String, Gap> {
+/// Reads the IP sets from the kernel, or with `ipset` if kpx cannot decode one of them.
+async fn ip_sets(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
     if modules::would_load(context, "ip_set") {
-        let why = "ip_set is not loaded, so there are no IP sets";
-        return Err(Gap::NotApplicable(why.to_owned()));
+        return Err(no_ip_sets());
     }
-    exec::run(context, item, "ipset", args).await
+    let read = async move |_: Arc<Context>| ipset::save(item);
+    let why = match context.inside(item, read).await {
+        Err(Gap::Failed(_, why)) => why,
+        done => return done,
+    };
+    let saved = exec::run(context, item, "ipset", &["save"]).await;
+    saved.map_err(|gap| match gap {
+        Gap::Absent(item, what) => Gap::Absent(item, format!("{what}; without it: {why}")),
+        Gap::Failed(item, what) => Gap::Failed(item, format!("{what}; without it: {why}")),
+        other => other,
+    })
+}
+
+async fn ipset_version(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    if modules::would_load(context, "ip_set") {
+        return Err(no_ip_sets());
+    }
+    exec::run(context, item, "ipset", &["--version"]).await
+}
+
+fn no_ip_sets() -> Gap {
+    Gap::NotApplicable("ip_set is not loaded, so there are no IP sets".to_owned())
 }

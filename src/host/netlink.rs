@@ -5,10 +5,11 @@
 use std::io;
 
 use netlink_packet_core::{
-    NLA_F_NESTED, NLA_HEADER_SIZE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE,
-    NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer, NetlinkDeserializable, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NLA_F_NESTED, NLA_HEADER_SIZE, NLA_TYPE_MASK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST,
+    NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer, NetlinkDeserializable,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
+use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
 
 use super::context::gap;
@@ -67,6 +68,54 @@ pub(super) fn stream<T: Default>(
     }
     let what = format!("it changed while it was read, {TRIES} times");
     Err(Gap::Failed(item, what))
+}
+
+/// The netlink header, and `struct nfgenmsg` behind it.
+pub(super) const HEADERS: usize = 16 + 4;
+
+/// Returns a message of netfilter: the subsystem is in the upper byte of `kind`.
+pub(super) fn message(
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    (family, resource): (u8, u16),
+    body: &[u8],
+) -> Vec<u8> {
+    let length = u32::try_from(HEADERS + body.len()).expect("a request has some 500 bytes");
+    let mut bytes = Vec::with_capacity(HEADERS + body.len());
+    bytes.extend(length.to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
+    bytes.extend(sequence.to_ne_bytes());
+    bytes.extend(0u32.to_ne_bytes());
+    bytes.extend([family, 0]);
+    bytes.extend(resource.to_be_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// Sends a request to netfilter for a list, and passes family and attributes of each answer to `take`. Blocks.
+pub(super) fn list<T: Default>(
+    item: Item,
+    kind: u16,
+    family: u8,
+    body: &[u8],
+    mut take: impl FnMut(&mut T, u8, &[u8]) -> Result<(), String>,
+) -> Result<T, Gap> {
+    let asks = |sequence| {
+        message(
+            kind,
+            NLM_F_REQUEST | NLM_F_DUMP,
+            sequence,
+            (family, 0),
+            body,
+        )
+    };
+    stream(item, NETLINK_NETFILTER, asks, |found: &mut T, answer| {
+        let family = answer.get(16).copied().unwrap_or_default();
+        let attributes = answer.get(HEADERS..).unwrap_or_default();
+        take(found, family, attributes).map_err(|why| undecodable(item, &why))
+    })
 }
 
 fn undecodable(item: Item, error: &dyn std::fmt::Display) -> Gap {
@@ -137,4 +186,38 @@ pub(super) fn append(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
 /// Appends the attribute `kind` that contains `attributes`.
 pub(super) fn nested(to: &mut Vec<u8>, kind: u16, attributes: &[u8]) {
     append(to, kind | NLA_F_NESTED, attributes);
+}
+
+/// The attributes of a list: number and value of each, or why it is malformed.
+pub(super) fn attributes(mut list: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), String>> {
+    std::iter::from_fn(move || {
+        let header = list.first_chunk::<NLA_HEADER_SIZE>()?;
+        let [a, b, c, d] = *header;
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let kind = u16::from_ne_bytes([c, d]) & NLA_TYPE_MASK;
+        let Some(value) = list.get(NLA_HEADER_SIZE..length) else {
+            list = &[];
+            return Some(Err("an attribute is cut off".to_owned()));
+        };
+        list = list.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(Ok((kind, value)))
+    })
+}
+
+/// Returns the text of an attribute, which a zero byte may end.
+pub(super) fn text(value: &[u8]) -> Result<&str, String> {
+    let value = value.strip_suffix(&[0]).unwrap_or(value);
+    std::str::from_utf8(value).map_err(|_| "a name is no text".to_owned())
+}
+
+/// Returns the 32-bit number of an attribute of netfilter.
+pub(super) fn word(value: &[u8]) -> Result<u32, String> {
+    let bytes = value.try_into().map_err(|_| "a number is too short")?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
+/// Returns the 64-bit number of an attribute of netfilter.
+pub(super) fn wide(value: &[u8]) -> Result<u64, String> {
+    let bytes = value.try_into().map_err(|_| "a number is too short")?;
+    Ok(u64::from_be_bytes(bytes))
 }

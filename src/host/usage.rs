@@ -58,7 +58,7 @@ pub async fn conntrack_fill(options: &Options) -> Result<(u64, u64), Gap> {
 ///
 /// # Errors
 ///
-/// It failed, with a status above `most`; the error has its last line.
+/// It failed, with a status above `most`; the error has the first line of what it printed.
 pub async fn run_self(arguments: &[String], most: i32, limit: Duration) -> io::Result<Vec<u8>> {
     let mut command = Command::new("/proc/self/exe");
     command

@@ -70,14 +70,14 @@ impl Totals {
     }
 
     /// Adds what was counted since the last reading. Forgets service ports that are no longer `known`.
-    pub(crate) fn add(&mut self, counted: HashMap<Key, Total>, known: impl Fn(&Key) -> bool) {
+    pub(crate) fn add(&mut self, counted: &HashMap<Key, Total>, known: impl Fn(&Key) -> bool) {
         self.seen.retain(|key, _| known(key));
         for seen in self.seen.values_mut() {
             seen.total.open = 0;
             seen.busy *= PAST;
         }
         self.other.open = 0;
-        for (key, total) in &counted {
+        for (key, total) in counted {
             #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
             let weight = (total.new + total.packets + total.open + total.refused) as f64;
             self.seen.entry(key.clone()).or_default().busy += weight;
@@ -98,7 +98,7 @@ impl Totals {
         });
         let busiest = ranks.iter().take(self.most);
         self.busiest = busiest.map(|(key, _)| (*key).clone()).collect();
-        for (key, total) in &counted {
+        for (key, total) in counted {
             if self.busiest.contains(key)
                 && let Some(seen) = self.seen.get_mut(key)
             {
@@ -142,7 +142,7 @@ mod tests {
         let mut sum = 0;
         let mut before = HashMap::new();
         for (a, b) in [(10, 1), (0, 50), (30, 0), (7, 7), (900, 2)] {
-            totals.add(counted(&[("x/a", a), ("x/b", b)]), |_| true);
+            totals.add(&counted(&[("x/a", a), ("x/b", b)]), |_| true);
             sum += a + b;
             let (each, other) = totals.each();
             assert_eq!(each.len(), 1);
@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn a_service_that_is_gone_is_forgotten() {
         let mut totals = Totals::new(5);
-        totals.add(counted(&[("x/a", 1), ("x/b", 1)]), |_| true);
-        totals.add(HashMap::new(), |key| *key.0.name == *"b");
+        totals.add(&counted(&[("x/a", 1), ("x/b", 1)]), |_| true);
+        totals.add(&HashMap::new(), |key| *key.0.name == *"b");
         let (each, _) = totals.each();
         assert_eq!(each.len(), 1);
         assert_eq!(

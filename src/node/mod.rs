@@ -184,14 +184,6 @@ static NO_TABLE: ipvs::model::Table = ipvs::model::Table {
 static NO_SETS: Sets<'static> = Sets { sets: Vec::new() };
 
 impl<'a> NodeSnapshot<'a> {
-    /// Returns the snapshot with `services` and `slices` instead of those of the evidence.
-    #[must_use]
-    pub fn with_objects(mut self, services: Vec<Service>, slices: Vec<EndpointSlice>) -> Self {
-        self.services = OnceLock::from(Ok(Arc::new(services)));
-        self.slices = OnceLock::from(Ok(Arc::new(slices)));
-        self
-    }
-
     /// Returns the IPVS table; empty if `ip_vs` is not loaded.
     pub fn ipvs_or_none(&self) -> Result<&ipvs::model::Table, Gap> {
         match self.ipvs() {

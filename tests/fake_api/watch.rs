@@ -12,6 +12,7 @@ use tokio::sync::watch::Receiver;
 
 use super::World;
 use super::answer::{selected, status};
+use super::objects::Objects;
 use super::rest::Call;
 
 /// One watch.
@@ -43,6 +44,12 @@ impl World {
             let all = objects.list(&call.resource, call.namespace.as_deref());
             let here = all.filter(|object| selected(object, &query));
             lines.extend(here.map(|object| line("ADDED", object)));
+            if query
+                .get("sendInitialEvents")
+                .is_some_and(|is| is == "true")
+            {
+                lines.extend(listed(objects, &call));
+            }
         }
         let (seen, cuts) = (if from == 0 { objects.version } else { from }, cluster.cuts);
         drop(cluster);
@@ -103,6 +110,17 @@ impl Watch {
             self.lines.push_back(line(kind, &event.object));
         }
     }
+}
+
+/// Returns the bookmark behind the objects that a watch begins with; `None` if there is no object whose kind it could have.
+fn listed(objects: &Objects, call: &Call) -> Option<String> {
+    let of = objects.list(&call.resource, None).next()?;
+    let metadata = json!({
+        "resourceVersion": objects.version.to_string(),
+        "annotations": {"k8s.io/initial-events-end": "true"},
+    });
+    let end = json!({"kind": of["kind"], "apiVersion": of["apiVersion"], "metadata": metadata});
+    Some(line("BOOKMARK", &end))
 }
 
 fn line(kind: &str, object: &Value) -> String {

@@ -192,7 +192,7 @@ fn follows(mode: &str) {
         in_sync(&node, &mut child, &lines, mode, &format!("round {round}"));
         assert_eq!(served(&node, mode), want, "round {round}");
     }
-    // Somebody else removes rules: the next change fails, or the next full sync sees it.
+    // Another program removes rules: the next change fails, or the next full sync sees it.
     if mode == "nftables" {
         node.netns.run("nft delete table ip kube-proxy");
         set(&node, &slice, &["10.244.1.200"]);
@@ -348,7 +348,7 @@ fn health_checks_are_served_as_kube_proxy_serves_them() {
     node.netns.run(&format!("kill -TERM {}", child.id()));
     assert_eq!(ended(&mut child).0, Some(0));
 
-    // Somebody else holds the port.
+    // Another program has the port.
     let taken = node
         .netns
         .inside(|| TcpListener::bind("0.0.0.0:10256").unwrap());

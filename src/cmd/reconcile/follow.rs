@@ -1,4 +1,4 @@
-//! `kpx reconcile --watch`: programs the node in place of a kube-proxy that is missing or hangs.
+//! `kpx reconcile --apply --watch`: programs the node in place of a kube-proxy that is missing or hangs.
 //!
 //! The first sync reads the live rules, compares them with the desired state of the watched objects, and applies the
 //! difference. A change of the cluster is then one small transaction, from the rules of the last desired state to those of
@@ -442,7 +442,7 @@ impl Follower<'_> {
             self.programmed = before;
             return Ok(Synced::Proxy(who));
         }
-        let node = session.node(&evidence).with_objects(services, slices);
+        let node = session.node(&evidence).with_services(services, slices);
         let families = session.families();
         let plan = match &before {
             Some(before) => before.advance(&desired, families)?,
@@ -498,7 +498,7 @@ impl Follower<'_> {
         let mut evidence = self.basis.evidence.clone();
         evidence.extend(read?);
         let node = self.session.node(&evidence);
-        let node = node.with_objects(self.watch.services(), self.watch.slices());
+        let node = node.with_services(self.watch.services(), self.watch.slices());
         let Plan { steps, .. } = plan::forget(&node, self.mode)?;
         let mut titles = Vec::new();
         for step in steps {

@@ -1,4 +1,4 @@
-//! The health servers of kube-proxy, which `kpx reconcile --watch` runs in its place: `/healthz` and `/livez`, and one server
+//! The health servers of kube-proxy, which `kpx reconcile --apply --watch` runs in its place: `/healthz` and `/livez`, and one server
 //! for each Service with a `healthCheckNodePort`.
 //!
 //! Source: `proxy_health.go` and `service_health.go` in kube-proxy's `pkg/proxy/healthcheck`; the texts are those of 1.36.

@@ -27,6 +27,7 @@ use crate::evidence::{Evidence, Gap, Item, Time};
 use crate::host::{self, HttpAnswer, HttpServer, Watch, clock};
 use crate::meter::Meter;
 use crate::meter::totals::{Key, Total, Totals};
+use crate::node::runtime::Metrics;
 use crate::owner::Owners;
 use crate::render::prometheus::CONTENT_TYPE;
 use crate::report::CLEAN;
@@ -54,7 +55,6 @@ struct Job {
 
 /// Why a wait ended.
 enum Woken {
-    Stop,
     Due,
     Cluster(Result<(), Gap>),
     Job(Ended),
@@ -70,34 +70,44 @@ pub(super) async fn run(
         return reading::run(session, io).await;
     }
     session.machine()?;
-    let folder = args.record.as_deref().map(|path| {
-        Folder::open(path, args.record_size)
-            .wrap_err_with(|| format!("cannot use the folder {}", path.display()))
-            .hint("--record names a folder that kpx may write")
-    });
-    let folder = folder.transpose()?;
     let mut interrupts = clock::Interrupts::listen();
     let state = Arc::new(Mutex::new(State::default()));
     let answers = Arc::clone(&state);
     let server = HttpServer::start(args.listen, move |path| answer(&answers, path))
         .wrap_err_with(|| format!("cannot listen at {}", args.listen))
         .hint("choose another address with --listen")?;
+    // Not before: another kpx at this address may be writing to the folder.
+    let folder = args.record.as_deref().map(|path| {
+        Folder::open(path, args.record_size)
+            .wrap_err_with(|| format!("cannot use the folder {}", path.display()))
+            .hint("--record names a folder that kpx may write")
+    });
+    let folder = folder.transpose()?;
     writeln!(io.err, "kpx: serving http://{}/metrics", server.address())?;
+    let reads = pin!(read(session, args, folder, state));
+    // A read that waits for the machine or the API server does not delay the end.
+    select(pin!(interrupts.next()), reads).await;
+    Ok(CLEAN)
+}
+
+/// Keeps `state` up to date, until the counters were read `--count` times.
+async fn read(
+    session: &Session,
+    args: &ServeArgs,
+    folder: Option<Folder>,
+    state: Arc<Mutex<State>>,
+) {
     let mut serving = Serving::new(session, args, folder, state).await;
     let mut left = args.count;
-    loop {
+    while left != Some(0) {
         serving.start_job();
-        match serving.wait(&mut interrupts).await {
-            Woken::Stop => return Ok(CLEAN),
+        match serving.wait().await {
             Woken::Cluster(result) => serving.cluster_changed(result),
             Woken::Job(ended) => serving.job_ended(ended).await,
             Woken::Due if serving.due > Instant::now() => {}
             Woken::Due => {
                 serving.count().await;
                 left = left.map(|left| left.saturating_sub(1));
-                if left == Some(0) {
-                    return Ok(CLEAN);
-                }
             }
         }
     }
@@ -217,7 +227,7 @@ impl<'s> Serving<'s> {
         self.watch = known(&mut state.unknown, "cluster", started);
     }
 
-    async fn wait(&mut self, interrupts: &mut clock::Interrupts) -> Woken {
+    async fn wait(&mut self) -> Woken {
         let until = match self.next_job_at() {
             Some(at) => at.min(self.due),
             None => self.due,
@@ -237,15 +247,9 @@ impl<'s> Serving<'s> {
             }
         };
         let (cluster, job) = (pin!(cluster), pin!(job));
-        let inner = select(cluster, job);
-        let signal = pin!(interrupts.next());
-        let outer = select(signal, inner);
-        match select(outer, pin!(clock::pause(rest))).await {
-            Either::Left((Either::Left(_), _)) => Woken::Stop,
-            Either::Left((Either::Right((Either::Left((result, _)), _)), _)) => {
-                Woken::Cluster(result)
-            }
-            Either::Left((Either::Right((Either::Right((ended, _)), _)), _)) => Woken::Job(ended),
+        match select(select(cluster, job), pin!(clock::pause(rest))).await {
+            Either::Left((Either::Left((result, _)), _)) => Woken::Cluster(result),
+            Either::Left((Either::Right((ended, _)), _)) => Woken::Job(ended),
             Either::Right(_) => Woken::Due,
         }
     }
@@ -354,6 +358,15 @@ impl<'s> Serving<'s> {
         let Some(job) = self.job.take() else {
             return;
         };
+        let mode = self.take_over(&job, ended);
+        if mode.is_some() && mode != self.reader.mode() {
+            // The counters of another mode are others; those of Services go on.
+            self.reader.set_mode(mode).await;
+        }
+    }
+
+    /// Takes over what the process `job` printed; returns the mode that it found.
+    fn take_over(&mut self, job: &Job, ended: Ended) -> Option<Mode> {
         let now = Instant::now();
         let used = host::processor_time().saturating_sub(self.counters);
         let pause = used.saturating_sub(job.processor).div_f64(self.share());
@@ -361,41 +374,27 @@ impl<'s> Serving<'s> {
         self.node_from = now + pause;
         let mut mode = None;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = match job.kind {
-            Kind::Record => ended.map(drop),
-            _ => ended.and_then(|text| Reading::parse(&text)).map(|reading| {
-                mode = reading.mode.clone();
-                state.reading = Some(reading);
-            }),
-        };
-        if job.kind == Kind::Record {
-            if let Some(folder) = &self.folder {
-                match folder.prune(0) {
-                    Ok(content) => state.record = Some(content),
-                    Err(why) => {
-                        state.unknown.insert("record", why.to_string());
-                    }
-                }
+        let result = if job.kind == Kind::Record {
+            // A bundle that could not be written is written later.
+            self.is_unrecorded |= ended.is_err();
+            if let Some(folder) = self.folder.as_ref().filter(|_| ended.is_ok()) {
+                let content = folder.keep();
+                state.record = known(&mut state.unknown, "record", content);
             }
+            ended.map(drop)
         } else {
-            let failed = result.is_err();
-            self.node_at = now
-                + if failed {
-                    pause
-                } else {
-                    self.args.check_interval
-                };
-            state.stale_after = self.args.check_interval.max(pause) * 3;
-        }
+            let result = ended.and_then(|text| Reading::parse(&text));
+            let period = self.args.check_interval;
+            self.node_at = now + if result.is_ok() { period } else { pause };
+            state.stale_after = period.max(pause) * 3;
+            result.map(|reading| {
+                let is = |of: &Mode| reading.mode.as_deref() == Some(of.name());
+                mode = Mode::ALL.into_iter().find(is);
+                state.reading = Some(reading);
+            })
+        };
         state.end(job.kind, clock::now(), job.begun.elapsed(), result);
-        drop(state);
-        let mode = Mode::ALL
-            .into_iter()
-            .find(|of| mode.as_deref() == Some(of.name()));
-        if mode.is_some() && mode != self.reader.mode() {
-            // The counters of another mode are others; those of Services go on.
-            self.reader.set_mode(mode).await;
-        }
+        mode
     }
 
     /// Reads the counters.
@@ -416,11 +415,8 @@ impl<'s> Serving<'s> {
         };
         state.generation = known(&mut state.unknown, "nftables-generation", rules);
         if let Some(generation) = state.generation {
-            if self
-                .generation
-                .replace(generation)
-                .is_some_and(|was| was != generation)
-            {
+            let was = self.generation.replace(generation);
+            if was.is_some_and(|was| was != generation) {
                 noted(&mut state, "nftables");
                 is_changed = true;
             }
@@ -438,7 +434,7 @@ impl<'s> Serving<'s> {
         state.ports = self.owners.as_ref().map(|owners| owners.ports().len());
         if let Some(owners) = self.owners.as_ref().filter(|_| has_flows) {
             let meter = &self.reader.meter;
-            let counted = counted(owners, meter);
+            let counted = &counted(owners, meter);
             self.totals
                 .add(counted, |key| owners.named(&key.0, key.1).is_some());
             let (rows, others) = self.totals.each();
@@ -478,9 +474,11 @@ impl<'s> Serving<'s> {
             self.owners = Some(Owners::new(&node));
         } else if self.session.cluster_from.is_some() {
             let items = [Item::Services, Item::EndpointSlices];
-            if let Ok(evidence) = self.session.gather(&items).await {
-                self.owners = Some(Owners::new(&self.session.node(&evidence)));
-            }
+            let evidence = self.session.gather(&items).await;
+            let evidence = evidence.map_err(|why| why.to_string());
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let evidence = known(&mut state.unknown, "cluster", evidence);
+            self.owners = evidence.map(|of| Owners::new(&self.session.node(&of)));
         }
     }
 
@@ -507,10 +505,10 @@ impl<'s> Serving<'s> {
                 };
             }
         };
-        let last = node.metrics().into_iter().flat_map(|of| of.last_sync());
+        let last = node.metrics().into_iter().flat_map(Metrics::last_sync);
         let last = last.filter_map(|(family, at)| {
             let at = Time::from_epoch(at).filter(|_| at > 0.0)?;
-            let family = family.map_or("both".to_owned(), |family| family.to_string());
+            let family = family.map_or_else(|| "both".to_owned(), |of| of.to_string());
             Some((family, at))
         });
         Syncs {

@@ -53,26 +53,37 @@ impl Folder {
 
     /// Returns the path of a new bundle of `node`, or why none can be written: the disk has too little room.
     pub(super) fn next(&self, node: &str, time: &str) -> io::Result<PathBuf> {
-        let largest = self.bundles()?.iter().map(|of| of.2).max().unwrap_or(0);
         // Before there is one, its size is not known.
-        let needed = largest.max(1 << 20) * 2;
-        self.prune(needed / 2)?;
+        let largest = self.bundles()?.iter().map(|of| of.2).max();
         let (free, all) = host::free_space(&self.path)?;
-        if free < needed + all / FREE {
+        if free < largest.unwrap_or(0).max(1 << 20) * 2 + all / FREE {
             return Err(io::Error::other(format!(
                 "no bundle is written: {} MiB are free on the disk of {}, and a tenth of it stays free",
                 free >> 20,
                 self.path.display()
             )));
         }
+        self.prune(largest.unwrap_or(0))?;
         let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let node: String = node.chars().filter(plain).collect();
         let time: String = time.chars().filter(char::is_ascii_alphanumeric).collect();
         Ok(self.path.join(format!("{PREFIX}{node}-{time}{SUFFIX}")))
     }
 
+    /// Deletes the oldest bundles above the size, after a new one was written; returns what is left.
+    pub(super) fn keep(&self) -> io::Result<Content> {
+        let left = self.prune(0)?;
+        if left.bundles == 0 {
+            let limit = self.most >> 10;
+            return Err(io::Error::other(format!(
+                "the bundle was deleted: it is larger than --record-size ({limit} KiB)"
+            )));
+        }
+        Ok(left)
+    }
+
     /// Deletes the oldest bundles until `more` bytes fit; returns what is left.
-    pub(super) fn prune(&self, more: u64) -> io::Result<Content> {
+    fn prune(&self, more: u64) -> io::Result<Content> {
         let bundles = self.bundles()?;
         let mut bytes: u64 = bundles.iter().map(|of| of.2).sum();
         let mut left = bundles.len();
@@ -133,7 +144,10 @@ mod tests {
         assert_eq!((left.bundles, left.bytes), (2, 60));
         assert_eq!(folder.prune(40).unwrap().bundles, 1);
         assert!(at("kpx-record-a-20261122T120000Z.tar.gz").exists());
+        assert_eq!(folder.keep().unwrap().bundles, 1);
         assert_eq!(folder.prune(76).unwrap(), Content::default());
+        fs::write(at("kpx-record-a-20261123T120000Z.tar.gz"), vec![0; 76]).unwrap();
+        assert!(folder.keep().unwrap_err().to_string().contains("larger"));
         assert!(at("kpx-snapshot-a-20261101T120000Z.tar.gz").exists());
     }
 }

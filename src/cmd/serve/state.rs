@@ -1,6 +1,7 @@
 //! What the server knows, as metrics and as health.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::reading::Reading;
@@ -172,7 +173,7 @@ impl State {
             problems.join("\n") + "\n"
         };
         for (what, why) in self.unknown() {
-            text.push_str(&format!("unknown {what}: {why}\n"));
+            writeln!(text, "unknown {what}: {why}").expect("memory");
         }
         (is_healthy, text)
     }
@@ -185,7 +186,7 @@ impl State {
         let unknown = self.unknown().into_keys().map(|what| (vec![what], 1.0));
         text.add(&metrics::UNKNOWN, unknown);
         if let Some(reading) = &self.reading {
-            self.node(reading, &mut text);
+            node(reading, &mut text);
         }
         let syncs = self.syncs.last.iter();
         let syncs = syncs.map(|(family, at)| (vec![family], now.since(*at).as_secs_f64()));
@@ -216,23 +217,6 @@ impl State {
         text.one(&metrics::BUNDLE_BYTES, record.map(|of| number(of.bytes)));
         text.add(&metrics::BUILD, [(vec![env!("CARGO_PKG_VERSION")], 1.0)]);
         text.0
-    }
-
-    fn node(&self, reading: &Reading, text: &mut Exposition) {
-        text.0.push_str(&reading.doctor);
-        let modes = reading.modes.iter();
-        text.add(&metrics::MODE, modes.map(|labels| (labels.to_vec(), 1.0)));
-        let drift = reading.drift.iter();
-        let drift = drift.map(|(kind, count)| (vec![kind], number(*count as u64)));
-        text.add(&metrics::DRIFT, drift);
-        let rules = reading.rules.iter();
-        let rules = rules.map(|(backend, family, count)| {
-            (vec![backend.as_str(), family], number(*count as u64))
-        });
-        text.add(&metrics::RULES, rules);
-        let servers = reading.servers.iter();
-        let servers = servers.map(|(family, count)| (vec![family], number(*count as u64)));
-        text.add(&metrics::VIRTUAL_SERVERS, servers);
     }
 
     fn services(&self, text: &mut Exposition) {
@@ -274,6 +258,23 @@ impl State {
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 const fn number(count: u64) -> f64 {
     count as f64
+}
+
+/// Adds what a reading of the whole node found.
+fn node(reading: &Reading, text: &mut Exposition) {
+    text.0.push_str(&reading.doctor);
+    let modes = reading.modes.iter();
+    text.add(&metrics::MODE, modes.map(|labels| (labels.to_vec(), 1.0)));
+    let drift = reading.drift.iter();
+    let drift = drift.map(|(kind, count)| (vec![kind], number(*count as u64)));
+    text.add(&metrics::DRIFT, drift);
+    let rules = reading.rules.iter();
+    let rules = rules
+        .map(|(backend, family, count)| (vec![backend.as_str(), family], number(*count as u64)));
+    text.add(&metrics::RULES, rules);
+    let servers = reading.servers.iter();
+    let servers = servers.map(|(family, count)| (vec![family], number(*count as u64)));
+    text.add(&metrics::VIRTUAL_SERVERS, servers);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Watches the Services and EndpointSlices of the cluster.
 //!
 //! Each collection is listed and then watched from the version of the list. When a watch ends, for example at the API
-//! server's time limit, the collection is listed again, so no change is lost.
+//! server's time limit, the collection is listed again, so no change is lost. The end of a watch is no change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,31 +109,46 @@ impl Watch {
         self.slices.objects.values().cloned().collect()
     }
 
-    /// Waits for a change and the end of its burst.
+    /// Waits for a change and the end of its burst, or after an error until the cluster is watched again.
     ///
     /// # Errors
     ///
     /// The cluster cannot be watched at the moment; the next call retries. The future may be dropped at any time: the
     /// next call returns the changes seen so far.
     pub async fn next(&mut self) -> Result<(), Gap> {
-        if !self.services.is_watched() || !self.slices.is_watched() {
-            // A caller that drops the future and calls again does not wait longer.
-            let due = *self.due.get_or_insert_with(|| Instant::now() + self.retry);
-            sleep_until(due).await;
-            self.due = None;
-            self.retry = (self.retry * 2).clamp(RETRY, RETRY_AT_MOST);
-            self.resume().await?;
-            self.retry = Duration::ZERO;
-        }
-        if !self.changed {
+        let result = self.change().await;
+        // The caller waits for the end of the error.
+        self.changed = result.is_err();
+        result
+    }
+
+    async fn change(&mut self) -> Result<(), Gap> {
+        loop {
+            if !self.is_watched() {
+                // A caller that drops the future and calls again does not wait longer.
+                let due = *self.due.get_or_insert_with(|| Instant::now() + self.retry);
+                sleep_until(due).await;
+                self.due = None;
+                self.retry = (self.retry * 2).clamp(RETRY, RETRY_AT_MOST);
+                self.resume().await?;
+                self.retry = Duration::ZERO;
+            }
+            if self.changed {
+                break;
+            }
             self.event().await?;
         }
         let end = Instant::now() + BURST;
-        while let Ok(more) = timeout_at(end.min(Instant::now() + PAUSE), self.event()).await {
+        while self.is_watched()
+            && let Ok(more) = timeout_at(end.min(Instant::now() + PAUSE), self.event()).await
+        {
             more?;
         }
-        self.changed = false;
         Ok(())
+    }
+
+    fn is_watched(&self) -> bool {
+        self.services.is_watched() && self.slices.is_watched()
     }
 
     /// Lists and watches the collections that are not watched.
@@ -146,16 +161,13 @@ impl Watch {
         let mut denied = None;
         for session in sessions.iter() {
             let resumed = async {
-                self.services.resume(session).await?;
-                self.slices.resume(session).await
+                self.changed |= self.services.resume(session).await?;
+                self.changed |= self.slices.resume(session).await?;
+                Ok::<_, Gap>(())
             };
             match resumed.await {
                 Err(gap) if gap.is_denial() => denied = denied.or(Some(gap)),
-                Ok(()) => {
-                    self.changed = true;
-                    return Ok(());
-                }
-                Err(gap) => return Err(gap),
+                other => return other,
             }
         }
         let none = || Gap::NotApplicable("no cluster is configured".to_owned());
@@ -166,11 +178,11 @@ impl Watch {
     async fn event(&mut self) -> Result<(), Gap> {
         let services = std::pin::pin!(self.services.event());
         let slices = std::pin::pin!(self.slices.event());
-        let ended = match select(services, slices).await {
-            Either::Left((ended, _)) | Either::Right((ended, _)) => ended,
+        let is_change = match select(services, slices).await {
+            Either::Left((event, _)) | Either::Right((event, _)) => event?,
         };
-        self.changed = true;
-        ended
+        self.changed |= is_change;
+        Ok(())
     }
 }
 
@@ -194,9 +206,10 @@ impl<T: Object> Collection<T> {
         self.events.is_some()
     }
 
-    async fn resume(&mut self, session: &Session) -> Result<(), Gap> {
+    /// Lists and watches the objects if they are not watched; returns whether any of them changed meanwhile.
+    async fn resume(&mut self, session: &Session) -> Result<bool, Gap> {
         if self.is_watched() {
-            return Ok(());
+            return Ok(false);
         }
         let gap = |verb: &str, trouble: RequestError| trouble.gap(T::ITEM, session, verb, T::WHAT);
         let list = session.list(T::PATH, "").await;
@@ -215,25 +228,32 @@ impl<T: Object> Collection<T> {
         );
         let events = session.watch(&path).await;
         self.events = Some(events.map_err(|trouble| gap("watch", trouble))?);
+        let is_same = |(a, b): (&T, &T)| {
+            let (a, b) = (a.metadata(), b.metadata());
+            a.uid == b.uid && a.resource_version == b.resource_version
+        };
+        let is_changed = objects.len() != self.objects.len()
+            || !objects.values().zip(self.objects.values()).all(is_same);
         self.objects = objects;
-        Ok(())
+        Ok(is_changed)
     }
 
-    /// Waits for an event and applies it. A watch that failed is closed, because later changes are unknown.
-    async fn event(&mut self) -> Result<(), Gap> {
+    /// Waits for an event and applies it; returns whether it is a change. A watch that ended or failed is closed, because
+    /// later changes are unknown.
+    async fn event(&mut self) -> Result<bool, Gap> {
         let Some(events) = &mut self.events else {
             return Err(Gap::NotCollected(T::ITEM));
         };
         let why = match timeout(WATCH + WATCH / 4, events.next()).await {
             Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
                 self.objects.insert(key(&object), object);
-                return Ok(());
+                return Ok(true);
             }
             Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
                 self.objects.remove(&key(&object));
-                return Ok(());
+                return Ok(true);
             }
-            Ok(Some(Ok(WatchEvent::Bookmark(_)))) => return Ok(()),
+            Ok(Some(Ok(WatchEvent::Bookmark(_)))) => return Ok(false),
             // The watch reached its time limit.
             Ok(None) => None,
             Ok(Some(Ok(WatchEvent::Error(status)))) => Some(status.message.clone()),
@@ -242,7 +262,7 @@ impl<T: Object> Collection<T> {
         };
         self.events = None;
         match why {
-            None => Ok(()),
+            None => Ok(false),
             Some(why) => Err(Gap::Failed(T::ITEM, format!("watch {}: {why}", T::WHAT))),
         }
     }
