@@ -1,63 +1,12 @@
-//! Checked access to the attributes and C structures of netlink and x_tables.
+//! Checked access to the C structures of x_tables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::host::netlink::text;
 use crate::net::Family;
 
 /// Why something cannot be decoded.
 pub(super) type Odd = String;
-
-/// `NLA_TYPE_MASK`.
-const TYPE: u16 = 0x3fff;
-
-/// Length of the header of an attribute.
-const HEADER: usize = 4;
-
-/// Attributes of a netlink message: type and value.
-#[derive(Clone, Debug)]
-pub(super) struct Attributes<'a>(pub(super) &'a [u8]);
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = Result<(u16, &'a [u8]), Odd>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let rest = std::mem::take(&mut self.0);
-        let header = rest.first_chunk::<HEADER>();
-        let Some([l0, l1, t0, t1]) = header.copied() else {
-            return Some(Err("an attribute is cut off".to_owned()));
-        };
-        let length = usize::from(u16::from_ne_bytes([l0, l1]));
-        let Some(value) = rest.get(HEADER..length) else {
-            return Some(Err("an attribute has a wrong length".to_owned()));
-        };
-        self.0 = rest
-            .get(length.next_multiple_of(HEADER)..)
-            .unwrap_or_default();
-        Some(Ok((u16::from_ne_bytes([t0, t1]) & TYPE, value)))
-    }
-}
-
-/// Reads a number of a netlink attribute.
-pub(super) fn be32(value: &[u8]) -> Result<u32, Odd> {
-    let bytes = value.try_into().map_err(|_| "a number has a wrong size")?;
-    Ok(u32::from_be_bytes(bytes))
-}
-
-/// Reads a long number of a netlink attribute.
-pub(super) fn be64(value: &[u8]) -> Result<u64, Odd> {
-    let bytes = value.try_into().map_err(|_| "a number has a wrong size")?;
-    Ok(u64::from_be_bytes(bytes))
-}
-
-/// Reads text up to its first NUL.
-pub(super) fn text(value: &[u8]) -> Result<&str, Odd> {
-    let end = value.iter().position(|byte| *byte == 0);
-    let value = value.get(..end.unwrap_or(value.len())).unwrap_or_default();
-    std::str::from_utf8(value).map_err(|_| "a name is not UTF-8".to_owned())
-}
 
 /// A C structure of x_tables, read by offset. Numbers are in the machine's byte order unless a method says otherwise.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +58,10 @@ impl<'a> Fields<'a> {
         })
     }
 
+    /// Reads text up to its first zero byte.
     pub(super) fn text(self, at: usize, length: usize) -> Result<&'a str, Odd> {
-        text(self.bytes(at, length)?)
+        let bytes = self.bytes(at, length)?;
+        let end = bytes.iter().position(|byte| *byte == 0);
+        text(&bytes[..end.unwrap_or(length)])
     }
 }

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::bytes::{Attributes, Odd, be32, be64, text};
+use super::bytes::Odd;
 use super::matches::{self, Flags, Ports, Transport, mark_words};
 use super::sets::Sets;
 use super::targets;
 use super::words::{address, mask, not, only, protocol, put};
+use crate::host::netlink::{attributes, text, wide, word};
 use crate::net::Family;
 
 /// Headers of `enum nft_payload_bases`.
@@ -108,10 +109,10 @@ impl Writer {
         expressions: &[u8],
     ) -> Result<(), Odd> {
         self.clear();
-        for element in Attributes(expressions) {
+        for element in attributes(expressions) {
             let (_, element) = element?;
             let (mut name, mut data) = ("", [].as_slice());
-            for part in Attributes(element) {
+            for part in attributes(element) {
                 match part? {
                     (1, value) => name = text(value)?,
                     (2, value) => data = value,
@@ -171,7 +172,7 @@ impl Writer {
             "bitwise" => self.bitwise(data),
             "cmp" => {
                 let [register, operator, value] = numbered::<3>(data)?;
-                let operator = match be32(needed(operator)?)? {
+                let operator = match word(needed(operator)?)? {
                     0 => Operator::Equal,
                     1 => Operator::NotEqual,
                     3 => Operator::AtMost,
@@ -179,25 +180,22 @@ impl Writer {
                     other => return Err(format!("comparison {other} is unknown")),
                 };
                 let value = Octets::new(value_of(needed(value)?)?)?;
-                self.compare(be32(needed(register)?)?, operator, value, value)
+                self.compare(word(needed(register)?)?, operator, value, value)
             }
             "range" => {
                 let [register, operator, first, last] = numbered::<4>(data)?;
-                let operator = match be32(needed(operator)?)? {
+                let operator = match word(needed(operator)?)? {
                     0 => Operator::Equal,
                     1 => Operator::NotEqual,
                     other => return Err(format!("range {other} is unknown")),
                 };
                 let first = Octets::new(value_of(needed(first)?)?)?;
                 let last = Octets::new(value_of(needed(last)?)?)?;
-                self.compare(be32(needed(register)?)?, operator, first, last)
+                self.compare(word(needed(register)?)?, operator, first, last)
             }
             "counter" => {
                 let [bytes, packets] = numbered::<2>(data)?;
-                let both = (
-                    be64(needed(packets)?)?,
-                    be64(needed(bytes)?)?,
-                );
+                let both = (wide(needed(packets)?)?, wide(needed(bytes)?)?);
                 match self.counters.replace(both) {
                     None => Ok(()),
                     Some(_) => Err("a rule has two counters".to_owned()),
@@ -224,18 +222,18 @@ impl Writer {
 
     fn meta(&mut self, data: &[u8]) -> Result<(), Odd> {
         let [register, key] = numbered::<2>(data)?;
-        let key = be32(needed(key)?)?;
-        self.load(be32(needed(register)?)?, From::Meta(key))
+        let key = word(needed(key)?)?;
+        self.load(word(needed(register)?)?, From::Meta(key))
     }
 
     fn payload(&mut self, data: &[u8]) -> Result<(), Odd> {
         let [register, base, offset, length] = numbered::<4>(data)?;
         let from = From::Payload {
-            base: be32(needed(base)?)?,
-            offset: be32(needed(offset)?)?,
-            length: be32(needed(length)?)?,
+            base: word(needed(base)?)?,
+            offset: word(needed(offset)?)?,
+            length: word(needed(length)?)?,
         };
-        self.load(be32(needed(register)?)?, from)
+        self.load(word(needed(register)?)?, from)
     }
 
     fn load(&mut self, register: u32, from: From) -> Result<(), Odd> {
@@ -252,15 +250,15 @@ impl Writer {
 
     fn bitwise(&mut self, data: &[u8]) -> Result<(), Odd> {
         let (mut registers, mut mask) = ([0; 2], None);
-        for attribute in Attributes(data) {
+        for attribute in attributes(data) {
             match attribute? {
-                (1, value) => registers[0] = be32(value)?,
-                (2, value) => registers[1] = be32(value)?,
+                (1, value) => registers[0] = word(value)?,
+                (2, value) => registers[1] = word(value)?,
                 (3, _) => {}
                 (4, value) => mask = Some(Octets::new(value_of(value)?)?),
                 (5, value) if value_of(value)?.iter().all(|byte| *byte == 0) => {}
                 // NFT_BITWISE_MASK_XOR
-                (6, value) if be32(value)? == 0 => {}
+                (6, value) if word(value)? == 0 => {}
                 (other, _) => return Err(format!("bitwise attribute {other} is unknown")),
             }
         }
@@ -317,7 +315,7 @@ impl Writer {
                 } else {
                     (&mut self.output, "-o")
                 };
-                if !to.is_empty() || name.contains('/') {
+                if !to.is_empty() || name.contains(['/', '\0']) {
                     return Err("a link is compared twice or has no name".to_owned());
                 }
                 put!(to, "{} {option} {name}{wildcard}", not(inverted));
@@ -478,17 +476,17 @@ impl Writer {
 
     fn verdict(&mut self, data: &[u8]) -> Result<(), Odd> {
         let [register, value] = numbered::<2>(data)?;
-        if be32(needed(register)?)? != 0 {
+        if word(needed(register)?)? != 0 {
             return Err("a value is loaded".to_owned());
         }
-        let mut inner = Attributes(needed(value)?);
+        let mut inner = attributes(needed(value)?);
         let Some(Ok((2, verdict))) = inner.next() else {
             return Err("a verdict is missing".to_owned());
         };
         let (mut code, mut chain) = (None, None);
-        for attribute in Attributes(verdict) {
+        for attribute in attributes(verdict) {
             match attribute? {
-                (1, value) => code = Some(be32(value)?.cast_signed()),
+                (1, value) => code = Some(word(value)?.cast_signed()),
                 (2, value) => chain = Some(text(value)?),
                 (other, _) => return Err(format!("verdict attribute {other} is unknown")),
             }
@@ -507,13 +505,13 @@ impl Writer {
 
     fn limit(&mut self, data: &[u8]) -> Result<(), Odd> {
         let (mut rate, mut unit, mut burst) = (0, 0, 0);
-        for attribute in Attributes(data) {
+        for attribute in attributes(data) {
             match attribute? {
-                (1, value) => rate = be64(value)?,
-                (2, value) => unit = be64(value)?,
-                (3, value) => burst = be32(value)?,
+                (1, value) => rate = wide(value)?,
+                (2, value) => unit = wide(value)?,
+                (3, value) => burst = word(value)?,
                 // Packets, at most.
-                (4 | 5, value) => only(be32(value)?, 0)?,
+                (4 | 5, value) => only(word(value)?, 0)?,
                 (6, _) => {}
                 (other, _) => return Err(format!("limit attribute {other} is unknown")),
             }
@@ -583,7 +581,7 @@ impl Octets {
 /// Returns the attributes 1 to `N`; any other, except for padding, is an error.
 fn numbered<const N: usize>(data: &[u8]) -> Result<[Option<&[u8]>; N], Odd> {
     let mut found = [None; N];
-    for attribute in Attributes(data) {
+    for attribute in attributes(data) {
         let (kind, value) = attribute?;
         let slot = found.get_mut(usize::from(kind).wrapping_sub(1));
         // A counter has 64-bit values, which are padded.
@@ -602,7 +600,7 @@ fn needed(attribute: Option<&[u8]>) -> Result<&[u8], Odd> {
 
 /// Returns the value in `NFTA_DATA_VALUE`.
 fn value_of(data: &[u8]) -> Result<&[u8], Odd> {
-    match Attributes(data).next() {
+    match attributes(data).next() {
         Some(Ok((1, value))) => Ok(value),
         _ => Err("a value is missing".to_owned()),
     }
@@ -613,7 +611,7 @@ fn extension(data: &[u8]) -> Result<(&str, u32, &[u8]), Odd> {
     let [name, revision, info] = numbered::<3>(data)?;
     Ok((
         text(needed(name)?)?,
-        be32(needed(revision)?)?,
+        word(needed(revision)?)?,
         needed(info)?,
     ))
 }

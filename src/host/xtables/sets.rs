@@ -2,12 +2,9 @@
 
 use std::collections::HashMap;
 
-use netlink_packet_core::NLM_F_DUMP;
-use netlink_sys::protocols::NETLINK_NETFILTER;
-
-use super::bytes::{Attributes, Odd, text};
+use super::bytes::Odd;
 use crate::evidence::{Gap, Item};
-use crate::host::netlink::{append, stream};
+use crate::host::netlink::{self, append, attributes, text};
 
 /// `NFNL_SUBSYS_IPSET` and `IPSET_CMD_LIST`.
 const LIST: u16 = 6 << 8 | 7;
@@ -51,21 +48,6 @@ impl Sets {
 }
 
 fn list(item: Item) -> Result<HashMap<u16, String>, Gap> {
-    stream(
-        item,
-        NETLINK_NETFILTER,
-        request,
-        |names: &mut HashMap<u16, String>, message| {
-            let (index, name) = header(message).map_err(|why| {
-                Gap::Failed(item, format!("cannot decode a header of an IP set: {why}"))
-            })?;
-            names.insert(index, name);
-            Ok(())
-        },
-    )
-}
-
-fn request(sequence: u32) -> Vec<u8> {
     let mut body = Vec::new();
     append(&mut body, attribute::PROTOCOL, &[PROTOCOL]);
     append(
@@ -73,12 +55,16 @@ fn request(sequence: u32) -> Vec<u8> {
         attribute::FLAGS | attribute::BIG_ENDIAN,
         &HEADERS_ONLY.to_be_bytes(),
     );
-    super::request(LIST, NLM_F_DUMP, 0, sequence, &body)
+    netlink::list(item, LIST, 0, &body, |names: &mut HashMap<_, _>, _, set| {
+        let (index, name) = header(set)?;
+        names.insert(index, name);
+        Ok(())
+    })
 }
 
-fn header(message: &[u8]) -> Result<(u16, String), Odd> {
+fn header(set: &[u8]) -> Result<(u16, String), Odd> {
     let (mut index, mut name) = (None, None);
-    for attribute in Attributes(message.get(super::HEADERS..).unwrap_or_default()) {
+    for attribute in attributes(set) {
         let (kind, value) = attribute?;
         match kind {
             attribute::NAME => name = Some(text(value)?.to_owned()),
