@@ -92,6 +92,28 @@ impl Chain {
     }
 }
 
+/// Returns the base chains that iptables-nft can have in `table` of `family`, by hook.
+pub(super) fn built_in(family: &'static str, table: &str) -> Vec<Chain> {
+    let rows = BUILT_IN.iter().filter(|(of, ..)| *of == table);
+    let mut chains: Vec<_> = rows
+        .flat_map(|&(_, kind, priority, hooks)| {
+            hooks.iter().map(move |&hook| (hook, kind, priority))
+        })
+        .collect();
+    chains.sort_unstable();
+    let chains = chains.into_iter().map(|(hook, kind, priority)| Chain {
+        family,
+        table: table.to_owned(),
+        name: HOOKS[hook as usize].to_owned(),
+        base: Some(Base {
+            kind: kind.to_owned(),
+            hook,
+            priority,
+        }),
+    });
+    chains.collect()
+}
+
 /// Lists the tables. Blocks.
 pub(super) fn tables(item: Item) -> Result<Vec<Table>, Gap> {
     let attributes = Vec::new();

@@ -130,7 +130,8 @@ pub(super) fn write(
         ("recent", 1) => recent(to, family, Fields::new(info, 228)?),
         ("nfacct", 0 | 1) => {
             let name = Fields::new(info, 40)?.text(0, 32)?;
-            put!(to, " --nfacct-name {name}");
+            to.push_str(" --nfacct-name ");
+            quoted(to, name);
             Ok(())
         }
         ("multiport", 1) => multiport(to, Fields::new(info, 48)?),

@@ -18,7 +18,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use super::netlink::{HEADERS, append, attributes, message, stream, text, wide, word};
-use super::nf_tables::{Base, Chain};
+use super::nf_tables::{Base, Chain, built_in};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use bytes::Odd;
@@ -93,6 +93,12 @@ pub(super) fn read(item: Item, family: Family) -> Result<Rules, Gap> {
         for table in &mut tables {
             let own = chains.extract_if(.., |header| header.chain.table == table.name);
             table.chains.extend(own);
+            // The tool prints those, too, that the kernel does not have.
+            for chain in built_in(family.nft_name(), table.name) {
+                if table.chains.iter().all(|of| of.chain.name != chain.name) {
+                    table.chains.push(Header::new(chain));
+                }
+            }
             table.chains.sort_by(Header::order);
             table.rules = rules.remove(table.name).unwrap_or_default();
             let foreign = |header: &&Header| !header.chain.is_compatible();
@@ -210,6 +216,16 @@ impl Saved {
 }
 
 impl Header {
+    /// A chain with policy ACCEPT that has seen no packets.
+    const fn new(chain: Chain) -> Self {
+        Self {
+            chain,
+            policy: 1,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
     /// Base chains by hook, then the others by name.
     fn order(&self, other: &Self) -> Ordering {
         let key = |header: &Self| {
@@ -316,17 +332,12 @@ fn chains(
 }
 
 fn header(family: Family, message: &[u8]) -> Result<Header, Odd> {
-    let mut header = Header {
-        chain: Chain {
-            family: family.nft_name(),
-            table: String::new(),
-            name: String::new(),
-            base: None,
-        },
-        policy: 1,
-        packets: 0,
-        bytes: 0,
-    };
+    let mut header = Header::new(Chain {
+        family: family.nft_name(),
+        table: String::new(),
+        name: String::new(),
+        base: None,
+    });
     let (mut place, mut kind) = (None, "");
     for attribute in attributes(body(message)) {
         match attribute? {
