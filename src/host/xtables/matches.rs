@@ -111,7 +111,7 @@ pub(super) fn write(
     if name != "conntrack" {
         put!(to, " -m {name}");
     }
-    match (name, revision) {
+    let mut written = || match (name, revision) {
         ("comment", 0) => {
             to.push_str(" --comment");
             quoted(to, Fields::new(info, 256)?.text(0, 256)?);
@@ -119,7 +119,7 @@ pub(super) fn write(
         }
         ("tcp", 0) => tcp(to, Fields::new(info, 12)?),
         ("udp", 0) => udp(to, Fields::new(info, 10)?),
-        ("sctp", 0) => sctp(to, Fields::new(info, 116)?),
+        ("sctp", 0) => sctp(to, Fields::new(info, 292)?),
         ("icmp", 0) => icmp(to, "--icmp-type", Fields::new(info, 4)?),
         ("icmp6", 0) => icmp(to, "--icmpv6-type", Fields::new(info, 4)?),
         ("conntrack", 3) => conntrack(to, family, Fields::new(info, 164)?),
@@ -158,8 +158,8 @@ pub(super) fn write(
         ("pkttype", 0) => pkttype(to, Fields::new(info, 8)?),
         ("ipvs", 0) => ipvs(to, family, Fields::new(info, 40)?),
         _ => Err("is unknown".to_owned()),
-    }
-    .map_err(|why| format!("match {name} revision {revision} {why}"))
+    };
+    written().map_err(|why| format!("match {name} revision {revision} {why}"))
 }
 
 fn tcp(to: &mut String, info: Fields<'_>) -> Result<(), Odd> {
@@ -211,7 +211,7 @@ fn ports(info: Fields<'_>, at: usize, inverted: bool) -> Result<Option<Ports>, O
 
 /// `struct xt_sctp_info`.
 fn sctp(to: &mut String, info: Fields<'_>) -> Result<(), Odd> {
-    let (flags, inverted) = (info.u32(108)?, info.u32(112)?);
+    let (flags, inverted) = (info.u32(284)?, info.u32(288)?);
     // Bit 4 is for chunk types.
     only(flags, 3)?;
     only(inverted, flags)?;

@@ -34,7 +34,7 @@ pub(super) fn write(
     if name != "CT" {
         put!(to, " -j {name}");
     }
-    match (name, revision) {
+    let mut written = || match (name, revision) {
         ("DNAT", 0..=2) => {
             let range = range(family, revision, info)?;
             only(
@@ -98,8 +98,8 @@ pub(super) fn write(
             Ok(())
         }
         _ => Err("is unknown".to_owned()),
-    }
-    .map_err(|why| format!("target {name} revision {revision} {why}"))
+    };
+    written().map_err(|why| format!("target {name} revision {revision} {why}"))
 }
 
 /// Reads `nf_nat_ipv4_multi_range_compat`, `nf_nat_range` or `nf_nat_range2`.
