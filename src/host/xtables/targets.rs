@@ -66,13 +66,13 @@ pub(super) fn write(
             put!(to, " --set-xmark 0x{:x}/0x{:x}", info.u32(0)?, info.u32(4)?);
             Ok(())
         }
-        ("CONNMARK", 1) => connmark(to, Fields::new(info, 13)?),
+        ("CONNMARK", 1) => connmark(to, Fields::new(info, 13)?, 12),
         ("CONNMARK", 2) => {
             let info = Fields::new(info, 16)?;
-            if info.u8(13)? != 0 || info.u8(14)? != 0 {
+            if info.u8(13)? != 0 {
                 return Err("shifts bits".to_owned());
             }
-            connmark(to, info)
+            connmark(to, info, 14)
         }
         ("REJECT", 0) => {
             let with = Fields::new(info, 4)?.u32(0)?;
@@ -183,10 +183,10 @@ fn modes(to: &mut String, flags: u32, known: &[u32]) -> Result<(), Odd> {
     only(left, 0)
 }
 
-/// `struct xt_connmark_tginfo1`, and the start of the second revision.
-fn connmark(to: &mut String, info: Fields<'_>) -> Result<(), Odd> {
+/// `struct xt_connmark_tginfo1`, and the second revision, which has the mode in another place.
+fn connmark(to: &mut String, info: Fields<'_>, mode: usize) -> Result<(), Odd> {
     let (mark, connection, packet) = (info.u32(0)?, info.u32(4)?, info.u32(8)?);
-    match info.u8(12)? {
+    match info.u8(mode)? {
         0 => put!(to, " --set-xmark 0x{mark:x}/0x{connection:x}"),
         1 => put!(
             to,
