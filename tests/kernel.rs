@@ -39,6 +39,7 @@ mod kernel {
     mod trace;
     mod traffic;
     mod watch;
+    mod xtables;
 }
 
 #[expect(dead_code, unused_imports, reason = "the suite uses all of it")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::nf_tables::{self, Table};
-use super::{Options, exec, modules};
+use super::{Options, exec, modules, xtables};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
@@ -21,7 +21,7 @@ pub struct ChainReader {
 /// Result of reading a chain.
 #[derive(Debug)]
 pub enum Listing {
-    /// The chain, as `iptables -v -S` prints it.
+    /// A table with this chain only, as `iptables-save -c` prints it.
     Chain(String),
     /// The chain does not exist.
     Missing,
@@ -71,13 +71,24 @@ impl ChainReader {
             return Ok(Listing::Missing);
         }
         let item = Item::iptables(family);
+        let names = [table, chain].map(str::to_owned);
+        let read = async move |_: Arc<Context>| {
+            let [table, chain] = names;
+            xtables::chain(item, family, &table, &chain)
+        };
+        match self.context.inside(item, read).await {
+            Ok(Some(Ok(text))) => return Ok(Listing::Chain(text)),
+            Ok(None) => return Ok(Listing::Missing),
+            // The tool may know more, or may do what this process may not.
+            Ok(Some(Err(_))) | Err(_) => {}
+        }
         let program = match family {
             Family::V4 => "iptables-nft",
             Family::V6 => "ip6tables-nft",
         };
         let args = ["-t", table, "-v", "-S", chain].map(str::to_owned).to_vec();
         match exec::run_with(&self.context, item, program, args).await {
-            Ok(text) => Ok(Listing::Chain(text)),
+            Ok(text) => Ok(Listing::Chain(as_saved(table, &text))),
             // For a chain that does not exist, iptables 1.8.9 prints that the chain is incompatible; older releases
             // print that there is no chain.
             Err(Gap::Failed(..)) => {
@@ -106,5 +117,66 @@ fn read_names(context: &Context, file: &str) -> Result<String, Gap> {
             format!("/proc/net/{file}"),
             &e,
         )),
+    }
+}
+
+/// Returns `listing` of one chain of `table` as `iptables-save -c` would print it.
+///
+/// A listing has policies and counters in other places: `-P INPUT ACCEPT -c 1 60`, `-A INPUT … -c 1 60 -j …`.
+fn as_saved(table: &str, listing: &str) -> String {
+    let mut saved = format!("*{table}\n");
+    for line in listing.lines() {
+        let (line, counters) = take_counters(line);
+        if let Some(policy) = line.strip_prefix("-P ") {
+            saved.extend([":", policy, " ", &counters, "\n"]);
+        } else if let Some(name) = line.strip_prefix("-N ") {
+            saved.extend([":", name, " - [0:0]\n"]);
+        } else if !line.is_empty() {
+            saved.extend([&counters, " ", &line, "\n"]);
+        }
+    }
+    saved.push_str("COMMIT\n");
+    saved
+}
+
+/// Takes ` -c PACKETS BYTES` out of a line; quoted text is passed over.
+fn take_counters(line: &str) -> (String, String) {
+    let mut quoted = false;
+    let mut escaped = false;
+    for (at, c) in line.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            ' ' if !quoted && line[at..].starts_with(" -c ") => {
+                let mut words = line[at + 4..].splitn(3, ' ');
+                let (Some(packets), Some(bytes)) = (words.next(), words.next()) else {
+                    break;
+                };
+                let rest = words
+                    .next()
+                    .map_or(String::new(), |rest| format!(" {rest}"));
+                return (
+                    format!("{}{rest}", &line[..at]),
+                    format!("[{packets}:{bytes}]"),
+                );
+            }
+            _ => {}
+        }
+    }
+    (line.to_owned(), "[0:0]".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_becomes_what_is_saved() {
+        let listing = "-P INPUT ACCEPT -c 5 300\n-A INPUT -m comment --comment \"a -c 1 2\" -c 3 180 -j DROP\n";
+        assert_eq!(
+            as_saved("filter", listing),
+            "*filter\n:INPUT ACCEPT [5:300]\n[3:180] -A INPUT -m comment --comment \"a -c 1 2\" -j DROP\nCOMMIT\n"
+        );
     }
 }

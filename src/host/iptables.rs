@@ -1,5 +1,7 @@
 //! Reads the rules of both iptables back ends and determines which one is in use.
 //!
+//! The rules of the nft back end are read from the kernel; the tool reads the tables with anything unknown.
+//!
 //! Reading must not create anything. The legacy programs make the kernel load `ip_tables` and create each table they
 //! list, so they run only if `/proc/net/ip_tables_names` already lists a table.
 //!
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use futures_util::future::join;
 
 use super::context::{Context, gap};
-use super::{exec, modules};
+use super::{exec, modules, xtables};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
@@ -170,6 +172,11 @@ async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Resul
         (Backend::Nft, Family::V4) => ("iptables-nft-save", "iptables-save"),
         (Backend::Nft, Family::V6) => ("ip6tables-nft-save", "ip6tables-save"),
     };
+    if backend == Backend::Nft
+        && let Some(text) = from_kernel(context, item, family, own).await
+    {
+        return Ok(text);
+    }
     match exec::run(context, item, own, &["-c"]).await {
         // A distribution with a single back end may only have the plain name.
         Err(absent @ Gap::Absent(..)) => {
@@ -182,6 +189,25 @@ async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Resul
         }
         saved => saved,
     }
+}
+
+/// Reads the nft back end from the kernel, and the tables that [`xtables`] does not know with the tool `save`; `None` if
+/// the tool must read all of them.
+async fn from_kernel(
+    context: &Arc<Context>,
+    item: Item,
+    family: Family,
+    save: &'static str,
+) -> Option<String> {
+    let read = async move |_: Arc<Context>| xtables::read(item, family);
+    let rules = context.inside(item, read).await.ok()?;
+    let mut by_tool = Vec::new();
+    for table in rules.odd() {
+        let args = ["-c", "-t", table].map(str::to_owned).to_vec();
+        let text = exec::run_with(context, item, save, args).await.ok()?;
+        by_tool.push((table, text));
+    }
+    Some(rules.text(&by_tool))
 }
 
 /// Returns whether the kernel has legacy tables in the current thread's network namespace.

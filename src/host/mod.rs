@@ -35,6 +35,7 @@ mod sysctl;
 mod systemd;
 mod tracing;
 mod usage;
+mod xtables;
 
 mod chain;
 mod change;

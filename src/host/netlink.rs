@@ -154,10 +154,9 @@ fn answers(
                 NLMSG_OVERRUN => {
                     return Err(undecodable(item, &"an answer was lost"));
                 }
-                // Both contain an error number, which is usually 0 at the end of a dump.
+                // Both contain an error number, which is 0 at the end of a dump and in an acknowledgement.
                 NLMSG_DONE | NLMSG_ERROR => match code(message) {
-                    0 if kind == NLMSG_DONE => return Ok(consistent),
-                    0 => {}
+                    0 => return Ok(consistent),
                     code => {
                         let error = io::Error::from_raw_os_error(code.saturating_abs());
                         return Err(gap(item, "netlink (answer)", &error));

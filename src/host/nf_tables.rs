@@ -65,11 +65,16 @@ impl Table {
             .filter(|chain| chain.family == self.family && chain.table == self.name);
         matches!(self.family, "ip" | "ip6")
             && BUILT_IN.iter().any(|(table, ..)| *table == self.name)
-            && own.all(|chain| chain.base.is_none() || chain.is_built_in())
+            && own.all(Chain::is_compatible)
     }
 }
 
 impl Chain {
+    /// Returns whether iptables-nft lists it: it is no base chain, or one as it creates them.
+    pub(super) fn is_compatible(&self) -> bool {
+        self.base.is_none() || self.is_built_in()
+    }
+
     /// Returns whether it is a base chain as iptables-nft creates it.
     fn is_built_in(&self) -> bool {
         self.base.as_ref().is_some_and(|base| {
@@ -85,6 +90,28 @@ impl Chain {
                 })
         })
     }
+}
+
+/// Returns the base chains that iptables-nft can have in `table` of `family`, by hook.
+pub(super) fn built_in(family: &'static str, table: &str) -> Vec<Chain> {
+    let rows = BUILT_IN.iter().filter(|(of, ..)| *of == table);
+    let mut chains: Vec<_> = rows
+        .flat_map(|&(_, kind, priority, hooks)| {
+            hooks.iter().map(move |&hook| (hook, kind, priority))
+        })
+        .collect();
+    chains.sort_unstable();
+    let chains = chains.into_iter().map(|(hook, kind, priority)| Chain {
+        family,
+        table: table.to_owned(),
+        name: HOOKS[hook as usize].to_owned(),
+        base: Some(Base {
+            kind: kind.to_owned(),
+            hook,
+            priority,
+        }),
+    });
+    chains.collect()
 }
 
 /// Lists the tables. Blocks.

@@ -152,7 +152,6 @@ impl<'s> Reader<'s> {
             });
             for (family, chain, listing) in join_all(reads).await {
                 if let Listing::Chain(text) = listing.readable()? {
-                    let text = listing::as_saved("filter", &text);
                     refused(Item::iptables(family), chain, &text, &mut counts).readable()?;
                 }
             }

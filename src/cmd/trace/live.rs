@@ -35,7 +35,7 @@ pub(super) async fn walk<'n>(
         });
         for (need, listing) in join_all(reads).await {
             let text = match listing {
-                Ok(Listing::Chain(text)) => Some(listing::as_saved(&need.table, &text)),
+                Ok(Listing::Chain(text)) => Some(text),
                 Ok(Listing::Missing) => None,
                 Ok(Listing::Incompatible) => return whole(session, family, flows).await,
                 Err(gap) => {

@@ -1,0 +1,121 @@
+//! Words of a rule in the spelling of `iptables-save`.
+
+use std::net::IpAddr;
+
+use super::bytes::Odd;
+
+/// Appends formatted text to a [`String`], which cannot fail.
+macro_rules! put {
+    ($to:expr, $($format:tt)*) => {
+        std::fmt::Write::write_fmt($to, format_args!($($format)*))
+            .expect("a String takes all text")
+    };
+}
+pub(super) use put;
+
+/// Returns ` !` for an inverted match.
+pub(super) fn not(inverted: bool) -> &'static str {
+    if inverted { " !" } else { "" }
+}
+
+/// Appends a space and `value`, quoted if needed (`xtables_save_string`).
+pub(super) fn quoted(to: &mut String, value: &str) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    to.push(' ');
+    if !value.is_empty() && value.bytes().all(is_plain) {
+        to.push_str(value);
+        return;
+    }
+    to.push('"');
+    for c in value.chars() {
+        if matches!(c, '"' | '\\' | '\'') {
+            to.push('\\');
+        }
+        to.push(c);
+    }
+    to.push('"');
+}
+
+/// Appends an address as `inet_ntop` spells it.
+pub(super) fn address(to: &mut String, address: IpAddr) {
+    match address {
+        IpAddr::V6(v6) => match v6.segments() {
+            // Rust spells only mapped addresses this way.
+            [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
+                let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+                put!(to, "::{a}.{b}.{c}.{d}");
+            }
+            _ => put!(to, "{v6}"),
+        },
+        IpAddr::V4(v4) => put!(to, "{v4}"),
+    }
+}
+
+/// Appends `/` and a mask: its length, or the mask itself if its bits have gaps.
+pub(super) fn mask(to: &mut String, mask: IpAddr) {
+    to.push('/');
+    let (bits, width) = match mask {
+        IpAddr::V4(mask) => (u128::from(mask.to_bits()) << 96, 32),
+        IpAddr::V6(mask) => (mask.to_bits(), 128),
+    };
+    let length = bits.leading_ones();
+    if bits.count_ones() == length && length <= width {
+        put!(to, "{length}");
+    } else {
+        address(to, mask);
+    }
+}
+
+/// Appends the `names` of set bits, separated by commas; other bits are an error.
+pub(super) fn bits(to: &mut String, set: u16, names: &[(u16, &str)]) -> Result<(), Odd> {
+    let mut left = set;
+    let mut separator = "";
+    for (bit, name) in names.iter().filter(|(bit, _)| set & bit != 0) {
+        left &= !bit;
+        put!(to, "{separator}{name}");
+        separator = ",";
+    }
+    if left != 0 {
+        return Err(format!("has unknown bits {left:#x}"));
+    }
+    Ok(())
+}
+
+/// Appends `FIRST` or `FIRST:LAST`.
+pub(super) fn range(to: &mut String, first: u16, last: u16, separator: char) {
+    if first == last {
+        put!(to, "{first}");
+    } else {
+        put!(to, "{first}{separator}{last}");
+    }
+}
+
+/// Returns an error if `flags` has bits other than `known`.
+pub(super) fn only(flags: u32, known: u32) -> Result<(), Odd> {
+    match flags & !known {
+        0 => Ok(()),
+        more => Err(format!("has unknown flags {more:#x}")),
+    }
+}
+
+/// Appends ` -p PROTOCOL`, by the name that `iptables-save` has for it without the system's list.
+pub(super) fn protocol(to: &mut String, inverted: bool, number: u8) {
+    let name = match number {
+        1 => "icmp",
+        6 => "tcp",
+        17 => "udp",
+        50 => "esp",
+        51 => "ah",
+        58 => "ipv6-icmp",
+        132 => "sctp",
+        135 => "ipv6-mh",
+        136 => "udplite",
+        _ => {
+            let not = not(inverted);
+            put!(to, "{not} -p {number}");
+            return;
+        }
+    };
+    let not = not(inverted);
+    put!(to, "{not} -p {name}");
+}
