@@ -1,4 +1,4 @@
-//! Checked access to the C structures of x_tables.
+//! Checked access to the C structures of `x_tables`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use crate::net::Family;
 /// Why something cannot be decoded.
 pub(super) type Odd = String;
 
-/// A C structure of x_tables, read by offset. Numbers are in the machine's byte order unless a method says otherwise.
+/// A C structure of `x_tables`, read by offset. Numbers are in the machine's byte order unless a method says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a>(&'a [u8]);
 

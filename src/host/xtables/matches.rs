@@ -1,4 +1,4 @@
-//! Matches of x_tables, by name and revision, in the spelling of `iptables-save`.
+//! Matches of `x_tables`, by name and revision, in the spelling of `iptables-save`.
 
 use std::net::IpAddr;
 
@@ -43,7 +43,7 @@ pub(super) const TCP_FLAGS: &[(u16, &str)] = &[
     (32, "URG"),
 ];
 
-/// Ports and TCP flags, from a structure of x_tables or from expressions of `nf_tables`.
+/// Ports and TCP flags, from a structure of `x_tables` or from expressions of `nf_tables`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Transport {
     pub(super) source: Option<Ports>,
@@ -326,8 +326,8 @@ fn mark_is(to: &mut String, info: Fields<'_>) -> Result<(), Odd> {
 }
 
 /// Appends the options of the match `mark`.
-pub(super) fn mark_words(to: &mut String, inverted: bool, mark: u32, mask: u32) {
-    put!(to, "{} --mark 0x{mark:x}", not(inverted));
+pub(super) fn mark_words(to: &mut String, inverted: bool, value: u32, mask: u32) {
+    put!(to, "{} --mark 0x{value:x}", not(inverted));
     if mask != u32::MAX {
         put!(to, "/0x{mask:x}");
     }

@@ -144,20 +144,18 @@ pub(super) fn chain(
         if !header.chain.is_compatible() {
             rules.odd = Some(format!("base chain {chain} is not one of iptables"));
         }
-        Ok(Some(match rules.odd.take() {
-            Some(why) => Err(why),
-            None => {
-                let mut text = String::with_capacity(rules.text.len() + 128);
-                let chains = vec![header];
-                Saved {
-                    name,
-                    chains,
-                    rules,
-                }
-                .write(&mut text);
-                Ok(text)
-            }
-        }))
+        if let Some(why) = rules.odd.take() {
+            return Ok(Some(Err(why)));
+        }
+        let mut text = String::with_capacity(rules.text.len() + 128);
+        let chains = vec![header];
+        Saved {
+            name,
+            chains,
+            rules,
+        }
+        .write(&mut text);
+        Ok(Some(Ok(text)))
     })
 }
 

@@ -1,4 +1,4 @@
-//! Targets of x_tables, by name and revision, in the spelling of `iptables-save`.
+//! Targets of `x_tables`, by name and revision, in the spelling of `iptables-save`.
 
 use std::net::IpAddr;
 
