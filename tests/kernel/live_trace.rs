@@ -28,6 +28,11 @@ fn node() -> Netns {
     let lines = rules.lines().filter(|line| !line.contains("nfacct"));
     let rules: String = lines.flat_map(|line| [line, "\n"]).collect();
     netns.feed("iptables-nft-restore -c", &rules);
+    // Only a tool can read this chain, so a tool that runs shows that more than the chains on the way were read.
+    for table in ["nat", "filter"] {
+        netns.run(&format!("iptables-nft -t {table} -N APART"));
+        netns.run(&format!("iptables-nft -t {table} -A APART -m length --length 100"));
+    }
     netns
 }
 
@@ -136,7 +141,7 @@ impl Look {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn a_live_trace_is_that_of_a_snapshot_and_lists_only_the_chains_on_its_way() {
+fn a_live_trace_is_that_of_a_snapshot_and_reads_only_the_chains_on_its_way() {
     let look = Look::at(node());
     let targets = [
         "default/nginx-svc",
@@ -147,9 +152,6 @@ fn a_live_trace_is_that_of_a_snapshot_and_lists_only_the_chains_on_its_way() {
         "10.0.0.1:80",
     ];
     let wholes = look.whole(targets);
-    let all = look.netns.run("iptables-nft-save");
-    let declared = all.lines().filter(|line| line.starts_with(':'));
-    let all = of_services(&declared.collect::<Vec<_>>().join("\n"));
     for (target, whole) in targets.into_iter().zip(wholes) {
         let (live, asked) = look.live(target);
         assert!(live == whole, "{target}\n{live:#}\n{whole:#}");
@@ -157,22 +159,7 @@ fn a_live_trace_is_that_of_a_snapshot_and_lists_only_the_chains_on_its_way() {
         let odd = target == "203.0.113.11:443";
         assert_eq!(asked.contains("-save"), odd, "{target}: {asked}");
         assert!(!asked.contains("nft -j list"), "{target}: {asked}");
-        let some = of_services(&asked);
-        assert!(some < all / 5, "{target}: {some} of {all} chains: {asked}");
     }
-}
-
-/// How many lines name a chain of a Service or endpoint.
-fn of_services(text: &str) -> usize {
-    let names = [
-        "KUBE-SVC-",
-        "KUBE-SVL-",
-        "KUBE-SEP-",
-        "KUBE-EXT-",
-        "KUBE-FW-",
-    ];
-    let has = |line: &&str| names.iter().any(|name| line.contains(name));
-    text.lines().filter(has).count()
 }
 
 /// Rules that another program added with `nft` to tables of iptables.
