@@ -106,12 +106,12 @@ impl Drop for Netns {
     }
 }
 
-/// Asks for `path` at `address` by HTTP; returns the whole answer, or why the connection was refused.
+/// Asks for `path` at `address` by HTTP; returns the whole answer, or why the connection was refused or reset.
 pub(crate) fn get(address: impl ToSocketAddrs, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n")?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+    stream.read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -272,7 +272,7 @@ fn a_kube_proxy_that_hangs_is_accepted_and_one_that_runs_is_not() {
 
 /// Asks for `path` at `address` in the node's network; returns the status and the whole text.
 fn ask(node: &Node, address: &str, path: &str) -> (u16, String) {
-    // A refused connection is no answer yet.
+    // A connection that is refused, or reset by a server that ends, is no answer yet.
     let text = node.netns.inside(|| get(address, path)).unwrap_or_default();
     let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
     (status.unwrap_or(0), text)
