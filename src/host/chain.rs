@@ -1,11 +1,10 @@
 //! Reads single chains, for traces of rulesets too large to read as a whole.
 
-use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::context::Context;
 use super::nf_tables::{self, Table};
-use super::{Options, exec, modules, xtables};
+use super::{Options, exec, iptables, modules, xtables};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
@@ -35,11 +34,8 @@ impl ChainReader {
     pub async fn new(options: &Options, family: Family) -> Option<Self> {
         let context = Context::new(options);
         let item = Item::iptables(family);
-        let names = match family {
-            Family::V4 => |_, context: &Context| read_names(context, "ip_tables_names"),
-            Family::V6 => |_, context: &Context| read_names(context, "ip6_tables_names"),
-        };
-        if context.look(item, names).await.as_deref() != Ok("") {
+        let legacy = async move |c: Arc<Context>| iptables::legacy_tables(item, &c, family);
+        if context.inside(item, legacy).await.as_deref() != Ok("") {
             return None;
         }
         let mut tables = Vec::new();
@@ -103,20 +99,6 @@ impl ChainReader {
             }
             Err(gap) => Err(gap),
         }
-    }
-}
-
-/// Reads the names of the legacy back end's tables; empty if the kernel does not have it.
-fn read_names(context: &Context, file: &str) -> Result<String, Gap> {
-    let path = context.path("proc/thread-self/net").join(file);
-    match std::fs::read_to_string(&path) {
-        Ok(names) => Ok(names.trim().to_owned()),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
-        Err(e) => Err(super::context::gap(
-            Item::Iptables4,
-            format!("/proc/net/{file}"),
-            &e,
-        )),
     }
 }
 
