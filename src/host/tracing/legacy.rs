@@ -1,10 +1,11 @@
 //! Traces in the tables of iptables' legacy back end: the kernel passes them to the logger of the family, as
-//! `TRACE: table:chain:type:number`.
+//! `TRACE: table:chain:type:number`. One logger sends them to a program, the other writes them to the kernel's log.
 //!
 //! The mark that kpx's own table of nftables sets on a packet counts there, too, so nothing is added to those tables. kpx
 //! only listens: a logger is a setting, which would stay behind when kpx dies.
 
 use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use netlink_sys::Socket;
 use nix::errno::Errno;
 
 use super::table::number;
-use super::{ITEM, decode, failed, named, send};
-use crate::evidence::Gap;
+use super::{ITEM, decode, failed, kernel_log, named, send};
 use crate::evidence::traced::{About, ChainName, Event, InLegacy, LEGACY, Ruling, Traced};
-use crate::host::context::Context;
+use crate::evidence::{Gap, Item};
+use crate::host::context::{self, Context};
 use crate::host::netlink::{HEADERS, append, message};
 use crate::host::nf_tables::Chain;
 use crate::host::{iptables, xtables};
@@ -43,13 +44,16 @@ pub(super) struct Legacy {
     tables: String,
     chains: Vec<(Chain, Vec<Ruling>)>,
     state: InLegacy,
+    /// The kernel's log, if it has the traces, and what it had so far.
+    log: Option<File>,
+    logged: Vec<Event>,
     /// The kernel's numbers of the packets that it traces, by their sources: its log has no numbers.
     packets: HashMap<SocketAddr, u32>,
 }
 
 impl Legacy {
-    /// Asks the kernel to send the traces of `family` to `socket`, in their order among the other messages.
-    pub(super) fn listen(
+    /// Asks the kernel to send the traces of `family` to `socket`, in their order among the other messages, or opens its log.
+    pub(super) async fn listen(
         context: &Arc<Context>,
         family: Family,
         socket: &Socket,
@@ -59,32 +63,42 @@ impl Legacy {
             tables: iptables::legacy_tables(ITEM, context, family)?,
             chains: Vec::new(),
             state: InLegacy::NoTables,
+            log: None,
+            logged: Vec::new(),
             packets: HashMap::new(),
         };
         if !legacy.tables.is_empty() {
-            let begun = legacy.begin(context, socket);
+            let begun = legacy.begin(context, socket).await;
             legacy.state = begun.map_or_else(InLegacy::Unknown, |()| InLegacy::Traced);
         }
         Ok(legacy)
     }
 
-    fn begin(&mut self, context: &Context, socket: &Socket) -> Result<(), Gap> {
-        let setting = format!("net/netfilter/nf_log/{}", number(self.family.nft_name()));
-        let path = context.path("proc/sys").join(&setting);
-        let logger = std::fs::read_to_string(&path);
-        let setting = setting.replace('/', ".");
-        let logger = match &logger {
-            Ok(logger) => logger.trim(),
-            Err(e) if e.kind() == ErrorKind::NotFound => "NONE",
-            Err(e) => return Err(failed(&setting, e)),
-        };
-        if logger != "nfnetlink_log" {
+    async fn begin(&mut self, context: &Arc<Context>, socket: &Socket) -> Result<(), Gap> {
+        let setting = format!("nf_log/{}", number(self.family.nft_name()));
+        let logger = setting_of(ITEM, context, &setting)?;
+        let instead = |why: &str| {
+            let setting = format!("net.netfilter.{}", setting.replace('/', "."));
             let why = format!(
-                "the kernel's logger is {logger}; `sysctl -w {setting}=nfnetlink_log` makes it one that kpx can receive from"
+                "the kernel's logger is {logger}{why}; `sysctl -w {setting}=nfnetlink_log` makes it one that kpx can receive from"
             );
-            return Err(Gap::Failed(ITEM, why));
-        }
+            Err(Gap::Failed(ITEM, why))
+        };
         self.chains = xtables::legacy::rulings(ITEM, self.family, &self.tables)?;
+        match logger.as_str() {
+            "nfnetlink_log" => {}
+            "nf_log_ipv4" | "nf_log_ipv6" => {
+                // Only the initial network namespace has the setting.
+                let is_initial = all_namespaces(ITEM, context)? != "NONE";
+                if !is_initial && context.look_apart(ITEM, all_namespaces).await? != "1" {
+                    return instead(", which skips the packets of this network namespace");
+                }
+                let log = kernel_log::open(&context.path("dev/kmsg"));
+                self.log = Some(log.map_err(|e| failed("/dev/kmsg", &e))?);
+                return Ok(());
+            }
+            _ => return instead(""),
+        }
         let (requests, last) = bind();
         send(socket, &requests, last).map_err(|e| match e.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EBUSY | Errno::EPERM) => {
@@ -111,6 +125,36 @@ impl Legacy {
         if let Some(headers) = event.headers {
             self.packets.insert(headers.source, event.packet);
         }
+    }
+
+    /// Reads what is new in the kernel's log; returns whether there was something, and whether some was lost.
+    pub(super) fn read_log(&mut self) -> Result<(bool, bool), Gap> {
+        let Some(log) = &self.log else {
+            return Ok((false, false));
+        };
+        let (lines, lost) = kernel_log::read(log).map_err(|e| failed("/dev/kmsg", &e))?;
+        let is_new = !lines.is_empty();
+        for line in lines {
+            let Some((chain, number)) = parse(&line.place) else {
+                continue;
+            };
+            let (about, verdict) = self.entry(&chain, number);
+            self.logged.push(Event {
+                packet: 0,
+                chain,
+                about,
+                verdict,
+                headers: Some(line.headers),
+                input: None,
+                output: None,
+            });
+        }
+        Ok((is_new, lost))
+    }
+
+    /// Returns the events that were received, with those of the kernel's log.
+    pub(super) fn events(&self, heard: &[Event], traced: &Traced) -> Vec<Event> {
+        kernel_log::merge(heard, &self.logged, &traced.chains)
     }
 
     /// Decodes a message of the log; `None` if it is about no packet that kpx traces.
@@ -178,6 +222,21 @@ impl Legacy {
         }
         let now = xtables::legacy::rulings(ITEM, self.family, &self.tables)?;
         Ok(now != self.chains)
+    }
+}
+
+/// Reads whether the kernel writes packets of all network namespaces to its log.
+fn all_namespaces(item: Item, context: &Context) -> Result<String, Gap> {
+    setting_of(item, context, "nf_log_all_netns")
+}
+
+/// Reads a setting of the current thread's network namespace; `NONE` if the kernel does not have it.
+fn setting_of(item: Item, context: &Context, name: &str) -> Result<String, Gap> {
+    let path = context.path("proc/sys/net/netfilter").join(name);
+    match fs::read_to_string(&path) {
+        Ok(value) => Ok(value.trim().to_owned()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok("NONE".to_owned()),
+        Err(e) => Err(context::gap(item, path.display(), &e)),
     }
 }
 

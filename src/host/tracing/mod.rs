@@ -1,6 +1,7 @@
 //! Lets the kernel trace packets of one flow, and receives what it says about them.
 
 mod decode;
+mod kernel_log;
 mod legacy;
 mod table;
 
@@ -63,7 +64,7 @@ pub async fn trace_packets<T>(
         let own = format!("kpx-trace-{}", std::process::id());
         let events = listen().map_err(|e| failed("listening", &e))?;
         let family = Family::of(wanted.destination.ip());
-        let mut legacy = Legacy::listen(&context, family, &events)?;
+        let mut legacy = Legacy::listen(&context, family, &events).await?;
         let owner = open().map_err(|e| failed("opening", &e))?;
         let batch = table::create(&own, &wanted);
         send(&owner, &batch.bytes, batch.last).map_err(|e| match e.raw_os_error() {
@@ -85,9 +86,17 @@ pub async fn trace_packets<T>(
         ready.send(()).ok();
         let begin = Instant::now();
         let mut last = begin;
+        let mut heard = Vec::new();
         while begin.elapsed() < limit && !is_enough(&traced, last.elapsed()) {
             match receive(&events) {
-                Ok(None) => {}
+                Ok(None) => {
+                    let (is_new, lost) = legacy.read_log()?;
+                    if is_new {
+                        last = Instant::now();
+                    }
+                    traced.lost |= lost;
+                    traced.events = legacy.events(&heard, &traced);
+                }
                 Ok(Some(bytes)) => {
                     last = Instant::now();
                     for message in messages(&bytes) {
@@ -95,11 +104,11 @@ pub async fn trace_packets<T>(
                             TRACE => {
                                 let event = decoded(decode::event(message))?;
                                 legacy.note(&event);
-                                traced.events.push(event);
+                                heard.push(event);
                             }
                             legacy::LOGGED => {
                                 let event = decoded(legacy.event(message))?;
-                                traced.events.extend(event);
+                                heard.extend(event);
                             }
                             _ => {}
                         }
@@ -109,12 +118,14 @@ pub async fn trace_packets<T>(
                 Err(e) if e.raw_os_error() == Some(Errno::ENOBUFS as i32) => traced.lost = true,
                 Err(e) => return Err(failed("receiving", &e)),
             }
-            if traced.events.len() > MOST {
+            if heard.len() > MOST {
                 traced.lost = true;
                 break;
             }
             tokio::task::yield_now().await;
         }
+        traced.lost |= legacy.read_log()?.1;
+        traced.events = legacy.events(&heard, &traced);
         let chains: BTreeSet<_> = traced.events.iter().map(|event| &event.chain).collect();
         let foreign = |chain: &&ChainName| chain.table != traced.own && chain.family != LEGACY;
         let chains = chains.into_iter().filter(foreign);

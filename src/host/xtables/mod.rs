@@ -114,15 +114,13 @@ pub(super) fn chain(
         if let Some(why) = rules.odd.take() {
             return Ok(Some(Err(why)));
         }
-        let mut text = String::with_capacity(rules.text.len() + 128);
         let chains = vec![header];
-        Saved {
+        let saved = Saved {
             name,
             chains,
             rules,
-        }
-        .write(&mut text);
-        Ok(Some(Ok(text)))
+        };
+        Ok(Some(Ok(saved.text())))
     })
 }
 

@@ -79,7 +79,14 @@ impl Rules {
 }
 
 impl Saved {
-    pub(super) fn write(&self, to: &mut String) {
+    /// Returns the text that `iptables-save -c` prints for it.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::with_capacity(self.rules.text.len() + 128);
+        self.write(&mut text);
+        text
+    }
+
+    fn write(&self, to: &mut String) {
         put!(to, "*{}\n", self.name);
         for header in &self.chains {
             let (name, packets, bytes) = (&header.chain.name, header.packets, header.bytes);

@@ -50,6 +50,38 @@ pub(in crate::host) fn read(item: Item, family: Family, names: &str) -> Result<R
     })
 }
 
+/// Reads some chains, by table and name, each as a table with this chain only; `None` for one that does not exist. `names` has
+/// the tables that exist. Blocks.
+pub(in crate::host) fn chains(
+    item: Item,
+    family: Family,
+    names: &str,
+    wanted: &[(String, String)],
+) -> Result<Vec<Option<Result<String, Odd>>>, Gap> {
+    let mut sets = Sets::new(item);
+    let mut found: Vec<_> = wanted.iter().map(|_| None).collect();
+    for name in names.lines() {
+        let mut wanted = wanted.iter().zip(&mut found);
+        let mut wanted = wanted.by_ref().filter(|((of, _), _)| of == name).peekable();
+        if wanted.peek().is_none() {
+            continue;
+        }
+        let table = Table::read(item, family, name)?;
+        let chains = table.chains();
+        let by_offset = chains.as_deref().map(by_offset).unwrap_or_default();
+        for ((_, name), found) in wanted {
+            *found = match &chains {
+                Ok(chains) => chains.iter().find(|chain| chain.name == name).map(|chain| {
+                    let saved = table.saved_of(std::slice::from_ref(chain), &by_offset, &mut sets);
+                    saved.map(|saved| saved.text())
+                }),
+                Err(why) => Some(Err(why.clone())),
+            };
+        }
+    }
+    Ok(found)
+}
+
 /// Reads what the entries of each chain in the tables `names` do, the last of which is the policy, or the return of a
 /// user-defined chain; with the hook of a base chain. Blocks.
 pub(in crate::host) fn rulings(
@@ -72,17 +104,26 @@ pub(in crate::host) fn rulings(
 impl Table {
     fn saved(&self, sets: &mut Sets) -> Result<Saved, Odd> {
         let chains = self.chains()?;
-        let names = by_offset(&chains);
+        self.saved_of(&chains, &by_offset(&chains), sets)
+    }
+
+    /// Returns `chains`; `names` has those that they can jump to.
+    fn saved_of(
+        &self,
+        chains: &[Chain<'_>],
+        names: &HashMap<usize, &str>,
+        sets: &mut Sets,
+    ) -> Result<Saved, Odd> {
         let mut rules = Lines::default();
         let mut headers = Vec::with_capacity(chains.len());
-        for chain in &chains {
+        for chain in chains {
             let of_chain = |why: Odd| format!("chain {}: {why}", chain.name);
             let (header, entries) = self.header(chain).map_err(of_chain)?;
             headers.push(header);
             let start = rules.text.len();
             for entry in entries {
                 let text = &mut rules.text;
-                self.rule(text, chain.name, entry, &names, sets)
+                self.rule(text, chain.name, entry, names, sets)
                     .map_err(of_chain)?;
             }
             let part = start..rules.text.len();
