@@ -136,6 +136,7 @@ bench: root
 	$(SUDO) benches/change.sh
 	$(SUDO) benches/serve.sh
 	$(SUDO) benches/sets.sh
+	cargo bench --locked --bench rules $(if $(SUDO),$(call RUNNER,sudo))
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
 	cargo bench --locked --bench follow $(if $(SUDO),$(call RUNNER,sudo))
 

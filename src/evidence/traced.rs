@@ -1,8 +1,10 @@
-//! What the kernel says about packets that it traces: `NFT_MSG_TRACE` of `linux/netfilter/nf_tables.h`.
+//! What the kernel says about packets that it traces: `NFT_MSG_TRACE` of `linux/netfilter/nf_tables.h`, and lines of its
+//! log for the legacy back end of iptables.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use super::Gap;
 use crate::net::Proto;
 
 /// The packets to trace.
@@ -25,13 +27,16 @@ pub struct Wanted {
 /// A place in the rules, as the kernel names it.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct ChainName {
-    /// `ip`, `ip6`, `inet`, …
+    /// `ip`, `ip6`, `inet`, …, or [`LEGACY`].
     pub family: &'static str,
     /// The table.
     pub table: String,
     /// The chain.
     pub chain: String,
 }
+
+/// Instead of a family, for the tables of iptables' legacy back end.
+pub const LEGACY: &str = "legacy";
 
 /// One message about one packet.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -55,7 +60,7 @@ pub struct Event {
 /// The subject of a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum About {
-    /// A rule that matched, by its handle.
+    /// A rule that matched, by its handle; in the legacy back end, by its number.
     Rule(u64),
     /// The end of a chain that was jumped to.
     End,
@@ -100,6 +105,18 @@ pub struct Base {
     pub priority: i32,
 }
 
+/// What is known of the packets in the tables of iptables' legacy back end.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum InLegacy {
+    /// That back end has no tables.
+    #[default]
+    NoTables,
+    /// The kernel traced them there, too.
+    Traced,
+    /// Nothing, with the reason.
+    Unknown(Gap),
+}
+
 /// What was traced.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Traced {
@@ -111,9 +128,11 @@ pub struct Traced {
     pub chains: BTreeMap<ChainName, Option<Base>>,
     /// Handles of the rules of each chain in `events`, in order.
     pub rules: BTreeMap<ChainName, Vec<u64>>,
+    /// What is known of the packets in the tables of iptables' legacy back end.
+    pub legacy: InLegacy,
     /// Whether messages were lost, because there were too many.
     pub lost: bool,
-    /// Whether rules of nftables changed while the packets were traced.
+    /// Whether rules changed while the packets were traced.
     pub changed: bool,
     /// The generation of nftables' rules after kpx's own table was removed.
     pub generation: u32,

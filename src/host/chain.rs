@@ -1,21 +1,29 @@
 //! Reads single chains, for traces of rulesets too large to read as a whole.
 
-use std::io::ErrorKind;
 use std::sync::Arc;
+
+use futures_util::future::join_all;
 
 use super::context::Context;
 use super::nf_tables::{self, Table};
-use super::{Options, exec, modules, xtables};
+use super::{Options, exec, iptables, modules, xtables};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
-/// Reads single chains of iptables' nft back end.
+/// Reads single chains of the iptables back end in use.
 #[derive(Debug)]
 pub struct ChainReader {
     context: Arc<Context>,
     family: Family,
-    /// Existing tables.
-    tables: Vec<Table>,
+    tables: Tables,
+}
+
+/// Existing tables.
+#[derive(Debug)]
+enum Tables {
+    Nft(Vec<Table>),
+    /// Their names, one a line.
+    Legacy(String),
 }
 
 /// Result of reading a chain.
@@ -30,23 +38,25 @@ pub enum Listing {
 }
 
 impl ChainReader {
-    /// Returns a reader, or `None` if the whole ruleset must be read: the legacy back end also has tables, so only the
-    /// rules show which back end is in use, or the list of chains is unknown.
+    /// Returns a reader, or `None` if the whole ruleset must be read: both back ends have tables, so only the rules show which
+    /// one is in use, or the lists of tables are unknown.
     pub async fn new(options: &Options, family: Family) -> Option<Self> {
         let context = Context::new(options);
         let item = Item::iptables(family);
-        let names = match family {
-            Family::V4 => |_, context: &Context| read_names(context, "ip_tables_names"),
-            Family::V6 => |_, context: &Context| read_names(context, "ip6_tables_names"),
-        };
-        if context.look(item, names).await.as_deref() != Ok("") {
-            return None;
-        }
-        let mut tables = Vec::new();
+        let legacy = async move |c: Arc<Context>| iptables::legacy_tables(item, &c, family);
+        let legacy = context.inside(item, legacy).await.ok()?;
+        let mut nft = Vec::new();
         if !modules::would_load(&context, "nf_tables") {
             let list = async move |_: Arc<Context>| nf_tables::tables(item);
-            tables = context.inside(item, list).await.ok()?;
+            nft = context.inside(item, list).await.ok()?;
         }
+        let tables = if legacy.is_empty() {
+            Tables::Nft(nft)
+        } else if nft.iter().any(|table| table.is_iptables(&[])) {
+            return None;
+        } else {
+            Tables::Legacy(legacy)
+        };
         Some(Self {
             context,
             family,
@@ -59,15 +69,40 @@ impl ChainReader {
         self.family
     }
 
-    /// Lists `chain` of `table` with counters.
-    pub async fn read(&self, table: &str, chain: &str) -> Result<Listing, Gap> {
+    /// Lists chains, by table and name, with counters.
+    pub async fn read(&self, chains: Vec<(String, String)>) -> Vec<Result<Listing, Gap>> {
+        let names = match &self.tables {
+            Tables::Nft(tables) => {
+                let each = chains.iter();
+                let each = each.map(|(table, chain)| self.read_nft(tables, table, chain));
+                return join_all(each).await;
+            }
+            Tables::Legacy(names) => names.clone(),
+        };
+        // All at once: the kernel only returns whole tables.
+        let (item, family, wanted) = (Item::iptables(self.family), self.family, chains.clone());
+        let read =
+            async move |_: Arc<Context>| xtables::legacy::chains(item, family, &names, &wanted);
+        let found = self.context.inside(item, read).await;
+        let found = found.map_or_else(
+            |_| vec![None; chains.len()],
+            |all| all.into_iter().map(Some).collect(),
+        );
+        let each = chains.iter().zip(found);
+        join_all(each.map(async |((table, chain), found)| match found {
+            Some(Some(Ok(text))) => Ok(Listing::Chain(text)),
+            Some(None) => Ok(Listing::Missing),
+            // The tool may know more, or may do what this process may not.
+            Some(Some(Err(_))) | None => self.by_tool("legacy", table, chain).await,
+        }))
+        .await
+    }
+
+    /// Lists a chain of the nft back end.
+    async fn read_nft(&self, tables: &[Table], table: &str, chain: &str) -> Result<Listing, Gap> {
         let family = self.family;
         let of = family.nft_name();
-        if !self
-            .tables
-            .iter()
-            .any(|t| t.family == of && t.name == table)
-        {
+        if !tables.iter().any(|t| t.family == of && t.name == table) {
             return Ok(Listing::Missing);
         }
         let item = Item::iptables(family);
@@ -82,13 +117,7 @@ impl ChainReader {
             // The tool may know more, or may do what this process may not.
             Ok(Some(Err(_))) | Err(_) => {}
         }
-        let program = match family {
-            Family::V4 => "iptables-nft",
-            Family::V6 => "ip6tables-nft",
-        };
-        let args = ["-t", table, "-v", "-S", chain].map(str::to_owned).to_vec();
-        match exec::run_with(&self.context, item, program, args).await {
-            Ok(text) => Ok(Listing::Chain(as_saved(table, &text))),
+        match self.by_tool("nft", table, chain).await {
             // For a chain that does not exist, iptables 1.8.9 prints that the chain is incompatible; older releases
             // print that there is no chain.
             Err(Gap::Failed(..)) => {
@@ -101,22 +130,22 @@ impl ChainReader {
                     Listing::Missing
                 })
             }
-            Err(gap) => Err(gap),
+            listing => listing,
         }
     }
-}
 
-/// Reads the names of the legacy back end's tables; empty if the kernel does not have it.
-fn read_names(context: &Context, file: &str) -> Result<String, Gap> {
-    let path = context.path("proc/thread-self/net").join(file);
-    match std::fs::read_to_string(&path) {
-        Ok(names) => Ok(names.trim().to_owned()),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
-        Err(e) => Err(super::context::gap(
-            Item::Iptables4,
-            format!("/proc/net/{file}"),
-            &e,
-        )),
+    /// Lists a chain of an existing table with the tool of a back end.
+    async fn by_tool(&self, backend: &str, table: &str, chain: &str) -> Result<Listing, Gap> {
+        let program = match (self.family, backend) {
+            (Family::V4, "legacy") => "iptables-legacy",
+            (Family::V4, _) => "iptables-nft",
+            (Family::V6, "legacy") => "ip6tables-legacy",
+            (Family::V6, _) => "ip6tables-nft",
+        };
+        let args = ["-t", table, "-v", "-S", chain].map(str::to_owned).to_vec();
+        let item = Item::iptables(self.family);
+        let text = exec::run_with(&self.context, item, program, args).await?;
+        Ok(Listing::Chain(as_saved(table, &text)))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Reads the rules of both iptables back ends and determines which one is in use.
 //!
-//! The rules of the nft back end are read from the kernel; the tool reads the tables with anything unknown.
+//! The rules are read from the kernel; the tool reads the tables with anything unknown.
 //!
-//! Reading must not create anything. The legacy programs make the kernel load `ip_tables` and create each table they
-//! list, so they run only if `/proc/net/ip_tables_names` already lists a table.
+//! Reading must not create anything. The kernel loads `ip_tables` and creates each legacy table that is asked for, so only
+//! those are that `/proc/net/ip_tables_names` already lists, and the legacy programs run only if it lists one.
 //!
 //! The back end in use is determined from evidence. kube-proxy's image chooses it at start
 //! (kubernetes-sigs/iptables-wrappers), the host's `iptables` may use the other one, and both may have rules. The first
@@ -155,12 +155,15 @@ async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Resul
     if !context.options.families.contains(&family) {
         return Err(Gap::NotCollected(item));
     }
-    let has_tables = match backend {
+    let legacy = match backend {
         Backend::Legacy => {
-            context
-                .inside(item, async move |c| has_legacy_tables(item, &c, family))
-                .await?
+            let names = async move |c: Arc<Context>| legacy_tables(item, &c, family);
+            context.inside(item, names).await?
         }
+        Backend::Nft => String::new(),
+    };
+    let has_tables = match backend {
+        Backend::Legacy => !legacy.is_empty(),
         Backend::Nft => !modules::would_load(context, "nf_tables"),
     };
     if !has_tables {
@@ -172,9 +175,7 @@ async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Resul
         (Backend::Nft, Family::V4) => ("iptables-nft-save", "iptables-save"),
         (Backend::Nft, Family::V6) => ("ip6tables-nft-save", "ip6tables-save"),
     };
-    if backend == Backend::Nft
-        && let Some(text) = from_kernel(context, item, family, own).await
-    {
+    if let Some(text) = from_kernel(context, backend, family, legacy, own).await {
         return Ok(text);
     }
     match exec::run(context, item, own, &["-c"]).await {
@@ -191,15 +192,20 @@ async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Resul
     }
 }
 
-/// Reads the nft back end from the kernel, and the tables that [`xtables`] does not know with the tool `save`; `None` if
-/// the tool must read all of them.
+/// Reads a back end from the kernel, and the tables that [`xtables`] does not know with the tool `save`; `None` if the tool
+/// must read all of them. `legacy` has the names of the legacy back end's tables.
 async fn from_kernel(
     context: &Arc<Context>,
-    item: Item,
+    backend: Backend,
     family: Family,
+    legacy: String,
     save: &'static str,
 ) -> Option<String> {
-    let read = async move |_: Arc<Context>| xtables::read(item, family);
+    let item = backend.item(family);
+    let read = async move |_: Arc<Context>| match backend {
+        Backend::Legacy => xtables::legacy::read(item, family, &legacy),
+        Backend::Nft => xtables::read(item, family),
+    };
     let rules = context.inside(item, read).await.ok()?;
     let mut by_tool = Vec::new();
     for table in rules.odd() {
@@ -210,16 +216,17 @@ async fn from_kernel(
     Some(rules.text(&by_tool))
 }
 
-/// Returns whether the kernel has legacy tables in the current thread's network namespace.
-fn has_legacy_tables(item: Item, context: &Context, family: Family) -> Result<bool, Gap> {
+/// Returns the names of the legacy tables in the current thread's network namespace, one a line; empty if the kernel does
+/// not have that back end.
+pub(super) fn legacy_tables(item: Item, context: &Context, family: Family) -> Result<String, Gap> {
     let name = match family {
         Family::V4 => "ip_tables_names",
         Family::V6 => "ip6_tables_names",
     };
     let path = context.path("proc/thread-self/net").join(name);
     match fs::read_to_string(&path) {
-        Ok(names) => Ok(!names.trim().is_empty()),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Ok(names) => Ok(names.trim().to_owned()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
         Err(e) => Err(gap(item, format!("/proc/net/{name}"), &e)),
     }
 }

@@ -55,7 +55,7 @@ const BUILT_IN: &[(&str, &str, i32, &[u32])] = &[
 ];
 
 /// Names of built-in chains, by hook number.
-const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+pub(super) const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 impl Table {
     /// Returns whether iptables-nft created the table and all its base chains.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::hop::{Assumption, Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 use crate::evidence::traced::{
-    About, ChainName, Event, Headers, OWN_CHAINS, Ruling, TRACKED, Traced,
+    About, ChainName, Event, Headers, InLegacy, LEGACY, OWN_CHAINS, Ruling, TRACKED, Traced,
 };
 use crate::net::Family;
 
@@ -40,7 +40,7 @@ pub struct Observed {
 pub struct Step {
     /// The hook.
     pub hook: Hook,
-    /// Family and name of the table: `ip nat`.
+    /// Family and name of the table: `ip nat`; `legacy nat` in the legacy back end of iptables.
     pub table: String,
     /// The chain.
     pub chain: String,
@@ -327,11 +327,15 @@ fn groups(
     let iptables = !means.nft_is_other && is_nft(&outcome.hops, family, means.traced);
     let mut early = !means.from_the_beginning;
     for hop in &outcome.hops {
-        let table = match hop.subsystem {
-            Subsystem::Iptables | Subsystem::IptablesOther => {
-                format!("{} {}", family.nft_name(), hop.table)
-            }
-            Subsystem::Nftables | Subsystem::Ipvs | Subsystem::Routing => hop.table.clone(),
+        let of_nft = match hop.subsystem {
+            Subsystem::Iptables => Some(iptables),
+            Subsystem::IptablesOther => Some(means.nft_is_other),
+            Subsystem::Nftables | Subsystem::Ipvs | Subsystem::Routing => None,
+        };
+        let table = match of_nft {
+            Some(true) => format!("{} {}", family.nft_name(), hop.table),
+            Some(false) => format!("{LEGACY} {}", hop.table),
+            None => hop.table.clone(),
         };
         let mut bases = means.traced.chains.iter();
         let of_base = bases.find_map(|(name, base)| {
@@ -342,11 +346,9 @@ fn groups(
             early &= base.priority < TRACKED;
         }
         early &= hop.hook == entry;
-        let traced = match hop.subsystem {
-            Subsystem::Iptables => iptables,
-            Subsystem::IptablesOther => means.nft_is_other,
-            Subsystem::Nftables => true,
-            Subsystem::Ipvs | Subsystem::Routing => false,
+        let traced = match of_nft {
+            Some(of_nft) => of_nft || means.traced.legacy == InLegacy::Traced,
+            None => hop.subsystem == Subsystem::Nftables,
         };
         let key = (traced && !early).then(|| Key {
             hook: hop.hook,

@@ -13,6 +13,11 @@ pub(super) const PODS: [&str; 3] = ["10.244.1.14", "10.244.1.16", "10.244.1.17"]
 
 /// A namespace with the rules of the tutorial's node; its pods are addresses of the node's own.
 pub(super) fn node() -> Netns {
+    node_in("nft")
+}
+
+/// The same with its rules in a back end of iptables.
+pub(super) fn node_in(backend: &str) -> Netns {
     let netns = Netns::new();
     netns.run("ip link add eth0 type veth peer name far0");
     netns.run("ip addr add 10.0.2.15/24 dev eth0");
@@ -22,7 +27,10 @@ pub(super) fn node() -> Netns {
     for pod in PODS {
         netns.run(&format!("ip addr add {pod}/32 dev eth0"));
     }
-    netns.feed("iptables-nft-restore", &super::tools::rules());
+    netns.feed(
+        &format!("iptables-{backend}-restore"),
+        &super::tools::rules(),
+    );
     netns
 }
 

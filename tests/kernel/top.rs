@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::netns::{Netns, run};
-use super::probe::{PODS, node};
+use super::probe::{PODS, node, node_in};
 
 const SERVICE: &str = "10.97.54.248:80";
 
@@ -193,14 +193,19 @@ fn rates_are_those_of_the_traffic() {
 #[test]
 #[ignore = "needs root and a network namespace"]
 fn refused_packets_are_counted_by_service() {
-    let node = node();
+    for backend in ["nft", "legacy"] {
+        count_refused(&node_in(backend), backend);
+    }
+}
+
+fn count_refused(node: &Netns, backend: &str) {
     let ends = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&ends);
     // Like kube-proxy's rule for a Service without endpoints; kube-dns has some, so its packets are translated by then.
-    node.run(
-        "iptables-nft -t filter -I KUBE-SERVICES -p udp --dport 53 -m comment --comment \
-         kube-system/kube-dns:dns -j REJECT",
-    );
+    node.run(&format!(
+        "iptables-{backend} -t filter -I KUBE-SERVICES -p udp --dport 53 -m comment --comment \
+         kube-system/kube-dns:dns -j REJECT"
+    ));
     let sender = node.start_thread(move || {
         let mut sent = 0_u32;
         let begin = Instant::now();
@@ -215,7 +220,7 @@ fn refused_packets_are_counted_by_service() {
         }
         f64::from(sent) / begin.elapsed().as_secs_f64()
     });
-    let lines = top(&node, &["--count", "2", "--sort", "refused"]);
+    let lines = top(node, &["--count", "2", "--sort", "refused"]);
     ends.store(true, Ordering::Relaxed);
     let rate = sender.join().unwrap();
     for line in &lines {

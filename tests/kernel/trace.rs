@@ -19,7 +19,7 @@ use mutate::Dice;
 use network::{Network, Source};
 use recording::{Recording, Store, restore};
 
-use super::netns::run;
+use super::netns::{Netns, run};
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
@@ -90,19 +90,36 @@ async fn long_host_the_kernel_traces_what_is_computed_for_random_rules() {
     assert!(flows > 500, "{flows}");
 }
 
+/// Lets the kernel send traces in legacy tables to a program.
+fn log_to_netlink(node: &Netns) {
+    for family in [2, 10] {
+        node.run(&format!(
+            "sysctl -q -w net.netfilter.nf_log.{family}=nfnetlink_log"
+        ));
+    }
+}
+
 /// Compares the traces of one in `many` flows over recorded rules; returns how many they are.
 async fn traced(many: usize) -> usize {
     let mut flows = 0;
-    for (name, bridged) in [
-        ("full-iptables", true),
-        ("dual-iptables", false),
-        ("full-nftables", true),
-        ("dual-nftables", false),
+    for (name, store, bridged) in [
+        ("full-iptables", Store::Nft, true),
+        ("full-iptables", Store::Legacy, false),
+        ("dual-iptables", Store::Nft, false),
+        ("dual-iptables", Store::Legacy, true),
+        ("full-nftables", Store::Nft, true),
+        ("dual-nftables", Store::Nft, false),
     ] {
         let recording = Recording::named(name);
         let network = Network::new(&recording, bridged);
-        recording.restore(&network.node);
-        let judge = Judge::new(name.to_owned(), &recording, &network).await;
+        match store {
+            Store::Nft => recording.restore(&network.node),
+            Store::Legacy => {
+                recording.restore_iptables(&network.node, store);
+                log_to_netlink(&network.node);
+            }
+        }
+        let judge = Judge::new(format!("{name} in {store:?}"), &recording, &network).await;
         flows += judge.one_in(many).traced().await;
     }
     flows

@@ -102,7 +102,7 @@ impl<'s> Reader<'s> {
     pub(in crate::cmd) fn uncounted(&self) -> Option<String> {
         let why = match self.mode {
             _ if self.chains.is_some() => return None,
-            Some(Mode::Iptables) => "kpx does not read the counters of the legacy back end",
+            Some(Mode::Iptables) => "both back ends of iptables have tables",
             _ => "no rule counts them in this mode",
         };
         Some(format!("refused packets are unknown: {why}"))
@@ -143,16 +143,14 @@ impl<'s> Reader<'s> {
         }
         if let Some(chains) = &self.chains {
             let mut counts = HashMap::new();
-            let reads = chains
-                .iter()
-                .flat_map(|reader| REFUSING.map(|chain| (reader, chain)));
-            let reads = reads.map(async |(reader, chain)| {
-                let listing = reader.read("filter", chain).await;
-                (reader.family(), chain, listing)
-            });
-            for (family, chain, listing) in join_all(reads).await {
-                if let Listing::Chain(text) = listing.readable()? {
-                    refused(Item::iptables(family), chain, &text, &mut counts).readable()?;
+            let names = REFUSING.map(|chain| ("filter".to_owned(), chain.to_owned()));
+            let reads = chains.iter().map(|reader| reader.read(names.to_vec()));
+            for (reader, listings) in chains.iter().zip(join_all(reads).await) {
+                let item = Item::iptables(reader.family());
+                for (chain, listing) in REFUSING.into_iter().zip(listings) {
+                    if let Listing::Chain(text) = listing.readable()? {
+                        refused(item, chain, &text, &mut counts).readable()?;
+                    }
                 }
             }
             self.meter.refuse(counts);

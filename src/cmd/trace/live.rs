@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::future::join_all;
-
 use super::{Walked, needs};
 use crate::backend::iptables::listing;
 use crate::backend::iptables::model::Target;
@@ -29,11 +27,11 @@ pub(super) async fn walk<'n>(
     let mut saved: BTreeMap<Need, Option<String>> = BTreeMap::new();
     let mut wanted = trace::base_chains();
     loop {
-        let reads = wanted.into_iter().map(async |need| {
-            let listing = reader.read(&need.table, &need.chain).await;
-            (need, listing)
-        });
-        for (need, listing) in join_all(reads).await {
+        let chains = wanted
+            .iter()
+            .map(|need| (need.table.clone(), need.chain.clone()));
+        let listings = reader.read(chains.collect()).await;
+        for (need, listing) in wanted.into_iter().zip(listings) {
             let text = match listing {
                 Ok(Listing::Chain(text)) => Some(text),
                 Ok(Listing::Missing) => None,
@@ -59,7 +57,7 @@ pub(super) async fn walk<'n>(
     }
 }
 
-/// Paths over the nft back end alone.
+/// Paths over the only back end with tables.
 const fn walked(walks: Vec<Vec<Outcome>>) -> Walked {
     Walked {
         walks,

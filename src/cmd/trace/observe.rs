@@ -8,7 +8,7 @@ use crate::cli::TraceArgs;
 use crate::cmd::Io;
 use crate::cmd::shared::failure::{Failure, Hint as _};
 use crate::cmd::shared::session::Session;
-use crate::evidence::traced::{Traced, Wanted};
+use crate::evidence::traced::{InLegacy, Traced, Wanted};
 use crate::host::{self, ProbeOutcome};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
@@ -90,6 +90,7 @@ pub(super) async fn run(
         return Ok(report);
     };
     let (changed, generation) = (traced.changed, traced.generation);
+    let legacy = traced.legacy.clone();
     let seen = Seen {
         packet,
         traced,
@@ -98,9 +99,14 @@ pub(super) async fn run(
     let mut report = trace_on(session, args, Some(&seen)).await?;
     let changed = changed || host::nft_generation(machine).await? != generation;
     if let Some(live) = &mut report.live {
+        if let InLegacy::Unknown(gap) = legacy {
+            live.notes.push(format!(
+                "the legacy tables of iptables are not observed: {gap}"
+            ));
+        }
         if changed {
             live.notes.push(
-                "rules of nftables changed while the packet was traced or its path was computed: look again at a difference"
+                "rules changed while the packet was traced or its path was computed: look again at a difference"
                     .to_owned(),
             );
         }

@@ -110,20 +110,20 @@ pub(super) fn generation(message: &[u8]) -> Option<u32> {
 }
 
 /// Returns the attributes of a list, with their numbers.
-fn attributes(list: &[u8]) -> impl Iterator<Item = Result<(u16, Vec<u8>), String>> {
+pub(super) fn attributes(list: &[u8]) -> impl Iterator<Item = Result<(u16, Vec<u8>), String>> {
     NlasIterator::new(list).map(|attribute| {
         let attribute: NlaBuffer<&[u8]> = attribute.map_err(|e| e.to_string())?;
         Ok((attribute.kind() & NLA_TYPE_MASK, attribute.value().to_vec()))
     })
 }
 
-fn text(value: &[u8]) -> Result<String, String> {
+pub(super) fn text(value: &[u8]) -> Result<String, String> {
     let value = value.strip_suffix(&[0]).unwrap_or(value);
     let text = std::str::from_utf8(value).map_err(|_| "a name is no text")?;
     Ok(text.to_owned())
 }
 
-fn word(value: &[u8]) -> Result<u32, String> {
+pub(super) fn word(value: &[u8]) -> Result<u32, String> {
     let bytes = value.try_into().map_err(|_| "a number is too short")?;
     Ok(u32::from_be_bytes(bytes))
 }
@@ -165,7 +165,7 @@ fn code(number: u32, chain: Option<String>) -> Result<Ruling, String> {
 }
 
 /// Reads the addresses and ports; `None` for a header that is cut off.
-fn headers(network: &[u8], transport: Option<&[u8]>) -> Option<Headers> {
+pub(super) fn headers(network: &[u8], transport: Option<&[u8]>) -> Option<Headers> {
     let (source, destination, proto) = match network.first()? >> 4 {
         4 => (
             IpAddr::from(Ipv4Addr::from(*network.get(12..)?.first_chunk::<4>()?)),

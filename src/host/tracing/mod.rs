@@ -1,11 +1,14 @@
 //! Lets the kernel trace packets of one flow, and receives what it says about them.
 
 mod decode;
+mod kernel_log;
+mod legacy;
 mod table;
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join;
@@ -15,11 +18,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use tokio::sync::oneshot;
 
-use self::table::Batch;
+use self::legacy::Legacy;
 use super::context::{self, Context};
 use super::{Options, netlink, nf_tables};
-use crate::evidence::traced::{Base, ChainName, Event, Traced, Wanted};
+use crate::evidence::traced::{Base, ChainName, LEGACY, Traced, Wanted};
 use crate::evidence::{Gap, Item};
+use crate::net::Family;
 
 /// What the errors name.
 const ITEM: Item = Item::Nft;
@@ -56,11 +60,14 @@ pub async fn trace_packets<T>(
 ) -> Result<(Traced, Option<T>), Gap> {
     let context = Context::new(options);
     let (ready, is_ready) = oneshot::channel();
-    let work = async move |_| {
+    let work = async move |context: Arc<Context>| {
         let own = format!("kpx-trace-{}", std::process::id());
         let events = listen().map_err(|e| failed("listening", &e))?;
+        let family = Family::of(wanted.destination.ip());
+        let mut legacy = Legacy::listen(&context, family, &events).await?;
         let owner = open().map_err(|e| failed("opening", &e))?;
-        send(&owner, &table::create(&own, &wanted)).map_err(|e| match e.raw_os_error() {
+        let batch = table::create(&own, &wanted);
+        send(&owner, &batch.bytes, batch.last).map_err(|e| match e.raw_os_error() {
             Some(NOT_SUPPORTED) => Gap::Failed(
                 ITEM,
                 "cannot trace packets: the kernel has no tables that go away with their owner (Linux 5.12)"
@@ -74,36 +81,61 @@ pub async fn trace_packets<T>(
             own,
             ..Traced::default()
         };
+        legacy.describe(&mut traced);
         // The caller may have given up.
         ready.send(()).ok();
         let begin = Instant::now();
         let mut last = begin;
+        let mut heard = Vec::new();
         while begin.elapsed() < limit && !is_enough(&traced, last.elapsed()) {
             match receive(&events) {
-                Ok(None) => {}
+                Ok(None) => {
+                    let (is_new, lost) = legacy.read_log()?;
+                    if is_new {
+                        last = Instant::now();
+                    }
+                    traced.lost |= lost;
+                    traced.events = legacy.events(&heard, &traced);
+                }
                 Ok(Some(bytes)) => {
                     last = Instant::now();
-                    for message in messages(&bytes, TRACE) {
-                        traced.events.push(decoded(message)?);
+                    for message in messages(&bytes) {
+                        match kind(message) {
+                            TRACE => {
+                                let event = decoded(decode::event(message))?;
+                                legacy.note(&event);
+                                heard.push(event);
+                            }
+                            legacy::LOGGED => {
+                                let event = decoded(legacy.event(message))?;
+                                heard.extend(event);
+                            }
+                            _ => {}
+                        }
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.raw_os_error() == Some(Errno::ENOBUFS as i32) => traced.lost = true,
                 Err(e) => return Err(failed("receiving", &e)),
             }
-            if traced.events.len() > MOST {
+            if heard.len() > MOST {
                 traced.lost = true;
                 break;
             }
             tokio::task::yield_now().await;
         }
+        traced.lost |= legacy.read_log()?.1;
+        traced.events = legacy.events(&heard, &traced);
         let chains: BTreeSet<_> = traced.events.iter().map(|event| &event.chain).collect();
-        let chains = chains.into_iter().filter(|chain| chain.table != traced.own);
+        let foreign = |chain: &&ChainName| chain.table != traced.own && chain.family != LEGACY;
+        let chains = chains.into_iter().filter(foreign);
         let rules = chains.map(|chain| Ok((chain.clone(), handles(chain)?)));
-        traced.rules = rules.collect::<Result<_, Gap>>()?;
-        send(&owner, &table::remove(&traced.own, &wanted)).map_err(|e| failed("ending", &e))?;
+        let rules: Vec<_> = rules.collect::<Result<_, Gap>>()?;
+        traced.rules.extend(rules);
+        let batch = table::remove(&traced.own, &wanted);
+        send(&owner, &batch.bytes, batch.last).map_err(|e| failed("ending", &e))?;
         traced.generation = generation()?;
-        traced.changed = traced.generation != before.wrapping_add(1);
+        traced.changed = traced.generation != before.wrapping_add(1) || legacy.has_changed()?;
         Ok(traced)
     };
     let total = limit + options.timeout;
@@ -142,9 +174,8 @@ fn named(chain: nf_tables::Chain) -> (ChainName, Option<Base>) {
     (name, base)
 }
 
-fn decoded(message: &[u8]) -> Result<Event, Gap> {
-    decode::event(message)
-        .map_err(|why| Gap::Failed(ITEM, format!("cannot decode one of {WHAT}: {why}")))
+fn decoded<T>(found: Result<T, String>) -> Result<T, Gap> {
+    found.map_err(|why| Gap::Failed(ITEM, format!("cannot decode one of {WHAT}: {why}")))
 }
 
 fn listen() -> io::Result<Socket> {
@@ -172,8 +203,8 @@ fn receive(socket: &Socket) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(buffer))
 }
 
-/// Returns the messages of type `kind` in a datagram, with their headers.
-fn messages(bytes: &[u8], kind: u16) -> impl Iterator<Item = &[u8]> {
+/// Returns the messages in a datagram, with their headers.
+fn messages(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*rest.first_chunk::<4>()?) as usize;
@@ -181,17 +212,21 @@ fn messages(bytes: &[u8], kind: u16) -> impl Iterator<Item = &[u8]> {
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
-    .filter(move |message| message[4..6] == kind.to_ne_bytes())
 }
 
-/// Sends a transaction and waits for its end.
-fn send(socket: &Socket, batch: &Batch) -> io::Result<()> {
-    socket.send_to(&batch.bytes, &SocketAddr::new(0, 0), 0)?;
+/// Returns the type of a message.
+fn kind(message: &[u8]) -> u16 {
+    u16::from_ne_bytes([message[4], message[5]])
+}
+
+/// Sends requests and waits for the answer to the one with the sequence number `last`.
+fn send(socket: &Socket, requests: &[u8], last: u32) -> io::Result<()> {
+    socket.send_to(requests, &SocketAddr::new(0, 0), 0)?;
     loop {
         let bytes = receive(socket)?.unwrap_or_default();
-        for message in messages(&bytes, ERROR) {
+        for message in messages(&bytes).filter(|message| kind(message) == ERROR) {
             match number(message, 16).map(u32::cast_signed) {
-                Some(0) if number(message, 8) == Some(batch.last) => return Ok(()),
+                Some(0) if number(message, 8) == Some(last) => return Ok(()),
                 Some(0) => {}
                 code => {
                     let code = code.unwrap_or(Errno::EBADMSG as i32);
@@ -229,7 +264,8 @@ fn generation() -> Result<u32, Gap> {
         let socket = open()?;
         socket.send_to(&table::get_generation(), &SocketAddr::new(0, 0), 0)?;
         let answer = receive(&socket)?.unwrap_or_default();
-        Ok(messages(&answer, GENERATION).find_map(decode::generation))
+        let mut all = messages(&answer).filter(|message| kind(message) == GENERATION);
+        Ok(all.find_map(decode::generation))
     };
     let number = asked().map_err(|e| failed("the generation of the rules", &e))?;
     number.ok_or_else(|| {

@@ -110,7 +110,7 @@ pub(super) fn get_generation() -> Vec<u8> {
 }
 
 /// Returns the number of a family of tables.
-fn number(family: &str) -> u8 {
+pub(super) fn number(family: &str) -> u8 {
     match family {
         "inet" => 1,
         "ip" => 2,

@@ -45,6 +45,10 @@ impl<'a> Fields<'a> {
         self.array(at).map(u32::from_ne_bytes)
     }
 
+    pub(super) fn u64(self, at: usize) -> Result<u64, Odd> {
+        self.array(at).map(u64::from_ne_bytes)
+    }
+
     /// Reads a number in network byte order.
     pub(super) fn be16(self, at: usize) -> Result<u16, Odd> {
         self.array(at).map(u16::from_be_bytes)

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::bytes::{Fields, Odd};
 use super::sets::Sets;
-use super::words::{address, bits, mask, not, only, put, quoted, range};
+use super::words::{address, bits, limit, mask, not, only, put, quoted, range};
 use crate::net::Family;
 
 /// Bits of `enum ip_conntrack_info` in a state mask, in the order of the tool.
@@ -124,6 +124,10 @@ pub(super) fn write(
         ("icmp6", 0) => icmp(to, "--icmpv6-type", Fields::new(info, 4)?),
         ("conntrack", 3) => conntrack(to, family, Fields::new(info, 164)?),
         ("statistic", 0) => statistic(to, Fields::new(info, 24)?),
+        ("limit", 0) => {
+            let info = Fields::new(info, 40)?;
+            limit(to, info.u32(0)?.into(), info.u32(4)?)
+        }
         ("mark" | "connmark", 1) => mark_is(to, Fields::new(info, 12)?),
         ("addrtype", 1) => addrtype(to, Fields::new(info, 8)?),
         ("set", 4) => set(to, sets, Fields::new(info, 48)?),

@@ -6,7 +6,7 @@ use super::bytes::Odd;
 use super::matches::{self, Flags, Ports, Transport, mark_words};
 use super::sets::Sets;
 use super::targets;
-use super::words::{address, mask, not, only, protocol, put};
+use super::words::{self, SCALE, address, mask, not, only, protocol, put};
 use crate::host::netlink::{attributes, text, wide, word};
 use crate::net::Family;
 
@@ -19,9 +19,6 @@ const MARK: u32 = 3;
 const INPUT_NAME: u32 = 6;
 const OUTPUT_NAME: u32 = 7;
 const PROTOCOL: u32 = 16;
-
-/// Unit of the rate of the match `limit`, per second.
-const SCALE: u64 = 10_000;
 
 /// Writes rules. Buffers are kept from one rule to the next.
 #[derive(Debug)]
@@ -518,25 +515,8 @@ impl Writer {
         }
         self.flush()?;
         let every = SCALE.saturating_mul(unit).checked_div(rate);
-        let every = every.filter(|every| (1..=i32::MAX as u64).contains(every));
-        let every = every.ok_or("a rate is out of range")?;
-        let mut shown = (24 * 60 * 60 * SCALE, "day");
-        for (scale, name) in [
-            (60 * 60 * SCALE, "hour"),
-            (60 * SCALE, "min"),
-            (SCALE, "sec"),
-        ] {
-            if every > scale || scale / every < scale % every {
-                break;
-            }
-            shown = (scale, name);
-        }
-        let to = &mut self.matches;
-        put!(to, " -m limit --limit {}/{}", shown.0 / every, shown.1);
-        if burst != 5 {
-            put!(to, " --limit-burst {burst}");
-        }
-        Ok(())
+        self.matches.push_str(" -m limit");
+        words::limit(&mut self.matches, every.unwrap_or(0), burst)
     }
 }
 

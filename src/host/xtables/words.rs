@@ -4,6 +4,9 @@ use std::net::IpAddr;
 
 use super::bytes::Odd;
 
+/// Unit of the rate of the match `limit`, per second (`XT_LIMIT_SCALE`).
+pub(super) const SCALE: u64 = 10_000;
+
 /// Appends formatted text to a [`String`], which cannot fail.
 macro_rules! put {
     ($to:expr, $($format:tt)*) => {
@@ -96,6 +99,29 @@ pub(super) fn only(flags: u32, known: u32) -> Result<(), Odd> {
         0 => Ok(()),
         more => Err(format!("has unknown flags {more:#x}")),
     }
+}
+
+/// Appends the options of the match `limit`: a packet each `every` parts of a second, [`SCALE`] of which are one.
+pub(super) fn limit(to: &mut String, every: u64, burst: u32) -> Result<(), Odd> {
+    if !(1..=i32::MAX as u64).contains(&every) {
+        return Err("a rate is out of range".to_owned());
+    }
+    let mut shown = (24 * 60 * 60 * SCALE, "day");
+    for (scale, name) in [
+        (60 * 60 * SCALE, "hour"),
+        (60 * SCALE, "min"),
+        (SCALE, "sec"),
+    ] {
+        if every > scale || scale / every < scale % every {
+            break;
+        }
+        shown = (scale, name);
+    }
+    put!(to, " --limit {}/{}", shown.0 / every, shown.1);
+    if burst != 5 {
+        put!(to, " --limit-burst {burst}");
+    }
+    Ok(())
 }
 
 /// Appends ` -p PROTOCOL`, by the name that `iptables-save` has for it without the system's list.

@@ -125,7 +125,7 @@ pub(crate) enum Which {
 pub(crate) struct ObservedStep {
     /// The hook.
     pub hook: Hook,
-    /// The table, with its family unless it is one of iptables.
+    /// The table, with its family unless it is one of iptables; `legacy nat` in the legacy back end.
     pub table: String,
     /// The chain.
     pub chain: String,

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::evidence::traced::Wanted;
+use kpx::evidence::traced::{InLegacy, Wanted};
 use kpx::host;
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
@@ -15,9 +15,11 @@ use kpx::trace::observed::{self, Line, Means};
 use serde_json::Value;
 
 use super::judge::{Judge, flow, shown};
+use super::log_to_netlink;
 use super::network::{Network, Place, Source};
-use super::recording::{Recording, Target};
+use super::recording::{Recording, Store, Target};
 use super::send::{Order, Sender};
+use crate::kernel::netns::run;
 
 impl Judge<'_> {
     /// Lets the kernel trace one packet of every flow, each of which must go one of the ways that were computed; returns how
@@ -52,6 +54,8 @@ impl Judge<'_> {
                 host::trace_packets(&options, wanted, limit, observed::is_complete, sending).await;
             let (traced, _) = traced.unwrap();
             assert!(!traced.lost && !traced.changed, "{}", shown(order));
+            let unknown = matches!(traced.legacy, InLegacy::Unknown(_));
+            assert!(!unknown, "{}: {:?}", shown(order), traced.legacy);
             let packet = observed::observed(&traced);
             let packet = packet.unwrap_or_else(|| panic!("{}: {traced:?}", shown(order)));
             let means = Means {
@@ -115,6 +119,15 @@ fn wait_for_table(network: &Network) {
     }
 }
 
+/// The rules of a recording in the legacy back end, whose traces a program can receive.
+fn legacy(name: &str) -> Network {
+    let recording = Recording::named(name);
+    let network = Network::new(&recording, false);
+    recording.restore_iptables(&network.node, Store::Legacy);
+    log_to_netlink(&network.node);
+    network
+}
+
 fn restored(name: &str) -> Network {
     let recording = Recording::named(name);
     let network = Network::new(&recording, false);
@@ -125,32 +138,62 @@ fn restored(name: &str) -> Network {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_connection_of_kpx_goes_as_predicted() {
-    for name in ["full-iptables", "full-nftables"] {
-        let network = restored(name);
-        let before = network.node.run("nft list ruleset");
-        let args = ["10.97.54.248:80", "--live", "--probe", "-o", "json"];
-        let child = command(&network, name, &args).spawn().unwrap();
-        let (status, report, errors) = finished(child);
-        let live = &report["live"];
-        assert_eq!(status, Some(0), "{live:#} {errors}");
-        assert_eq!(live["result"], "agrees");
-        assert_eq!(live["packet"]["destination"], "10.97.54.248:80");
-        let both = live["steps"].as_array().unwrap().iter();
-        let both: Vec<_> = both.filter(|step| step["path"] == "both").collect();
-        assert!(both.len() > 4, "{both:#?}");
-        let count = |rules: &str| rules.lines().filter(|l| !l.contains("counter")).count();
-        let after = network.node.run("nft list ruleset");
-        assert_eq!(count(&before), count(&after));
-    }
+    goes_as_predicted("full-iptables", &restored("full-iptables"));
+    goes_as_predicted("full-iptables", &legacy("full-iptables"));
+    goes_as_predicted("full-nftables", &restored("full-nftables"));
+}
+
+/// In place of the initial network namespace, which is not the tests' own.
+#[test]
+#[ignore = "needs root, network namespaces, and a kernel of its own"]
+fn vm_a_connection_of_kpx_is_followed_in_the_log_of_the_kernel() {
+    run(&["modprobe", "nf_log_syslog"], "");
+    run(
+        &["sysctl", "-q", "-w", "net.netfilter.nf_log_all_netns=1"],
+        "",
+    );
+    let network = legacy("full-iptables");
+    network
+        .node
+        .run("sysctl -q -w net.netfilter.nf_log.2=nf_log_ipv4");
+    goes_as_predicted("full-iptables", &network);
+    differs_first("legacy", &network);
+}
+
+fn goes_as_predicted(name: &str, network: &Network) {
+    let before = network.node.run("nft list ruleset");
+    let args = ["10.97.54.248:80", "--live", "--probe", "-o", "json"];
+    let child = command(network, name, &args).spawn().unwrap();
+    let (status, report, errors) = finished(child);
+    let live = &report["live"];
+    assert_eq!(status, Some(0), "{live:#} {errors}");
+    assert_eq!(live["result"], "agrees");
+    assert_eq!(live["packet"]["destination"], "10.97.54.248:80");
+    let both = live["steps"].as_array().unwrap().iter();
+    let both: Vec<_> = both.filter(|step| step["path"] == "both").collect();
+    assert!(both.len() > 4, "{both:#?}");
+    let count = |rules: &str| rules.lines().filter(|l| !l.contains("counter")).count();
+    let after = network.node.run("nft list ruleset");
+    assert_eq!(count(&before), count(&after));
 }
 
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_rule_that_does_not_belong_there_is_the_first_difference() {
-    let network = restored("full-iptables");
-    network
-        .node
-        .run("iptables -I KUBE-FORWARD 1 -d 10.244.0.0/16 -j DROP");
+    differs_first("nft", &restored("full-iptables"));
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_legacy_rule_that_does_not_belong_there_is_the_first_difference() {
+    differs_first("legacy", &legacy("full-iptables"));
+}
+
+/// Plants a rule that drops in a back end.
+fn differs_first(backend: &str, network: &Network) {
+    network.node.run(&format!(
+        "iptables-{backend} -I KUBE-FORWARD 1 -d 10.244.0.0/16 -j DROP"
+    ));
     let args = [
         "default/nginx-svc",
         "--live=20s",
@@ -159,8 +202,8 @@ fn a_rule_that_does_not_belong_there_is_the_first_difference() {
         "-o",
         "json",
     ];
-    let child = command(&network, "full-iptables", &args).spawn().unwrap();
-    wait_for_table(&network);
+    let child = command(network, "full-iptables", &args).spawn().unwrap();
+    wait_for_table(network);
     let recording = Recording::named("full-iptables");
     let to: SocketAddr = "10.97.54.248:80".parse().unwrap();
     let target = recording.targets().into_iter().find(|target: &Target| {
@@ -170,7 +213,7 @@ fn a_rule_that_does_not_belong_there_is_the_first_difference() {
         place: Place::Client,
         addr: Some("10.244.1.200".parse().unwrap()),
     };
-    Sender::new(&network).send(&[Order {
+    Sender::new(network).send(&[Order {
         source,
         target: target.unwrap(),
         count: 1,
@@ -201,21 +244,85 @@ fn without_a_packet_nothing_is_claimed() {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn the_table_of_a_killed_kpx_is_gone() {
-    let network = restored("full-nftables");
-    let mut child = command(
-        &network,
-        "full-nftables",
-        &["default/nginx-svc", "--live=60s"],
-    )
-    .spawn()
-    .unwrap();
-    wait_for_table(&network);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let begin = Instant::now();
-    while tables(&network).contains("kpx-trace") {
-        assert!(begin.elapsed() < Duration::from_secs(5));
-        thread::sleep(Duration::from_millis(20));
+fn without_a_logger_for_programs_legacy_hops_are_unknown() {
+    let network = legacy("full-iptables");
+    let setting = "net.netfilter.nf_log.2";
+    let look = || {
+        let args = ["10.97.54.248:80", "--live", "--probe", "-o", "json"];
+        let child = command(&network, "full-iptables", &args).spawn().unwrap();
+        let (_, report, errors) = finished(child);
+        let live = report["live"].clone();
+        let paths: Vec<_> = live["steps"].as_array().unwrap().iter().collect();
+        assert!(
+            paths.iter().all(|step| step["path"] == "untraced"),
+            "{live:#} {errors}"
+        );
+        let notes = live["notes"].as_array().unwrap().iter();
+        let note = notes
+            .filter_map(|note| note.as_str())
+            .find(|note| note.starts_with("the legacy tables of iptables are not observed: "));
+        note.unwrap_or_else(|| panic!("{live:#}")).to_owned()
+    };
+    for logger in ["NONE", "nf_log_ipv4"] {
+        network
+            .node
+            .run(&format!("sysctl -q -w {setting}={logger}"));
+        let note = look();
+        assert!(note.contains(logger) && note.contains(setting), "{note}");
+        assert_eq!(
+            network.node.run(&format!("sysctl -n {setting}")).trim(),
+            logger
+        );
+    }
+    // Another program receives them.
+    network
+        .node
+        .run(&format!("sysctl -q -w {setting}=nfnetlink_log"));
+    let bound = network.node.inside(log_group_0);
+    let note = look();
+    assert!(note.contains("another program"), "{note}");
+    drop(bound);
+}
+
+/// Receives the messages of group 0 of the kernel's log, as ulogd does.
+fn log_group_0() -> netlink_sys::Socket {
+    let mut socket = netlink_sys::Socket::new(netlink_sys::protocols::NETLINK_NETFILTER).unwrap();
+    socket.bind_auto().unwrap();
+    let mut request = vec![28, 0, 0, 0, 1, 4, 5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0];
+    request.extend([5, 0, 1, 0, 1, 0, 0, 0]);
+    socket.send(&request, 0).unwrap();
+    let (answer, _) = socket.recv_from_full().unwrap();
+    assert_eq!(answer[16..20], [0; 4]);
+    socket
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_killed_kpx_leaves_nothing() {
+    for (name, network) in [
+        ("full-nftables", restored("full-nftables")),
+        ("full-iptables", legacy("full-iptables")),
+    ] {
+        let legacy = network.node.run("iptables-legacy-save");
+        let listeners = || network.node.run("cat /proc/net/netfilter/nfnetlink_log");
+        let mut child = command(&network, name, &["default/nginx-svc", "--live=60s"])
+            .spawn()
+            .unwrap();
+        wait_for_table(&network);
+        assert_eq!(listeners().is_empty(), legacy.is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let begin = Instant::now();
+        while tables(&network).contains("kpx-trace") || !listeners().is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(5));
+            thread::sleep(Duration::from_millis(20));
+        }
+        let rules = |text: &str| {
+            text.lines()
+                .filter(|line| !line.starts_with(['#', ':']))
+                .count()
+        };
+        let after = network.node.run("iptables-legacy-save");
+        assert_eq!(rules(&after), rules(&legacy));
     }
 }
