@@ -68,9 +68,9 @@ pub struct TraceArgs {
     /// Waits for the first packet of a connection to the target, from --source if given, for 10s or TIME, and prints the rules
     /// that it met beside those predicted for it. With --probe, kpx opens the connection. For this, kpx adds a table of its own
     /// to nftables, which the kernel removes when kpx ends, however it ends. Rules of iptables' legacy back end are compared if the
-    /// kernel has a logger, which kpx does not change: the sysctl net.netfilter.nf_log.2 (IPv6: nf_log.10) is nfnetlink_log and
-    /// no other program receives its group 0, or it is nf_log_ipv4 (nf_log_ipv6), with which the kernel writes to its own log.
-    /// Otherwise these rules are reported as not observed.
+    /// kernel has a logger, which kpx does not change: the sysctl `net.netfilter.nf_log.2` (IPv6: `nf_log.10`) is
+    /// `nfnetlink_log` and no other program receives its group 0, or it is `nf_log_ipv4` (`nf_log_ipv6`), with which the kernel
+    /// writes to its own log. Otherwise these rules are reported as not observed.
     #[arg(long, value_name = "TIME", value_parser = value::duration, num_args = 0..=1, require_equals = true, default_missing_value = "10s", env = "KPX_LIVE", conflicts_with_all = ["mark", "all_nodes", "selector"])]
     pub live: Option<Duration>,
 

@@ -20,6 +20,9 @@ const RECORD: usize = 8192;
 /// Place of a base chain in one pass through the hooks.
 type Place = (u8, i32);
 
+/// Number of the pass, and the place in it.
+type Key = (u32, Place);
+
 /// Bases of chains; `None` for user-defined ones.
 type Chains = BTreeMap<ChainName, Option<Base>>;
 
@@ -81,7 +84,7 @@ fn parse(record: &str) -> Option<Line> {
 pub(super) fn merge(heard: &[Event], logged: &[Event], chains: &Chains) -> Vec<Event> {
     let mut sources: HashMap<u32, SocketAddr> = HashMap::new();
     let mut passes: HashMap<SocketAddr, Pass> = HashMap::new();
-    let mut keys: HashMap<SocketAddr, Vec<((u32, Place), usize)>> = HashMap::new();
+    let mut keys: HashMap<SocketAddr, Vec<(Key, usize)>> = HashMap::new();
     for (at, event) in heard.iter().enumerate() {
         if let Some(headers) = event.headers {
             sources.insert(event.packet, headers.source);
@@ -142,7 +145,7 @@ struct Pass {
 
 impl Pass {
     /// Goes on to `rule` of a base chain, or to a user-defined chain; returns the place among all passes.
-    fn advance(&mut self, base: Option<Base>, rule: u64) -> (u32, Place) {
+    fn advance(&mut self, base: Option<Base>, rule: u64) -> Key {
         if let Some(base) = base {
             let rank = match base.hook {
                 0 | 3 => 0,

@@ -84,9 +84,8 @@ impl Legacy {
             );
             Err(Gap::Failed(ITEM, why))
         };
-        self.chains = xtables::legacy::rulings(ITEM, self.family, &self.tables)?;
         match logger.as_str() {
-            "nfnetlink_log" => {}
+            "nfnetlink_log" => receive(socket)?,
             "nf_log_ipv4" | "nf_log_ipv6" => {
                 // Only the initial network namespace has the setting.
                 let is_initial = all_namespaces(ITEM, context)? != "NONE";
@@ -95,18 +94,11 @@ impl Legacy {
                 }
                 let log = kernel_log::open(&context.path("dev/kmsg"));
                 self.log = Some(log.map_err(|e| failed("/dev/kmsg", &e))?);
-                return Ok(());
             }
             _ => return instead(""),
         }
-        let (requests, last) = bind();
-        send(socket, &requests, last).map_err(|e| match e.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EBUSY | Errno::EPERM) => {
-                let why = "another program receives group 0 of the kernel's log: see /proc/net/netfilter/nfnetlink_log";
-                Gap::Failed(ITEM, why.to_owned())
-            }
-            _ => failed("the kernel's log", &e),
-        })
+        self.chains = xtables::legacy::rulings(ITEM, self.family, &self.tables)?;
+        Ok(())
     }
 
     /// Adds the chains to `traced`, with the numbers of their rules.
@@ -240,8 +232,8 @@ fn setting_of(item: Item, context: &Context, name: &str) -> Result<String, Gap> 
     }
 }
 
-/// Returns the requests for the messages of [`GROUP`], each at once, and the sequence number of the last one.
-fn bind() -> (Vec<u8>, u32) {
+/// Asks the kernel to send the messages of [`GROUP`] to `socket`, each at once.
+fn receive(socket: &Socket) -> Result<(), Gap> {
     let mut command = Vec::new();
     // NFULNL_CFG_CMD_BIND
     append(&mut command, 1, &[1]);
@@ -250,10 +242,17 @@ fn bind() -> (Vec<u8>, u32) {
     // NFULNL_COPY_PACKET
     packets.extend([2, 0]);
     append(&mut mode, 2, &packets);
+    // NFULA_CFG_QTHRESH
     append(&mut mode, 5, &1u32.to_be_bytes());
     let mut requests = message(CONFIGURE, REQUEST, 1, (0, GROUP), &command);
     requests.extend(message(CONFIGURE, REQUEST, 2, (0, GROUP), &mode));
-    (requests, 2)
+    send(socket, &requests, 2).map_err(|e| match e.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EBUSY | Errno::EPERM) => {
+            let why = "another program receives group 0 of the kernel's log: see /proc/net/netfilter/nfnetlink_log";
+            Gap::Failed(ITEM, why.to_owned())
+        }
+        _ => failed("the kernel's log", &e),
+    })
 }
 
 /// Parses `nat:KUBE-SERVICES:rule:7`.

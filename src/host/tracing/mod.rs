@@ -90,11 +90,11 @@ pub async fn trace_packets<T>(
         while begin.elapsed() < limit && !is_enough(&traced, last.elapsed()) {
             match receive(&events) {
                 Ok(None) => {
-                    let (is_new, lost) = legacy.read_log()?;
+                    let (is_new, overwritten) = legacy.read_log()?;
                     if is_new {
                         last = Instant::now();
                     }
-                    traced.lost |= lost;
+                    traced.lost |= overwritten;
                     traced.events = legacy.events(&heard, &traced);
                 }
                 Ok(Some(bytes)) => {

@@ -147,7 +147,7 @@ fn a_connection_of_kpx_goes_as_predicted() {
 #[test]
 #[ignore = "needs root, network namespaces, and a kernel of its own"]
 fn vm_a_connection_of_kpx_is_followed_in_the_log_of_the_kernel() {
-    run(&["modprobe", "nf_log_syslog"], "");
+    run(&["modprobe", "-a", "br_netfilter", "nf_log_syslog"], "");
     run(
         &["sysctl", "-q", "-w", "net.netfilter.nf_log_all_netns=1"],
         "",
