@@ -6,7 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::version::Version;
+use serde::{Serialize, Serializer};
+
+use super::version::{NotAVersion, Version};
 
 /// A minor release of Kubernetes: `1.36`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -59,6 +61,21 @@ pub(crate) mod planned {
     /// The last release with an announced change.
     pub(crate) const LAST: Release = Release::one(43);
 }
+
+/// Feature gates that kube-proxy reads and later releases do not know, with the first of these: kube-proxy exits if one is set.
+/// Of the gates that 1.36 does not know, only that is known.
+pub(crate) const REMOVED_GATES: &[(&str, Release)] = &[
+    ("IPv6DualStack", Release::one(36)),
+    ("KubeProxyDrainingTerminatingNodes", Release::one(36)),
+    ("LoadBalancerIPMode", Release::one(36)),
+    ("MinimizeIPTablesRestore", Release::one(36)),
+    ("MultiCIDRServiceAllocator", Release::one(37)),
+    ("ProxyTerminatingEndpoints", Release::one(36)),
+    ("ServiceInternalTrafficPolicy", Release::one(36)),
+    ("ServiceTrafficDistribution", Release::one(36)),
+    ("SupportIPVSProxyMode", Release::one(36)),
+    ("TopologyAwareHints", Release::one(36)),
+];
 
 macro_rules! changes {
     ($($(#[doc = $doc:literal])+ $name:ident = $minor:literal;)+) => {
@@ -153,6 +170,8 @@ changes! {
     /// nftables: kube-proxy listens for NodePorts of TCP on loopback addresses, behind the gate
     /// `KubeProxyNFTablesLocalhostNodePorts` (KEP-6032), with the metric `kubeproxy_localhost_nodeport_listeners`.
     LocalhostNodePorts = 37;
+    /// nftables: the tool `nft` in kube-proxy's image reads sets of every newer `nft`; before, it crashes on those of 1.1.2.
+    ReadsNewerSets = 37;
     /// UDP flows to Services that lost their last endpoint are ended.
     UdpWithoutEndpoints = 37;
     /// The gate `KubeProxyNFTablesLocalhostNodePorts` is on by default.
@@ -185,6 +204,58 @@ impl Version {
             (1, 35) => self.patch < 1,
             _ => false,
         }
+    }
+}
+
+/// The version that an upgrade leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Goal {
+    /// The release.
+    pub release: Release,
+    /// The patch version; `None` for the latest one.
+    pub patch: Option<u16>,
+}
+
+impl Goal {
+    /// Returns the version; without a patch version, one that is newer than every patch of the release.
+    pub const fn version(self) -> Version {
+        let patch = match self.patch {
+            Some(patch) => patch,
+            None => u16::MAX,
+        };
+        Version::new(self.release.major, self.release.minor, patch)
+    }
+}
+
+impl FromStr for Goal {
+    type Err = NotAVersion;
+
+    /// Parses `1.40`, or `v1.36.2`.
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
+        let version: Version = text.parse()?;
+        let has_patch = text.split(['-', '+']).next().unwrap_or("").matches('.').count() > 1;
+        Ok(Self {
+            release: Release {
+                major: version.major,
+                minor: version.minor,
+            },
+            patch: has_patch.then_some(version.patch),
+        })
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.patch {
+            Some(patch) => write!(f, "{}.{patch}", self.release),
+            None => self.release.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Goal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -241,6 +312,16 @@ mod tests {
         let open: Span = "1.37.0..".parse().unwrap();
         assert!(open.contains(Version::new(1, 40, 0)) && !open.contains(Version::new(1, 36, 9)));
         assert!("1.32.0".parse::<Span>().is_err() && "1.32.0..x".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn a_goal_without_a_patch_is_newer_than_every_patch() {
+        let goal = |text: &str| text.parse::<Goal>().unwrap();
+        assert_eq!(goal("v1.36.2").to_string(), "1.36.2");
+        assert_eq!(goal("1.40").to_string(), "1.40");
+        assert!(goal("1.36").version() > Version::new(1, 36, 99));
+        assert!(goal("1.36").version() < Version::new(1, 37, 0));
+        assert!("soon".parse::<Goal>().is_err());
     }
 
     #[test]
