@@ -384,12 +384,12 @@ fn nodes() -> Vec<(String, Evidence)> {
     nodes
 }
 
-/// Returns the facts of a normal run, of a run before a switch to each mode, and of one before an upgrade.
+/// Returns the facts of a normal run, of a run before a switch to each mode, and before upgrades.
 fn all_facts<'a>(node: &'a NodeSnapshot<'a>) -> Vec<Facts<'a>> {
     let targets = std::iter::once(None).chain(Mode::ALL.map(Some));
     let questions = targets.map(Question::from);
     questions
-        .chain([Question::Upgrade("1.40".parse().unwrap())])
+        .chain(["1.36", "1.40"].map(|goal| Question::Upgrade(goal.parse().unwrap())))
         .map(|question| Facts::new(node, None).before(question))
         .collect()
 }

@@ -100,14 +100,7 @@ pub(super) const CHECKS: &[Check] = &[
         commands: &["conntrack -L | grep dport=NODEPORT"],
         fix: "Before the upgrade, set `mode: iptables`, or nodePortAddresses to the prefixes that clients use.",
         incidents: &["the announcement of the nftables mode mentions it"],
-        needs: &[
-            MODE,
-            VERSION,
-            &[
-                Item::Conntrack,
-                Item::Services,
-            ],
-        ],
+        needs: &[MODE, VERSION, &[Item::Conntrack, Item::Services]],
         caused_by: &["UP02"],
         run: node_ports_after,
     },
@@ -121,7 +114,9 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A feature gate is removed some releases after its feature is stable. kube-proxy exits if its configuration \
               sets a gate that it does not know, or its command line has a removed flag.",
         verify: "Compare featureGates and the flags with `kube-proxy --help` of the release.",
-        commands: &["kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A9 featureGates"],
+        commands: &[
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A9 featureGates",
+        ],
         fix: "Remove the gate or the flag before the upgrade.",
         incidents: &["kubernetes/kubernetes#96034"],
         needs: &[&[
@@ -181,7 +176,10 @@ fn known_release(facts: &Facts<'_>) -> Verdict {
     }
     let message = match goal.release {
         release if release > planned::LAST => {
-            let message = format!("nothing is known of {release}: the last announced changes are those of {}", planned::LAST);
+            let message = format!(
+                "nothing is known of {release}: the last announced changes are those of {}",
+                planned::LAST
+            );
             return Ok(vec![finding(Severity::Warning, message)]);
         }
         release if release > NEWEST => format!(
@@ -245,10 +243,13 @@ fn ipvs_after(facts: &Facts<'_>) -> Verdict {
         );
         (Severity::Info, message)
     } else if gate == Some(true) {
-        let message = format!("the ipvs mode works only because its gate is on, and is removed in {removed}");
+        let message =
+            format!("the ipvs mode works only because its gate is on, and is removed in {removed}");
         (Severity::Warning, message)
     } else {
-        let message = format!("kube-proxy does not start: the gate {IPVS_GATE} of the ipvs mode is off by default");
+        let message = format!(
+            "kube-proxy does not start: the gate {IPVS_GATE} of the ipvs mode is off by default"
+        );
         (Severity::Error, message)
     };
     let gate = gate.map_or_else(|| "not set".to_owned(), |on| on.to_string());
@@ -264,12 +265,18 @@ fn external_ips_after(facts: &Facts<'_>) -> Verdict {
     if goal.release < planned::EXTERNAL_IPS_OFF || with.is_empty() {
         return Ok(Vec::new());
     }
-    let gate = facts.configuration()?.feature_gates.get(EXTERNAL_IPS_GATE).copied();
+    let gate = facts
+        .configuration()?
+        .feature_gates
+        .get(EXTERNAL_IPS_GATE)
+        .copied();
     let removed = planned::EXTERNAL_IPS_REMOVED;
     let (severity, message) = match gate {
         Some(true) if goal.release < removed => (
             Severity::Warning,
-            format!("kube-proxy serves externalIPs only because their gate is on; they are removed in {removed}"),
+            format!(
+                "kube-proxy serves externalIPs only because their gate is on; they are removed in {removed}"
+            ),
         ),
         _ => (
             Severity::Error,
@@ -313,12 +320,13 @@ fn node_ports_after(facts: &Facts<'_>) -> Verdict {
 fn gates_after(facts: &Facts<'_>) -> Verdict {
     let goal = goal(facts)?;
     let config = facts.configuration()?;
-    let gone = REMOVED_GATES
-        .iter()
-        .filter(|(name, release)| goal.release >= *release && config.feature_gates.contains_key(*name));
+    let gone = REMOVED_GATES.iter().filter(|(name, release)| {
+        goal.release >= *release && config.feature_gates.contains_key(*name)
+    });
     let mut findings: Vec<_> = gone
         .map(|(name, release)| {
-            let message = format!("kube-proxy does not start: {release} does not know this feature gate");
+            let message =
+                format!("kube-proxy does not start: {release} does not know this feature gate");
             let value = config.feature_gates[*name];
             let seen = Proof::setting(CONFIG, format!("featureGates.{name}"), value);
             Finding::new(Severity::Error, *name, message).evidence([seen])

@@ -233,7 +233,13 @@ impl FromStr for Goal {
     /// Parses `1.40`, or `v1.36.2`.
     fn from_str(text: &str) -> Result<Self, NotAVersion> {
         let version: Version = text.parse()?;
-        let has_patch = text.split(['-', '+']).next().unwrap_or("").matches('.').count() > 1;
+        let has_patch = text
+            .split(['-', '+'])
+            .next()
+            .unwrap_or("")
+            .matches('.')
+            .count()
+            > 1;
         Ok(Self {
             release: Release {
                 major: version.major,

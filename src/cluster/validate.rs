@@ -41,7 +41,8 @@ const COUNT: &str = "it must be a number, 0 or more";
 const LASTS: &str = "it must be a duration, 0 or more, such as 30s";
 const MODES: &str = "it must be iptables, ipvs, nftables or empty";
 const CIDR: &str = "each entry must be a prefix, such as 10.0.0.0/8";
-const NODE_PORTS: &str = "each entry must be a prefix, or one of the words primary, localhost and all";
+const NODE_PORTS: &str =
+    "each entry must be a prefix, or one of the words primary, localhost and all";
 const CLUSTER: &str = "it must be one prefix, or one IPv4 and one IPv6 prefix separated by a comma";
 const ADDRESS: &str = "it must be an IP address";
 const ENDPOINT: &str = "it must be IP:PORT, [IP6]:PORT or an IP address";

@@ -247,7 +247,9 @@ fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
     };
     let planned = match question {
         Question::Now => None,
-        Question::Switch(target) => Some((format!("a switch to {target}"), format!("--to {target}"))),
+        Question::Switch(target) => {
+            Some((format!("a switch to {target}"), format!("--to {target}")))
+        }
         Question::Upgrade(goal) => {
             Some((format!("an upgrade to {goal}"), format!("--release {goal}")))
         }

@@ -145,7 +145,13 @@ pub(super) fn collect(
     let newer = context.version.has(Change::ReusedPodAddresses);
     found.dedup_by(|later, kept| {
         let same = later.text == kept.text;
-        if same && (if newer { !later.terminating } else { later.local }) {
+        if same
+            && (if newer {
+                !later.terminating
+            } else {
+                later.local
+            })
+        {
             std::mem::swap(later, kept);
         }
         same

@@ -245,7 +245,7 @@ mod tests {
             let evidence = recording(name);
             let node = NodeSnapshot::new(&evidence);
             let measured = node.metrics().unwrap().full_sync().unwrap();
-            let ratio = reckoned(20_000, mode) / measured;
+            let ratio = first_sync_seconds(20_000, mode) / measured;
             // Too long is better than too short: operators choose the time of day by the estimate.
             assert!((0.9..5.0).contains(&ratio), "{name}: {measured} {ratio}");
         }
@@ -260,7 +260,7 @@ mod tests {
                 clippy::cast_sign_loss,
                 reason = "positive, and below seven million"
             )]
-            let times = counts.map(|count| reckoned(count as u32, mode));
+            let times = counts.map(|count| first_sync_seconds(count as u32, mode));
             let times: Vec<f64> = times.collect();
             assert!(times.is_sorted(), "{mode}: {times:?}");
             assert!(times[59] > 60.0 * times[30], "{mode}: {times:?}");

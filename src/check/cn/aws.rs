@@ -25,12 +25,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     ],
     needs: &[
         MODE,
-        &[
-            Item::Pods,
-            Item::Nodes,
-            Item::Addresses,
-            Item::ProxyConfig,
-        ],
+        &[Item::Pods, Item::Nodes, Item::Addresses, Item::ProxyConfig],
     ],
     caused_by: &[],
     run: vpc_cni,
@@ -50,7 +45,8 @@ fn vpc_cni(facts: &Facts<'_>) -> Verdict {
         let why = "the AWS VPC CNI does not run on this node";
         return Err(Gap::NotApplicable(why.to_owned()));
     };
-    let image = |name: &str, image: &str| Proof::setting(format!("container {name}"), "image", image);
+    let image =
+        |name: &str, image: &str| Proof::setting(format!("container {name}"), "image", image);
     let tag = cni.image.rsplit(':').next().unwrap_or_default();
     let version: Version = tag
         .parse()
@@ -66,7 +62,10 @@ fn vpc_cni(facts: &Facts<'_>) -> Verdict {
         );
     }
     if let Some(agent) = named("aws-eks-nodeagent")
-        && !agent.args.iter().any(|arg| arg == "--enable-network-policy=false")
+        && !agent
+            .args
+            .iter()
+            .any(|arg| arg == "--enable-network-policy=false")
     {
         let message = "network policies of the AWS VPC CNI were reported to fail after about a day in nftables mode";
         findings.push(

@@ -134,7 +134,10 @@ pub(super) const CHECKS: &[Check] = &[
               only if they are not tracked: kube-proxy translates every tracked packet to a Service in nftables mode, as \
               in iptables mode. NodeLocal DNS writes the rules for that to table raw of iptables.",
         verify: "Table raw must have a rule with target CT --notrack for the address, in PREROUTING and OUTPUT.",
-        commands: &["iptables-save -t raw | grep -i notrack", "ip addr show dev nodelocaldns"],
+        commands: &[
+            "iptables-save -t raw | grep -i notrack",
+            "ip addr show dev nodelocaldns",
+        ],
         fix: "Set -setupiptables=true on NodeLocal DNS, with an image whose iptables uses the same backend as the node, \
               and restart it. Or let pods use 169.254.20.10 as the kubelet's clusterDNS.",
         incidents: &["kubernetes/dns#682"],
@@ -183,7 +186,13 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
             for chain in &table.chains {
                 let mut found = chain.rules.iter();
                 let found = found.find(|rule| {
-                    matches!(rule.target, Some(Target::Masquerade { random_fully: true, .. }))
+                    matches!(
+                        rule.target,
+                        Some(Target::Masquerade {
+                            random_fully: true,
+                            ..
+                        })
+                    )
                 });
                 random = random.or(found.map(|rule| rule_proof(family, table, chain, rule)));
             }
@@ -192,11 +201,16 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
     let Some(random) = random else {
         return Ok(Vec::new());
     };
-    let message = "this kernel may corrupt masqueraded packets in the VXLAN tunnel, which delays connections";
+    let message =
+        "this kernel may corrupt masqueraded packets in the VXLAN tunnel, which delays connections";
     let finding = |link: &Link| {
         let device = &link.name;
         Ok(Finding::new(Severity::Warning, device.clone(), message)
-            .evidence([link_proof(link, "vxlan"), kernel_proof(facts)?, random.clone()])
+            .evidence([
+                link_proof(link, "vxlan"),
+                kernel_proof(facts)?,
+                random.clone(),
+            ])
             .fix_with(
                 "Switch the offload off; make it persistent with a udev rule.",
                 format!("ethtool -K {device} tx-checksum-ip-generic off"),

@@ -1,8 +1,8 @@
 //! The input of a check, and the values that many checks read first.
 
 use crate::backend::Mode;
-use crate::check::core::text_of;
 use crate::check::Question;
+use crate::check::core::text_of;
 use crate::check::drift::Drift;
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::{ConfigMap, Node};

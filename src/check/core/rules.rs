@@ -86,7 +86,10 @@ pub(in crate::check) fn sets_of_others(facts: &Facts<'_>) -> Result<Vec<Proof>, 
     let sets = others.flat_map(|table| table.sets.iter().map(move |set| (table, set)));
     Ok(sets
         .map(|(table, set)| {
-            Proof::object("nft-set", format!("{} {} {}", table.family, table.name, set.name))
+            Proof::object(
+                "nft-set",
+                format!("{} {} {}", table.family, table.name, set.name),
+            )
         })
         .collect())
 }

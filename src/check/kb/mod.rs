@@ -175,7 +175,11 @@ mod tests {
         for bug in BUGS {
             let spans = bug.versions.split(' ').count();
             assert_eq!(bug.spans().count(), spans, "{}: {}", bug.key, bug.versions);
-            assert!(bug.workaround.ends_with('.') && !bug.what.ends_with('.'), "{}", bug.key);
+            assert!(
+                bug.workaround.ends_with('.') && !bug.what.ends_with('.'),
+                "{}",
+                bug.key
+            );
             assert!(!bug.modes.is_empty(), "{}", bug.key);
         }
     }

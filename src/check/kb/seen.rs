@@ -90,7 +90,11 @@ pub(super) fn memory(facts: &Facts<'_>) -> Seen {
         if pod.spec.node_name == here {
             seen.extend(killed.map(|of| {
                 let source = format!("pod {}", pod.metadata.name);
-                Proof::setting(source, "last exit", format!("OOMKilled, {} restarts", of.restart_count))
+                Proof::setting(
+                    source,
+                    "last exit",
+                    format!("OOMKilled, {} restarts", of.restart_count),
+                )
             }));
         }
     }
@@ -124,7 +128,11 @@ pub(super) fn slow_full_sync_of_large_cluster(facts: &Facts<'_>) -> Seen {
     // From so many endpoints on, kube-proxy treats a cluster as large.
     const LARGE: usize = 1000;
     let mut seen = slow(facts.node.metrics()?, FULL_SYNC, 10.0);
-    let endpoints = facts.node.slices()?.iter().map(|slice| slice.endpoints.len());
+    let endpoints = facts
+        .node
+        .slices()?
+        .iter()
+        .map(|slice| slice.endpoints.len());
     let endpoints: usize = endpoints.sum();
     if seen.is_empty() || endpoints <= LARGE {
         return Ok(Vec::new());
@@ -143,13 +151,17 @@ pub(super) fn reused_address(facts: &Facts<'_>) -> Seen {
             let Some(address) = endpoint.addresses.first() else {
                 continue;
             };
-            let leaves = conditions.terminating.unwrap_or(false) && !conditions.serving.unwrap_or(true);
+            let leaves =
+                conditions.terminating.unwrap_or(false) && !conditions.serving.unwrap_or(true);
             let Some(was_leaving) = first.insert(address, leaves) else {
                 continue;
             };
             let is_local = here.is_some() && endpoint.node_name == here;
             if was_leaving && conditions.ready.unwrap_or(true) && !is_local {
-                let source = format!("EndpointSlice {}/{}", slice.metadata.namespace, slice.metadata.name);
+                let source = format!(
+                    "EndpointSlice {}/{}",
+                    slice.metadata.namespace, slice.metadata.name
+                );
                 let value = format!("{address} of a terminating and of a ready pod");
                 seen.push(Proof::setting(source, "endpoints", value));
             }
@@ -160,7 +172,9 @@ pub(super) fn reused_address(facts: &Facts<'_>) -> Seen {
 
 pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
     let held = |family: &Family| {
-        facts.observed(*family).is_ok_and(|held| held == Some(Mode::Iptables))
+        facts
+            .observed(*family)
+            .is_ok_and(|held| held == Some(Mode::Iptables))
     };
     let families: Vec<_> = Family::BOTH.into_iter().filter(held).collect();
     if families.is_empty() {
@@ -168,7 +182,9 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
     }
     let found = diff::compare(facts.node, Mode::Iptables, &families)?;
     let missing = found.changes.iter();
-    let missing = missing.filter(|change| change.kind() == ChangeKind::Missing).count();
+    let missing = missing
+        .filter(|change| change.kind() == ChangeKind::Missing)
+        .count();
     Ok(match missing {
         0 => Vec::new(),
         count => vec![Proof::Note(format!("{} missing", number_of(count, "rule")))],
@@ -193,7 +209,12 @@ fn not_let_pass(facts: &Facts<'_>, names: Vec<String>, set: &str) -> Seen {
         let Some(chain) = rules.chain("filter", "KUBE-IPVS-FILTER") else {
             continue;
         };
-        if !names.is_empty() && !chain.rules.iter().any(|rule| rule.to_string().contains(set)) {
+        if !names.is_empty()
+            && !chain
+                .rules
+                .iter()
+                .any(|rule| rule.to_string().contains(set))
+        {
             seen.push(Proof::Note(format!(
                 "{family}: no rule of KUBE-IPVS-FILTER lets the set {set} pass"
             )));
@@ -207,7 +228,10 @@ fn not_let_pass(facts: &Facts<'_>, names: Vec<String>, set: &str) -> Seen {
 
 pub(super) fn health_checks_rejected(facts: &Facts<'_>) -> Seen {
     let names = services(facts, |service| {
-        service.spec.health_check_node_port.is_some_and(|port| port != 0)
+        service
+            .spec
+            .health_check_node_port
+            .is_some_and(|port| port != 0)
     })?;
     not_let_pass(facts, names, "KUBE-HEALTH-CHECK-NODE-PORT")
 }
@@ -267,7 +291,11 @@ pub(super) fn local_load_balancer_dropped(facts: &Facts<'_>) -> Seen {
     for service in facts.node.services()?.iter().filter(|of| is_local(of)) {
         let ingress = service.status.load_balancer.ingress.iter();
         for ip in ingress.filter_map(|of| of.ip.as_deref()) {
-            let family = if ip.contains(':') { Family::V6 } else { Family::V4 };
+            let family = if ip.contains(':') {
+                Family::V6
+            } else {
+                Family::V4
+            };
             let table = rules.table(family.nft_name(), TABLE);
             let map = table.and_then(|table| table.set("no-endpoint-services"));
             let mut elements = map.iter().flat_map(|map| &map.elements);
@@ -290,7 +318,11 @@ pub(super) fn local_by_interface(facts: &Facts<'_>) -> Seen {
     let mode = facts.configuration()?.detect_local_mode;
     Ok(match mode.as_str() {
         "BridgeInterface" | "InterfaceNamePrefix" => {
-            vec![Proof::setting("kube-proxy's configuration", "detectLocalMode", mode)]
+            vec![Proof::setting(
+                "kube-proxy's configuration",
+                "detectLocalMode",
+                mode,
+            )]
         }
         _ => Vec::new(),
     })
@@ -305,7 +337,10 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
     let served = services(facts, |_| true)?;
     let rules = facts.node.nft()?;
     let tables = Family::BOTH.map(|family| rules.table(family.nft_name(), TABLE));
-    let mut maps = tables.iter().flatten().filter_map(|table| table.set("service-ips"));
+    let mut maps = tables
+        .iter()
+        .flatten()
+        .filter_map(|table| table.set("service-ips"));
     let empty = maps.clone().next().is_some() && maps.all(|map| map.elements.is_empty());
     if served.is_empty() || !empty {
         return Ok(Vec::new());
@@ -341,6 +376,9 @@ pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
     Ok(vec![
         Proof::setting("kube-proxy's configuration", "nodePortAddresses", words),
         Proof::setting(METRICS, NAME, 0),
-        Proof::Note(format!("{} with NodePorts", number_of(with.len(), "Service"))),
+        Proof::Note(format!(
+            "{} with NodePorts",
+            number_of(with.len(), "Service")
+        )),
     ])
 }

@@ -66,7 +66,11 @@ pub(super) const CHECKS: &[Check] = &[
               any table.",
         verify: "The node's version must be 1.0.1 or newer. If it is 1.1.2 or newer, only kube-proxy may have sets, or \
                  kube-proxy must be 1.37 or newer.",
-        commands: &["nft --version", "nft list sets", "kubectl -n kube-system exec POD -- nft --version"],
+        commands: &[
+            "nft --version",
+            "nft list sets",
+            "kubectl -n kube-system exec POD -- nft --version",
+        ],
         fix: "Upgrade nftables on the node.",
         incidents: &[
             "kubernetes/kubernetes#122743: the oldest nft",

@@ -94,7 +94,10 @@ pub(super) const CHECKS: &[Check] = &[
               number of endpoints: 2 seconds for 20,000, but a quarter of an hour for 250,000. Releases before 1.36 need \
               more of the processor.",
         verify: "Count the endpoints of all Services.",
-        commands: &["kubectl get endpointslices -A -o json | jq '[.items[].endpoints[]?] | length'", "uname -r"],
+        commands: &[
+            "kubectl get endpointslices -A -o json | jq '[.items[].endpoints[]?] | length'",
+            "uname -r",
+        ],
         fix: "Switch with a bridge, which serves new connections meanwhile: `kpx migrate --to nftables --strategy bridge`. \
               Upgrade kube-proxy to 1.36 or newer first.",
         incidents: &[

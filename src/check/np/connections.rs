@@ -103,7 +103,10 @@ pub(super) const CHECKS: &[Check] = &[
               the pod's node. When the first node is removed, the connection breaks. The load balancer stops sending new \
               ones as soon as /healthz answers 503, but established ones stay.",
         verify: "Look for tracked connections to NodePorts or load balancers' addresses whose pod is on another node.",
-        commands: &["kubectl describe node NAME | grep ToBeDeleted", "conntrack -L | grep dport=NODEPORT"],
+        commands: &[
+            "kubectl describe node NAME | grep ToBeDeleted",
+            "conntrack -L | grep dport=NODEPORT",
+        ],
         fix: "Remove the node after these connections ended: raise --node-delete-delay-after-taint of the cluster \
               autoscaler, or the draining time of the load balancer. `kpx show conntrack NAMESPACE/SERVICE` lists them.",
         incidents: &["kubernetes/kubernetes#129605", "kubernetes/autoscaler#1907"],
@@ -209,7 +212,8 @@ pub(in crate::check) fn localhost(facts: &Facts<'_>) -> Verdict {
     };
     let named = config.node_ports_at(Mode::Nftables).iter().any(loopback);
     if named && serves_localhost(&config, version) {
-        let message = "clients use NodePorts on 127.0.0.1, which the nftables mode serves for TCP only";
+        let message =
+            "clients use NodePorts on 127.0.0.1, which the nftables mode serves for TCP only";
         return Ok(vec![finding(Severity::Info, message).fix(
             "Make sure that these clients use TCP. kube-proxy passes their connections on itself, which is slower.",
         )]);
