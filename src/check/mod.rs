@@ -241,7 +241,7 @@ pub const GROUPS: &[Group] = &[
     ),
     Group::new(
         "KB",
-        "known-bugs",
+        "bugs",
         "known bugs of kube-proxy's release",
         &[kb::CHECKS],
     ),

@@ -21,7 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Upgrade,
         title: "What the release changes is known from recordings",
         symptom: "The answers of the other checks may be incomplete.",
-        why: "kpx compares rules with recordings of releases. What newer releases change is known from their source, and \
+        why: "Rules are compared with recordings of releases. What newer releases change is known from their source, and \
               what unpublished ones change from announcements (KEPs), which may still change.",
         verify: "Read the release notes of kube-proxy's release.",
         commands: &["kpx doctor --list --release RELEASE"],
@@ -137,7 +137,7 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Upgrade,
         title: "The release adds no known bugs",
         symptom: "See `kpx doctor` after the upgrade.",
-        why: "Each release fixes bugs and brings others. kpx lists the known ones that the running version does not have.",
+        why: "Each release fixes bugs and brings others. The known ones that the running version does not have are listed.",
         verify: "Read the threads that the finding names.",
         commands: &["kpx doctor --only KB01"],
         fix: "Read the thread, and upgrade one node first.",

@@ -155,7 +155,7 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Kernels before 5.7 miscalculate the UDP checksum of VXLAN packets whose inner packet is masqueraded, if the \
               link offloads checksums. The receiver drops them, until a retry happens to get through. Masquerading with \
               --random-fully makes it frequent.",
-        verify: "tx-checksum-ip-generic of the VXLAN link must be off. kpx does not record the offloads of links.",
+        verify: "The offload tx-checksum-ip-generic of the VXLAN link must be off; bundles do not have it.",
         commands: &["ethtool -k LINK | grep tx-checksum-ip-generic", "uname -r"],
         fix: "Run `ethtool -K LINK tx-checksum-ip-generic off`, and make it persistent with a udev rule; or upgrade the \
               kernel to 5.7 or newer.",

@@ -31,8 +31,8 @@ pub(super) const CHECKS: &[Check] = &[Check {
     when: When::Now,
     title: "No known bug of this kube-proxy release shows on the node",
     symptom: "Services behave as another check says, or kube-proxy is slow, until it is upgraded or restarted.",
-    why: "Each release of kube-proxy has bugs that later versions fix. kpx knows some of them, each with its \
-          versions, its modes, and what it leaves on a node; it reports a bug only if all of these fit.",
+    why: "Each release of kube-proxy has bugs that later versions fix. Some of them are in a table, each with its \
+          versions, its modes, and what it leaves on a node. A bug is reported only if all of these fit.",
     verify: "Compare the version with the thread that the finding names.",
     commands: &["curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info"],
     fix: "Upgrade kube-proxy to a version without the bug.",

@@ -218,8 +218,9 @@ fn families(facts: &Facts<'_>) -> Verdict {
             NodePortsAt::Prefix(cidr) => cidr.family() == family,
         })
     };
-    // Without any address besides loopback ones, NodePorts are closed on purpose.
-    if Family::BOTH.into_iter().all(|family| !covers(family)) {
+    // Both families are served; or, with loopback addresses only, none is on purpose.
+    let served = Family::BOTH.map(covers);
+    if served[0] == served[1] {
         return Ok(Vec::new());
     }
     let services = facts.node.services()?.iter();
