@@ -187,15 +187,16 @@ fn default_mode(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let setting = Proof::setting("kube-proxy's configuration", "mode", "not set: iptables");
-    let (severity, message) = match is_too_old_for_nftables(facts)? {
-        true => (
+    let (severity, message) = if is_too_old_for_nftables(facts)? {
+        (
             Severity::Warning,
             "no mode is set: from 1.40 kube-proxy uses nftables then, for which this kernel is too old",
-        ),
-        false => (
+        )
+    } else {
+        (
             Severity::Info,
             "no mode is set: from 1.40 kube-proxy uses nftables then, instead of iptables",
-        ),
+        )
     };
     Ok(vec![
         Finding::new(severity, "mode", message).evidence([setting, kernel_proof(facts)?]),

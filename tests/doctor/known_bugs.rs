@@ -30,13 +30,10 @@ const METRIC: &str = "kubeproxy_sync_full_proxy_rules_duration_seconds";
 fn slow(evidence: &mut Evidence, name: &str, seconds: u32) {
     let metrics = evidence.text(Item::Metrics).unwrap();
     let others = metrics.lines().filter(|line| !line.starts_with(name));
-    let others: Vec<_> = others.collect();
-    let mut metrics = others.join("\n");
-    metrics.push_str(&format!(
-        "\n{name}_sum{{ip_family=\"IPv4\"}} {}\n{name}_count{{ip_family=\"IPv4\"}} 2\n",
-        2 * seconds
-    ));
-    evidence.insert(Item::Metrics, Ok(metrics));
+    let mut metrics: Vec<_> = others.map(str::to_owned).collect();
+    metrics.push(format!("{name}_sum{{ip_family=\"IPv4\"}} {}", 2 * seconds));
+    metrics.push(format!("{name}_count{{ip_family=\"IPv4\"}} 2"));
+    evidence.insert(Item::Metrics, Ok(metrics.join("\n")));
 }
 
 /// Removes the lines of the IPv4 rules that contain `word`.
@@ -78,7 +75,7 @@ const CASES: &[Case] = &[
                 evidence,
                 Item::Metrics,
                 "process_resident_memory_bytes 1.2884901888e+10",
-            )
+            );
         },
     },
     Case {
@@ -91,7 +88,7 @@ const CASES: &[Case] = &[
                 evidence,
                 "kubeproxy_conntrack_reconciler_sync_duration_seconds",
                 9,
-            )
+            );
         },
     },
     Case {

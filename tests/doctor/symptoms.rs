@@ -45,7 +45,7 @@ fn symptoms() -> Vec<(u8, &'static str, Question, Evidence, &'static str)> {
             evidence,
             Item::Metrics,
             "process_resident_memory_bytes 1.2884901888e+10",
-        )
+        );
     };
     vec![
         (1, "KB01", now, lookup("kb01-newer-nft"), "nft"),

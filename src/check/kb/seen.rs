@@ -13,7 +13,7 @@ use crate::check::{Facts, Proof};
 use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
 use crate::desired::serves_localhost;
-use crate::diff::{self, ChangeKind};
+use crate::diff::{self, ChangeKind, Object};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family, Proto};
 use crate::node::runtime::Metrics;
@@ -181,14 +181,18 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
         return Ok(Vec::new());
     }
     let found = diff::compare(facts.node, Mode::Iptables, &families)?;
-    // Rules without a Service may differ from release to release.
-    let missing = found
-        .changes
-        .iter()
-        .filter(|change| change.service.is_some());
-    let missing = missing
-        .filter(|change| change.kind() == ChangeKind::Missing)
-        .count();
+    // Only chains with endpoints: the rules that lead to them may differ from release to release.
+    let of_endpoints =
+        |chain: &str| chain.starts_with("KUBE-SVC-") || chain.starts_with("KUBE-SEP-");
+    let missing = found.changes.iter().filter(|change| {
+        let (Object::IptablesChain { chain, .. } | Object::IptablesRule { chain, .. }) =
+            &change.object
+        else {
+            return false;
+        };
+        change.kind() == ChangeKind::Missing && of_endpoints(chain)
+    });
+    let missing = missing.count();
     Ok(match missing {
         0 => Vec::new(),
         count => vec![Proof::Note(format!("{} missing", number_of(count, "rule")))],
