@@ -59,7 +59,7 @@ pub struct DoctorArgs {
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_TO")]
     pub to: Option<Mode>,
 
-    /// Report what an upgrade to this release changes
+    /// Check what an upgrade to this release changes
     ///
     /// Report what an upgrade of kube-proxy to this release, or to this version of it, changes on the node: 1.40 or 1.37.2. What
     /// releases change that are not published yet is known from announcements only.

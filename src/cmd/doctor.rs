@@ -245,23 +245,22 @@ fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
         [] => check::asked(question),
         words => named(words)?,
     };
-    let planned = match question {
+    let refused = |only: &Check| match question {
         Question::Now => None,
-        Question::Switch(target) => {
-            Some((format!("a switch to {target}"), format!("--to {target}")))
-        }
-        Question::Upgrade(goal) => {
-            Some((format!("an upgrade to {goal}"), format!("--release {goal}")))
-        }
+        Question::Switch(target) => Some((
+            format!("{} does not run before a switch to {target}", only.id),
+            format!("`kpx doctor --list --to {target}` lists the checks that do"),
+        )),
+        Question::Upgrade(goal) => Some((
+            format!("{} does not run before an upgrade to {goal}", only.id),
+            format!("`kpx doctor --list --release {goal}` lists the checks that do"),
+        )),
     };
-    if let Some((what, option)) = planned
-        && let [only] = chosen.as_slice()
+    if let [only] = chosen.as_slice()
         && !only.is_asked(question)
+        && let Some((complaint, hint)) = refused(only)
     {
-        let complaint = format!("{} does not run before {what}", only.id);
-        return Err(Failure::usage(complaint).with_hint(format!(
-            "`kpx doctor --list {option}` lists the checks that do"
-        )));
+        return Err(Failure::usage(complaint).with_hint(hint));
     }
     let skipped = named(&args.skip)?;
     let left: Vec<_> = chosen

@@ -210,7 +210,8 @@ fn is_local(service: &Service) -> bool {
     service.spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
-/// Returns the Services in `names`, if the chain KUBE-IPVS-FILTER exists and none of its rules names the set `set`.
+/// Returns the Services in `names`, if the chain KUBE-IPVS-FILTER exists and none of its rules names the set `set`: its name
+/// without the prefix, which differs by family.
 fn not_let_pass(facts: &Facts<'_>, names: Vec<String>, set: &str) -> Seen {
     let mut seen = Vec::new();
     for (family, rules) in rules_in_use(facts)? {
@@ -224,7 +225,7 @@ fn not_let_pass(facts: &Facts<'_>, names: Vec<String>, set: &str) -> Seen {
                 .any(|rule| rule.to_string().contains(set))
         {
             seen.push(Proof::Note(format!(
-                "{family}: no rule of KUBE-IPVS-FILTER lets the set {set} pass"
+                "{family}: no rule of KUBE-IPVS-FILTER names a set {set}"
             )));
         }
     }
@@ -241,14 +242,14 @@ pub(super) fn health_checks_rejected(facts: &Facts<'_>) -> Seen {
             .health_check_node_port
             .is_some_and(|port| port != 0)
     })?;
-    not_let_pass(facts, names, "KUBE-HEALTH-CHECK-NODE-PORT")
+    not_let_pass(facts, names, "HEALTH-CHECK-NODE-PORT")
 }
 
 pub(super) fn local_external_ips_rejected(facts: &Facts<'_>) -> Seen {
     let names = services(facts, |service| {
         is_local(service) && !service.spec.external_ips.is_empty()
     })?;
-    not_let_pass(facts, names, "KUBE-EXTERNAL-IP-LOCAL")
+    not_let_pass(facts, names, "EXTERNAL-IP-LOCAL")
 }
 
 pub(super) fn own_address_in_set(facts: &Facts<'_>) -> Seen {
