@@ -671,7 +671,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__doctor)
-            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --fail-on --list --wait --watch --exec --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --release --fail-on --list --wait --watch --exec --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -695,6 +695,10 @@ _kpx() {
                     ;;
                 --to)
                     COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    return 0
+                    ;;
+                --release)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --fail-on)

@@ -81,6 +81,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l textfile -d 'Write Pr
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l to -d 'Add the checks before a switch to this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l release -d 'Check what an upgrade to this release changes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l fail-on -d 'Set the lowest severity with exit status 1' -r -f -a "error\t'Lost traffic, now or later'
 warning\t'Errors and risks'
 never\t'No finding'"

@@ -25,6 +25,7 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
     ("NODE", "worker1"),
     ("PART", "iptables"),
     ("PATH", "node1.tar.gz"),
+    ("RELEASE", "1.40"),
     ("SERVICE", "demo/web"),
     ("STRATEGY", "bridge"),
     ("SUBCOMMAND", "resume"),
@@ -42,6 +43,7 @@ fn with_values(text: &str) -> String {
         let value = match name {
             "" | "mode" | "to" | "from" | "target" | "other" => "nftables",
             "id" => "MX01",
+            "goal" => "1.40",
             _ => "web",
         };
         out.push_str(value);

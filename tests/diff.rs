@@ -9,7 +9,7 @@ use kpx::backend::Mode;
 use kpx::evidence::Item;
 use serde_json::{Value, json};
 
-use crate::support::{HEALTHY, Ran, kpx, kpx_on, recorded, root};
+use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recorded, root};
 
 #[tokio::test]
 async fn a_healthy_node_has_no_difference() {
@@ -18,6 +18,42 @@ async fn a_healthy_node_has_no_difference() {
         assert_eq!(ran.code, 0, "{name}\n{ran}");
         assert!(ran.out.starts_with("no difference: "), "{name}\n{ran}");
     }
+}
+
+#[tokio::test]
+async fn rules_of_a_release_without_recordings_are_expected_from_source() {
+    let diff = async |version: &str, config: &str| {
+        let newer = |text: &str| text.replace("v1.36.2", version);
+        let more = |text: &str| format!("{text}\n# changed\n{config}\n");
+        let changes: &[(&str, crate::support::Change<'_>)] = &[
+            ("kube-proxy/metrics.txt", &newer),
+            ("kube-proxy/config.conf", &more),
+        ];
+        let node = broken("full-nftables", changes);
+        let ran = kpx(&[
+            "--from",
+            node.path().to_str().unwrap(),
+            "diff",
+            "-o",
+            "json",
+        ])
+        .await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(report["changes"], json!([]), "{ran}");
+        report["notes"].to_string()
+    };
+    let from_source = "expected from source, not recorded";
+    let rejects = "rejects NodePorts on loopback addresses";
+    let notes = diff("v1.37.0", "").await;
+    assert!(
+        notes.contains(from_source) && !notes.contains(rejects),
+        "{notes}"
+    );
+    let gate = "featureGates:\n  KubeProxyNFTablesLocalhostNodePorts: true";
+    assert!(diff("v1.37.0", gate).await.contains(rejects));
+    assert!(diff("v1.38.0", "").await.contains(rejects));
+    let notes = diff("v1.39.0", "").await;
+    assert!(notes.contains("newer than 1.38"), "{notes}");
 }
 
 /// Nodes that changed their mode, with the modes of their leftovers.

@@ -1,13 +1,17 @@
 //! The output of `kpx doctor` and `kpx explain`, for people and programs.
 
+mod case;
 mod config;
 mod credentials;
 mod foreign;
 mod formats;
 mod ignore;
+mod known_bugs;
 mod neighbours;
 mod settle;
 mod silence;
+mod symptoms;
+mod upgrade;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kpx::backend::Mode;
-use kpx::check::{self, Facts, GROUPS, Outcome};
+use kpx::check::{self, Facts, GROUPS, Outcome, Question};
 use kpx::evidence::{self, Evidence, Gap, ITEMS};
 use kpx::node::NodeSnapshot;
 
@@ -265,7 +265,7 @@ fn every_check_has_a_node_that_fails_it_and_one_that_passes() {
     for (_, evidence) in nodes() {
         let node = NodeSnapshot::new(&evidence);
         for facts in all_facts(&node) {
-            for check in check::asked(facts.target) {
+            for check in check::asked(facts.question) {
                 match check::run(check, &facts) {
                     Outcome::Pass => passed.insert(check.id),
                     Outcome::Fail(_) => failed.insert(check.id),
@@ -316,7 +316,7 @@ fn a_finding_is_no_worse_than_the_severity_of_its_check() {
         let asked = |facts| check::asked(facts).into_iter();
         for (facts, check) in all
             .iter()
-            .flat_map(|f| asked(f.target).map(move |c| (f, c)))
+            .flat_map(|f| asked(f.question).map(move |c| (f, c)))
         {
             if let Outcome::Fail(findings) = check::run(check, facts) {
                 for finding in findings {
@@ -349,7 +349,7 @@ fn a_check_reads_only_its_needs() {
             let stripped = evidence.only(&needs.iter().copied().collect::<Vec<_>>());
             let node = NodeSnapshot::new(&stripped);
             for (whole, stripped) in whole.iter().zip(all_facts(&node)) {
-                for check in checks.iter().filter(|c| c.is_asked(whole.target)) {
+                for check in checks.iter().filter(|c| c.is_asked(whole.question)) {
                     let verdict = (check.run)(&stripped);
                     if let Err(Gap::NotCollected(item)) = &verdict {
                         assert!(
@@ -384,10 +384,12 @@ fn nodes() -> Vec<(String, Evidence)> {
     nodes
 }
 
-/// Returns the facts of a normal run, and of a run before a switch to each mode.
+/// Returns the facts of a normal run, of a run before a switch to each mode, and before upgrades.
 fn all_facts<'a>(node: &'a NodeSnapshot<'a>) -> Vec<Facts<'a>> {
     let targets = std::iter::once(None).chain(Mode::ALL.map(Some));
-    targets
-        .map(|target| Facts::new(node, None).before(target))
+    let questions = targets.map(Question::from);
+    questions
+        .chain(["1.36", "1.40"].map(|goal| Question::Upgrade(goal.parse().unwrap())))
+        .map(|question| Facts::new(node, None).before(question))
         .collect()
 }

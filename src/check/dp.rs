@@ -9,6 +9,7 @@ use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::Service;
 use crate::cluster::config::written;
 use crate::cluster::release::Change;
+use crate::cluster::release::planned::NFTABLES_DEFAULT;
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -156,7 +157,57 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[],
         run: external_ips,
     },
+    Check {
+        id: "DP09",
+        name: "default-mode",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy's configuration sets a mode",
+        symptom: "None yet; an upgrade of kube-proxy to 1.40 changes the mode of the node.",
+        why: "Without a mode kube-proxy uses iptables. From 1.40 it is to use nftables (KEP-5343, provisional), whose \
+              NodePorts answer on fewer addresses, and which needs kernel 5.13. kubeadm 1.37 writes the mode iptables \
+              where none was set.",
+        verify: "The field mode must not be empty.",
+        commands: &["kubectl -n kube-system get configmap kube-proxy -o yaml | grep '^    mode:'"],
+        fix: "Set `mode: iptables` in kube-proxy's configuration; or switch to nftables when the node is ready: \
+              `kpx doctor --to nftables` lists what blocks it. `kpx doctor --release 1.40` examines the upgrade.",
+        incidents: &["KEP-5343: nftables by default"],
+        needs: &[MODE, VERSION, &[Item::KernelRelease]],
+        caused_by: &[],
+        run: default_mode,
+    },
 ];
+
+fn default_mode(facts: &Facts<'_>) -> Verdict {
+    if !facts.configuration()?.mode.is_empty() {
+        return Ok(Vec::new());
+    }
+    let proxy = facts.version().ok();
+    if proxy.is_some_and(|of| of.version.is_at_least(NFTABLES_DEFAULT)) {
+        return Ok(Vec::new());
+    }
+    let setting = Proof::setting("kube-proxy's configuration", "mode", "not set: iptables");
+    let (severity, message) = if is_too_old_for_nftables(facts)? {
+        (
+            Severity::Warning,
+            "no mode is set: from 1.40 kube-proxy uses nftables then, for which this kernel is too old",
+        )
+    } else {
+        (
+            Severity::Info,
+            "no mode is set: from 1.40 kube-proxy uses nftables then, instead of iptables",
+        )
+    };
+    Ok(vec![
+        Finding::new(severity, "mode", message).evidence([setting, kernel_proof(facts)?]),
+    ])
+}
+
+/// Returns whether the kernel is too old for the nftables mode.
+pub(in crate::check) fn is_too_old_for_nftables(facts: &Facts<'_>) -> Result<bool, Gap> {
+    let kernel = facts.node.kernel()?;
+    Ok(oldest_kernel(Mode::Nftables).is_some_and(|oldest| kernel < oldest))
+}
 
 fn ipvs(facts: &Facts<'_>) -> Verdict {
     let mode = facts.mode()?;
@@ -261,9 +312,7 @@ fn removed_fields(facts: &Facts<'_>) -> Verdict {
 
 fn kernel_for_nftables(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
-    let kernel = facts.node.kernel()?;
-    let oldest = oldest_kernel(Mode::Nftables);
-    if oldest.is_none_or(|oldest| kernel >= oldest) {
+    if !is_too_old_for_nftables(facts)? {
         return Ok(Vec::new());
     }
     let message = "the kernel is too old for the nftables mode, and the ipvs mode will be removed";
@@ -272,7 +321,7 @@ fn kernel_for_nftables(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-fn removed_flags(facts: &Facts<'_>) -> Verdict {
+pub(in crate::check) fn removed_flags(facts: &Facts<'_>) -> Verdict {
     const FLAGS: [&str; 4] = [
         "cleanup-ipvs",
         "cleanup-iptables",
@@ -283,22 +332,33 @@ fn removed_flags(facts: &Facts<'_>) -> Verdict {
     with_flags(facts, &FLAGS, message, |_| true)
 }
 
-fn external_ips(facts: &Facts<'_>) -> Verdict {
-    const GATE: &str = "AllowServiceExternalIPs";
+/// The feature gate for externalIPs.
+pub(in crate::check) const EXTERNAL_IPS_GATE: &str = "AllowServiceExternalIPs";
+
+/// Returns the Services with externalIPs that kube-proxy serves.
+pub(in crate::check) fn with_external_ips<'a>(facts: &Facts<'a>) -> Result<Vec<&'a Service>, Gap> {
     let services = facts.node.services()?.iter();
-    let with: Vec<_> = services
+    Ok(services
         .filter(|service| is_served(service) && !service.spec.external_ips.is_empty())
-        .collect();
+        .collect())
+}
+
+/// Returns the externalIPs of `service` as evidence.
+pub(in crate::check) fn addresses_proof(service: &Service) -> Proof {
+    let addresses = service.spec.external_ips.join(", ");
+    Proof::setting(name_of(service), "spec.externalIPs", addresses)
+}
+
+fn external_ips(facts: &Facts<'_>) -> Verdict {
+    let with = with_external_ips(facts)?;
     let finding = |service: &Service, message: &str| {
         let name = name_of(service);
-        let addresses = service.spec.external_ips.join(", ");
-        let seen = Proof::setting(name.clone(), "spec.externalIPs", addresses);
-        Finding::new(Severity::Warning, name, message).evidence([seen])
+        Finding::new(Severity::Warning, name, message).evidence([addresses_proof(service)])
     };
     if with.is_empty() || !facts.version()?.version.has(Change::ExternalIpsDeprecated) {
         return Ok(Vec::new());
     }
-    if facts.configuration()?.gate(GATE, true) {
+    if facts.configuration()?.gate(EXTERNAL_IPS_GATE, true) {
         let message =
             "externalIPs are deprecated since 1.36, off by default in 1.40 and removed in 1.43";
         return Ok(with
@@ -310,7 +370,7 @@ fn external_ips(facts: &Facts<'_>) -> Verdict {
     let off = |service| {
         let gate = Proof::setting(
             "kube-proxy's configuration",
-            format!("featureGates.{GATE}"),
+            format!("featureGates.{EXTERNAL_IPS_GATE}"),
             false,
         );
         finding(service, message).evidence([gate]).fix(

@@ -14,12 +14,14 @@ mod dv;
 mod ib;
 mod ir;
 mod is;
+mod kb;
 mod km;
 mod kp;
 mod mx;
 mod nf;
 mod np;
 mod sy;
+mod up;
 mod vs;
 
 use std::collections::BTreeSet;
@@ -27,12 +29,13 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::backend::Mode;
+use crate::cluster::release::Goal;
 use crate::evidence::{Gap, Item};
 
 pub(crate) use self::core::ignore;
 pub use self::core::{
     Facts, Finding, Fix, LEFTOVERS, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome, Proof,
-    Unknown, drifted, has_pod_network, is_as_complete, keep_persistent, run,
+    Unknown, drifted, first_sync_seconds, has_pod_network, is_as_complete, keep_persistent, run,
 };
 pub use self::ct::{Stale, Why, stale};
 pub use self::drift::Drift;
@@ -74,6 +77,43 @@ pub struct Check {
     pub run: fn(&Facts<'_>) -> Verdict,
 }
 
+/// The question that the checks answer.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Question {
+    /// What is wrong.
+    #[default]
+    Now,
+    /// What blocks a switch to this mode.
+    Switch(Mode),
+    /// What an upgrade of kube-proxy to this version changes.
+    Upgrade(Goal),
+}
+
+impl Question {
+    /// Returns the target mode of a planned switch.
+    pub const fn target(self) -> Option<Mode> {
+        match self {
+            Self::Switch(mode) => Some(mode),
+            Self::Now | Self::Upgrade(_) => None,
+        }
+    }
+
+    /// Returns the version of a planned upgrade.
+    pub const fn goal(self) -> Option<Goal> {
+        match self {
+            Self::Upgrade(goal) => Some(goal),
+            Self::Now | Self::Switch(_) => None,
+        }
+    }
+}
+
+impl From<Option<Mode>> for Question {
+    /// Returns the question about a switch to the mode `target`; without one, what is wrong.
+    fn from(target: Option<Mode>) -> Self {
+        target.map_or(Self::Now, Self::Switch)
+    }
+}
+
 /// When a check runs.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
@@ -83,15 +123,20 @@ pub enum When {
     NowAndFor(&'static [Mode]),
     /// Only before a switch to one of these modes.
     For(&'static [Mode]),
+    /// Only before an upgrade of kube-proxy.
+    Upgrade,
 }
 
 impl Check {
-    /// Returns whether it runs: before a switch to the mode `target`, or without one, in a normal run.
-    pub fn is_asked(&self, target: Option<Mode>) -> bool {
-        match (target, self.when) {
-            (None, when) => !matches!(when, When::For(_)),
-            (Some(_), When::Now) => false,
-            (Some(target), When::NowAndFor(modes) | When::For(modes)) => modes.contains(&target),
+    /// Returns whether it answers `question`.
+    pub fn is_asked(&self, question: impl Into<Question>) -> bool {
+        match (question.into(), self.when) {
+            (Question::Upgrade(_), when) => matches!(when, When::Upgrade),
+            (_, When::Upgrade) | (Question::Switch(_), When::Now) => false,
+            (Question::Now, when) => !matches!(when, When::For(_)),
+            (Question::Switch(target), When::NowAndFor(modes) | When::For(modes)) => {
+                modes.contains(&target)
+            }
         }
     }
 
@@ -103,13 +148,14 @@ impl Check {
             When::Now => "in every run".to_owned(),
             When::NowAndFor(_) => format!("in every run, and {options}"),
             When::For(_) => format!("only {options}"),
+            When::Upgrade => "only with --release RELEASE".to_owned(),
         }
     }
 
     /// Returns the target modes of the switches before which it runs.
     pub const fn targets(&self) -> &'static [Mode] {
         match self.when {
-            When::Now => &[],
+            When::Now | When::Upgrade => &[],
             When::NowAndFor(modes) | When::For(modes) => modes,
         }
     }
@@ -193,6 +239,12 @@ pub const GROUPS: &[Group] = &[
         "kube-proxy's configuration and health",
         kp::CHECKS,
     ),
+    Group::new(
+        "KB",
+        "bugs",
+        "known bugs of kube-proxy's release",
+        &[kb::CHECKS],
+    ),
     Group::new("KM", "kernel", "the kernel and its modules", km::CHECKS),
     Group::new("SY", "sysctl", "sysctls", sy::CHECKS),
     Group::new(
@@ -226,6 +278,12 @@ pub const GROUPS: &[Group] = &[
         "what later releases remove",
         &[dp::CHECKS],
     ),
+    Group::new(
+        "UP",
+        "upgrade",
+        "what an upgrade of kube-proxy changes",
+        &[up::CHECKS],
+    ),
 ];
 
 /// The severity of a finding.
@@ -256,9 +314,10 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
     GROUPS.iter().flat_map(Group::checks)
 }
 
-/// Returns the checks that run before a switch to the mode `target`; without one, those of a normal run.
-pub fn asked(target: Option<Mode>) -> Vec<&'static Check> {
-    all().filter(|check| check.is_asked(target)).collect()
+/// Returns the checks that answer `question`.
+pub fn asked(question: impl Into<Question>) -> Vec<&'static Check> {
+    let question = question.into();
+    all().filter(|check| check.is_asked(question)).collect()
 }
 
 /// Returns the checks that `word` names, ignoring case: an id, a name, or the name or code of a group.

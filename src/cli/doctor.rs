@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use super::NodesArgs;
 use super::value;
 use crate::backend::Mode;
+use crate::cluster::release::Goal;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +18,7 @@ Examples:
   kpx doctor --only MX01,sysctl          some checks: by id, name or group
   kpx doctor --skip DP01 --fail-on warning
   kpx doctor --to nftables               before a switch to mode nftables
+  kpx doctor --release 1.40              before an upgrade of kube-proxy
   kpx doctor --wait 2m                   re-check until healthy";
 
 /// Options of `kpx doctor`.
@@ -56,6 +58,14 @@ pub struct DoctorArgs {
     /// Report what blocks a switch to this mode: errors block it, warnings do not.
     #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_TO")]
     pub to: Option<Mode>,
+
+    /// Check what an upgrade to this release changes
+    ///
+    /// Report what an upgrade of kube-proxy to this release, or to this version of it, changes on the node: 1.40 or 1.37.2. What
+    /// releases change that are not published yet is known from announcements only.
+    #[arg(long, value_parser = value::goal, value_name = "RELEASE", env = "KPX_RELEASE",
+        conflicts_with_all = ["to", "textfile", "watch"])]
+    pub release: Option<Goal>,
 
     /// Set the lowest severity with exit status 1
     #[arg(

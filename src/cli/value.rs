@@ -9,6 +9,7 @@ use clap::{Arg, Command, Error};
 
 use super::Part;
 use crate::backend::Mode;
+use crate::cluster::release::Goal;
 use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::migrate::migration::Strategy;
@@ -205,6 +206,12 @@ pub(super) fn protocol(text: &str) -> Result<Proto, String> {
         }
         _ => Err("expected tcp, udp, sctp or icmp".to_owned()),
     }
+}
+
+/// Parses a release of Kubernetes, or a version of it: `1.40`, `1.36.2`.
+pub(super) fn goal(text: &str) -> Result<Goal, String> {
+    text.parse()
+        .map_err(|_| "expected a release such as 1.40, or a version such as 1.36.2".to_owned())
 }
 
 /// Parses a duration: a number with the unit `ms`, `s`, `m` or `h`.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -68,6 +69,45 @@ impl<'de> Deserialize<'de> for Mode {
     }
 }
 
+/// An element of `nodePortAddresses`. Since 1.37 a list may have several words; before, `primary` stood alone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NodePortsAt {
+    /// `primary`: the addresses that the Node object has first.
+    Primary,
+    /// `localhost`: loopback addresses.
+    Localhost,
+    /// `all`: every address of the node.
+    All,
+    /// A prefix.
+    Prefix(Cidr),
+}
+
+impl NodePortsAt {
+    /// Returns the prefix of loopback addresses of `family`.
+    pub fn loopback(family: Family) -> Cidr {
+        match family {
+            Family::V4 => Cidr {
+                addr: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
+                prefix: 8,
+            },
+            Family::V6 => Cidr::host(IpAddr::V6(Ipv6Addr::LOCALHOST)),
+        }
+    }
+}
+
+impl FromStr for NodePortsAt {
+    type Err = <Cidr as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.trim() {
+            "primary" => Self::Primary,
+            "localhost" => Self::Localhost,
+            "all" => Self::All,
+            prefix => Self::Prefix(prefix.parse()?),
+        })
+    }
+}
+
 /// `kubeproxy.config.k8s.io/v1alpha1`, with the fields that matter to kpx.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -95,7 +135,7 @@ pub struct ProxyConfig {
     /// Interface names for the last two local modes.
     #[serde(deserialize_with = "or_default")]
     pub detect_local: DetectLocal,
-    /// Prefixes of the addresses that accept NodePort traffic, or `primary`.
+    /// Addresses that accept NodePort traffic: prefixes, `primary`, `localhost` or `all`.
     #[serde(deserialize_with = "or_default")]
     pub node_port_addresses: Vec<String>,
     /// The `iptables` section.
@@ -289,19 +329,16 @@ impl ProxyConfig {
         }
     }
 
-    /// Returns whether `primary` is a valid NodePort address in `mode`.
-    pub fn node_ports_on_primary(&self, mode: Mode) -> bool {
-        match self.node_port_addresses.as_slice() {
-            [] => mode == Mode::Nftables,
-            [only] => only == "primary",
-            _ => false,
+    /// Returns the addresses that accept NodePort traffic in `mode`; invalid values are ignored.
+    pub fn node_ports_at(&self, mode: Mode) -> Vec<NodePortsAt> {
+        if self.node_port_addresses.is_empty() {
+            return vec![match mode {
+                Mode::Nftables => NodePortsAt::Primary,
+                Mode::Iptables | Mode::Ipvs => NodePortsAt::All,
+            }];
         }
-    }
-
-    /// Returns the configured NodePort prefixes; values that are not prefixes are ignored.
-    pub fn node_port_cidrs(&self) -> Vec<Cidr> {
         let words = self.node_port_addresses.iter();
-        words.filter_map(|word| word.trim().parse().ok()).collect()
+        words.filter_map(|word| word.parse().ok()).collect()
     }
 
     /// Returns the scheduler of virtual servers, `rr` by default.
@@ -408,7 +445,22 @@ mod tests {
         assert_eq!(config.scheduler(), "rr");
         assert_eq!(config.cluster_cidr(Family::V4), "10.1.0.0/16".parse().ok());
         assert_eq!(config.cluster_cidr(Family::V6), "fd00::/48".parse().ok());
-        assert!(config.node_ports_on_primary(Mode::Nftables));
-        assert!(!config.node_ports_on_primary(Mode::Iptables));
+        assert_eq!(config.node_ports_at(Mode::Nftables), [NodePortsAt::Primary]);
+        assert_eq!(config.node_ports_at(Mode::Iptables), [NodePortsAt::All]);
+    }
+
+    #[test]
+    fn node_port_addresses_may_mix_words_and_prefixes() {
+        let text = "nodePortAddresses: [primary, localhost, all, 10.0.0.0/8, elsewhere]";
+        let config = ProxyConfig::parse(text).unwrap();
+        assert_eq!(
+            config.node_ports_at(Mode::Nftables),
+            [
+                NodePortsAt::Primary,
+                NodePortsAt::Localhost,
+                NodePortsAt::All,
+                NodePortsAt::Prefix("10.0.0.0/8".parse().unwrap())
+            ]
+        );
     }
 }

@@ -1,10 +1,14 @@
 //! What changed in which release of kube-proxy: the only place that compares a release with a number.
 //!
-//! A new release needs [`NEWEST`], a [`Change`] for each difference, and recordings of it below `testdata/nodes`.
+//! A new release needs [`NEWEST`], a [`Change`] for each difference, and recordings of it below `testdata/nodes`, up to which
+//! [`RECORDED`] counts.
 
 use std::fmt;
+use std::str::FromStr;
 
-use super::version::Version;
+use serde::{Serialize, Serializer};
+
+use super::version::{NotAVersion, Version};
 
 /// A minor release of Kubernetes: `1.36`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -33,10 +37,45 @@ impl fmt::Display for Release {
     }
 }
 
-/// The newest release whose rules are known.
-pub(crate) const NEWEST: Release = Release::one(36);
+/// The newest release whose changes are known, from its source.
+pub(crate) const NEWEST: Release = Release::one(38);
+/// The newest release whose rules were recorded.
+pub(crate) const RECORDED: Release = Release::one(36);
 /// The oldest release whose rules are known.
 pub(crate) const OLDEST: Release = Release::one(26);
+
+/// Changes of kube-proxy that are announced, each with its release.
+pub(crate) mod planned {
+    use super::Release;
+
+    /// Without a mode, kube-proxy uses nftables (KEP-5343).
+    pub(crate) const NFTABLES_DEFAULT: Release = Release::one(40);
+    /// The ipvs mode needs the gate `KubeProxyIPVS` (KEP-5495).
+    pub(crate) const IPVS_OFF: Release = Release::one(40);
+    /// The ipvs mode is removed (KEP-5495).
+    pub(crate) const IPVS_REMOVED: Release = Release::one(43);
+    /// externalIPs need the gate `AllowServiceExternalIPs` (KEP-5707).
+    pub(crate) const EXTERNAL_IPS_OFF: Release = Release::one(40);
+    /// externalIPs are removed (KEP-5707).
+    pub(crate) const EXTERNAL_IPS_REMOVED: Release = Release::one(43);
+    /// The last release with an announced change.
+    pub(crate) const LAST: Release = Release::one(43);
+}
+
+/// Feature gates that kube-proxy reads and later releases do not know, with the first of these: kube-proxy exits if one is set.
+/// Of the gates that 1.36 does not know, only that is known.
+pub(crate) const REMOVED_GATES: &[(&str, Release)] = &[
+    ("IPv6DualStack", Release::one(36)),
+    ("KubeProxyDrainingTerminatingNodes", Release::one(36)),
+    ("LoadBalancerIPMode", Release::one(36)),
+    ("MinimizeIPTablesRestore", Release::one(36)),
+    ("MultiCIDRServiceAllocator", Release::one(37)),
+    ("ProxyTerminatingEndpoints", Release::one(36)),
+    ("ServiceInternalTrafficPolicy", Release::one(36)),
+    ("ServiceTrafficDistribution", Release::one(36)),
+    ("SupportIPVSProxyMode", Release::one(36)),
+    ("TopologyAwareHints", Release::one(36)),
+];
 
 macro_rules! changes {
     ($($(#[doc = $doc:literal])+ $name:ident = $minor:literal;)+) => {
@@ -117,8 +156,28 @@ changes! {
     NftablesHairpinSet = 36;
     /// nftables: a Service's chain translates to its endpoints; before, it went to a chain for each.
     NftablesEndpointMaps = 36;
+    /// Of two endpoints with one address, the pod that does not terminate counts; before, the first in the slice.
+    ReusedPodAddresses = 36;
     /// Services' externalIPs are deprecated, behind the gate `AllowServiceExternalIPs`, which is on by default.
     ExternalIpsDeprecated = 36;
+    /// The ipvs mode is behind the gate `KubeProxyIPVS`, which is on by default.
+    IpvsGate = 37;
+    /// nftables: kube-proxy lists its rules by netlink, behind the gate `NFTablesNetlink`, which is on by default; before, with
+    /// the tool `nft`, with which it still writes them.
+    NftablesNetlink = 37;
+    /// `nodePortAddresses` takes the words `primary`, `localhost` and `all` beside prefixes; before, only `primary` alone.
+    NodePortWords = 37;
+    /// nftables: kube-proxy listens for NodePorts of TCP on loopback addresses, behind the gate
+    /// `KubeProxyNFTablesLocalhostNodePorts` (KEP-6032), with the metric `kubeproxy_localhost_nodeport_listeners`.
+    LocalhostNodePorts = 37;
+    /// nftables: the tool `nft` in kube-proxy's image reads sets of every newer `nft`; before, it crashes on those of 1.1.2.
+    ReadsNewerSets = 37;
+    /// UDP flows to Services that lost their last endpoint are ended.
+    UdpWithoutEndpoints = 37;
+    /// The gate `KubeProxyNFTablesLocalhostNodePorts` is on by default.
+    LocalhostNodePortsDefault = 38;
+    /// UDP flows to Services that were deleted are ended.
+    UdpOfDeletedServices = 38;
 }
 
 impl Version {
@@ -148,6 +207,96 @@ impl Version {
     }
 }
 
+/// The version that an upgrade leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Goal {
+    /// The release.
+    pub release: Release,
+    /// The patch version; `None` for the latest one.
+    pub patch: Option<u16>,
+}
+
+impl Goal {
+    /// Returns the version; without a patch version, one that is newer than every patch of the release.
+    pub const fn version(self) -> Version {
+        let patch = match self.patch {
+            Some(patch) => patch,
+            None => u16::MAX,
+        };
+        Version::new(self.release.major, self.release.minor, patch)
+    }
+}
+
+impl FromStr for Goal {
+    type Err = NotAVersion;
+
+    /// Parses `1.40`, or `v1.36.2`.
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
+        let version: Version = text.parse()?;
+        let has_patch = text
+            .split(['-', '+'])
+            .next()
+            .unwrap_or("")
+            .matches('.')
+            .count()
+            > 1;
+        Ok(Self {
+            release: Release {
+                major: version.major,
+                minor: version.minor,
+            },
+            patch: has_patch.then_some(version.patch),
+        })
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.patch {
+            Some(patch) => write!(f, "{}.{patch}", self.release),
+            None => self.release.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Goal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Versions that have a known bug: from the first one up to the one that fixes it, which is not among them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Span {
+    /// The first version.
+    pub(crate) first: Version,
+    /// The first version without the bug; `None` if there is none yet.
+    pub(crate) fixed: Option<Version>,
+}
+
+impl Span {
+    /// Returns whether `version` is one of them.
+    pub(crate) fn contains(&self, version: Version) -> bool {
+        self.first <= version && self.fixed.is_none_or(|fixed| version < fixed)
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    /// Parses `1.32.0..1.32.3`, or `1.37.0..` if no version fixes the bug.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, fixed) = text
+            .split_once("..")
+            .ok_or_else(|| format!("{text:?} is no span of versions such as 1.32.0..1.32.3"))?;
+        let version = |text: &str| text.parse().map_err(|e| format!("{e}"));
+        Ok(Self {
+            first: version(first)?,
+            fixed: (!fixed.is_empty()).then(|| version(fixed)).transpose()?,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +307,27 @@ mod tests {
         assert!(releases.is_sorted(), "{releases:?}");
         assert!(releases.iter().all(|&of| OLDEST < of && of <= NEWEST));
         assert_eq!(releases.last(), Some(&NEWEST), "what changed in {NEWEST}?");
+        assert!(RECORDED <= NEWEST && NEWEST < planned::LAST);
+    }
+
+    #[test]
+    fn a_span_ends_before_the_version_that_fixes_the_bug() {
+        let span: Span = "1.32.0..1.32.3".parse().unwrap();
+        let has = |minor, patch| span.contains(Version::new(1, minor, patch));
+        assert!(has(32, 0) && has(32, 2) && !has(32, 3) && !has(31, 9) && !has(33, 0));
+        let open: Span = "1.37.0..".parse().unwrap();
+        assert!(open.contains(Version::new(1, 40, 0)) && !open.contains(Version::new(1, 36, 9)));
+        assert!("1.32.0".parse::<Span>().is_err() && "1.32.0..x".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn a_goal_without_a_patch_is_newer_than_every_patch() {
+        let goal = |text: &str| text.parse::<Goal>().unwrap();
+        assert_eq!(goal("v1.36.2").to_string(), "1.36.2");
+        assert_eq!(goal("1.40").to_string(), "1.40");
+        assert!(goal("1.36").version() > Version::new(1, 36, 99));
+        assert!(goal("1.36").version() < Version::new(1, 37, 0));
+        assert!("soon".parse::<Goal>().is_err());
     }
 
     #[test]
@@ -165,8 +335,9 @@ mod tests {
         let of = |minor, patch| Version::new(1, minor, patch);
         assert!(!of(28, 9).has(Change::IpvsOutFilter));
         assert!(of(29, 0).has(Change::IpvsOutFilter) && of(36, 1).has(Change::IpvsOutFilter));
-        assert!(of(36, 3).is_at_least(NEWEST) && !of(36, 3).is_newer_than(NEWEST));
-        assert!(of(37, 0).is_newer_than(NEWEST) && !of(25, 9).is_at_least(OLDEST));
+        assert!(of(36, 3).is_at_least(RECORDED) && !of(36, 3).is_newer_than(RECORDED));
+        assert!(of(37, 0).is_newer_than(RECORDED) && !of(37, 0).is_newer_than(NEWEST));
+        assert!(of(39, 0).is_newer_than(NEWEST) && !of(25, 9).is_at_least(OLDEST));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Values that make kube-proxy refuse its configuration at start, so that its container crashes repeatedly.
 //!
 //! The rules follow `pkg/proxy/apis/config/validation` in Kubernetes 1.36, after the defaults of `v1alpha1`. Values
-//! that depend on the release, such as feature gate names, are not validated.
+//! that depend on the release, such as feature gate names and several words in `nodePortAddresses`, are not validated.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
@@ -41,7 +41,8 @@ const COUNT: &str = "it must be a number, 0 or more";
 const LASTS: &str = "it must be a duration, 0 or more, such as 30s";
 const MODES: &str = "it must be iptables, ipvs, nftables or empty";
 const CIDR: &str = "each entry must be a prefix, such as 10.0.0.0/8";
-const NODE_PORTS: &str = "it must be a list of prefixes, or only the word primary";
+const NODE_PORTS: &str =
+    "each entry must be a prefix, or one of the words primary, localhost and all";
 const CLUSTER: &str = "it must be one prefix, or one IPv4 and one IPv6 prefix separated by a comma";
 const ADDRESS: &str = "it must be an IP address";
 const ENDPOINT: &str = "it must be IP:PORT, [IP6]:PORT or an IP address";
@@ -89,7 +90,8 @@ pub(crate) fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
     validator.word("healthzBindAddress", ENDPOINT, is_endpoint);
     validator.word("metricsBindAddress", ENDPOINT, is_endpoint);
     validator.list("nodePortAddresses", NODE_PORTS, |all| {
-        matches!(all, ["primary"]) || all.iter().all(|of| is_cidr(of))
+        let is_word = |of: &str| matches!(of, "primary" | "localhost" | "all");
+        all.iter().all(|of| is_word(of) || is_cidr(of))
     });
     validator.local();
     Ok(validator.found)
@@ -279,6 +281,7 @@ mod tests {
         for text in [
             "mode: \"\"\nbindAddress: 0.0.0.0\nmetricsBindAddress: 0.0.0.0\nhealthzBindAddress: \"[::]:10256\"",
             "bindAddress: 010.0.0.1\nnodePortAddresses: [primary]\noomScoreAdj: -999",
+            "nodePortAddresses: [primary, localhost, 10.0.0.0/8]",
             "nodePortAddresses: [10.0.0.0/8, \"fd00::/8\"]\nconntrack: {min: 0, maxPerCore: null, udpTimeout: 0s}",
             "iptables: {syncPeriod: 0s, minSyncPeriod: 1s, masqueradeBit: 31}\nipvs: {excludeCIDRs: null}",
             "detectLocalMode: ClusterCIDR\nclusterCIDR: 10.0.0.0/8,fd00::/48",
@@ -304,7 +307,7 @@ mod tests {
                 "metricsBindAddress",
             ),
             (
-                "nodePortAddresses: [primary, 10.0.0.0/8]",
+                "nodePortAddresses: [secondary, 10.0.0.0/8]",
                 "nodePortAddresses",
             ),
             ("nodePortAddresses: [10.0.0.1]", "nodePortAddresses"),

@@ -17,9 +17,8 @@ use super::shared::nodes::{self, NodeFormat};
 use super::shared::output::Extra;
 use super::shared::session::Session;
 use super::watch::{self, Follow};
-use crate::backend::Mode;
 use crate::check::ignore::{EXAMPLE, Ignores};
-use crate::check::{self, Check, Outcome, Severity};
+use crate::check::{self, Check, Outcome, Question, Severity};
 use crate::cli::{DoctorArgs, FailOn};
 use crate::host::{self, clock};
 use crate::render::Report as _;
@@ -117,7 +116,7 @@ pub(super) async fn run(
 pub(super) struct Asked<'a> {
     checks: Cow<'a, [&'static Check]>,
     ignores: Option<Cow<'a, (String, Ignores)>>,
-    target: Option<Mode>,
+    question: Question,
     /// Whether no check was chosen.
     is_whole: bool,
     fail_on: Option<Severity>,
@@ -132,7 +131,7 @@ impl<'a> Asked<'a> {
         Self {
             checks: Cow::Borrowed(checks),
             ignores: ignores.map(Cow::Borrowed),
-            target: args.to,
+            question: question(args),
             is_whole: args.only.is_empty(),
             fail_on: match args.fail_on {
                 FailOn::Error => Some(Severity::Error),
@@ -147,7 +146,7 @@ impl<'a> Asked<'a> {
         Ok(Self {
             checks: Cow::Owned(check::asked(None)),
             ignores: ignores(session, None, false)?.map(Cow::Owned),
-            target: None,
+            question: Question::Now,
             is_whole: true,
             fail_on: None,
         })
@@ -172,7 +171,7 @@ pub(super) async fn examine_case(
     if asked.is_whole {
         items.extend(HEAD_WHOLE);
     }
-    let (case, examined) = examine(session, items, &asked.checks, asked.target).await?;
+    let (case, examined) = examine(session, items, &asked.checks, asked.question).await?;
     let Examined { mut outcomes, head } = examined;
     let drifted = check::drifted(&outcomes);
     let mut last = Arc::clone(&case);
@@ -181,7 +180,7 @@ pub(super) async fn examine_case(
     if session.from.is_none() && may_sync && !drifted.is_empty() {
         clock::pause(case.settles_after()).await;
         let items = check::needs(&drifted);
-        let (again, later) = examine(session, items, &drifted, asked.target).await?;
+        let (again, later) = examine(session, items, &drifted, asked.question).await?;
         // Drift that could not be compared again stays a finding.
         if check::is_as_complete(&case.evidence, &again.evidence) {
             check::keep_persistent(&mut outcomes, later.outcomes);
@@ -202,7 +201,7 @@ pub(super) async fn examine_case(
     });
     let ignore = ignore.as_ref();
     let report = DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on);
-    Ok((report.before(asked.target), case, last))
+    Ok((report.before(asked.question), case, last))
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.
@@ -231,21 +230,37 @@ fn ignores(
     Ok(Some((name, ignores)))
 }
 
+/// Returns the question that the options ask.
+fn question(args: &DoctorArgs) -> Question {
+    match args.release {
+        Some(goal) => Question::Upgrade(goal),
+        None => Question::from(args.to),
+    }
+}
+
 fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
-    let target = args.to;
+    let question = question(args);
     let chosen = match args.only.as_slice() {
-        [] if args.list && target.is_none() => check::all().collect(),
-        [] => check::asked(target),
+        [] if args.list && question == Question::Now => check::all().collect(),
+        [] => check::asked(question),
         words => named(words)?,
     };
-    if let Some(target) = target
-        && let [only] = chosen.as_slice()
-        && !only.is_asked(Some(target))
+    let refused = |only: &Check| match question {
+        Question::Now => None,
+        Question::Switch(target) => Some((
+            format!("{} does not run before a switch to {target}", only.id),
+            format!("`kpx doctor --list --to {target}` lists the checks that do"),
+        )),
+        Question::Upgrade(goal) => Some((
+            format!("{} does not run before an upgrade to {goal}", only.id),
+            format!("`kpx doctor --list --release {goal}` lists the checks that do"),
+        )),
+    };
+    if let [only] = chosen.as_slice()
+        && !only.is_asked(question)
+        && let Some((complaint, hint)) = refused(only)
     {
-        let complaint = format!("{} does not run before a switch to {target}", only.id);
-        return Err(Failure::usage(complaint).with_hint(format!(
-            "`kpx doctor --list --to {target}` lists the checks that do"
-        )));
+        return Err(Failure::usage(complaint).with_hint(hint));
     }
     let skipped = named(&args.skip)?;
     let left: Vec<_> = chosen

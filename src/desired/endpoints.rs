@@ -140,10 +140,18 @@ pub(super) fn collect(
         }
     }
     found.sort_by(|a, b| a.text.cmp(&b.text));
-    // If an address occurs twice, the later entry wins, unless it is terminating.
+    // If an address occurs twice, the later entry wins, unless it is terminating. Older releases keep the first, unless the
+    // later one is local.
+    let newer = context.version.has(Change::ReusedPodAddresses);
     found.dedup_by(|later, kept| {
         let same = later.text == kept.text;
-        if same && !later.terminating {
+        if same
+            && (if newer {
+                !later.terminating
+            } else {
+                later.local
+            })
+        {
             std::mem::swap(later, kept);
         }
         same
@@ -286,6 +294,30 @@ mod tests {
             annotation: false,
         };
         choose(&endpoints, &context, true, cluster, local)
+    }
+
+    #[test]
+    fn an_address_that_a_new_pod_has_is_its_own_since_1_36() {
+        let slices: Vec<EndpointSlice> = serde_json::from_value(serde_json::json!([{
+            "addressType": "IPv4",
+            "ports": [{"name": "", "port": 80, "protocol": "TCP"}],
+            "endpoints": [
+                {"addresses": ["10.0.0.1"], "nodeName": "old",
+                 "conditions": {"ready": false, "serving": false, "terminating": true}},
+                {"addresses": ["10.0.0.1"], "nodeName": "new", "conditions": {"ready": true}},
+            ],
+        }]))
+        .unwrap();
+        let slices: Vec<_> = slices.iter().collect();
+        let ready = |minor, node: &str| {
+            let (config, version) = (ProxyConfig::default(), Version::new(1, minor, 0));
+            let context = Context::new(None, &config, node, version);
+            let found = collect(&slices, &context, Family::V4, "", Proto::Tcp);
+            assert_eq!(found.len(), 1);
+            found[0].ready
+        };
+        assert!(ready(36, "third") && ready(35, "new"));
+        assert!(!ready(35, "third"));
     }
 
     #[test]

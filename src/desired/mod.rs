@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::cluster::config::{Mode, ProxyConfig};
-use crate::cluster::release::{Change, NEWEST, OLDEST};
+use crate::cluster::release::{Change, NEWEST, OLDEST, RECORDED};
 use crate::cluster::version::Version;
 use crate::cluster::{EndpointSlice, Node, Service};
 use crate::evidence::{Gap, Kernel};
@@ -102,6 +102,18 @@ pub struct Objects<'a> {
     pub node: Option<&'a Node>,
 }
 
+/// The gate for NodePorts on loopback addresses in nftables mode.
+pub const LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
+
+/// Returns whether kube-proxy `version` with `config` can serve NodePorts on loopback addresses in nftables mode.
+pub fn serves_localhost(config: &ProxyConfig, version: Version) -> bool {
+    version.has(Change::LocalhostNodePorts)
+        && config.gate(
+            LOCALHOST_GATE,
+            version.has(Change::LocalhostNodePortsDefault),
+        )
+}
+
 impl DesiredState {
     /// Builds the state that kube-proxy `version` with `config` would program in `mode` on node `name`.
     pub fn build(
@@ -121,6 +133,17 @@ impl DesiredState {
             notes.push(format!(
                 "kube-proxy {version} is newer than {NEWEST}, the newest release whose rules kpx knows; \
                  its rules are compared with that release's"
+            ));
+        } else if version.is_newer_than(RECORDED) {
+            notes.push(format!(
+                "the rules of kube-proxy {version} are expected from source, not recorded: \
+                 {RECORDED} is the newest release with recorded rules"
+            ));
+        }
+        if mode == Mode::Nftables && serves_localhost(config, version) {
+            notes.push(format!(
+                "with the feature gate {LOCALHOST_GATE} kube-proxy rejects NodePorts on loopback addresses with rules \
+                 that kpx does not know: they count as differences"
             ));
         }
         let node_ips = settings::node_ips(objects.node, config, version);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::cluster::Node;
-use crate::cluster::config::{self, Mode, ProxyConfig};
+use crate::cluster::config::{self, Mode, NodePortsAt, ProxyConfig};
 use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::net::{Cidr, Family};
@@ -112,17 +112,6 @@ pub(super) fn node_ports(
     family: Family,
     ips: &NodeIps,
 ) -> NodePorts {
-    let set = if config.node_ports_on_primary(mode) {
-        let ours = Family::BOTH.map(|family| ips.of(family));
-        let ours = ours.into_iter().filter(|addr| !addr.is_loopback());
-        ours.map(Cidr::host).collect()
-    } else {
-        config.node_port_cidrs()
-    };
-    let mut cidrs: Vec<_> = set
-        .into_iter()
-        .filter(|cidr| cidr.family() == family)
-        .collect();
     let everything = Cidr {
         addr: match family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -130,6 +119,15 @@ pub(super) fn node_ports(
         },
         prefix: 0,
     };
+    let own = Some(ips.of(family)).filter(|addr| !addr.is_loopback());
+    let prefix = |at: &NodePortsAt| match at {
+        NodePortsAt::Primary => own.map(Cidr::host),
+        NodePortsAt::Localhost => Some(NodePortsAt::loopback(family)),
+        NodePortsAt::All => Some(everything),
+        NodePortsAt::Prefix(cidr) => Some(*cidr).filter(|cidr| cidr.family() == family),
+    };
+    let words = config.node_ports_at(mode);
+    let mut cidrs: Vec<_> = words.iter().filter_map(prefix).collect();
     if cidrs.is_empty() {
         cidrs.push(everything);
     }
@@ -154,7 +152,7 @@ pub(super) fn node_ports(
 /// Returns whether NodePorts of IPv4 answer on 127.0.0.1 in iptables mode.
 pub fn localhost_node_ports(config: &ProxyConfig) -> bool {
     let ips = NodeIps::UNKNOWN;
-    !config.node_ports_on_primary(Mode::Iptables)
+    config.node_ports_at(Mode::Iptables) != [NodePortsAt::Primary]
         && node_ports(config, Mode::Iptables, Family::V4, &ips).localhost
 }
 
@@ -208,6 +206,12 @@ mod tests {
         let primary = ports("[primary]", Family::V4);
         assert_eq!(primary.cidrs, ["10.0.2.15/32".parse().unwrap()]);
         assert!(ports("[primary]", Family::V6).all);
+        let both = ports("[primary, localhost]", Family::V4);
+        assert!(both.localhost && !both.all, "{both:?}");
+        assert_eq!(both.cidrs.len(), 2);
+        let loopback = ports("[localhost]", Family::V6);
+        assert_eq!(loopback.cidrs, ["::1/128".parse().unwrap()]);
+        assert!(ports("[primary, all]", Family::V4).all);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::drain::Gauge;
 use super::migration::{Leg, Migration, Strategy};
 use super::stage;
 use crate::backend::Mode;
+use crate::check::first_sync_seconds;
 use crate::desired::DesiredState;
 use crate::evidence::Gap;
 use crate::node::NodeSnapshot;
@@ -208,22 +209,7 @@ fn first_sync(node: &NodeSnapshot<'_>, desired: &DesiredState, to: Mode) -> f64 
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     // On a slow machine, the last full sync took longer.
     let now = node.metrics().ok().and_then(Metrics::full_sync);
-    reckoned(count, to).max(now.unwrap_or(0.0))
-}
-
-/// Returns about how many seconds the first sync of mode `to` takes for so many endpoints, on a machine that is not slow.
-///
-/// Fitted to measurements: in iptables mode 32 s for 20,000 endpoints; in nftables mode 2 s for those, and 795 s for
-/// 250,011 (kubernetes/kubernetes#135639); in ipvs mode an entry of a set takes a process of its own
-/// (kubernetes/kubernetes#133773), except for entries that exist already.
-fn reckoned(endpoints: u32, to: Mode) -> f64 {
-    let count = f64::from(endpoints);
-    match to {
-        Mode::Iptables => count * 1.6e-3,
-        Mode::Ipvs => count * 1e-3,
-        // A power law through both points; linear for few endpoints.
-        Mode::Nftables => (count * 1e-4).max(795.0 * (count / 250_011.0).powf(2.37)),
-    }
+    first_sync_seconds(count, to).max(now.unwrap_or(0.0))
 }
 
 #[cfg(test)]
@@ -245,9 +231,9 @@ mod tests {
 
     #[test]
     fn the_estimate_fits_the_measurements() {
-        assert!(near(reckoned(20_000, Mode::Iptables), 32.0));
-        assert!(near(reckoned(20_000, Mode::Nftables), 2.0));
-        assert!(near(reckoned(250_011, Mode::Nftables), 795.0));
+        assert!(near(first_sync_seconds(20_000, Mode::Iptables), 32.0));
+        assert!(near(first_sync_seconds(20_000, Mode::Nftables), 2.0));
+        assert!(near(first_sync_seconds(250_011, Mode::Nftables), 795.0));
     }
 
     #[test]
@@ -259,7 +245,7 @@ mod tests {
             let evidence = recording(name);
             let node = NodeSnapshot::new(&evidence);
             let measured = node.metrics().unwrap().full_sync().unwrap();
-            let ratio = reckoned(20_000, mode) / measured;
+            let ratio = first_sync_seconds(20_000, mode) / measured;
             // Too long is better than too short: operators choose the time of day by the estimate.
             assert!((0.9..5.0).contains(&ratio), "{name}: {measured} {ratio}");
         }
@@ -274,7 +260,7 @@ mod tests {
                 clippy::cast_sign_loss,
                 reason = "positive, and below seven million"
             )]
-            let times = counts.map(|count| reckoned(count as u32, mode));
+            let times = counts.map(|count| first_sync_seconds(count as u32, mode));
             let times: Vec<f64> = times.collect();
             assert!(times.is_sorted(), "{mode}: {times:?}");
             assert!(times[59] > 60.0 * times[30], "{mode}: {times:?}");

@@ -4,7 +4,7 @@ use super::{IptablesBackend, NodeSnapshot};
 use crate::backend::Mode;
 use crate::backend::iptables::model::Match;
 use crate::cluster::config::ProxyConfig;
-use crate::cluster::release::NEWEST;
+use crate::cluster::release::RECORDED;
 use crate::cluster::version::Version;
 use crate::cluster::{EndpointSlice, Node, Service};
 use crate::desired::{DesiredState, Facts, LinkAddress, Objects};
@@ -121,9 +121,9 @@ impl NodeSnapshot<'_> {
             Ok(known) => known.version,
             Err(gap) => {
                 notes.push(format!(
-                    "kube-proxy's version is unknown ({gap}): comparing with the rules of {NEWEST}"
+                    "kube-proxy's version is unknown ({gap}): comparing with the rules of {RECORDED}"
                 ));
-                NEWEST.first()
+                RECORDED.first()
             }
         };
         if node.is_none() {

@@ -111,7 +111,7 @@ impl<'a> Metrics<'a> {
     }
 
     /// Returns the average of the histogram `name`; the largest of the families counts.
-    fn average(&self, name: &str) -> Option<f64> {
+    pub fn average(&self, name: &str) -> Option<f64> {
         let values = |end: &str| self.by_family(&format!("{name}_{end}")).collect::<Vec<_>>();
         let (sums, counts) = (values("sum"), values("count"));
         let each = sums.iter().filter_map(|(family, sum)| {

@@ -1,40 +1,11 @@
 //! DP08, KP01, KP04, KP11, MX05, VS03, KM03: kube-proxy's configuration, its sources, and the values to set.
 
 use kpx::backend::Mode;
-use kpx::check::{self, Facts, Finding, Outcome, Severity};
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item, Time};
-use kpx::node::NodeSnapshot;
+use kpx::check::{Outcome, Severity};
+use kpx::evidence::{Evidence, Gap, Item};
 use serde_json::{Value, json};
 
-use crate::support::root;
-
-/// The time of collection.
-const NOW: &str = "2026-11-22T09:00:00Z";
-
-fn load(name: &str) -> Evidence {
-    evidence::load(&root().join("testdata/nodes").join(name), ITEMS).unwrap()
-}
-
-fn run(evidence: &Evidence, id: &str, target: Option<Mode>) -> Outcome {
-    let node = NodeSnapshot::new(evidence);
-    let now: Time = NOW.parse().unwrap();
-    let facts = Facts::new(&node, Some(now)).before(target);
-    check::run(check::named(id)[0], &facts)
-}
-
-fn finding(outcome: Outcome) -> Finding {
-    match outcome {
-        Outcome::Fail(findings) => findings.into_iter().next().unwrap(),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Changes the JSON of `item`.
-fn edit(evidence: &mut Evidence, item: Item, change: impl FnOnce(&mut Value)) {
-    let mut value: Value = serde_json::from_str(evidence.text(item).unwrap()).unwrap();
-    change(&mut value);
-    evidence.insert(item, Ok(value.to_string()));
-}
+use super::case::{edit, finding, load, run};
 
 /// A node whose /configz has mode iptables, and whose ConfigMap was set to nftables at `time`.
 fn edited(time: &str) -> Evidence {

@@ -1,9 +1,10 @@
 //! CN: the network plugin.
 
+mod aws;
 mod calico;
 mod plugins;
 
 use super::Check;
 
 /// The tables of the group.
-pub(super) const CHECKS: &[&[Check]] = &[calico::CHECKS, plugins::CHECKS];
+pub(super) const CHECKS: &[&[Check]] = &[aws::CHECKS, calico::CHECKS, plugins::CHECKS];

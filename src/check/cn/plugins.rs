@@ -1,17 +1,18 @@
-//! Network plugins: Cilium, `hostPorts`, bridges and `NodeLocal` DNS.
+//! Network plugins: eBPF service proxies, `hostPorts`, bridges, VXLAN and `NodeLocal` DNS.
 
 use std::net::IpAddr;
 
 use crate::backend::Mode;
-use crate::backend::iptables::model::Target;
+use crate::backend::iptables::model::{Invertible, Match, Target};
 use crate::check::core::{
-    NFT, PODS, RULES, bridges, is_cilium, is_node_local_dns, link_proof, name_of, runs_here,
-    still_held,
+    MODE, NFT, PODS, RULES, address_proof, bridges, ebpf_proxy, is_node_local_dns, kernel_proof,
+    link_proof, name_of, rule_proof, rules_in_use, runs_here, still_held,
 };
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
-use crate::evidence::{Gap, Item};
-use crate::net::Family;
+use crate::evidence::{Gap, Item, Kernel};
+use crate::net::{Cidr, Family};
 use crate::node::IptablesBackend;
+use crate::node::links::Link;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -19,19 +20,27 @@ pub(super) const CHECKS: &[Check] = &[
         name: "cilium-leftovers",
         severity: Severity::Warning,
         when: When::Now,
-        title: "No rules of kube-proxy are left over next to Cilium",
+        title: "No rules of kube-proxy are left over next to an eBPF service proxy",
         symptom: "Some connections to Services go to pods that no longer exist, on nodes that are older than the \
-              replacement of kube-proxy.",
-        why: "Cilium can replace kube-proxy. kube-proxy's rules stay on each node until it reboots, and apply to \
-              traffic that Cilium does not handle.",
-        verify: "If Cilium runs and kube-proxy does not, there may be no KUBE-SVC chain.",
+              replacement of kube-proxy. After the ipvs mode, even SSH to the node can fail.",
+        why: "Cilium and Calico's eBPF data plane can replace kube-proxy. kube-proxy's rules stay on each node until it \
+              reboots, and apply to traffic that the replacement does not handle. Leftovers of the ipvs mode also keep \
+              Service addresses on kube-ipvs0, and virtual servers at NodePorts of the node's own addresses.",
+        verify: "If the replacement runs and kube-proxy does not, there may be no KUBE-SVC chain, no virtual server and no \
+              kube-ipvs0.",
         commands: &[
             "iptables-save | grep -c KUBE-SVC",
             "cilium-dbg status | grep KubeProxyReplacement",
+            "ipvsadm -Ln; ip addr show dev kube-ipvs0",
         ],
-        fix: "Drain and reboot the node. Or run `kpx cleanup --mode MODE --force` to see the plan that removes the \
-              rules, and add --apply to run it.",
-        incidents: &["kube-hetzner/terraform-hcloud-kube-hetzner#1210"],
+        fix: "Drain and reboot the node. Or run `kpx cleanup --mode MODE --force` to see the plan that removes what \
+              kube-proxy wrote and nothing of other software, and add --apply to run it. Do not flush tables by hand.",
+        incidents: &[
+            "kube-hetzner/terraform-hcloud-kube-hetzner#1210",
+            "projectcalico/calico#12476: SSH was cut",
+            "kubernetes-sigs/kubespray#12116",
+            "cilium/cilium#34524",
+        ],
         needs: &[&[
             Item::Processes,
             Item::Links,
@@ -114,19 +123,159 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[],
         run: local_dns,
     },
+    Check {
+        id: "CN10",
+        name: "local-dns-tracked",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&[Mode::Nftables]),
+        title: "NodeLocal DNS gets the queries to its Service's address",
+        symptom: "The DNS cache of the node gets no queries, and each of them goes to a pod of the cluster's DNS.",
+        why: "NodeLocal DNS may have the address of Service kube-dns on its own link. It gets the queries to this address \
+              only if they are not tracked: kube-proxy translates every tracked packet to a Service in nftables mode, as \
+              in iptables mode. NodeLocal DNS writes the rules for that to table raw of iptables.",
+        verify: "Table raw must have a rule with target CT --notrack for the address, in PREROUTING and OUTPUT.",
+        commands: &[
+            "iptables-save -t raw | grep -i notrack",
+            "ip addr show dev nodelocaldns",
+        ],
+        fix: "Set -setupiptables=true on NodeLocal DNS, with an image whose iptables uses the same backend as the node, \
+              and restart it. Or let pods use 169.254.20.10 as the kubelet's clusterDNS.",
+        incidents: &["kubernetes/dns#682"],
+        needs: &[MODE, RULES, &[Item::Addresses, Item::Services]],
+        caused_by: &[],
+        run: local_dns_tracked,
+    },
+    Check {
+        id: "CN11",
+        name: "vxlan-checksum",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "The kernel does not corrupt checksums of masqueraded VXLAN traffic",
+        symptom: "Connections from the node, or through a NodePort, to pods of other nodes take 1, 3 or 63 seconds.",
+        why: "Kernels before 5.7 miscalculate the UDP checksum of VXLAN packets whose inner packet is masqueraded, if the \
+              link offloads checksums. The receiver drops them, until a retry happens to get through. Masquerading with \
+              --random-fully makes it frequent.",
+        verify: "The offload tx-checksum-ip-generic of the VXLAN link must be off; bundles do not have it.",
+        commands: &["ethtool -k LINK | grep tx-checksum-ip-generic", "uname -r"],
+        fix: "Run `ethtool -K LINK tx-checksum-ip-generic off`, and make it persistent with a udev rule; or upgrade the \
+              kernel to 5.7 or newer.",
+        incidents: &[
+            "kubernetes/kubernetes#88986: 63 seconds",
+            "projectcalico/calico#3145",
+            "k3s-io/k3s#2013: the kernel's fix is in 5.7",
+        ],
+        needs: &[RULES, &[Item::KernelRelease, Item::Links]],
+        caused_by: &[],
+        run: vxlan_checksum,
+    },
 ];
 
-fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
-    if !is_cilium(facts)? {
-        return Err(Gap::NotApplicable(
-            "Cilium does not run on this node".to_owned(),
-        ));
+fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
+    const FIXED: Kernel = Kernel(5, 7);
+    if facts.node.kernel()? >= FIXED {
+        return Ok(Vec::new());
     }
+    let links = facts.node.links()?.all.iter();
+    let vxlan: Vec<_> = links.filter(|link| link.kind == "vxlan").collect();
+    if vxlan.is_empty() {
+        return Err(Gap::NotApplicable("no link is a VXLAN tunnel".to_owned()));
+    }
+    let mut random = None;
+    for (family, rules) in rules_in_use(facts)? {
+        if let Some(table) = rules.table("nat") {
+            for chain in &table.chains {
+                let mut found = chain.rules.iter();
+                let found = found.find(|rule| {
+                    matches!(
+                        rule.target,
+                        Some(Target::Masquerade {
+                            random_fully: true,
+                            ..
+                        })
+                    )
+                });
+                random = random.or(found.map(|rule| rule_proof(family, table, chain, rule)));
+            }
+        }
+    }
+    let Some(random) = random else {
+        return Ok(Vec::new());
+    };
+    let message =
+        "this kernel may corrupt masqueraded packets in the VXLAN tunnel, which delays connections";
+    let finding = |link: &Link| {
+        let device = &link.name;
+        Ok(Finding::new(Severity::Warning, device.clone(), message)
+            .evidence([
+                link_proof(link, "vxlan"),
+                kernel_proof(facts)?,
+                random.clone(),
+            ])
+            .fix_with(
+                "Switch the offload off; make it persistent with a udev rule.",
+                format!("ethtool -K {device} tx-checksum-ip-generic off"),
+            ))
+    };
+    vxlan.into_iter().map(finding).collect()
+}
+
+fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Nftables])?;
+    let links = facts.node.addresses()?.all.iter();
+    let dns: Vec<_> = links.filter(|at| is_node_local_dns(&at.link)).collect();
+    if dns.is_empty() {
+        let why = "NodeLocal DNS does not run on this node";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let rules = rules_in_use(facts)?;
+    let exempt = |ip: IpAddr| {
+        let ours = rules.iter().filter(|(family, _)| *family == Family::of(ip));
+        let mut raw = ours.filter_map(|(_, rules)| rules.table("raw"));
+        raw.any(|table| {
+            let chains = table.chains.iter().flat_map(|chain| &chain.rules);
+            let mut untracked = chains.filter(|rule| rule.target == Some(Target::Notrack));
+            untracked.any(|rule| rule.matches.contains(&to_address(ip)))
+        })
+    };
+    let mut findings = Vec::new();
+    for service in facts.node.services()? {
+        let ips = service.spec.cluster_ips.iter();
+        for ip in ips.filter_map(|text| text.parse::<IpAddr>().ok()) {
+            let Some(at) = dns.iter().find(|at| at.addr.addr == ip) else {
+                continue;
+            };
+            if !exempt(ip) {
+                let message = "NodeLocal DNS has the Service's address, but kube-proxy translates the queries before they \
+                               reach it";
+                findings.push(
+                    Finding::new(Severity::Warning, name_of(service), message)
+                        .evidence([address_proof(at)]),
+                );
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Returns the match of packets to `ip`.
+fn to_address(ip: IpAddr) -> Match<'static> {
+    Match::Destination(Invertible {
+        inverted: false,
+        value: Cidr::host(ip),
+    })
+}
+
+fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
+    let Some(name) = ebpf_proxy(facts)? else {
+        let why = "no eBPF service proxy runs on this node";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    };
     if runs_here(facts)? {
         return Ok(Vec::new());
     }
-    let message = "Cilium runs here and kube-proxy does not, but rules of kube-proxy are left over";
-    still_held(facts, message)
+    let message =
+        format!("{name} runs here and kube-proxy does not, but rules of kube-proxy are left over");
+    still_held(facts, &message)
 }
 
 fn host_ports(facts: &Facts<'_>) -> Verdict {

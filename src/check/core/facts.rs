@@ -1,6 +1,7 @@
 //! The input of a check, and the values that many checks read first.
 
 use crate::backend::Mode;
+use crate::check::Question;
 use crate::check::core::text_of;
 use crate::check::drift::Drift;
 use crate::cluster::config::ProxyConfig;
@@ -21,8 +22,8 @@ pub struct Facts<'a> {
     pub now: Option<Time>,
     /// The difference between the kernel and the cluster's objects.
     pub drift: Drift,
-    /// The target mode, if the checks run before a switch.
-    pub target: Option<Mode>,
+    /// The question to answer: a switch or an upgrade is examined instead of the current state.
+    pub question: Question,
 }
 
 /// The source of the configured mode.
@@ -51,22 +52,27 @@ impl<'a> Facts<'a> {
             node,
             now,
             drift: Drift::default(),
-            target: None,
+            question: Question::Now,
         }
     }
 
-    /// Sets the target mode of a planned switch; with one, checks examine the switch instead of the current state.
+    /// Sets the question.
     #[must_use]
-    pub fn before(mut self, target: Option<Mode>) -> Self {
-        self.target = target;
+    pub fn before(mut self, question: impl Into<Question>) -> Self {
+        self.question = question.into();
         self
     }
 }
 
 impl Facts<'_> {
+    /// Returns the target mode of a planned switch.
+    pub const fn target(&self) -> Option<Mode> {
+        self.question.target()
+    }
+
     /// Returns the target mode, or the current mode without one.
     pub fn mode(&self) -> Result<Mode, Gap> {
-        self.target.map_or_else(|| self.current(), Ok)
+        self.target().map_or_else(|| self.current(), Ok)
     }
 
     /// Returns the current mode: the reported one, or the configured one if kube-proxy does not answer.

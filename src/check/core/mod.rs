@@ -29,15 +29,20 @@ pub(in crate::check) use links::{
     PODS, address_proof, bridges, is_node_local_dns, link_proof, split_addresses,
 };
 pub use not_checked::NOT_CHECKED;
-pub(in crate::check) use objects::{is_served, name_of, node_ports, proto_of, service_proof};
+pub(in crate::check) use objects::{
+    is_served, leaving, name_of, node_ports, proto_of, service_proof,
+};
 pub use observed::{LEFTOVERS, OBSERVED};
 pub(in crate::check) use reads::{
     IPVS_TABLE, by_family, connection_proof, if_recorded, number, recorded, setting, sysctl_proof,
 };
 pub(in crate::check) use rows::{DRIFT_NEEDS, RESTART};
-pub(in crate::check) use rules::{NFT, RULES, is_open, is_proxys, rule_proof, rules_in_use};
+pub(in crate::check) use rules::{
+    NFT, RULES, is_open, is_proxys, rule_proof, rules_in_use, sets_of_others,
+};
 pub use run::{Outcome, Unknown, run};
-pub(in crate::check) use running::{is_cilium, runs_here, still_held};
+pub(in crate::check) use running::{ebpf_proxy, runs_here, still_held};
 pub use settle::{drifted, is_as_complete, keep_persistent};
+pub use syncs::first_sync_seconds;
 pub(in crate::check) use syncs::{family_or_proxy, slower_than};
-pub(in crate::check) use versions::{VERSION, kernel_proof, tool_version, version_in};
+pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_version, version_in};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::check::{Facts, Proof};
-use crate::cluster::Service;
+use crate::cluster::{Node, Service};
 use crate::evidence::Gap;
 use crate::net::Proto;
 
@@ -51,4 +51,13 @@ pub(in crate::check) fn service_proof(service: &Service) -> Proof {
         what: "service",
         name: name_of(service),
     }
+}
+
+/// Returns why the node is about to be removed, as kube-proxy sees it; `None` if it stays.
+pub(in crate::check) fn leaving(node: &Node) -> Option<Proof> {
+    const TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+    let deleted = node.metadata.deletion_timestamp.as_ref();
+    let deleted = deleted.map(|at| Proof::setting("the Node", "deletionTimestamp", at));
+    let tainted = node.spec.taints.iter().any(|taint| taint.key == TAINT);
+    deleted.or_else(|| tainted.then(|| Proof::setting("the Node", "taint", TAINT)))
 }

@@ -2,6 +2,7 @@
 
 use super::by_family;
 use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, States, Table};
+use crate::backend::nftables::expect::TABLE;
 use crate::check::{Facts, Proof};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -76,6 +77,21 @@ pub(in crate::check) fn is_proxys(chain: &str) -> bool {
         "KUBE-HP-",
     ];
     chain.starts_with("KUBE-") && !others.iter().any(|other| chain.starts_with(other))
+}
+
+/// Returns the sets and maps of nftables that are not in kube-proxy's tables.
+pub(in crate::check) fn sets_of_others(facts: &Facts<'_>) -> Result<Vec<Proof>, Gap> {
+    let tables = facts.node.nft()?.tables.iter();
+    let others = tables.filter(|table| table.name != TABLE);
+    let sets = others.flat_map(|table| table.sets.iter().map(move |set| (table, set)));
+    Ok(sets
+        .map(|(table, set)| {
+            Proof::object(
+                "nft-set",
+                format!("{} {} {}", table.family, table.name, set.name),
+            )
+        })
+        .collect())
 }
 
 /// Returns the rules in use of both families.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::check::{Check, Facts, Finding, Fix};
+use crate::check::{Check, Facts, Finding, Fix, Question, When};
 use crate::evidence::Gap;
 
 /// The outcome of a check.
@@ -37,10 +37,12 @@ pub enum Unknown {
 
 /// Runs `check` on `facts`. A check that panics is unknown.
 pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
-    if !check.is_asked(facts.target) {
-        return Outcome::Skip(match facts.target {
-            Some(target) => format!("not asked before a switch to {target}"),
-            None => "asked only before a switch of the mode: --to MODE".to_owned(),
+    if !check.is_asked(facts.question) {
+        return Outcome::Skip(match (facts.question, check.when) {
+            (Question::Upgrade(goal), _) => format!("not asked before an upgrade to {goal}"),
+            (_, When::Upgrade) => "asked only before an upgrade: --release RELEASE".to_owned(),
+            (Question::Switch(target), _) => format!("not asked before a switch to {target}"),
+            (Question::Now, _) => "asked only before a switch of the mode: --to MODE".to_owned(),
         });
     }
     // A parser that panics leaves its section unparsed, so a panic cannot corrupt shared state.

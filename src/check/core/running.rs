@@ -11,12 +11,18 @@ pub(in crate::check) fn runs_here(facts: &Facts<'_>) -> Result<bool, Gap> {
     Ok(kube_proxies(processes).next().is_some())
 }
 
-pub(in crate::check) fn is_cilium(facts: &Facts<'_>) -> Result<bool, Gap> {
+/// Returns the name of the network plugin that serves Services with eBPF on the node instead of kube-proxy.
+pub(in crate::check) fn ebpf_proxy(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
     let links = facts.node.links()?.all.iter();
-    let mut links = links.map(|link| link.name.as_str());
+    let names: Vec<_> = links.map(|link| link.name.as_str()).collect();
+    // Felix, Calico's agent, creates this link only for its eBPF data plane.
+    if names.contains(&"bpfin.cali") {
+        return Ok(Some("Calico"));
+    }
     let processes = &if_recorded(facts.node.processes())?.processes;
-    Ok(links.any(|name| name == "cilium_host")
-        || processes.iter().any(|of| of.name == "cilium-agent"))
+    let is_cilium =
+        names.contains(&"cilium_host") || processes.iter().any(|of| of.name == "cilium-agent");
+    Ok(is_cilium.then_some("Cilium"))
 }
 
 /// Returns the modes whose rules lead packets to Services, by IP family.

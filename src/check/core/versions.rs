@@ -31,6 +31,16 @@ pub(in crate::check) fn tool_version(
     Ok((found, text.to_owned()))
 }
 
+/// Returns the version of the node's nft, if it writes sets on which the nft in kube-proxy's image crashes up to 1.36.
+pub(in crate::check) fn newer_nft(facts: &Facts<'_>) -> Result<Option<String>, Gap> {
+    let (found, text) = match tool_version(facts, Item::NftVersion) {
+        // Without nft on the node, its rules are written by programs whose version is unknown.
+        Err(Gap::Absent(..)) => return Ok(None),
+        read => read?,
+    };
+    Ok((found >= (1, 1, 2) || text.contains("v1.0.6.1")).then_some(text))
+}
+
 /// Returns the version in `text`, such as `v1.8.9`.
 pub(in crate::check) fn version_in(text: &str) -> Option<(u16, u16, u16)> {
     let mut words = text.split(|c: char| c.is_whitespace() || c == ',');

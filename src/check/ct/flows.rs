@@ -14,7 +14,8 @@ use crate::node::conntrack::Entry;
 use crate::owner::{EndpointState, Owners, Port, PortName};
 use crate::words::number_of;
 
-const FLOWS: &[Item] = &[
+/// The items that [`stale`] reads.
+pub(in crate::check) const FLOWS: &[Item] = &[
     Item::Conntrack,
     Item::Services,
     Item::EndpointSlices,
@@ -52,12 +53,16 @@ pub(super) const CHECKS: &[Check] = &[
         title: "No UDP flow continues to a Service without endpoints",
         symptom: "After a Service lost all its endpoints and got new ones, a UDP client still gets no answers; the \
               node spends its time in softirq.",
-        why: "Since 1.32 kube-proxy's clean-up of conntrack skips Services without endpoints, so flows to the last \
-              endpoint stay as long as the client keeps sending.",
+        why: "The clean-up of conntrack in kube-proxy 1.32 to 1.36 skips Services without endpoints, so flows to the last \
+              endpoint stay as long as the client keeps sending. Other releases delete them when the endpoint goes.",
         verify: "Look for UDP entries to the Service's address.",
         commands: &["conntrack -L -p udp --orig-dst ADDRESS"],
-        fix: "Delete the entries with `kpx reconcile --part conntrack --apply`: no release since 1.32 deletes them.",
-        incidents: &["kubernetes/kubernetes#139628: packets lost for 13 hours"],
+        fix: "Delete the entries with `kpx reconcile --part conntrack --apply`, and upgrade kube-proxy to 1.37, which \
+              deletes them itself.",
+        incidents: &[
+            "kubernetes/kubernetes#139628: packets lost for 13 hours",
+            "kubernetes/kubernetes#139629: the fix, in 1.37",
+        ],
         needs: &[FLOWS],
         caused_by: &[],
         run: udp_without_endpoints,
@@ -241,7 +246,7 @@ fn connections(facts: &Facts<'_>) -> Verdict {
     if open.is_empty() {
         return Ok(Vec::new());
     }
-    let message = match facts.target {
+    let message = match facts.target() {
         Some(Mode::Nftables) => {
             "kube-proxy ends these IPVS connections at once when it starts in nftables mode"
         }

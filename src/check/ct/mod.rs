@@ -3,6 +3,7 @@
 mod flows;
 mod table;
 
+pub(in crate::check) use flows::FLOWS;
 pub use flows::{Stale, Why, stale};
 
 use super::Check;

@@ -321,7 +321,7 @@ fn source(facts: &Facts<'_>) -> Verdict {
                 })
                 .collect();
             // A migration removes the link later.
-            let severity = match facts.target {
+            let severity = match facts.target() {
                 Some(_) => Severity::Warning,
                 None => Severity::Error,
             };

@@ -2,7 +2,7 @@
 
 use super::silence::silent;
 use crate::backend::Mode;
-use crate::check::core::{MODE, family_or_proxy, slower_than};
+use crate::check::core::{MODE, family_or_proxy, leaving, slower_than};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item, Time};
 
@@ -36,14 +36,21 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "Changes of Services and endpoints do not reach this node; its rules become outdated.",
         why: "kube-proxy reports the state of its syncs at /healthz, per IP family since 1.33. It is unhealthy if a \
               sync has been pending for longer than twice the sync period. If it does not answer at all, it is not \
-              running, stopped or hung.",
-        verify: "The answer must be 200, with healthy true for each family.",
+              running, stopped or hung. On a node that is about to be removed, /healthz answers 503 so that load \
+              balancers send no new connections; kube-proxy itself is healthy then, and /livez answers 200.",
+        verify: "The answer must be 200, with healthy true for each family. If only nodeEligible is false, ask /livez.",
         commands: &[
             "curl -si http://127.0.0.1:10256/healthz",
+            "curl -si http://127.0.0.1:10256/livez",
             "ps -C kube-proxy -o pid,stat,etime,args",
         ],
         fix: "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
-        incidents: &["kubernetes/kubernetes#76338", "kubernetes/kubernetes#77242"],
+        incidents: &[
+            "kubernetes/kubernetes#76338",
+            "kubernetes/kubernetes#77242",
+            "kubernetes/node-problem-detector#1306: false alerts at each scale-down",
+            "kubernetes/kubernetes#134648",
+        ],
         needs: &[&[
             Item::Healthz,
             Item::Metrics,
@@ -213,7 +220,37 @@ fn healthy(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Error, "kube-proxy", message).evidence(seen("false".to_owned())),
         );
     }
+    if findings.is_empty() && health.node_eligible == Some(false) {
+        findings.push(not_eligible(facts));
+    }
     Ok(findings)
+}
+
+/// Returns the finding for a healthy kube-proxy whose `/healthz` answers 503.
+fn not_eligible(facts: &Facts<'_>) -> Finding {
+    let eligible = Proof::setting("/healthz", "nodeEligible", false);
+    let node = facts.this_node();
+    let leaving = node.as_ref().ok().and_then(|node| leaving(node));
+    match (leaving, node) {
+        (Some(why), _) => {
+            let message = "/healthz answers 503 because this node is about to be removed; kube-proxy is healthy";
+            Finding::new(Severity::Info, "node", message)
+                .evidence([eligible, why])
+                .fix("Nothing is to be repaired. Let probes and alerts for kube-proxy itself ask /livez.")
+        }
+        (None, Ok(_)) => {
+            let message = "/healthz answers 503: kube-proxy does not see its Node object, so load balancers avoid the node";
+            Finding::new(Severity::Warning, "node", message)
+                .evidence([eligible, Proof::Note("the Node is not about to be removed".to_owned())])
+                .fix("Compare the name in kube-proxy's log with `kubectl get nodes`, then restart kube-proxy.")
+        }
+        (None, Err(gap)) => {
+            let message = "/healthz answers 503 to load balancers: the node is about to be removed, or unknown to kube-proxy";
+            Finding::new(Severity::Warning, "node", message)
+                .evidence([eligible, Proof::Note(format!("the Node object is unknown: {gap}"))])
+                .fix("Run `kubectl describe node NAME`: the taint ToBeDeletedByClusterAutoscaler or a deletion explains it.")
+        }
+    }
 }
 
 fn stuck(facts: &Facts<'_>) -> Verdict {

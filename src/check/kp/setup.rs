@@ -1,8 +1,11 @@
 //! kube-proxy's release, its tools and its rollout.
 
 use crate::backend::Mode;
-use crate::check::core::{MODE, VERSION, if_recorded, runs_here, tool_version};
+use crate::check::core::{
+    MODE, NFT, VERSION, if_recorded, newer_nft, runs_here, sets_of_others, tool_version,
+};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::evidence::{Gap, Item};
 
@@ -55,18 +58,28 @@ pub(super) const CHECKS: &[Check] = &[
         name: "nft-version",
         severity: Severity::Warning,
         when: When::NowAndFor(&[Mode::Nftables]),
-        title: "The node's nft can read the rules that kube-proxy writes",
-        symptom: "On the node `nft list ruleset` fails or prints wrong rules, and saved rules cannot be loaded.",
+        title: "The node's nft and kube-proxy's can read each other's rules",
+        symptom: "On the node `nft list ruleset` fails or prints wrong rules; or kube-proxy's nft crashes at each sync.",
         why: "kube-proxy's rules need nft 1.0.1. An older nft on the node, used by an administrator or a firewall \
-              service, misreads them; a save and restore with it destroys them.",
-        verify: "The version must be 1.0.1 or newer.",
-        commands: &["nft --version"],
+              service, misreads them; a save and restore with it destroys them. The other way round, the nft in \
+              kube-proxy's image is older than 1.1.2 up to release 1.36, and crashes on sets that a newer nft wrote in \
+              any table.",
+        verify: "The node's version must be 1.0.1 or newer. If it is 1.1.2 or newer, only kube-proxy may have sets, or \
+                 kube-proxy must be 1.37 or newer.",
+        commands: &[
+            "nft --version",
+            "nft list sets",
+            "kubectl -n kube-system exec POD -- nft --version",
+        ],
         fix: "Upgrade nftables on the node.",
         incidents: &[
-            "kubernetes/kubernetes#136786",
-            "kubernetes/kubernetes#137501",
+            "kubernetes/kubernetes#122743: the oldest nft",
+            "kubernetes/kubernetes#136786: the versions that cannot read each other's sets",
+            "kubernetes/kubernetes#140898",
+            "k0sproject/k0s#7293",
+            "kubernetes/kubernetes#140405: the fix, in 1.37",
         ],
-        needs: &[MODE, &[Item::NftVersion]],
+        needs: &[MODE, VERSION, NFT, &[Item::NftVersion]],
         caused_by: &[],
         run: nft_version,
     },
@@ -176,11 +189,40 @@ fn nft_version(facts: &Facts<'_>) -> Verdict {
         read => read?,
     };
     if found >= (1, 0, 1) {
-        return Ok(Vec::new());
+        return unread_sets(facts);
     }
     let message = "the node's nft is too old to read kube-proxy's rules";
     Ok(vec![
         Finding::new(Severity::Warning, "nft", message).evidence([Proof::Note(text)]),
+    ])
+}
+
+/// Returns a finding if other software has sets on which the nft in kube-proxy's image may crash. Once syncs fail for it, the
+/// known bug of the release is reported.
+fn unread_sets(facts: &Facts<'_>) -> Verdict {
+    const FAILURES: &str = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total";
+    let Some(text) = newer_nft(facts)? else {
+        return Ok(Vec::new());
+    };
+    let sets = sets_of_others(facts)?;
+    let proxy = facts.version()?;
+    let metrics = facts.node.metrics();
+    let mut counts = metrics.iter().flat_map(|metrics| metrics.of(FAILURES));
+    if sets.is_empty()
+        || proxy.version.has(Change::ReadsNewerSets)
+        || counts.any(|sample| sample.value > 0.0)
+    {
+        return Ok(Vec::new());
+    }
+    let message = "the nft in kube-proxy's image may crash on sets that the node's newer nft wrote";
+    Ok(vec![
+        Finding::new(Severity::Warning, "nft", message)
+            .evidence(sets)
+            .evidence([
+                Proof::Note(format!("the node's {text}")),
+                Proof::setting(proxy.source.to_string(), "kube-proxy", proxy.version),
+            ])
+            .fix("Remove these sets, or upgrade kube-proxy to 1.37, whose image reads them."),
     ])
 }
 

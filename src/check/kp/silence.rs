@@ -1,6 +1,6 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
-use crate::check::core::{containers, is_cilium, runs_here};
+use crate::check::core::{containers, ebpf_proxy, runs_here};
 use crate::check::{Check, Facts, Finding, Outcome, Proof, Severity, Unknown, Verdict};
 use crate::evidence::{Evidence, Gap, Item};
 use crate::node::processes::Process;
@@ -21,7 +21,7 @@ const SUBJECT: &str = "kube-proxy process";
 pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     let metrics = facts.node.evidence().text(Item::Metrics).err();
     // Before a switch, gates of the migration check kube-proxy.
-    if facts.target.is_some() || !gap.is_silence() || !metrics.is_some_and(|of| of.is_silence()) {
+    if facts.target().is_some() || !gap.is_silence() || !metrics.is_some_and(|of| of.is_silence()) {
         return Err(gap);
     }
     let Ok(processes) = facts.node.processes() else {
@@ -62,7 +62,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
             None => finding.fix("Read the end of its log, then restart kube-proxy."),
         }]);
     }
-    if is_cilium(facts)?
+    if ebpf_proxy(facts)?.is_some()
         || processes
             .processes
             .iter()

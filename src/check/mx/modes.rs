@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::backend::Mode;
 use crate::check::core::{
-    COPY, MODE, family_or_proxy, is_cilium, mounted, runs_here, still_held, text_of,
+    COPY, MODE, VERSION, ebpf_proxy, family_or_proxy, first_sync_seconds, kernel_proof, mounted,
+    runs_here, still_held, text_of,
 };
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::config::ProxyConfig;
@@ -82,14 +83,41 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &["KP05"],
         run: first_sync,
     },
+    Check {
+        id: "MX10",
+        name: "first-sync-expected",
+        severity: Severity::Warning,
+        when: When::For(&[Mode::Nftables]),
+        title: "The first sync in nftables mode will take less than a minute",
+        symptom: "After the switch no Service answers on the node, for minutes; the kernel may log soft lockups of nft.",
+        why: "kube-proxy writes all rules of the nftables mode in one transaction, whose duration grows faster than the \
+              number of endpoints: 2 seconds for 20,000, but a quarter of an hour for 250,000. Releases before 1.36 need \
+              more of the processor.",
+        verify: "Count the endpoints of all Services.",
+        commands: &[
+            "kubectl get endpointslices -A -o json | jq '[.items[].endpoints[]?] | length'",
+            "uname -r",
+        ],
+        fix: "Switch with a bridge, which serves new connections meanwhile: `kpx migrate --to nftables --strategy bridge`. \
+              Upgrade kube-proxy to 1.36 or newer first.",
+        incidents: &[
+            "kubernetes/kubernetes#135639: 13 minutes for 250,011 endpoints",
+            "kubernetes/kubernetes#139513",
+        ],
+        needs: &[VERSION, &[Item::EndpointSlices, Item::KernelRelease]],
+        caused_by: &[],
+        run: expected_sync,
+    },
 ];
 
 fn rules_without_proxy(facts: &Facts<'_>) -> Verdict {
     if runs_here(facts)? {
         return Ok(Vec::new());
     }
-    if is_cilium(facts)? {
-        return Err(Gap::NotApplicable("Cilium runs here: see CN04".to_owned()));
+    if let Some(name) = ebpf_proxy(facts)? {
+        return Err(Gap::NotApplicable(format!(
+            "{name} serves Services here: see CN04"
+        )));
     }
     let message = "rules of kube-proxy exist but no kube-proxy runs: nothing updates them";
     still_held(facts, message)
@@ -136,6 +164,32 @@ fn configured_modes(facts: &Facts<'_>) -> Verdict {
     let message = "kube-proxy is configured for different modes on different nodes";
     Ok(vec![
         Finding::new(Severity::Warning, "modes", message).evidence(seen),
+    ])
+}
+
+fn expected_sync(facts: &Facts<'_>) -> Verdict {
+    /// Seconds.
+    const MOST: f64 = 60.0;
+    let slices = facts.node.slices()?.iter();
+    let endpoints: usize = slices
+        .map(|slice| slice.endpoints.len() * slice.ports.len().max(1))
+        .sum();
+    let endpoints = u32::try_from(endpoints).unwrap_or(u32::MAX);
+    let seconds = first_sync_seconds(endpoints, Mode::Nftables);
+    if seconds <= MOST {
+        return Ok(Vec::new());
+    }
+    let message = format!(
+        "the first sync in nftables mode takes about {} minutes, in which no Service answers",
+        (seconds / 60.0).ceil()
+    );
+    let version = facts.version().ok();
+    let version = version.map(|of| Proof::setting(of.source.to_string(), "version", of.version));
+    Ok(vec![
+        Finding::new(Severity::Warning, "kube-proxy", message)
+            .evidence([Proof::Note(number_of(endpoints, "endpoint"))])
+            .evidence(version)
+            .evidence(kernel_proof(facts)),
     ])
 }
 

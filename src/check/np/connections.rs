@@ -5,9 +5,14 @@ use std::net::IpAddr;
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
-use crate::check::core::{MODE, connection_proof, node_ports};
+use crate::check::core::{MODE, VERSION, connection_proof, leaving, node_ports};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::config::NodePortsAt;
+use crate::cluster::release::Change;
+use crate::desired::{LOCALHOST_GATE, serves_localhost};
 use crate::evidence::{Gap, Item};
+use crate::owner::{Owners, Role};
+use crate::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -42,7 +47,9 @@ pub(super) const CHECKS: &[Check] = &[
         title: "No client uses NodePorts on 127.0.0.1",
         symptom: "After the switch a process of the node, for example a container runtime with a registry mirror, \
               cannot reach 127.0.0.1:NODEPORT.",
-        why: "In iptables mode NodePorts answer on loopback addresses. The other modes do not support that.",
+        why: "In iptables mode NodePorts answer on loopback addresses; in ipvs mode they do not. In nftables mode they do \
+              since 1.37, for TCP only, with the feature gate KubeProxyNFTablesLocalhostNodePorts (on by default since \
+              1.38) and the word localhost, or a loopback prefix, in nodePortAddresses.",
         verify: "The counter of such packets must be 0, and no tracked connection may go there.",
         commands: &[
             "curl -s http://127.0.0.1:10249/metrics | grep localhost_nodeports_accepted",
@@ -51,9 +58,10 @@ pub(super) const CHECKS: &[Check] = &[
         fix: "Before the switch, change the clients to the node's address, or to the Service's.",
         incidents: &[
             "kubernetes/kubernetes#67730",
-            "the announcement of the nftables mode mentions it",
+            "k0sproject/k0s#5760: a registry on 127.0.0.1",
+            "kubernetes/kubernetes#138427: NodePorts on localhost in nftables mode",
         ],
-        needs: &[MODE, &[Item::Metrics, Item::Conntrack, Item::Services]],
+        needs: &[MODE, VERSION, &[Item::Conntrack, Item::Services]],
         caused_by: &[],
         run: localhost,
     },
@@ -84,7 +92,71 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[],
         run: secondary,
     },
+    Check {
+        id: "NP08",
+        name: "leaving-node",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "No load balancer's connection passes through a node that leaves",
+        symptom: "When the cluster is scaled down, connections of a load balancer break, although their pods go on.",
+        why: "With externalTrafficPolicy Cluster a load balancer may send a connection to any node, which passes it on to \
+              the pod's node. When the first node is removed, the connection breaks. The load balancer stops sending new \
+              ones as soon as /healthz answers 503, but established ones stay.",
+        verify: "Look for tracked connections to NodePorts or load balancers' addresses whose pod is on another node.",
+        commands: &[
+            "kubectl describe node NAME | grep ToBeDeleted",
+            "conntrack -L | grep dport=NODEPORT",
+        ],
+        fix: "Remove the node after these connections ended: raise --node-delete-delay-after-taint of the cluster \
+              autoscaler, or the draining time of the load balancer. `kpx show conntrack NAMESPACE/SERVICE` lists them.",
+        incidents: &["kubernetes/kubernetes#129605", "kubernetes/autoscaler#1907"],
+        needs: &[&[
+            Item::Nodes,
+            Item::Addresses,
+            Item::ProxyConfig,
+            Item::Conntrack,
+            Item::Services,
+            Item::EndpointSlices,
+        ]],
+        caused_by: &[],
+        run: passing_through,
+    },
 ];
+
+fn passing_through(facts: &Facts<'_>) -> Verdict {
+    const SHOWN: usize = 3;
+    let node = facts.this_node()?;
+    let Some(why) = leaving(node) else {
+        return Ok(Vec::new());
+    };
+    facts.node.services()?;
+    facts.node.slices()?;
+    let owners = Owners::new(facts.node);
+    let entries = facts.node.conntrack()?.entries.iter();
+    let passing: Vec<_> = entries
+        .filter(|entry| {
+            let to = entry.original.destination;
+            let Some((port, node_port)) = owners.served_at(to, entry.proto) else {
+                return false;
+            };
+            let external = node_port || !port.addresses.contains(&(Role::ClusterIp, to.ip()));
+            let ended = matches!(entry.state.as_deref(), Some("TIME_WAIT" | "CLOSE"));
+            let mut endpoints = port.endpoints.iter();
+            let backend = endpoints.find(|of| of.addr == entry.reply.source);
+            external && !ended && backend.is_some_and(|of| of.local == Some(false))
+        })
+        .collect();
+    if passing.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "the node is about to be removed, and load balancers' connections to other nodes pass through it";
+    let count = number_of(passing.len(), "connection");
+    Ok(vec![
+        Finding::new(Severity::Warning, node.metadata.name.clone(), message)
+            .evidence([why, Proof::Note(count)])
+            .evidence(passing.into_iter().take(SHOWN).map(connection_proof)),
+    ])
+}
 
 /// Returns the tracked connections to NodePorts at addresses that `at` selects.
 fn to_node_ports(facts: &Facts<'_>, at: impl Fn(IpAddr) -> bool) -> Result<Vec<Proof>, Gap> {
@@ -97,7 +169,8 @@ fn to_node_ports(facts: &Facts<'_>, at: impl Fn(IpAddr) -> bool) -> Result<Vec<P
     Ok(there.map(connection_proof).collect())
 }
 
-fn localhost(facts: &Facts<'_>) -> Verdict {
+/// Returns a finding if clients use NodePorts on loopback addresses.
+pub(in crate::check) fn localhost(facts: &Facts<'_>) -> Verdict {
     const NAME: &str = "kubeproxy_iptables_localhost_nodeports_accepted_packets_total";
     let current = facts.current()?;
     if current != Mode::Iptables {
@@ -122,13 +195,38 @@ fn localhost(facts: &Facts<'_>) -> Verdict {
             _ => Ok(Vec::new()),
         };
     }
-    let message = "clients use NodePorts on 127.0.0.1, which the target mode does not serve";
-    Ok(vec![
-        Finding::new(Severity::Error, "127.0.0.1", message).evidence(seen),
-    ])
+    let finding = |severity, message: &str| {
+        Finding::new(severity, "127.0.0.1", message).evidence(seen.iter().cloned())
+    };
+    let version = facts.version().ok().map(|found| found.version);
+    let newer = version.filter(|version| version.has(Change::LocalhostNodePorts));
+    let (Some(version), Some(Mode::Nftables)) = (newer, facts.target()) else {
+        let message = "clients use NodePorts on 127.0.0.1, which the target mode does not serve";
+        return Ok(vec![finding(Severity::Error, message)]);
+    };
+    let config = facts.configuration()?;
+    let loopback = |at: &NodePortsAt| match at {
+        NodePortsAt::Localhost => true,
+        NodePortsAt::Prefix(cidr) => cidr.normal().addr.is_loopback(),
+        NodePortsAt::Primary | NodePortsAt::All => false,
+    };
+    let named = config.node_ports_at(Mode::Nftables).iter().any(loopback);
+    if named && serves_localhost(&config, version) {
+        let message =
+            "clients use NodePorts on 127.0.0.1, which the nftables mode serves for TCP only";
+        return Ok(vec![finding(Severity::Info, message).fix(
+            "Make sure that these clients use TCP. kube-proxy passes their connections on itself, which is slower.",
+        )]);
+    }
+    let message = "clients use NodePorts on 127.0.0.1, which the target mode does not serve with this configuration";
+    Ok(vec![finding(Severity::Error, message).fix(format!(
+        "Before the switch, set nodePortAddresses to [primary, localhost] and the feature gate {LOCALHOST_GATE} to true, \
+         which serves TCP; or change the clients to the node's address."
+    ))])
 }
 
-fn secondary(facts: &Facts<'_>) -> Verdict {
+/// Returns a finding if clients use NodePorts on addresses other than the primary ones.
+pub(in crate::check) fn secondary(facts: &Facts<'_>) -> Verdict {
     if !facts.configuration()?.node_port_addresses.is_empty() {
         return Ok(Vec::new());
     }

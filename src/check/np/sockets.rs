@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::core::{name_of, node_ports, proto_of};
+use crate::backend::Mode;
+use crate::check::core::{MODE, VERSION, name_of, node_ports, proto_of};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::config::NodePortsAt;
+use crate::cluster::release::Change;
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::node::sockets::Socket;
@@ -60,19 +63,21 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "NP04",
         name: "node-port-families",
-        severity: Severity::Warning,
+        severity: Severity::Error,
         when: When::Now,
         title: "nodePortAddresses covers every IP family in use",
         symptom: "NodePorts answer only over IPv4, or only over IPv6.",
         why: "If nodePortAddresses has prefixes of only one family, kube-proxy serves NodePorts of the other family \
-              on all addresses or on none, depending on mode and release, and logs a warning.",
-        verify: "The list must be empty, [\"primary\"], or have a prefix of each family.",
+              on all addresses or on none, depending on mode and release, and logs a warning. Since 1.37 the list may \
+              also have the words primary, localhost and all; older releases refuse to start with them, except for \
+              primary alone.",
+        verify: "The list must be empty, contain primary or all, or have a prefix of each family.",
         commands: &[
             "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A3 nodePortAddresses",
         ],
         fix: "Set nodePortAddresses to [\"primary\"], or add a prefix of the other family.",
         incidents: &["kube-proxy logs a warning when it starts"],
-        needs: &[&[Item::ProxyConfig, Item::ConfigMaps, Item::Services]],
+        needs: &[MODE, VERSION, &[Item::Services]],
         caused_by: &[],
         run: families,
     },
@@ -185,8 +190,37 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
 
 fn families(facts: &Facts<'_>) -> Verdict {
     let config = facts.configuration()?;
-    let cidrs = config.node_port_cidrs();
-    if cidrs.is_empty() {
+    let setting = || {
+        let value = config.node_port_addresses.join(", ");
+        Proof::setting("kube-proxy's configuration", "nodePortAddresses", value)
+    };
+    let words = config.node_ports_at(facts.mode().unwrap_or(Mode::Iptables));
+    let is_word = |at: &NodePortsAt| !matches!(at, NodePortsAt::Prefix(_));
+    let needs_newer = match words.as_slice() {
+        [NodePortsAt::Primary] => false,
+        all => !config.node_port_addresses.is_empty() && all.iter().any(is_word),
+    };
+    if needs_newer {
+        let found = facts.version()?;
+        if !found.version.has(Change::NodePortWords) {
+            let message = "kube-proxy does not start: before 1.37 nodePortAddresses takes no words but primary alone";
+            let seen = Proof::setting(found.source.to_string(), "version", found.version);
+            return Ok(vec![
+                Finding::new(Severity::Error, "nodePortAddresses", message).evidence([setting(), seen])
+                    .fix("Set nodePortAddresses to [\"primary\"] or to prefixes, or upgrade kube-proxy to 1.37."),
+            ]);
+        }
+    }
+    let covers = |family: Family| {
+        words.iter().any(|at| match at {
+            NodePortsAt::Primary | NodePortsAt::All => true,
+            NodePortsAt::Localhost => false,
+            NodePortsAt::Prefix(cidr) => cidr.family() == family,
+        })
+    };
+    // Both families are served; or, with loopback addresses only, none is on purpose.
+    let served = Family::BOTH.map(covers);
+    if served[0] == served[1] {
         return Ok(Vec::new());
     }
     let services = facts.node.services()?.iter();
@@ -195,18 +229,12 @@ fn families(facts: &Facts<'_>) -> Verdict {
         .flat_map(|service| &service.spec.cluster_ips)
         .filter_map(|text| text.parse().ok().map(Family::of))
         .collect();
-    let lacking = used
-        .into_iter()
-        .filter(|family| cidrs.iter().all(|c| c.family() != *family));
+    let lacking = used.into_iter().filter(|family| !covers(*family));
     Ok(lacking
         .map(|family| {
             let message =
                 "nodePortAddresses has no prefix of this IP family, which Services with NodePorts use";
-            Finding::new(Severity::Warning, family.to_string(), message).evidence([Proof::Setting {
-                source: "kube-proxy's configuration".to_owned(),
-                key: "nodePortAddresses".to_owned(),
-                value: config.node_port_addresses.join(", "),
-            }])
+            Finding::new(Severity::Warning, family.to_string(), message).evidence([setting()])
         })
         .collect())
 }

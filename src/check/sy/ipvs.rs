@@ -244,7 +244,7 @@ fn strict_arp(facts: &Facts<'_>) -> Verdict {
         let why = "strictARP is off, and no known pod announces addresses by ARP";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    if strict && facts.target.is_some() {
+    if strict && facts.target().is_some() {
         // kube-proxy sets the sysctls when it starts in that mode.
         return Ok(Vec::new());
     }

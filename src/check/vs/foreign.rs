@@ -38,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     ],
     needs: &[NEEDS, DRIFT, &[Item::Modules, Item::Pods, Item::ConfigMaps]],
     caused_by: &["DV01", "KM01"],
-    run: |facts| match facts.target {
+    run: |facts| match facts.target() {
         Some(Mode::Ipvs) => unprotected_servers(facts),
         Some(_) => cleared_servers(facts),
         None => facts.drifted("VS03", &[Mode::Ipvs], Layer::Ipvs),

@@ -14,8 +14,7 @@ use color_eyre::eyre::WrapErr as _;
 
 use super::failure::Failure;
 use super::session::Session;
-use crate::backend::Mode;
-use crate::check::{self, Check, Facts, Outcome, Unknown};
+use crate::check::{self, Check, Facts, Outcome, Question, Unknown};
 use crate::evidence::{Evidence, Item, Time};
 use crate::host::clock;
 use crate::node::NodeSnapshot;
@@ -27,8 +26,7 @@ pub(in crate::cmd) struct Case {
     /// The name of the node, if given.
     pub(in crate::cmd) name: Option<String>,
     pub(in crate::cmd) now: Option<Time>,
-    /// The target mode of a planned switch.
-    pub(in crate::cmd) target: Option<Mode>,
+    pub(in crate::cmd) question: Question,
 }
 
 /// The result.
@@ -55,12 +53,12 @@ struct Worker {
 /// The time limit of a check in multiples of `--timeout`; reading iptables rules has the same limit.
 const LONGER: u32 = 6;
 
-/// Reads `items` of the node of `session`, and runs `checks` on them; `target` is the mode of a planned switch.
+/// Reads `items` of the node of `session`, and runs `checks` on them, to answer `question`.
 pub(in crate::cmd) async fn examine(
     session: &Session,
     items: BTreeSet<Item>,
     checks: &[&'static Check],
-    target: Option<Mode>,
+    question: impl Into<Question>,
 ) -> Result<(Arc<Case>, Examined), Failure> {
     let items: Vec<_> = items.into_iter().collect();
     let evidence = session.gather(&items).await?;
@@ -74,7 +72,7 @@ pub(in crate::cmd) async fn examine(
         name: named.map(str::to_owned),
         evidence,
         now,
-        target,
+        question: question.into(),
     });
     let examined = each(&case, checks, session.host.timeout * LONGER)
         .wrap_err("cannot start a thread for the checks")?;
@@ -126,7 +124,7 @@ impl Worker {
         let (tell_head, head) = mpsc::channel();
         let work = move || {
             let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
-            let facts = Facts::new(&node, case.now).before(case.target);
+            let facts = Facts::new(&node, case.now).before(case.question);
             for check in checks {
                 // The receiver of an abandoned thread is gone.
                 if tell.send(check::run(check, &facts)).is_err() {
@@ -161,7 +159,7 @@ mod tests {
             evidence,
             name: Some("node1".to_owned()),
             now: None,
-            target: None,
+            question: Question::Now,
         });
         let reads = |facts: &Facts<'_>| facts.node.kernel_release().map(|_| Vec::new());
         let checks = [

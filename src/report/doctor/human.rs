@@ -45,7 +45,8 @@ fn problems(report: &DoctorReport, page: &mut Page) {
 
 fn answer(report: &DoctorReport) -> (Tone, String) {
     let summary = &report.summary;
-    let (error, warning) = match report.target {
+    let planned = report.planned();
+    let (error, warning) = match planned {
         Some(_) => ("blocker", "risk"),
         None => ("error", "warning"),
     };
@@ -69,15 +70,13 @@ fn answer(report: &DoctorReport) -> (Tone, String) {
         0 => String::new(),
         count => format!("; {} unknown", number_of(count, "check")),
     };
-    let found = match (parts.is_empty(), summary.unknown, report.target) {
+    let found = match (parts.is_empty(), summary.unknown, planned) {
         (false, _, None) => parts.join(", "),
-        (false, _, Some(target)) => format!("{} for a switch to {target}", parts.join(", ")),
+        (false, _, Some(planned)) => format!("{} for {planned}", parts.join(", ")),
         (true, 0, None) => "healthy".to_owned(),
         (true, _, None) => "inconclusive: data is missing".to_owned(),
-        (true, 0, Some(target)) => format!("nothing blocks a switch to {target}"),
-        (true, _, Some(target)) => {
-            format!("inconclusive for a switch to {target}: data is missing")
-        }
+        (true, 0, Some(planned)) => format!("nothing blocks {planned}"),
+        (true, _, Some(planned)) => format!("inconclusive for {planned}: data is missing"),
     };
     let hidden = match summary.ignored {
         0 => String::new(),
@@ -338,7 +337,7 @@ fn next(report: &DoctorReport, page: &mut Page) {
     let next = match (report.findings.first(), summary.unknown) {
         (Some(worst), _) => format!("kpx explain {}", worst.id),
         (None, 1..) => "kpx doctor --kubeconfig FILE, as root".to_owned(),
-        (None, 0) if report.target.is_some() => "kpx doctor".to_owned(),
+        (None, 0) if report.planned().is_some() => "kpx doctor".to_owned(),
         (None, 0) => "kpx show services".to_owned(),
     };
     page.line(&format!("next: {next}"));

@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::backend::Mode;
-use crate::check::{Check, Finding, Fix, Outcome, Proof, Severity};
+use crate::check::{Check, Finding, Fix, Outcome, Proof, Question, Severity};
+use crate::cluster::release::Goal;
 use crate::evidence::Time;
 use crate::render::{Page, Report};
 
@@ -31,6 +32,9 @@ pub(crate) struct DoctorReport {
     /// The target mode of a planned switch: errors block the switch, warnings do not.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub target: Option<Mode>,
+    /// The release that a planned upgrade leads to: errors block the upgrade, warnings do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<Goal>,
     /// The checks that ran, sorted by id.
     pub checks: Vec<CheckResult>,
     /// The findings, by severity.
@@ -236,6 +240,7 @@ impl DoctorReport {
             head,
             taken,
             target: None,
+            release: None,
             checks: results,
             findings,
             ignored,
@@ -246,11 +251,18 @@ impl DoctorReport {
         }
     }
 
-    /// Sets the target mode of the planned switch.
+    /// Sets the question that the checks answered.
     #[must_use]
-    pub(crate) fn before(mut self, target: Option<Mode>) -> Self {
-        self.target = target;
+    pub(crate) fn before(mut self, question: impl Into<Question>) -> Self {
+        let question = question.into();
+        (self.target, self.release) = (question.target(), question.goal());
         self
+    }
+
+    /// Returns what is planned, for people; `None` if the checks examined the current state.
+    pub(super) fn planned(&self) -> Option<String> {
+        let switch = self.target.map(|target| format!("a switch to {target}"));
+        switch.or_else(|| Some(format!("an upgrade to {}", self.release?)))
     }
 
     /// Iterates over the checks with `status`.

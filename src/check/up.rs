@@ -1,0 +1,371 @@
+//! UP: what an upgrade of kube-proxy changes on the node.
+
+use super::core::{MODE, VERSION, kernel_proof};
+use super::dp::{
+    EXTERNAL_IPS_GATE, addresses_proof, is_too_old_for_nftables, removed_flags, with_external_ips,
+};
+use super::{Check, Facts, Finding, Proof, Severity, Verdict, When, kb, np};
+use crate::backend::Mode;
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::release::{Change, Goal, NEWEST, RECORDED, REMOVED_GATES, planned};
+use crate::evidence::{Gap, Item};
+
+const CONFIG: &str = "kube-proxy's configuration";
+const IPVS_GATE: &str = "KubeProxyIPVS";
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "UP01",
+        name: "known-release",
+        severity: Severity::Warning,
+        when: When::Upgrade,
+        title: "What the release changes is known from recordings",
+        symptom: "The answers of the other checks may be incomplete.",
+        why: "Rules are compared with recordings of releases. What newer releases change is known from their source, and \
+              what unpublished ones change from announcements (KEPs), which may still change.",
+        verify: "Read the release notes of kube-proxy's release.",
+        commands: &["kpx doctor --list --release RELEASE"],
+        fix: "Read the release notes, and run `kpx diff` on the first node after the upgrade.",
+        incidents: &["KEP-5343, KEP-5495, KEP-5707: what 1.40 is to change"],
+        needs: &[VERSION],
+        caused_by: &[],
+        run: known_release,
+    },
+    Check {
+        id: "UP02",
+        name: "mode-after-upgrade",
+        severity: Severity::Error,
+        when: When::Upgrade,
+        title: "The upgrade does not change the mode",
+        symptom: "After the upgrade kube-proxy runs in nftables mode, or does not start.",
+        why: "Without a mode in its configuration, kube-proxy uses iptables, and from 1.40 nftables, which needs kernel \
+              5.13.",
+        verify: "The field mode must not be empty.",
+        commands: &[
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep '^    mode:'",
+            "uname -r",
+        ],
+        fix: "Set `mode: iptables` in kube-proxy's configuration before the upgrade.",
+        incidents: &["KEP-5343: nftables by default"],
+        needs: &[MODE, &[Item::KernelRelease]],
+        caused_by: &[],
+        run: mode_after,
+    },
+    Check {
+        id: "UP03",
+        name: "ipvs-after-upgrade",
+        severity: Severity::Error,
+        when: When::Upgrade,
+        title: "The release supports the ipvs mode if the node uses it",
+        symptom: "After the upgrade kube-proxy does not start, and the node's virtual servers become outdated.",
+        why: "The ipvs mode needs the feature gate KubeProxyIPVS since 1.37. The gate is on by default, from 1.40 off, and \
+              from 1.43 the mode is gone.",
+        verify: "Compare the mode with the release.",
+        commands: &["curl -s http://127.0.0.1:10249/proxyMode"],
+        fix: "Switch to another mode before the upgrade: `kpx migrate --to nftables`.",
+        incidents: &["KEP-5495", "kubernetes/kubernetes#139397: the gate"],
+        needs: &[MODE],
+        caused_by: &[],
+        run: ipvs_after,
+    },
+    Check {
+        id: "UP04",
+        name: "external-ips-after-upgrade",
+        severity: Severity::Error,
+        when: When::Upgrade,
+        title: "The release serves the externalIPs of the cluster's Services",
+        symptom: "After the upgrade connections to externalIPs of Services fail.",
+        why: "kube-proxy serves externalIPs only with the feature gate AllowServiceExternalIPs, which is off by default \
+              from 1.40; from 1.43 they are gone.",
+        verify: "List the Services with spec.externalIPs.",
+        commands: &[
+            "kubectl get services -A -o custom-columns=NS:.metadata.namespace,NAME:.metadata.name,IPS:.spec.externalIPs",
+        ],
+        fix: "Before the upgrade, change the Service to type LoadBalancer with a controller that assigns the same address.",
+        incidents: &["KEP-5707"],
+        needs: &[MODE, &[Item::Services]],
+        caused_by: &[],
+        run: external_ips_after,
+    },
+    Check {
+        id: "UP05",
+        name: "node-ports-after-upgrade",
+        severity: Severity::Error,
+        when: When::Upgrade,
+        title: "NodePorts answer on the same addresses after the upgrade",
+        symptom: "After the upgrade clients of NodePorts on secondary or loopback addresses get no answer.",
+        why: "If the upgrade changes the mode to nftables, NodePorts answer only on the node's primary addresses, unless \
+              nodePortAddresses is set.",
+        verify: "No tracked connection to a NodePort may go to another address of the node.",
+        commands: &["conntrack -L | grep dport=NODEPORT"],
+        fix: "Before the upgrade, set `mode: iptables`, or nodePortAddresses to the prefixes that clients use.",
+        incidents: &["the announcement of the nftables mode mentions it"],
+        needs: &[MODE, VERSION, &[Item::Conntrack, Item::Services]],
+        caused_by: &["UP02"],
+        run: node_ports_after,
+    },
+    Check {
+        id: "UP06",
+        name: "gates-after-upgrade",
+        severity: Severity::Error,
+        when: When::Upgrade,
+        title: "The release knows kube-proxy's flags and feature gates",
+        symptom: "After the upgrade kube-proxy exits at once: \"unrecognized feature gate\" or \"unknown flag\".",
+        why: "A feature gate is removed some releases after its feature is stable. kube-proxy exits if its configuration \
+              sets a gate that it does not know, or its command line has a removed flag.",
+        verify: "Compare featureGates and the flags with `kube-proxy --help` of the release.",
+        commands: &[
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A9 featureGates",
+        ],
+        fix: "Remove the gate or the flag before the upgrade.",
+        incidents: &["kubernetes/kubernetes#96034"],
+        needs: &[&[
+            Item::ProxyConfig,
+            Item::ConfigMaps,
+            Item::Pods,
+            Item::DaemonSets,
+            Item::Nodes,
+            Item::Addresses,
+        ]],
+        caused_by: &[],
+        run: gates_after,
+    },
+    Check {
+        id: "UP07",
+        name: "bugs-after-upgrade",
+        severity: Severity::Warning,
+        when: When::Upgrade,
+        title: "The release adds no known bugs",
+        symptom: "See `kpx doctor` after the upgrade.",
+        why: "Each release fixes bugs and brings others. The known ones that the running version does not have are listed.",
+        verify: "Read the threads that the finding names.",
+        commands: &["kpx doctor --only KB01"],
+        fix: "Read the thread, and upgrade one node first.",
+        incidents: &["the threads of KB01"],
+        needs: &[MODE, VERSION],
+        caused_by: &[],
+        run: bugs_after,
+    },
+];
+
+/// Returns the version of the planned upgrade.
+fn goal(facts: &Facts<'_>) -> Result<Goal, Gap> {
+    let none = || Gap::NotApplicable("no upgrade is planned".to_owned());
+    facts.question.goal().ok_or_else(none)
+}
+
+/// Returns the mode after the upgrade to `goal`: the default one may change.
+fn mode_with(config: &ProxyConfig, facts: &Facts<'_>, goal: Goal) -> Result<Mode, Gap> {
+    if config.mode.is_empty() && goal.release >= planned::NFTABLES_DEFAULT {
+        return Ok(Mode::Nftables);
+    }
+    facts.current()
+}
+
+fn known_release(facts: &Facts<'_>) -> Verdict {
+    let goal = goal(facts)?;
+    let found = facts.version()?;
+    let running = Proof::setting(found.source.to_string(), "version", found.version);
+    let finding = |severity, message: String| {
+        Finding::new(severity, format!("release {}", goal.release), message).evidence([running])
+    };
+    if goal.version() <= found.version {
+        let message = "this is no upgrade: kube-proxy runs this release or a newer one".to_owned();
+        let fix = "Name a newer release with --release.";
+        return Ok(vec![finding(Severity::Info, message).fix(fix)]);
+    }
+    let message = match goal.release {
+        release if release > planned::LAST => {
+            let message = format!(
+                "nothing is known of {release}: the last announced changes are those of {}",
+                planned::LAST
+            );
+            return Ok(vec![finding(Severity::Warning, message)]);
+        }
+        release if release > NEWEST => format!(
+            "what {release} changes is known from announcements only: {NEWEST} is the newest release with known changes"
+        ),
+        release if release > RECORDED => format!(
+            "what {release} changes is expected from source, not recorded: {RECORDED} is the newest recorded release"
+        ),
+        _ => return Ok(Vec::new()),
+    };
+    Ok(vec![finding(Severity::Info, message)])
+}
+
+fn mode_after(facts: &Facts<'_>) -> Verdict {
+    let goal = goal(facts)?;
+    let config = facts.configuration()?;
+    if !config.mode.is_empty() || goal.release < planned::NFTABLES_DEFAULT {
+        return Ok(Vec::new());
+    }
+    let seen = [
+        Proof::setting(CONFIG, "mode", "not set"),
+        kernel_proof(facts)?,
+    ];
+    if is_too_old_for_nftables(facts)? {
+        let message = "kube-proxy changes to nftables mode, for which this kernel is too old: it does not start";
+        return Ok(vec![
+            Finding::new(Severity::Error, "mode", message).evidence(seen),
+        ]);
+    }
+    let message = "kube-proxy changes from iptables to nftables mode, because no mode is set";
+    Ok(vec![
+        Finding::new(Severity::Warning, "mode", message)
+            .evidence(seen)
+            .fix(
+                "Set `mode: iptables` before the upgrade. To use nftables, run `kpx doctor --to nftables`, and switch with \
+                 `kpx migrate --to nftables` before the upgrade, which keeps connections.",
+            ),
+    ])
+}
+
+fn ipvs_after(facts: &Facts<'_>) -> Verdict {
+    let goal = goal(facts)?;
+    let mode = facts.current()?;
+    if mode != Mode::Ipvs {
+        return Err(Gap::NotApplicable(format!("the mode is {mode}")));
+    }
+    if !goal.version().has(Change::IpvsGate) {
+        return Ok(Vec::new());
+    }
+    let gate = facts.configuration()?.feature_gates.get(IPVS_GATE).copied();
+    let removed = planned::IPVS_REMOVED;
+    let (severity, message) = if goal.release >= removed {
+        (
+            Severity::Error,
+            format!("kube-proxy does not start: the ipvs mode is removed in {removed}"),
+        )
+    } else if goal.release < planned::IPVS_OFF {
+        let message = format!(
+            "the ipvs mode still works; it is off by default in {} and removed in {removed}",
+            planned::IPVS_OFF
+        );
+        (Severity::Info, message)
+    } else if gate == Some(true) {
+        let message =
+            format!("the ipvs mode works only because its gate is on, and is removed in {removed}");
+        (Severity::Warning, message)
+    } else {
+        let message = format!(
+            "kube-proxy does not start: the gate {IPVS_GATE} of the ipvs mode is off by default"
+        );
+        (Severity::Error, message)
+    };
+    let gate = gate.map_or_else(|| "not set".to_owned(), |on| on.to_string());
+    let seen = Proof::setting(CONFIG, format!("featureGates.{IPVS_GATE}"), gate);
+    Ok(vec![
+        Finding::new(severity, "mode ipvs", message).evidence([seen]),
+    ])
+}
+
+fn external_ips_after(facts: &Facts<'_>) -> Verdict {
+    let goal = goal(facts)?;
+    let with = with_external_ips(facts)?;
+    if goal.release < planned::EXTERNAL_IPS_OFF || with.is_empty() {
+        return Ok(Vec::new());
+    }
+    let gate = facts
+        .configuration()?
+        .feature_gates
+        .get(EXTERNAL_IPS_GATE)
+        .copied();
+    let removed = planned::EXTERNAL_IPS_REMOVED;
+    let (severity, message) = match gate {
+        Some(true) if goal.release < removed => (
+            Severity::Warning,
+            format!(
+                "kube-proxy serves externalIPs only because their gate is on; they are removed in {removed}"
+            ),
+        ),
+        _ => (
+            Severity::Error,
+            "kube-proxy no longer serves the Service's externalIPs".to_owned(),
+        ),
+    };
+    Ok(with
+        .into_iter()
+        .map(|service| {
+            let name = format!("{}/{}", service.metadata.namespace, service.metadata.name);
+            Finding::new(severity, name, message.clone()).evidence([addresses_proof(service)])
+        })
+        .collect())
+}
+
+fn node_ports_after(facts: &Facts<'_>) -> Verdict {
+    let goal = goal(facts)?;
+    let after = mode_with(&facts.configuration()?, facts, goal)?;
+    let before = facts.current()?;
+    if after == before || after != Mode::Nftables {
+        let why = format!("the mode stays {before}");
+        return Err(Gap::NotApplicable(why));
+    }
+    let switch = Facts::new(facts.node, facts.now).before(Some(after));
+    let found = [np::localhost(&switch), np::secondary(&switch)];
+    let mut findings = Vec::new();
+    let mut unknown = None;
+    for of in found {
+        match of {
+            Ok(of) => findings.extend(of),
+            Err(Gap::NotApplicable(_)) => {}
+            Err(gap) => unknown = Some(gap),
+        }
+    }
+    match unknown {
+        Some(gap) if findings.is_empty() => Err(gap),
+        _ => Ok(findings),
+    }
+}
+
+fn gates_after(facts: &Facts<'_>) -> Verdict {
+    let goal = goal(facts)?;
+    let config = facts.configuration()?;
+    let gone = REMOVED_GATES.iter().filter(|(name, release)| {
+        goal.release >= *release && config.feature_gates.contains_key(*name)
+    });
+    let mut findings: Vec<_> = gone
+        .map(|(name, release)| {
+            let message =
+                format!("kube-proxy does not start: {release} does not know this feature gate");
+            let value = config.feature_gates[*name];
+            let seen = Proof::setting(CONFIG, format!("featureGates.{name}"), value);
+            Finding::new(Severity::Error, *name, message).evidence([seen])
+        })
+        .collect();
+    match removed_flags(facts) {
+        Ok(flags) => findings.extend(flags),
+        Err(Gap::NotApplicable(_)) => {}
+        Err(gap) if findings.is_empty() => return Err(gap),
+        // What was found counts, although the flags are unknown.
+        Err(_) => {}
+    }
+    Ok(findings)
+}
+
+fn bugs_after(facts: &Facts<'_>) -> Verdict {
+    let goal = goal(facts)?;
+    let running = facts.version()?.version;
+    let (before, config) = (facts.current()?, facts.configuration()?);
+    let after = mode_with(&config, facts, goal)?;
+    let seen = |bug: &kb::Bug| {
+        let versions = Proof::setting("known bug", bug.key, bug.versions);
+        [versions].into_iter().chain(bug.thread())
+    };
+    let brought = kb::after(goal, after).filter(|bug| !bug.is_in(running, before));
+    let mut findings: Vec<_> = brought
+        .map(|bug| {
+            let message = format!("the upgrade brings a known bug: {}", bug.what);
+            Finding::new(Severity::Warning, bug.key, message)
+                .evidence(seen(bug))
+                .fix(bug.workaround)
+        })
+        .collect();
+    let fixed = kb::here(facts)?.filter(|bug| !bug.is_in(goal.version(), after));
+    findings.extend(fixed.map(|bug| {
+        let message = format!("the upgrade fixes a known bug: {}", bug.what);
+        Finding::new(Severity::Info, bug.key, message)
+            .evidence(seen(bug))
+            .fix("`kpx doctor --only KB01` tells whether the node shows it now.")
+    }));
+    Ok(findings)
+}
