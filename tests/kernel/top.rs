@@ -190,17 +190,13 @@ fn rates_are_those_of_the_traffic() {
     }
 }
 
-#[test]
-#[ignore = "needs root and a network namespace"]
-fn refused_packets_are_counted_by_service() {
-    let node = node();
+/// The arguments of the rule that rejects packets to kube-dns.
+const REJECT: &str = "-t filter -I KUBE-SERVICES -p udp --dport 53 -m comment --comment kube-system/kube-dns:dns -j REJECT";
+
+/// Sends packets that are rejected; the thread returns how many per second, once the flag is set.
+fn refused(node: &Netns) -> (Arc<AtomicBool>, thread::JoinHandle<f64>) {
     let ends = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&ends);
-    // Like kube-proxy's rule for a Service without endpoints; kube-dns has some, so its packets are translated by then.
-    node.run(
-        "iptables-nft -t filter -I KUBE-SERVICES -p udp --dport 53 -m comment --comment \
-         kube-system/kube-dns:dns -j REJECT",
-    );
     let sender = node.start_thread(move || {
         let mut sent = 0_u32;
         let begin = Instant::now();
@@ -215,6 +211,16 @@ fn refused_packets_are_counted_by_service() {
         }
         f64::from(sent) / begin.elapsed().as_secs_f64()
     });
+    (ends, sender)
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn refused_packets_are_counted_by_service() {
+    let node = node();
+    // Like kube-proxy's rule for a Service without endpoints; kube-dns has some, so its packets are translated by then.
+    node.run(&format!("iptables-nft {REJECT}"));
+    let (ends, sender) = refused(&node);
     let lines = top(&node, &["--count", "2", "--sort", "refused"]);
     ends.store(true, Ordering::Relaxed);
     let rate = sender.join().unwrap();
@@ -227,4 +233,36 @@ fn refused_packets_are_counted_by_service() {
             "{refused} instead of {rate}"
         );
     }
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn refused_packets_are_counted_in_the_legacy_back_end() {
+    let node = node();
+    node.run("nft flush ruleset");
+    node.feed("iptables-legacy-restore", &super::tools::rules());
+    node.run(&format!("iptables-legacy {REJECT}"));
+    let (ends, sender) = refused(&node);
+    let dns = "kube-system/kube-dns:dns";
+    let lines = top(&node, &[dns, "--count", "20", "--interval", "1s"]);
+    ends.store(true, Ordering::Relaxed);
+    let rate = sender.join().unwrap();
+    // All rules are read for it: less often on a larger node.
+    let mut measured = 0;
+    for line in &lines {
+        let refused = &line["services"][0]["refusedPerSecond"];
+        let notes = line["notes"].to_string();
+        if *refused == Value::Null {
+            assert!(notes.contains("refused packets are unknown"), "{line}");
+            continue;
+        }
+        measured += 1;
+        assert!(!notes.contains("refused packets are unknown"), "{line}");
+        let refused = number(refused);
+        assert!(
+            (refused / rate - 1.0).abs() < 0.1,
+            "{refused} instead of {rate}: {line}"
+        );
+    }
+    assert!(measured > 0, "{lines:?}");
 }

@@ -1,21 +1,23 @@
 //! Readings of the kernel's counters of what flows through Services.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher as _;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
 use super::failure::Failure;
+use super::notice::layout;
 use super::session::{Readable as _, Session};
 use crate::backend::Mode;
 use crate::backend::iptables::listing;
-use crate::backend::iptables::model::{Match, Target};
-use crate::evidence::ipvs::Dump;
+use crate::backend::iptables::model::{Chain, Match, Target};
 use crate::evidence::{Gap, Item};
 use crate::host::{self, ChainReader, Listing};
 use crate::meter::{Connections, Meter, Refused};
+use crate::net::Family;
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::PortName;
+use crate::render::Progress;
 use crate::report::top::Source;
 use crate::words::number_of;
 
@@ -31,12 +33,34 @@ pub(in crate::cmd) struct Reader<'s> {
     session: &'s Session,
     mode: Option<Mode>,
     pub(in crate::cmd) meter: Meter,
-    /// For the rules that refuse packets; `None` where none counts them.
-    chains: Option<Vec<ChainReader>>,
+    refusals: Refusals,
     /// The virtual servers, without their counters, as one number.
     layout: Option<u64>,
     /// When the last reading ended, and the processor time of this process then.
     last: Option<(Instant, Duration)>,
+    /// The time between the last two readings.
+    interval: Duration,
+}
+
+/// Where the counters of rules that refuse packets are read.
+enum Refusals {
+    /// Nowhere; the text says why.
+    Uncounted(&'static str),
+    /// In single chains, at each reading.
+    Chains(Vec<ChainReader>),
+    /// In all rules, which takes long.
+    Rules(Rules),
+}
+
+/// Readings of all rules of iptables.
+struct Rules {
+    /// The part of one processor that they may use.
+    share: f64,
+    /// When the next one may begin.
+    due: Instant,
+    last: Option<Instant>,
+    /// Why the last one failed, if it did.
+    unread: Option<String>,
 }
 
 /// What an interval took.
@@ -46,12 +70,17 @@ pub(in crate::cmd) struct Spent {
     pub(in crate::cmd) time: Duration,
     /// Of a processor.
     pub(in crate::cmd) processor: Duration,
+    /// The part of it that went into a reading of all rules.
+    rules: Duration,
+    /// The part of one processor that such readings may use.
+    rules_share: f64,
 }
 
 impl Spent {
     /// Returns how long to wait so that kpx stays below `limit`, a part of one processor.
     pub(in crate::cmd) fn pause(self, limit: f64) -> Duration {
-        self.processor.div_f64(limit)
+        let used = self.processor.saturating_sub(self.rules);
+        used.div_f64(limit - self.rules_share)
     }
 
     /// Returns the part of one processor.
@@ -64,15 +93,22 @@ impl Spent {
 }
 
 impl<'s> Reader<'s> {
-    pub(in crate::cmd) async fn new(session: &'s Session, mode: Option<Mode>) -> Self {
-        let chains = chains(session, mode).await;
+    /// Returns a reader of the counters of `mode`; `rules_share` is the part of one processor that it may use to read all rules
+    /// where no single chain can be read, as in the legacy back end of iptables.
+    pub(in crate::cmd) async fn new(
+        session: &'s Session,
+        mode: Option<Mode>,
+        rules_share: Option<f64>,
+    ) -> Self {
+        let refusals = refusals(session, mode, rules_share).await;
         Self {
             session,
             mode,
             meter: Meter::default(),
-            chains,
+            refusals,
             layout: None,
             last: None,
+            interval: Duration::ZERO,
         }
     }
 
@@ -83,7 +119,11 @@ impl<'s> Reader<'s> {
 
     /// Reads the counters of another mode from now on; the next reading only tells what is open.
     pub(in crate::cmd) async fn set_mode(&mut self, mode: Option<Mode>) {
-        *self = Self::new(self.session, mode).await;
+        let share = match &self.refusals {
+            Refusals::Rules(of) => Some(of.share),
+            _ => None,
+        };
+        *self = Self::new(self.session, mode, share).await;
     }
 
     /// Returns a number that changes with the virtual servers; `None` where they were not read.
@@ -98,14 +138,22 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Returns why refused packets are not counted.
+    /// Returns why refused packets are not counted, or not at each reading.
     pub(in crate::cmd) fn uncounted(&self) -> Option<String> {
-        let why = match self.mode {
-            _ if self.chains.is_some() => return None,
-            Some(Mode::Iptables) => "kpx does not read the counters of the legacy back end",
-            _ => "no rule counts them in this mode",
-        };
-        Some(format!("refused packets are unknown: {why}"))
+        let unknown = |why: &str| Some(format!("refused packets are unknown: {why}"));
+        match &self.refusals {
+            Refusals::Uncounted(why) => unknown(why),
+            Refusals::Chains(_) => None,
+            Refusals::Rules(of) => match (&of.unread, self.meter.refused_over()) {
+                (Some(why), _) => unknown(why),
+                (None, None) => unknown("the rules have been read only once"),
+                (None, Some(over)) if over <= self.interval * 2 => None,
+                (None, Some(over)) => Some(format!(
+                    "refused packets are those of {:.0} s: kpx reads all rules of iptables for them",
+                    over.as_secs_f64()
+                )),
+            },
+        }
     }
 
     /// Returns why packets and bytes are not counted, of all connections or of some.
@@ -141,44 +189,109 @@ impl<'s> Reader<'s> {
                 self.meter.track(all.readable()?);
             }
         }
-        if let Some(chains) = &self.chains {
-            let mut counts = HashMap::new();
-            let reads = chains
-                .iter()
-                .flat_map(|reader| REFUSING.map(|chain| (reader, chain)));
-            let reads = reads.map(async |(reader, chain)| {
-                let listing = reader.read("filter", chain).await;
-                (reader.family(), chain, listing)
-            });
-            for (family, chain, listing) in join_all(reads).await {
-                if let Listing::Chain(text) = listing.readable()? {
-                    refused(Item::iptables(family), chain, &text, &mut counts).readable()?;
-                }
-            }
-            self.meter.refuse(counts);
+        let by_chain = match &self.refusals {
+            Refusals::Chains(chains) => Some(in_chains(chains).await?),
+            _ => None,
+        };
+        let mut spent = self.spent();
+        if let Some(counts) = by_chain {
+            self.meter.refuse(counts, spent.time);
         }
+        if let Refusals::Rules(rules) = &mut self.refusals {
+            let before = host::processor_time();
+            rules.read(self.session, &mut self.meter).await?;
+            spent.rules = host::processor_time().saturating_sub(before);
+            spent.rules_share = rules.share;
+        }
+        Ok(spent)
+    }
+
+    /// Returns what was spent since the last reading.
+    fn spent(&mut self) -> Spent {
         let now = (Instant::now(), host::processor_time());
         let before = self.last.replace(now).unwrap_or(now);
-        Ok(Spent {
-            time: now.0 - before.0,
+        self.interval = now.0 - before.0;
+        Spent {
+            time: self.interval,
             processor: now.1.saturating_sub(before.1),
-        })
+            rules: Duration::ZERO,
+            rules_share: 0.0,
+        }
     }
 }
 
-/// Adds the packets that the rules of `chain` in `text` have refused.
-fn refused(
-    item: Item,
-    chain: &'static str,
-    text: &str,
-    counts: &mut HashMap<Refused, u64>,
-) -> Result<(), Gap> {
-    for rule in &listing::chain(item, text)?.rules {
+impl Rules {
+    /// Reads all rules, if that is due.
+    async fn read(&mut self, session: &Session, meter: &mut Meter) -> Result<(), Failure> {
+        let (now, before) = (Instant::now(), host::processor_time());
+        if now < self.due {
+            return Ok(());
+        }
+        let families = session.families();
+        let items: Vec<_> = families.iter().map(|of| Item::iptables(*of)).collect();
+        let evidence = session.read(&items, &Progress::silent()).await?;
+        match in_rules(&session.node(&evidence), families) {
+            Ok(counts) => {
+                let last = self.last.replace(now);
+                meter.refuse(counts, last.map_or(Duration::ZERO, |last| now - last));
+                self.unread = None;
+            }
+            Err(gap) => {
+                self.last = None;
+                meter.forget_refused();
+                self.unread = Some(gap.to_string());
+            }
+        }
+        let used = host::processor_time().saturating_sub(before);
+        self.due = now + used.div_f64(self.share);
+        Ok(())
+    }
+}
+
+/// The packets that rules have refused.
+type Counts = HashMap<Refused, u64>;
+
+/// Reads the chains that refuse packets.
+async fn in_chains(readers: &[ChainReader]) -> Result<Counts, Failure> {
+    let mut counts = HashMap::new();
+    let reads = readers
+        .iter()
+        .flat_map(|reader| REFUSING.map(|chain| (reader, chain)));
+    let reads = reads.map(async |(reader, name)| {
+        let listing = reader.read("filter", name).await;
+        (reader.family(), name, listing)
+    });
+    for (family, name, listing) in join_all(reads).await {
+        if let Listing::Chain(text) = listing.readable()? {
+            let chain = listing::chain(Item::iptables(family), &text).readable()?;
+            add_refused(name, &chain, &mut counts);
+        }
+    }
+    Ok(counts)
+}
+
+/// Returns the packets that the rules of `node` have refused.
+fn in_rules(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Counts, Gap> {
+    let mut counts = HashMap::new();
+    for family in families {
+        let rules = node.saved(IptablesBackend::InUse, *family)?;
+        for name in REFUSING {
+            if let Some(chain) = rules.chain("filter", name)? {
+                add_refused(name, chain, &mut counts);
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// Adds the packets that the rules of the chain `name` have refused.
+fn add_refused(name: &'static str, chain: &Chain<'_>, counts: &mut Counts) {
+    for rule in &chain.rules {
         if !matches!(rule.target, Some(Target::Drop | Target::Reject { .. })) {
             continue;
         }
-        let name = rule.comment().and_then(|text| text.split(' ').next());
-        let Some(name) = name.and_then(PortName::parse) else {
+        let service = rule.comment().and_then(|text| text.split(' ').next());
+        let Some(service) = service.and_then(PortName::parse) else {
             continue;
         };
         let proto = rule.matches.iter().find_map(|of| match of {
@@ -186,34 +299,79 @@ fn refused(
             _ => None,
         });
         if let (Some(proto), Some(counters)) = (proto, rule.counters) {
-            let key = (chain.into(), name, proto);
+            let key = (name.into(), service, proto);
             *counts.entry(key).or_default() += counters.packets;
         }
     }
-    Ok(())
 }
 
-/// Returns readers of the rules that refuse packets, where they count them.
-async fn chains(session: &Session, mode: Option<Mode>) -> Option<Vec<ChainReader>> {
+/// Returns where the counters of rules that refuse packets are read.
+async fn refusals(session: &Session, mode: Option<Mode>, rules_share: Option<f64>) -> Refusals {
     if mode != Some(Mode::Iptables) {
-        return None;
+        return Refusals::Uncounted("no rule counts them in this mode");
     }
     let readers = session.families().iter();
     let readers = readers.map(|&family| ChainReader::new(&session.host, family));
-    join_all(readers).await.into_iter().collect()
+    let chains: Option<Vec<_>> = join_all(readers).await.into_iter().collect();
+    match (chains, rules_share) {
+        (Some(chains), _) => Refusals::Chains(chains),
+        (None, None) => {
+            Refusals::Uncounted("this takes a reading of all rules in the legacy back end")
+        }
+        (None, Some(share)) => Refusals::Rules(Rules {
+            share,
+            due: Instant::now(),
+            last: None,
+            unread: None,
+        }),
+    }
 }
 
-/// Returns a number that changes with the virtual servers, but not with their counters or order.
-fn layout(table: &Dump) -> u64 {
-    let hasher = foldhash::fast::FixedState::with_seed(0);
-    let each = table.services.iter().map(|of| {
-        let real = of.destinations.iter().map(|real| {
-            let key = (real.address, real.port, real.weight);
-            hasher.hash_one(key)
-        });
-        let real = real.fold(0, u64::wrapping_add);
-        let key = (of.protocol, of.address, of.port, of.fwmark, &of.scheduler);
-        hasher.hash_one((key, real))
-    });
-    each.fold(0, u64::wrapping_add)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Evidence;
+    use crate::net::Proto;
+
+    fn counted(text: &str) -> Result<Counts, Gap> {
+        let mut evidence = Evidence::default();
+        evidence.insert(Item::Iptables4, Ok(text.to_owned()));
+        in_rules(&NodeSnapshot::new(&evidence), &[Family::V4])
+    }
+
+    #[test]
+    fn rules_of_kube_proxy_that_refuse_packets_are_counted_by_service() {
+        let text = "*filter\n:INPUT ACCEPT [9:9]\n:KUBE-SERVICES - [0:0]\n:KUBE-PROXY-FIREWALL - [0:0]\n\
+            [7:420] -A KUBE-SERVICES -d 10.96.0.9/32 -p tcp -m comment --comment \"default/web:http has no endpoints\" -m tcp \
+            --dport 80 -j REJECT --reject-with icmp-port-unreachable\n\
+            [2:120] -A KUBE-SERVICES -d 10.96.0.9/32 -p udp -m comment --comment \"default/web:http has no endpoints\" -m udp \
+            --dport 80 -j REJECT --reject-with icmp-port-unreachable\n\
+            [5:300] -A KUBE-PROXY-FIREWALL -d 203.0.113.1/32 -p tcp -m comment --comment \"default/web:http traffic not \
+            accepted by KUBE-FW-AAAAAAAAAAAAAAAA\" -m tcp --dport 80 -j DROP\n\
+            [4:240] -A INPUT -p tcp -m comment --comment default/web:http -j DROP\nCOMMIT\n";
+        let counts = counted(text).unwrap();
+        let web = PortName::parse("default/web:http").unwrap();
+        let of = |chain: &str, proto| counts.get(&(chain.into(), web.clone(), proto)).copied();
+        assert_eq!(of("KUBE-SERVICES", Proto::Tcp), Some(7));
+        assert_eq!(of("KUBE-SERVICES", Proto::Udp), Some(2));
+        assert_eq!(of("KUBE-PROXY-FIREWALL", Proto::Tcp), Some(5));
+        assert_eq!(counts.len(), 3);
+    }
+
+    #[test]
+    fn rules_that_were_not_read_count_nothing() {
+        let missing = in_rules(&NodeSnapshot::new(&Evidence::default()), &[Family::V4]);
+        assert!(missing.is_err());
+    }
+
+    #[test]
+    fn a_reading_of_all_rules_delays_no_other_counter() {
+        let spent = Spent {
+            time: Duration::from_secs(2),
+            processor: Duration::from_millis(620),
+            rules: Duration::from_millis(600),
+            rules_share: 0.01,
+        };
+        assert_eq!(spent.pause(0.03), Duration::from_secs(1));
+    }
 }

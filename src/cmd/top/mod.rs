@@ -29,6 +29,9 @@ use screen::Screen;
 /// The part of one processor that readings may use.
 const LIMIT: f64 = 0.03;
 
+/// The part of it for readings of all rules, where no single chain can be read.
+const RULES: f64 = 0.01;
+
 /// How often the screen looks for typed keys.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -62,8 +65,7 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &TopArgs) -> R
             Err(gap) => notes.push(unseen(&gap)),
         }
     }
-    let mut reader = Reader::new(session, mode).await;
-    notes.extend(reader.uncounted());
+    let mut reader = Reader::new(session, mode, Some(RULES)).await;
     let on_screen =
         io.terminal && io.interactive && args.count.is_none() && session.output.is_none();
     let mut screen = on_screen.then(|| Screen::open(args.sort));
@@ -93,12 +95,14 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &TopArgs) -> R
             if is_stale {
                 break;
             }
+            let begun = Instant::now();
             let spent = reader.read().await?;
-            due = Instant::now() + args.interval.max(spent.pause(LIMIT));
+            due = begun + args.interval.max(spent.pause(LIMIT));
             let (mut services, elsewhere) =
                 names.rows(&reader.meter, spent.time, args.service.as_deref());
             args.sort.sort(&mut services);
             let mut notes = notes.clone();
+            notes.extend(reader.uncounted());
             notes.extend(reader.unaccounted());
             let report = TopReport {
                 at: clock::now(),
