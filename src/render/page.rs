@@ -352,8 +352,8 @@ mod tests {
             page.into_text()
         };
         assert_eq!(
-            para("Run `kpx cleanup --mode iptables` (or `kpx diff`), then drain."),
-            "fix   Run\n      `kpx cleanup --mode iptables` (or\n      `kpx diff`), then drain.\n"
+            para("Then run `kpx cleanup --mode iptables` (or `kpx diff`), then drain."),
+            "fix   Then run\n      `kpx cleanup --mode iptables` (or\n      `kpx diff`), then drain.\n"
         );
         // One that is too long overflows; what follows it does not.
         assert_eq!(
@@ -362,7 +362,7 @@ mod tests {
         );
         assert_eq!(
             para("One ` alone is a character, and the line breaks."),
-            "fix   One ` alone is a character, and the\n      line breaks.\n"
+            "fix   One ` alone is a character, and\n      the line breaks.\n"
         );
     }
 
