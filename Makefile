@@ -135,6 +135,7 @@ bench: root
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
 	$(SUDO) benches/serve.sh
+	$(SUDO) benches/top.sh
 	$(SUDO) benches/sets.sh
 	cargo bench --locked --bench rules $(if $(SUDO),$(call RUNNER,sudo))
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))

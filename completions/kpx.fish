@@ -327,7 +327,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand top" -l ascii -d 'Print ASCII ch
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand watch" -l interval -d 'Read the node this often' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l interval -d 'Check for changes this often' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l check-interval -d 'Read the node at least this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l count -d 'Read the node this many times, then end' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l exec -d 'Run this program for each change' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s o -l output -d 'Print in this format' -r -f -a "human\t''

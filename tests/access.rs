@@ -96,6 +96,7 @@ const RUNS: &[(&str, Way, &[&str])] = &[
     ("diff", All, &["diff", "--all-nodes"]),
     ("snapshot", Pod, &["snapshot", "-o", "BUNDLE"]),
     ("show", Pod, &["show", "services"]),
+    ("show", Pod, &["show", "services", "shop/cart"]),
     ("show", Pod, &["show", "config"]),
     ("show", Pod, &["show", "nodeports"]),
     ("show", Pod, &["show", "chains"]),
@@ -159,7 +160,7 @@ async fn each_command_needs_the_printed_permissions_and_no_others() {
             let ran = world.run(*way, args).await;
             assert!(ran.to_string().contains("violates PodSecurity"), "{ran}");
         }
-        if ["bridge", "reconcile"].contains(command) {
+        if ["bridge", "doctor", "reconcile"].contains(command) {
             watch(&world).await;
         }
         wrong.extend(differences(command, &[&world.api]));
@@ -193,7 +194,7 @@ impl remote::World {
     }
 }
 
-/// Watches the cluster as `kpx bridge follow` and `kpx reconcile --watch` do.
+/// Watches the cluster as `kpx bridge follow`, `kpx doctor --watch` and `kpx reconcile --watch` do.
 async fn watch(world: &remote::World) {
     let options = Options {
         netns: None,

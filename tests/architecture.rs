@@ -51,7 +51,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "view",
-        "backend check cluster evidence meter net node owner requirements",
+        "backend check cluster diff evidence meter net node owner requirements trace why",
     ),
     ("redact", "backend cluster evidence net"),
     ("render", ""),

@@ -192,6 +192,13 @@ async fn a_service_has_a_page() {
         "page_with_node_port",
         node.kpx(&["show", "services", exposed]).await
     );
+    shown! {
+        "page_rejected": "full-iptables" ["show", "services", "shop/empty-np"];
+        "page_restricted": "full-iptables" ["show", "services", "edge/web-restricted"];
+        "page_nftables": "full-nftables" ["show", "services", "edge/web-local"];
+        "page_dual": "dual-nftables" ["show", "services", "shop/sticky"];
+        "page_ipvs": "full-ipvs" ["show", "services", "edge/web-restricted"];
+    }
     let ran = node.kpx(&["show", "services", exposed, "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let spec = &report["service"]["spec"];
@@ -208,6 +215,133 @@ async fn a_service_has_a_page() {
     let endpoints = report["service"]["endpoints"].as_array().unwrap();
     assert_eq!(endpoints.len(), 3, "{ran}");
     assert_eq!(ran.code, 3, "{ran}");
+    // What cannot be compared or traced is unknown, and not fine.
+    let page = &report["service"];
+    assert_eq!(page["drift"]["changes"], Value::Null, "{ran}");
+    assert!(
+        page["drift"]["unknown"][0]
+            .as_str()
+            .unwrap()
+            .contains("services.json"),
+        "{ran}"
+    );
+    assert_eq!(page["findings"]["found"], Value::Null, "{ran}");
+    for traced in page["traces"].as_array().unwrap() {
+        assert_eq!(traced["ends"].as_array().unwrap().len(), 0, "{ran}");
+        assert!(traced["untraced"].is_string(), "{ran}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_of_a_service_says_what_is_wrong_with_it() {
+    let node = Copied::of("seed-iptables");
+    let service = "default/nginx-svc";
+    let page = async |node: &Copied| {
+        let ran = node.kpx(&["show", "services", service, "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        (report["service"].clone(), ran)
+    };
+    let (fine, ran) = page(&node).await;
+    assert_eq!(fine["drift"]["changes"], json!([]), "{ran}");
+    assert_eq!(fine["findings"]["found"], json!([]), "{ran}");
+    let backends = &fine["traces"][0]["ends"][0]["backends"];
+    assert_eq!(backends.as_array().unwrap().len(), 3, "{ran}");
+    let clients: Vec<_> = fine["traces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|of| &of["client"])
+        .collect();
+    assert_eq!(clients, ["pod", "host", "outside"], "{ran}");
+    assert!(
+        fine["traces"][2]["untraced"]
+            .as_str()
+            .unwrap()
+            .contains("outside the cluster"),
+        "{ran}"
+    );
+
+    // The rule that leads to the Service is gone, and packets to it are dropped.
+    let path = node.file("node/iptables-save.txt");
+    let rules = fs::read_to_string(&path).unwrap();
+    let ours = |line: &&str| line.contains("-A KUBE-SERVICES -d 10.97.54.248/32");
+    let line = rules.lines().find(ours).unwrap();
+    fs::write(
+        &path,
+        rules.replace(line, "-A OUTPUT -d 10.97.54.248/32 -j DROP"),
+    )
+    .unwrap();
+    let (broken, ran) = page(&node).await;
+    let changes = broken["drift"]["changes"].as_array().unwrap();
+    let missing = changes.iter().find(|of| of["action"] == "missing").unwrap();
+    assert!(
+        missing["object"]
+            .as_str()
+            .unwrap()
+            .starts_with("nat chain KUBE-SERVICES"),
+        "{ran}"
+    );
+    assert!(
+        changes
+            .iter()
+            .all(|of| of["service"].as_str().unwrap().starts_with(service)),
+        "{ran}"
+    );
+    let found = broken["findings"]["found"].as_array().unwrap();
+    assert!(
+        found
+            .iter()
+            .any(|of| of["id"].as_str().unwrap().starts_with("IR")),
+        "{ran}"
+    );
+    let from_host = &broken["traces"][1]["ends"][0];
+    assert_eq!(from_host["works"], false, "{ran}");
+    assert_eq!(from_host["at"], "nat OUTPUT", "{ran}");
+    let text = node.kpx(&["show", "services", service]).await;
+    insta::assert_snapshot!("page_broken", text);
+}
+
+#[tokio::test]
+async fn the_objects_of_a_service_are_those_of_the_mode_in_force() {
+    let objects = async |recording: &str, service: &str| {
+        let ran = kpx_on(recording, &["show", "services", service, "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let form = report["service"]["form"].as_array().unwrap().clone();
+        let form = form.into_iter().map(|of| {
+            format!(
+                "{} {}",
+                of["kind"].as_str().unwrap(),
+                of["object"].as_str().unwrap()
+            )
+        });
+        form.collect::<BTreeSet<String>>()
+    };
+    let seed = objects("seed-iptables", "default/nginx-svc").await;
+    let kinds =
+        |all: &BTreeSet<String>, kind: &str| all.iter().filter(|of| of.starts_with(kind)).count();
+    assert_eq!(
+        (
+            kinds(&seed, "rule "),
+            kinds(&seed, "chain nat KUBE-SVC-"),
+            kinds(&seed, "chain nat KUBE-SEP-")
+        ),
+        (1, 1, 3),
+        "{seed:?}"
+    );
+    let seed = objects("seed-nftables", "default/nginx-svc").await;
+    assert!(seed.contains("map-element service-ips"), "{seed:?}");
+    assert_eq!(kinds(&seed, "chain service-"), 1, "{seed:?}");
+    let seed = objects("seed-ipvs", "default/nginx-svc").await;
+    assert!(
+        seed.contains("virtual-server 10.97.54.248:80/tcp"),
+        "{seed:?}"
+    );
+    assert!(seed.contains("set-members KUBE-CLUSTER-IP"), "{seed:?}");
+    assert!(seed.contains("address kube-ipvs0"), "{seed:?}");
+    // Chains that another mode left are no part of it.
+    let left = objects("leftover-iptables-to-ipvs", "default/nginx-svc").await;
+    assert_eq!(kinds(&left, "chain "), 0, "{left:?}");
+    assert!(kinds(&left, "virtual-server ") > 0, "{left:?}");
 }
 
 #[tokio::test]

@@ -1,14 +1,17 @@
 //! Watches of the cluster: what wakes the commands that follow it.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join;
 use kpx::host::{Environment, Options, Selection, Watch};
 use kpx::net::Family;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use crate::fake_api::{Api, Cluster};
+use crate::fake_api::{Api, Cluster, Key};
+use crate::remote::{NODE, World};
+use crate::support::kpx;
 
 /// Longer than a burst of changes and the first retry.
 const LONG: Duration = Duration::from_secs(2);
@@ -64,4 +67,61 @@ async fn the_end_of_a_watch_is_no_change_and_hides_none() {
     timeout(PATIENCE, back).await.unwrap();
     let woken = timeout(LONG, watch.next()).await;
     assert!(woken.is_err(), "{woken:?}");
+}
+
+/// Returns how often the Nodes were listed, which each reading of a whole node does once.
+fn readings(world: &World) -> usize {
+    let asked = world.api.asked();
+    let nodes = asked.iter().filter(|of| of.path == "/api/v1/nodes");
+    nodes.count()
+}
+
+#[tokio::test]
+async fn a_quiet_node_is_read_once_and_a_change_of_endpoints_is_reported() {
+    let world = World::new();
+    let root = world.path("empty");
+    std::fs::create_dir(&root).unwrap();
+    let options = world.options();
+    let mut line: Vec<&str> = options.iter().map(String::as_str).collect();
+    line.extend(["--root", root.to_str().unwrap(), "--node", NODE, "watch"]);
+    line.extend(["--interval", "100ms", "--count", "2", "-v"]);
+    let watched = kpx(&line);
+    let meanwhile = async {
+        while readings(&world) == 0 {
+            sleep(Duration::from_millis(50)).await;
+        }
+        // The first reading ends, with its checks.
+        sleep(LONG * 2).await;
+        let begun = readings(&world);
+        sleep(LONG).await;
+        assert_eq!(readings(&world), begun);
+        let changed = world.api.with(|cluster| {
+            let mut slices = cluster.list("endpointslices");
+            let slice = slices.find(|slice| {
+                let of = &slice["metadata"]["labels"]["kubernetes.io/service-name"];
+                *of == json!("cart")
+            });
+            let key = Key::of(slice.unwrap());
+            drop(slices);
+            cluster.remove(&key);
+            Instant::now()
+        });
+        (begun, changed)
+    };
+    let (ran, (begun, changed)) = join(watched, meanwhile).await;
+    // Long before a reading is due.
+    assert!(changed.elapsed() < PATIENCE, "{ran}");
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(readings(&world) > begun, "{ran}");
+    let gone = ran
+        .out
+        .lines()
+        .filter(|line| line.contains("shop/cart:http"));
+    assert!(gone.count() > 0, "{ran}");
+    let why: Vec<_> = ran
+        .err
+        .lines()
+        .filter(|line| line.contains("reading the node"))
+        .collect();
+    assert_eq!(why, ["kpx: reading the node: cluster changed"], "{ran}");
 }

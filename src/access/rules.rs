@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         ..read("", "services", &["list"])
     },
     Rule {
-        purpose: "changes of Services, while a bridge or the rules are kept up to date or traffic is watched",
+        purpose: "changes of Services, while a bridge or the rules are kept up to date, or changes or traffic are watched",
         commands: WATCHES,
         ..read("", "services", &["watch"])
     },
@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         ..read("discovery.k8s.io", "endpointslices", &["list"])
     },
     Rule {
-        purpose: "changes of endpoints, while a bridge or the rules are kept up to date or traffic is watched",
+        purpose: "changes of endpoints, while a bridge or the rules are kept up to date, or changes or traffic are watched",
         commands: WATCHES,
         ..read("discovery.k8s.io", "endpointslices", &["watch"])
     },
@@ -68,6 +68,7 @@ pub const RULES: &[Rule] = &[
             "doctor",
             "diff",
             "snapshot",
+            "show",
             "trace",
             "watch",
             "serve",
@@ -75,7 +76,7 @@ pub const RULES: &[Rule] = &[
             "preflight",
             "migrate",
         ],
-        remote: &["resolve", "show"],
+        remote: &["resolve"],
         ..read("networking.k8s.io", "servicecidrs", &["list"])
     },
     Rule {
@@ -173,7 +174,15 @@ pub const RULES: &[Rule] = &[
 const WRITES: &[&str] = &["get", "create", "patch", "delete"];
 
 /// Commands that follow changes of Services.
-const WATCHES: &[&str] = &["top", "serve", "reconcile", "bridge", "migrate"];
+const WATCHES: &[&str] = &[
+    "doctor",
+    "top",
+    "watch",
+    "serve",
+    "reconcile",
+    "bridge",
+    "migrate",
+];
 
 /// Commands that read a node.
 const NODE: &[&str] = &[
@@ -228,7 +237,9 @@ const DAEMONSETS: &[&str] = &[
     "migrate",
 ];
 
-const LOG: &[&str] = &["doctor", "snapshot", "watch", "serve", "why", "migrate"];
+const LOG: &[&str] = &[
+    "doctor", "snapshot", "show", "watch", "serve", "why", "migrate",
+];
 
 /// Commands that read another node through a pod on it.
 const REMOTE: &[&str] = &[

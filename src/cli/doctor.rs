@@ -88,9 +88,10 @@ pub struct DoctorArgs {
 
     /// Print a line per change, checking this often
     ///
-    /// Print a line when a finding appears, changes or goes, until Ctrl-C; with -o json a line of JSON.
+    /// Print a line when a finding appears, changes or goes, until Ctrl-C; with -o json a line of JSON. The checks run when
+    /// rules, virtual servers, addresses, settings, kube-proxy or Services changed, and every 5 minutes.
     #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_WATCH",
-        num_args = 0..=1, default_missing_value = "10s", require_equals = true,
+        num_args = 0..=1, default_missing_value = "2s", require_equals = true,
         conflicts_with_all = ["from", "all_nodes", "selector", "wait", "textfile", "list"])]
     pub watch: Option<Duration>,
 

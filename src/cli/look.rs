@@ -71,10 +71,10 @@ pub struct RenderArgs {
 
 pub(super) const SHOW_EXAMPLES: &str = "\
 Examples:
-  kpx show services                   how this node handles each Service
-  kpx show chains default/nginx-svc   the rules of one Service, as a tree
-  kpx show ipvs -o wide               virtual servers, all columns
-  kpx show config                     mode and settings, with their sources";
+  kpx show services                    how this node handles each Service
+  kpx show services default/nginx-svc  objects, drift, traces of one
+  kpx show chains default/nginx-svc    its rules, as a tree
+  kpx show config                      mode and settings, with their sources";
 
 /// Options of `kpx show`.
 #[derive(Args, Clone, Debug)]
@@ -177,9 +177,19 @@ Examples:
 /// Options of `kpx watch`.
 #[derive(Args, Clone, Debug)]
 pub struct WatchArgs {
-    /// Read the node this often
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = value::duration, env = "KPX_INTERVAL")]
+    /// Check for changes this often
+    ///
+    /// This costs little: kpx finds out whether rules, virtual servers, addresses, settings or kube-proxy changed. The API server
+    /// reports changes of Services. Only then is the node read. If changes cannot be noticed in this way, the node is read
+    /// every 10 seconds, or at each longer interval.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = value::duration, env = "KPX_INTERVAL")]
     pub interval: Duration,
+
+    /// Read the node at least this often
+    ///
+    /// This finds other changes, such as those of IP sets and files.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_CHECK_INTERVAL")]
+    pub check_interval: Duration,
 
     /// Read the node this many times, then end
     #[arg(long, value_name = "N", env = "KPX_COUNT")]

@@ -20,6 +20,7 @@ use super::watch::{self, Follow};
 use crate::check::ignore::{EXAMPLE, Ignores};
 use crate::check::{self, Check, Outcome, Question, Severity};
 use crate::cli::{DoctorArgs, FailOn};
+use crate::evidence::Item;
 use crate::host::{self, clock};
 use crate::render::Report as _;
 use crate::report::doctor::{
@@ -30,6 +31,9 @@ use crate::report::nodes::DoctorOfNodes;
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// The longest time between two readings of `--watch`.
+const AT_LEAST: Duration = Duration::from_secs(300);
 
 /// The default ignore file, below the host's root.
 const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
@@ -86,6 +90,7 @@ pub(super) async fn run(
     if let Some(interval) = args.watch {
         let how = Follow {
             interval,
+            at_least: AT_LEAST,
             exec: args.exec.as_deref(),
             count: None,
             findings: true,
@@ -158,16 +163,18 @@ pub(super) async fn examine_node(
     session: &Session,
     asked: &Asked<'_>,
 ) -> Result<DoctorReport, Failure> {
-    Ok(examine_case(session, asked).await?.0)
+    Ok(examine_case(session, asked, &[]).await?.0)
 }
 
-/// Examines the node of `session`; also returns its evidence, and what drift was compared with last.
+/// Examines the node of `session`; also returns its evidence with the items `more`, and what drift was compared with last.
 pub(super) async fn examine_case(
     session: &Session,
     asked: &Asked<'_>,
+    more: &[Item],
 ) -> Result<(DoctorReport, Arc<Case>, Arc<Case>), Failure> {
     let mut items = check::needs(&asked.checks);
     items.extend(HEAD);
+    items.extend(more);
     if asked.is_whole {
         items.extend(HEAD_WHOLE);
     }

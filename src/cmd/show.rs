@@ -3,13 +3,16 @@
 use color_eyre::eyre::eyre;
 
 use super::Io;
+use super::shared::examine::examine_with;
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::identity::reach;
 use super::shared::nodes;
 use super::shared::session::Session;
 use crate::cli::ShowArgs;
 use crate::report::nodes::ShowOfNodes;
 use crate::report::show::ShowReport;
 use crate::view::{self, Query};
+use crate::why;
 
 pub(super) async fn run(
     session: &Session,
@@ -32,6 +35,16 @@ async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure>
         name: args.name.as_deref(),
         family: session.family(),
     };
+    // Of several nodes, only the rows are compared.
+    if query.may_be_page() && !session.one_of_several {
+        let items = why::needs().into_iter().chain(query.needs());
+        let (case, outcomes) = examine_with(session, items).await?;
+        let node = session.node(&case.evidence);
+        let mut shown = view::show(&node, query);
+        shown.assess(&node, session.families(), &outcomes);
+        reach(session, shown.fixes_mut());
+        return Ok(ShowReport::new(shown));
+    }
     let evidence = session.gather(&query.needs()).await?;
     let node = session.node(&evidence);
     Ok(ShowReport::new(view::show(&node, query)))

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 
 use super::Io;
 use super::doctor::{self, Asked};
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::notice::{self, Notices};
 use super::shared::output::Output;
 use super::shared::session::Session;
 use crate::cli::WatchArgs;
-use crate::evidence::Time;
+use crate::evidence::{Gap, Item, Time};
 use crate::history::{self, Change, State, Topic};
 use crate::host::{self, clock};
 use crate::render::{self, Format};
@@ -20,11 +22,16 @@ use crate::report::CLEAN;
 use crate::report::doctor::{DoctorReport, Status};
 use crate::report::history::{ChangeEvent, HistoryReport};
 
+/// The least time between two readings of a node whose changes are not all noticed.
+const BLIND: Duration = Duration::from_secs(10);
+
 /// How to follow changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Follow<'f> {
-    /// Time between two readings.
+    /// Time between two looks for changes.
     pub(super) interval: Duration,
+    /// The longest time between two readings of the node.
+    pub(super) at_least: Duration,
     /// How often to read the node; `None` for no end.
     pub(super) count: Option<u32>,
     /// A program that gets each change, in JSON, on its standard input.
@@ -40,6 +47,7 @@ pub(super) async fn run(
 ) -> Result<u8, Failure> {
     let follow = Follow {
         interval: args.interval,
+        at_least: args.check_interval,
         exec: args.exec.as_deref(),
         count: args.count,
         findings: false,
@@ -61,7 +69,20 @@ pub(super) async fn follow(
     let mut since: BTreeMap<(Topic, String), Time> = BTreeMap::new();
     let mut is_first = true;
     let mut left = how.count;
+    let mut notices = Notices::new(session);
+    let mut cluster = Err(Gap::NotCollected(Item::Services));
+    let mut reported = None;
     loop {
+        if cluster.is_err() && notices.watch.is_none() {
+            cluster = match notices.watch_cluster().await {
+                // Without a cluster, nothing of it changes.
+                Err(Gap::NotApplicable(_)) => Ok(()),
+                started => started,
+            };
+        }
+        // What changes after this look is read again.
+        let look = notices.look(notices.servers().await.ok().flatten()).await;
+        let start = Instant::now();
         let now = read(session, asked, how.findings).await?;
         let at = clock::now();
         let (mut changes, unknown) = state.changes(&now);
@@ -84,11 +105,109 @@ pub(super) async fn follow(
         if left == Some(0) {
             return Ok(CLEAN);
         }
-        let signal = std::pin::pin!(interrupts.next());
-        match select(signal, std::pin::pin!(clock::pause(how.interval))).await {
-            Either::Left(_) => return Ok(CLEAN),
-            Either::Right(_) => {}
+        let duration = start.elapsed();
+        let blind = match &cluster {
+            Err(gap) => Some(gap.to_string()),
+            Ok(()) => notices.blind(&look).await,
+        };
+        if let Some(why) = blind.as_ref().filter(|_| blind != reported) {
+            writeln!(
+                io.err,
+                "kpx: changes may go unnoticed ({why}): the node is read every {:?}",
+                how.interval.max(BLIND)
+            )?;
         }
+        let wait = Wait {
+            // Less than half of the time.
+            from: Instant::now() + how.interval.max(duration),
+            until: Instant::now()
+                + if blind.is_some() {
+                    how.interval.max(BLIND)
+                } else {
+                    how.at_least
+                },
+            every: how.interval,
+        };
+        reported = blind;
+        let Some(why) = wait.end(&mut notices, &mut cluster, &mut interrupts).await else {
+            return Ok(CLEAN);
+        };
+        if session.style.verbose > 0 {
+            writeln!(io.err, "kpx: reading the node: {why}")?;
+        }
+    }
+}
+
+/// How to wait for a change.
+struct Wait {
+    /// When the node may be read again, and when it must be.
+    from: Instant,
+    until: Instant,
+    /// Time between two looks.
+    every: Duration,
+}
+
+impl Wait {
+    /// Waits until the node is to be read, and returns why; `None` after a signal. Updates why `cluster` is not watched.
+    async fn end(
+        &self,
+        notices: &mut Notices<'_>,
+        cluster: &mut Result<(), Gap>,
+        interrupts: &mut clock::Interrupts,
+    ) -> Option<String> {
+        let mut changed: Vec<&str> = Vec::new();
+        let mut look_at = Instant::now() + self.every;
+        let mut until = self.until;
+        loop {
+            let now = Instant::now();
+            if now >= self.from && !changed.is_empty() {
+                return Some(format!("{} changed", changed.join(" and ")));
+            }
+            if now >= until {
+                return Some("it is due".to_owned());
+            }
+            if now >= look_at {
+                let layout = notices.servers().await.ok().flatten();
+                for source in notices.look(layout).await.changed {
+                    note(&mut changed, source);
+                }
+                look_at = Instant::now() + self.every;
+                continue;
+            }
+            let due = if changed.is_empty() {
+                look_at.min(until)
+            } else {
+                look_at.min(self.from)
+            };
+            let rest = due.saturating_duration_since(now);
+            let event = {
+                let signal = pin!(interrupts.next());
+                let change = pin!(notices.cluster());
+                let event = pin!(select(signal, change));
+                match select(event, pin!(clock::pause(rest))).await {
+                    Either::Left((Either::Left(_), _)) => return None,
+                    Either::Left((Either::Right((result, _)), _)) => Some(result),
+                    Either::Right(_) => None,
+                }
+            };
+            match event {
+                None => {}
+                Some(Ok(())) => {
+                    note(&mut changed, notice::CLUSTER);
+                    *cluster = Ok(());
+                }
+                Some(Err(gap)) => {
+                    until = until.min(now + self.every.max(BLIND));
+                    *cluster = Err(gap);
+                }
+            }
+        }
+    }
+}
+
+fn note<'s>(sources: &mut Vec<&'s str>, source: &'s str) {
+    if !sources.contains(&source) {
+        sources.push(source);
     }
 }
 
@@ -124,12 +243,13 @@ async fn event(
 
 /// Returns the state of the node of `session`.
 async fn read(session: &Session, asked: &Asked<'_>, findings: bool) -> Result<State, Failure> {
-    let report = doctor::examine_node(session, asked).await?;
-    let mut state = State::default();
-    if !findings {
-        let evidence = session.gather(history::NEEDS).await?;
-        state = State::of(&session.node(&evidence));
-    }
+    let more = if findings { &[] } else { history::NEEDS };
+    let (report, case, _) = doctor::examine_case(session, asked, more).await?;
+    let mut state = if findings {
+        State::default()
+    } else {
+        State::of(&session.node(&case.evidence))
+    };
     find(&mut state, &report);
     Ok(state)
 }

@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::Io;
-use super::shared::examine::examine;
+use super::shared::examine::examine_with;
 use super::shared::failure::Failure;
 use super::shared::identity::{named, reach};
 use super::shared::nodes;
 use super::shared::probe;
 use super::shared::session::Session;
-use crate::check;
 use crate::cli::{ProbeFrom, WhyArgs};
-use crate::evidence::Item;
 use crate::host::RemoteNode;
 use crate::net::Proto;
 use crate::report::nodes::WhyOfNodes;
@@ -40,12 +38,7 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         }
         (Some(_), source) => probe::check(session, source)?,
     }
-    let checks = check::asked(None);
-    let mut items: BTreeSet<Item> = check::needs(&checks);
-    items.extend(why::needs());
-    let (case, examined) = examine(session, items, &checks, None).await?;
-    let mut outcomes = examined.outcomes;
-    check::fold(&mut outcomes, &case.evidence);
+    let (case, outcomes) = examine_with(session, why::needs()).await?;
     let node = session.node(&case.evidence);
     let mut answer = why::why(
         &node,

@@ -9,6 +9,7 @@ mod ipvs;
 mod nftables;
 mod owners;
 mod print;
+mod row;
 mod sequence;
 
 use serde::Serialize;
@@ -29,6 +30,7 @@ use crate::words::number_of;
 
 pub use change::{Change, ChangeKind, Delta, Layer, Object, RuleNumber};
 use owners::Owners;
+pub use row::Row;
 
 /// The differences found.
 #[derive(Clone, Debug, Default)]

@@ -143,6 +143,13 @@ impl State {
         state
     }
 
+    /// Returns the addresses and kernel settings of `node` alone.
+    pub(crate) fn of_settings(node: &NodeSnapshot<'_>) -> Self {
+        let mut state = Self::default();
+        state.settings(node);
+        state
+    }
+
     /// Adds a finding of the check `id`.
     pub(crate) fn find(&mut self, id: &str, subject: &str, message: String) {
         self.add(

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use futures_util::future::join;
 
 use super::context::{Context, gap};
-use super::{exec, modules, xtables};
+use super::{Options, exec, modules, xtables};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 
@@ -214,6 +214,19 @@ async fn from_kernel(
         by_tool.push((table, text));
     }
     Some(rules.text(&by_tool))
+}
+
+/// Returns whether the legacy back end has tables, of any family, in the network namespace of `options`.
+pub async fn has_legacy(options: &Options) -> Result<bool, Gap> {
+    let context = Context::new(options);
+    for family in Family::BOTH {
+        let item = Item::iptables(family);
+        let names = async move |c: Arc<Context>| legacy_tables(item, &c, family);
+        if !context.inside(item, names).await?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the names of the legacy tables in the current thread's network namespace, one a line; empty if the kernel does

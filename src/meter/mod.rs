@@ -5,6 +5,7 @@ pub(crate) mod totals;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::evidence::ipvs::{Dump, Stats};
 use crate::evidence::{Phase, Tracked};
@@ -113,8 +114,10 @@ pub(crate) struct Meter {
     stats: Option<HashMap<Way, Stats>>,
     /// Whether the IPVS table was read without its counters.
     is_partial: bool,
-    /// First packets that rules have refused: in all, and since the last reading.
+    /// First packets that rules have refused: in all, and between the last two readings of their counters.
     refused: Option<HashMap<Refused, (u64, u64)>>,
+    /// The time between these readings; 0 after the first one.
+    refused_over: Duration,
 }
 
 /// The rules that refuse packets to a service port: their chain, and the port.
@@ -188,8 +191,8 @@ impl Meter {
         self.is_partial = table.partial;
     }
 
-    /// Takes a reading of the counters of rules that reject or drop packets.
-    pub(crate) fn refuse(&mut self, now: HashMap<Refused, u64>) {
+    /// Takes a reading of the counters of rules that reject or drop packets, `over` after the one before.
+    pub(crate) fn refuse(&mut self, now: HashMap<Refused, u64>, over: Duration) {
         let before = self.refused.take();
         let since = now.into_iter().map(|(rule, count)| {
             // A rule that is new counts from 0, but before the first reading nothing is known.
@@ -200,6 +203,13 @@ impl Meter {
             (rule, (count, since))
         });
         self.refused = Some(since.collect());
+        self.refused_over = over;
+    }
+
+    /// Returns the time over which refused packets were counted; `None` if they are unknown.
+    pub(crate) fn refused_over(&self) -> Option<Duration> {
+        let over = self.refused.as_ref().map(|_| self.refused_over);
+        over.filter(|over| !over.is_zero())
     }
 
     /// Returns whether rules count the packets that they refuse.
@@ -384,12 +394,17 @@ mod tests {
         let of =
             |count| HashMap::from([(("KUBE-SERVICES".into(), name.clone(), Proto::Tcp), count)]);
         assert!(!meter.refuses());
-        meter.refuse(of(50));
+        assert_eq!(meter.refused_over(), None);
+        meter.refuse(of(50), Duration::ZERO);
         assert_eq!(meter.refused().count(), 0);
-        meter.refuse(of(57));
+        // Before the second reading, nothing is known of the rate.
+        assert_eq!(meter.refused_over(), None);
+        let minute = Duration::from_secs(60);
+        meter.refuse(of(57), minute);
+        assert_eq!(meter.refused_over(), Some(minute));
         assert_eq!(meter.refused().next(), Some((&name, &Proto::Tcp, 7)));
-        meter.refuse(HashMap::new());
-        meter.refuse(of(2));
+        meter.refuse(HashMap::new(), minute);
+        meter.refuse(of(2), minute);
         assert_eq!(meter.refused().next(), Some((&name, &Proto::Tcp, 2)));
         assert!(meter.refuses());
     }

@@ -151,7 +151,7 @@ impl Page {
 
     /// Adds `text`, wrapped to the width: the first line after `lead`, the others with the same indent.
     ///
-    /// Words are never broken: a long word has a line of its own.
+    /// Words and commands in backticks are never broken: a long one has a line of its own, so that it can be copied.
     pub(crate) fn para(&mut self, lead: &str, text: &str) {
         let indent = " ".repeat(length(lead));
         self.hang(lead, &indent, text);
@@ -162,9 +162,9 @@ impl Page {
         let width = usize::from(self.style.width).max(length(indent) + 20);
         let mut line = lead.to_owned();
         let mut empty = true;
-        for word in text.split_ascii_whitespace() {
-            let length = line.chars().count() + usize::from(!empty) + word.chars().count();
-            if !empty && length > width {
+        for word in words(text) {
+            let end = length(&line) + usize::from(!empty) + length(&word);
+            if !empty && end > width {
                 self.line(line.trim_end());
                 indent.clone_into(&mut line);
                 empty = true;
@@ -172,7 +172,7 @@ impl Page {
             if !empty {
                 line.push(' ');
             }
-            line.push_str(word);
+            line.push_str(&word);
             empty = false;
         }
         self.line(line.trim_end());
@@ -210,6 +210,24 @@ const GUTTER: usize = 2;
 
 fn length(text: &str) -> usize {
     text.chars().count()
+}
+
+/// Returns the parts of `text` between which a line may break: words, and commands in backticks with the punctuation
+/// beside them. A backtick without another one is a character like others.
+fn words(text: &str) -> Vec<String> {
+    let is_odd = |word: &str| word.matches('`').count() % 2 == 1;
+    let mut rest = text.split_ascii_whitespace();
+    let mut words = Vec::new();
+    while let Some(word) = rest.next() {
+        let end = rest.clone().position(is_odd).filter(|_| is_odd(word));
+        let mut whole = word.to_owned();
+        for part in rest.by_ref().take(end.map_or(0, |at| at + 1)) {
+            whole.push(' ');
+            whole.push_str(part);
+        }
+        words.push(whole);
+    }
+    words
 }
 
 /// Iterates over the parts of a cell between which a line may break: after a space, and after the slash in a name.
@@ -318,6 +336,34 @@ mod tests {
         let text = page(36, &columns, rows);
         assert!(text.lines().all(|line| line.len() <= 36), "{text}");
         assert!(text.contains("\n  long-name:http"), "{text}");
+    }
+
+    #[test]
+    fn a_command_in_backticks_stays_on_one_line() {
+        let para = |text: &str| {
+            let mut page = Page::new(Style {
+                width: 40,
+                color: false,
+                ascii: false,
+                wide: false,
+                verbose: 0,
+            });
+            page.para("fix   ", text);
+            page.into_text()
+        };
+        assert_eq!(
+            para("Then run `kpx cleanup --mode iptables` (or `kpx diff`), then drain."),
+            "fix   Then run\n      `kpx cleanup --mode iptables` (or\n      `kpx diff`), then drain.\n"
+        );
+        // One that is too long overflows; what follows it does not.
+        assert_eq!(
+            para("Set it with `sysctl -w net.netfilter.nf_conntrack_acct=1` on each node."),
+            "fix   Set it with\n      `sysctl -w net.netfilter.nf_conntrack_acct=1`\n      on each node.\n"
+        );
+        assert_eq!(
+            para("One ` alone is a character, and the line breaks."),
+            "fix   One ` alone is a character, and\n      the line breaks.\n"
+        );
     }
 
     #[test]

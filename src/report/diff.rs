@@ -4,9 +4,8 @@ use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::backend::Mode;
-use crate::diff::{Change, ChangeKind, Diff, Layer, Unknown};
+use crate::diff::{ChangeKind, Diff, Layer, Row, Unknown};
 use crate::evidence::Gap;
-use crate::net::Family;
 use crate::render::{Page, Report, Tone};
 use crate::view::{Kind, Leftover};
 use crate::words::number_of;
@@ -31,43 +30,6 @@ pub(crate) struct DiffReport {
     pub notes: Vec<String>,
     #[serde(skip)]
     compared: bool,
-}
-
-/// A difference, as text.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub(crate) struct Row {
-    /// The kind.
-    pub action: ChangeKind,
-    /// The part of the kernel's state.
-    pub layer: Layer,
-    /// The family, if the object has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub family: Option<Family>,
-    /// The object's name: `nat chain KUBE-SERVICES rule 3`.
-    pub object: String,
-    /// The service port or the Service that it serves.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub service: Option<String>,
-    /// The live object.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub have: Option<String>,
-    /// The desired object.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub want: Option<String>,
-}
-
-impl Row {
-    fn new(change: &Change) -> Self {
-        Self {
-            action: change.kind(),
-            layer: change.layer(),
-            family: change.family,
-            object: change.object.to_string(),
-            service: change.service.clone(),
-            have: change.have(),
-            want: change.want(),
-        }
-    }
 }
 
 /// The number of differences.
@@ -173,16 +135,7 @@ impl DiffReport {
                 let title = change.service.as_deref().unwrap_or("no specific Service");
                 page.line(&page.paint(Tone::Strong, title));
             }
-            let verb = match change.action {
-                ChangeKind::Missing => "missing",
-                ChangeKind::Extra => "extra",
-                ChangeKind::Differs => "differs",
-            };
-            let family = change.family.map(|f| format!("{f} ")).unwrap_or_default();
-            page.para(
-                &format!("  {verb:<8} "),
-                &format!("{family}{}", change.object),
-            );
+            object(page, change);
             for (label, text) in [("have", &change.have), ("want", &change.want)] {
                 if let Some(text) = text {
                     lines(page, label, text, all);
@@ -237,6 +190,20 @@ impl DiffReport {
             page.para("  ", &text);
         }
     }
+}
+
+/// Adds the kind of a difference, and the object's name.
+pub(super) fn object(page: &mut Page, change: &Row) {
+    let verb = match change.action {
+        ChangeKind::Missing => "missing",
+        ChangeKind::Extra => "extra",
+        ChangeKind::Differs => "differs",
+    };
+    let family = change.family.map(|f| format!("{f} ")).unwrap_or_default();
+    page.para(
+        &format!("  {verb:<8} "),
+        &format!("{family}{}", change.object),
+    );
 }
 
 /// Adds the live or desired object, a line each, after its label.

@@ -138,7 +138,7 @@ pub(crate) const REFUSED: Metric = Metric::counter(
 pub(crate) const CHANGES: Metric = Metric::counter(
     "kpx_changes_total",
     &["source"],
-    "Changes that were noticed, each maybe of several objects: of the cluster (API), nftables (rules) or ipvs (servers).",
+    "Changes that were noticed, each maybe of several objects: of the cluster (API), nftables (rules), ipvs (servers), settings or kube-proxy (process, health).",
 );
 /// Readings.
 pub(crate) const READINGS: Metric = Metric::counter(

@@ -140,7 +140,7 @@ fn paths(page: &mut Page, paths: &[Path]) {
                 let of = of.find(|of| {
                     of.client == client && of.to == target.to && of.protocol == target.protocol
                 });
-                of.map_or_else(String::new, |path| cell(path).to_owned())
+                of.map_or_else(String::new, |path| end(path.works, path.verdict).to_owned())
             }));
             row
         })
@@ -158,9 +158,9 @@ fn paths(page: &mut Page, paths: &[Path]) {
     );
 }
 
-/// Returns how the packets of a path end.
-fn cell(path: &Path) -> &'static str {
-    match (path.works, path.verdict) {
+/// Returns how packets end, of which `works` says whether all reach an endpoint.
+pub(super) const fn end(works: Option<bool>, verdict: trace::Verdict) -> &'static str {
+    match (works, verdict) {
         (Some(true), _) => "ok",
         (None, _) => "unknown",
         (Some(false), trace::Verdict::Drop) => "dropped",

@@ -29,6 +29,7 @@ use serde::Serialize;
 pub(crate) use gaps::Gaps;
 
 use crate::backend::Mode;
+use crate::check::{Check, Fix, Outcome};
 use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -152,13 +153,18 @@ impl Query<'_> {
     /// Returns the items that the view reads for this query.
     pub(crate) fn needs(self) -> Vec<Item> {
         let mut items = self.view.needs();
-        if self.view == View::Services && self.name.is_some() {
+        if self.may_be_page() {
             let sections = [View::Nodeports, View::Affinity, View::Conntrack];
             items.extend(sections.into_iter().flat_map(View::needs));
             items.sort();
             items.dedup();
         }
         items
+    }
+
+    /// Returns whether the answer is the page of a Service, if the name is that of one.
+    pub(crate) fn may_be_page(self) -> bool {
+        self.view == View::Services && self.name.is_some()
     }
 
     fn families(self) -> impl Iterator<Item = Family> {
@@ -246,6 +252,34 @@ struct Unmatched {
 }
 
 impl Shown {
+    /// Adds what is wrong with the Service of a page; `outcomes` are those of the doctor's checks on `node`.
+    pub(crate) fn assess<'n>(
+        &mut self,
+        node: &'n NodeSnapshot<'n>,
+        families: &[Family],
+        outcomes: &'n [(&'static Check, Outcome)],
+    ) {
+        if let (Some(page), Rows::Services(rows)) = (&mut self.service, &self.rows) {
+            page.assess(node, rows, families, outcomes);
+        }
+    }
+
+    /// Returns whether data is missing.
+    pub(crate) fn is_unknown(&self) -> bool {
+        let page = self.service.as_ref();
+        let assessed = page.and_then(|page| page.assessed.as_ref());
+        !self.gaps.is_empty() || assessed.is_some_and(service::assessed::Assessed::is_unknown)
+    }
+
+    /// Returns the fixes of the findings.
+    pub(crate) fn fixes_mut(&mut self) -> impl Iterator<Item = &mut Fix> {
+        let page = self.service.as_mut();
+        let assessed = page.and_then(|page| page.assessed.as_mut());
+        let found = assessed.and_then(|of| of.findings.found.as_mut());
+        let found = found.into_iter().flatten();
+        found.filter_map(|finding| finding.fix.as_mut())
+    }
+
     /// Returns similar names if the name in the query matches nothing; `None` if it matches.
     pub(crate) fn not_found(&self) -> Option<&[String]> {
         let unmatched = self.unmatched.as_ref()?;

@@ -224,7 +224,7 @@ impl<'n> Names<'n> {
             service: port.name.clone(),
             protocol: port.proto,
             rates: rates(&whole),
-            refused_per_second: meter.refuses().then(|| per_second(refused, after)),
+            refused_per_second: meter.refused_over().map(|over| per_second(refused, over)),
             backends,
         }
     }
@@ -251,4 +251,53 @@ fn per_second(count: u64, after: Duration) -> f64 {
     let count = count as f64;
     let seconds = after.as_secs_f64();
     if seconds > 0.0 { count / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::evidence::ITEMS;
+
+    /// A virtual server of a recorded Service, of whose real servers the first has taken `conns` connections.
+    fn table(conns: u64) -> crate::evidence::ipvs::Dump {
+        let real = |address: &str, conns: u64| {
+            serde_json::json!({
+                "address": address, "port": 80, "weight": 1, "forwarding": "masq", "active": 3,
+                "stats": {"conns": conns, "packetsIn": conns * 10, "packetsOut": conns * 9, "bytesIn": 0, "bytesOut": 0},
+            })
+        };
+        let dump = serde_json::json!({"services": [{
+            "family": "IPv4", "protocol": "tcp", "address": "10.97.54.248", "port": 80, "scheduler": "rr", "prefix": 32,
+            "destinations": [real("10.244.1.14", conns), real("10.244.1.16", 7), real("10.244.1.17", 7)],
+        }]});
+        serde_json::from_value(dump).unwrap()
+    }
+
+    #[test]
+    fn in_ipvs_mode_what_no_counter_tells_is_null() {
+        let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes/seed-ipvs");
+        let evidence = crate::evidence::load(&recording, ITEMS).unwrap();
+        let node = NodeSnapshot::new(&evidence);
+        let names = Names::new(&node, Some(Mode::Ipvs));
+        let mut meter = Meter::default();
+        meter.ipvs(&table(100));
+        meter.ipvs(&table(106));
+        let (rows, elsewhere) = names.rows(&meter, Duration::from_secs(2), None);
+        assert_eq!((rows.len(), elsewhere), (1, 0));
+        let row = serde_json::to_value(&rows[0]).unwrap();
+        assert_eq!(row["service"], "default/nginx-svc", "{row}");
+        assert_eq!(row["newPerSecond"], 3.0, "{row}");
+        assert_eq!(row["open"], 9, "{row}");
+        assert_eq!(row["packetsPerSecond"], 57.0, "{row}");
+        for unknown in ["waiting", "refusedPerSecond"] {
+            assert_eq!(row[unknown], serde_json::Value::Null, "{row}");
+        }
+        let first = &row["backends"][0];
+        assert_eq!(first["newConnections"], 6, "{row}");
+        assert_eq!(first["share"], 1.0, "{row}");
+        let promised = first["promised"].as_f64().unwrap();
+        assert!((promised - 1.0 / 3.0).abs() < 1e-9, "{row}");
+    }
 }

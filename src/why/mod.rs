@@ -118,6 +118,11 @@ impl<'n> Look<'n> {
         })
     }
 
+    /// Returns the differences between the live and the desired state of the node.
+    pub const fn diff(&self) -> Result<&Diff, &Gap> {
+        self.diff.as_ref()
+    }
+
     /// Explains `asked`; `source` limits the clients, as that of `kpx trace` does.
     pub fn why(&self, asked: &Asked, source: Option<&str>) -> Result<Answer, Unanswered> {
         let local = |addr| self.is_own(addr);

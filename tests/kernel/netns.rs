@@ -64,15 +64,18 @@ impl Netns {
     }
 
     /// Starts a program inside that goes on, and prints to `output`.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a program that stands in for kube-proxy"
-    )]
     pub(crate) fn start(&self, line: &[&str], output: Stdio) -> process::Child {
+        self.start_with(line, output, Stdio::inherit())
+    }
+
+    /// Starts a program inside, with its output and errors.
+    #[expect(clippy::disallowed_methods, reason = "a program that goes on")]
+    pub(crate) fn start_with(&self, line: &[&str], output: Stdio, errors: Stdio) -> process::Child {
         self.inside(|| {
             process::Command::new(line[0])
                 .args(&line[1..])
                 .stdout(output)
+                .stderr(errors)
                 .spawn()
                 .unwrap()
         })

@@ -34,10 +34,18 @@ fn a_rule_that_comes_and_goes_is_reported_twice() {
         "watch",
         "--interval",
         "200ms",
+        "-v",
         "--exec",
         program.to_str().unwrap(),
     ]);
-    let mut child = node.start(&line, Stdio::piped());
+    let mut child = node.start_with(&line, Stdio::piped(), Stdio::piped());
+    let told = BufReader::new(child.stderr.take().unwrap()).lines();
+    let (teller, reasons) = mpsc::channel();
+    let listener = thread::spawn(move || {
+        let reasons = told.map(Result::unwrap);
+        let reasons = reasons.filter(|line| line.contains("reading the node"));
+        reasons.for_each(|line| teller.send(line).unwrap_or(()));
+    });
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let (sender, events) = mpsc::channel();
     let reader =
@@ -55,9 +63,13 @@ fn a_rule_that_comes_and_goes_is_reported_twice() {
     };
     // The first reading is over once its findings are printed.
     events.recv_timeout(PATIENCE).unwrap();
-    thread::sleep(Duration::from_secs(1));
+    // Nothing changes, and nothing is read.
+    let quiet = reasons.recv_timeout(Duration::from_secs(6));
+    assert!(quiet.is_err(), "{quiet:?}");
     node.run(&format!("iptables-nft -t nat -A {chain} {rule}"));
     let event = next("changed");
+    let why = reasons.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(why, "kpx: reading the node: nftables changed");
     assert_eq!(event["after"].as_array().unwrap().len(), 1, "{event}");
     assert!(
         event["after"][0].as_str().unwrap().contains("planted"),
@@ -74,6 +86,7 @@ fn a_rule_that_comes_and_goes_is_reported_twice() {
     child.kill().unwrap();
     child.wait().unwrap();
     reader.join().unwrap();
+    listener.join().unwrap();
     let heard = fs::read_to_string(heard).unwrap();
     assert!(
         heard.lines().count() >= 2 && heard.contains("planted"),

@@ -1,7 +1,9 @@
 //! Changing a node through a pod on it.
 
+use std::fs;
 use std::sync::Arc;
 
+use kpx::action::Action;
 use serde_json::{Value, json};
 
 use super::{NODE, RECORDING, World, is_error};
@@ -80,6 +82,63 @@ async fn the_plan_that_was_shown_is_carried_out_on_the_node() {
     assert_eq!(pod["containers"][0]["securityContext"]["privileged"], true);
     // The log outlives the pod until kpx has read it.
     assert!(job["spec"]["ttlSecondsAfterFinished"].as_u64().unwrap() > 0);
+    world.is_clean().await;
+}
+
+#[tokio::test]
+async fn connections_that_no_endpoint_answers_are_forgotten_on_the_node() {
+    let world = World::new();
+    let folder = world.path("with-connections");
+    let from = root().join("testdata/nodes").join(RECORDING);
+    for part in ["node", "kube-proxy"] {
+        fs::create_dir_all(folder.join(part)).unwrap();
+        for file in fs::read_dir(from.join(part)).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), folder.join(part).join(file.file_name())).unwrap();
+        }
+    }
+    let entry = |client: &str, backend: &str| {
+        format!(
+            "tcp 6 100 SYN_SENT src={client} dst=10.100.1.1 sport=4000 dport=8080 src={backend} dst={client} sport=8080 \
+             dport=4000 mark=0 use=1\n"
+        )
+    };
+    // The second one has an endpoint of shop/cart.
+    let text = entry("10.244.1.9", "10.244.1.99") + &entry("10.244.1.10", "10.244.1.30");
+    fs::write(folder.join("node/conntrack.txt"), text).unwrap();
+    world.nodes.deal(NODE, &folder);
+    for option in ["--part", "--only"] {
+        let ran = world.reconcile(&[option, "conntrack", "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let [step] = report["steps"].as_array().unwrap().as_slice() else {
+            panic!("{option}: {ran}");
+        };
+        assert_eq!(
+            step["title"], "shop/cart:http: forget 1 tcp connection whose endpoint is gone",
+            "{option}: {ran}"
+        );
+    }
+    assert_eq!(world.nodes.plans().len(), 0);
+    let ran = world
+        .reconcile(&[&["--part", "conntrack"], APPLY].concat())
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    let plans = world.nodes.plans();
+    let [(node, plan)] = plans.as_slice() else {
+        panic!("{plans:?}");
+    };
+    assert_eq!(node, NODE);
+    let [step] = plan.steps.as_slice() else {
+        panic!("{plan:?}");
+    };
+    let Action::Conntrack { flows } = &step.action else {
+        panic!("{step:?}");
+    };
+    let [flow] = flows.as_slice() else {
+        panic!("{flows:?}");
+    };
+    assert_eq!(flow.source.to_string(), "10.244.1.9:4000");
+    assert_eq!(flow.destination.to_string(), "10.100.1.1:8080");
     world.is_clean().await;
 }
 

@@ -14,17 +14,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::WrapErr as _;
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, select};
 use http::StatusCode;
 
 use super::Io;
 use super::shared::counters::Reader;
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::notice::{self, Look, Notices};
 use super::shared::session::Session;
 use crate::backend::Mode;
 use crate::cli::ServeArgs;
 use crate::evidence::{Evidence, Gap, Item, Time};
-use crate::host::{self, HttpAnswer, HttpServer, Watch, clock};
+use crate::host::{self, HttpAnswer, HttpServer, clock};
 use crate::meter::Meter;
 use crate::meter::totals::{Key, Total, Totals};
 use crate::node::runtime::Metrics;
@@ -149,7 +150,7 @@ struct Serving<'s> {
     args: &'s ServeArgs,
     folder: Option<Folder>,
     state: Arc<Mutex<State>>,
-    watch: Option<Watch>,
+    notices: Notices<'s>,
     /// Service ports by address; made anew before the next counters if the cluster changed.
     owners: Option<Owners>,
     reader: Reader<'s>,
@@ -167,9 +168,6 @@ struct Serving<'s> {
     record_from: Instant,
     /// The processor time of counters.
     counters: Duration,
-    generation: Option<u32>,
-    /// Of the virtual servers.
-    layout: Option<u64>,
 }
 
 impl<'s> Serving<'s> {
@@ -185,7 +183,7 @@ impl<'s> Serving<'s> {
             args,
             folder,
             state,
-            watch: None,
+            notices: Notices::new(session),
             owners: None,
             reader: Reader::new(session, None).await,
             totals: Totals::new(args.services),
@@ -197,10 +195,8 @@ impl<'s> Serving<'s> {
             is_unrecorded: true,
             record_from: now,
             counters: Duration::ZERO,
-            generation: None,
-            layout: None,
         };
-        for source in ["cluster", "nftables", "ipvs"] {
+        for source in notice::SOURCES {
             serving.state().changes.insert(source, 0);
         }
         serving.state().stale_after = args.check_interval * 3;
@@ -217,14 +213,12 @@ impl<'s> Serving<'s> {
         self.args.budget / 100.0 / 2.0
     }
 
-    /// Starts to watch the cluster, unless a bundle stands for it.
+    /// Starts to watch the cluster, unless a bundle stands for it or it is watched already.
     async fn watch_cluster(&mut self) {
-        if self.watch.is_some() || self.session.cluster_from.is_some() {
-            return;
+        if self.notices.watch.is_none() {
+            let started = self.notices.watch_cluster().await;
+            known(&mut self.state().unknown, notice::CLUSTER, started);
         }
-        let started = Watch::start(&self.session.host).await;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.watch = known(&mut state.unknown, "cluster", started);
     }
 
     async fn wait(&mut self) -> Woken {
@@ -233,13 +227,7 @@ impl<'s> Serving<'s> {
             None => self.due,
         };
         let rest = until.saturating_duration_since(Instant::now());
-        let (watch, job) = (self.watch.as_mut(), self.job.as_mut());
-        let cluster = async {
-            match watch {
-                Some(watch) => watch.next().await,
-                None => future::pending().await,
-            }
-        };
+        let (cluster, job) = (self.notices.cluster(), self.job.as_mut());
         let job = async {
             match job {
                 Some(job) => job.ended.as_mut().await,
@@ -258,11 +246,11 @@ impl<'s> Serving<'s> {
         let mut state = self.state();
         match result {
             Ok(()) => {
-                state.unknown.remove("cluster");
-                *state.changes.entry("cluster").or_default() += 1;
+                state.unknown.remove(notice::CLUSTER);
+                *state.changes.entry(notice::CLUSTER).or_default() += 1;
             }
             Err(gap) => {
-                state.unknown.insert("cluster", gap.to_string());
+                state.unknown.insert(notice::CLUSTER, gap.to_string());
             }
         }
         drop(state);
@@ -401,31 +389,21 @@ impl<'s> Serving<'s> {
     async fn count(&mut self) {
         let (begun, before) = (Instant::now(), host::processor_time());
         let host = &self.session.host;
-        let rules = host::nft_generation(host);
-        let (syncs, rules) = join(self.syncs(), rules).await;
+        let syncs = self.syncs().await;
         let conntrack = host::conntrack_fill(host).await;
         self.name_ports().await;
         let flows = self.reader.read().await;
-        let layout = self.reader.layout();
+        let Look {
+            generation,
+            changed,
+        } = self.notices.look(self.reader.layout()).await;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.syncs = syncs;
-        let mut is_changed = false;
-        let noted = |state: &mut State, source: &'static str| {
+        state.generation = known(&mut state.unknown, "nftables-generation", generation);
+        let is_changed = !changed.is_empty();
+        for source in changed {
             *state.changes.entry(source).or_default() += 1;
-        };
-        state.generation = known(&mut state.unknown, "nftables-generation", rules);
-        if let Some(generation) = state.generation {
-            let was = self.generation.replace(generation);
-            if was.is_some_and(|was| was != generation) {
-                noted(&mut state, "nftables");
-                is_changed = true;
-            }
         }
-        if layout.is_some() && self.layout.is_some() && layout != self.layout {
-            noted(&mut state, "ipvs");
-            is_changed = true;
-        }
-        self.layout = layout;
         state.conntrack = known(&mut state.unknown, "conntrack", conntrack);
         let flows = flows.map_err(|why| why.to_string());
         let result = flows.as_ref().map(drop).map_err(Clone::clone);
@@ -467,7 +445,7 @@ impl<'s> Serving<'s> {
         if self.owners.is_some() {
             return;
         }
-        if let Some(watch) = &self.watch {
+        if let Some(watch) = &self.notices.watch {
             let nothing = Evidence::default();
             let node = self.session.node(&nothing);
             let node = node.with_services(watch.services(), watch.slices());
@@ -477,7 +455,7 @@ impl<'s> Serving<'s> {
             let evidence = self.session.gather(&items).await;
             let evidence = evidence.map_err(|why| why.to_string());
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let evidence = known(&mut state.unknown, "cluster", evidence);
+            let evidence = known(&mut state.unknown, notice::CLUSTER, evidence);
             self.owners = evidence.map(|of| Owners::new(&self.session.node(&of)));
         }
     }

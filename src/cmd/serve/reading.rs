@@ -55,7 +55,7 @@ pub(super) struct Reading {
 /// Makes a reading and prints it.
 pub(super) async fn run(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
     let asked = Asked::everything(session)?;
-    let (report, case, last) = doctor::examine_case(session, &asked).await?;
+    let (report, case, last) = doctor::examine_case(session, &asked, &[]).await?;
     let mut reading = Reading {
         node: report.head.node.name.clone(),
         doctor: report.prom(),

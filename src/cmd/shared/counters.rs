@@ -1,17 +1,16 @@
 //! Readings of the kernel's counters of what flows through Services.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher as _;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
 use super::failure::Failure;
+use super::notice::layout;
 use super::session::{Readable as _, Session};
 use crate::backend::Mode;
 use crate::backend::iptables::listing;
 use crate::backend::iptables::model::{Match, Target};
-use crate::evidence::ipvs::Dump;
 use crate::evidence::{Gap, Item};
 use crate::host::{self, ChainReader, Listing};
 use crate::meter::{Connections, Meter, Refused};
@@ -141,6 +140,9 @@ impl<'s> Reader<'s> {
                 self.meter.track(all.readable()?);
             }
         }
+        let now = (Instant::now(), host::processor_time());
+        let before = self.last.replace(now).unwrap_or(now);
+        let time = now.0 - before.0;
         if let Some(chains) = &self.chains {
             let mut counts = HashMap::new();
             let names = REFUSING.map(|chain| ("filter".to_owned(), chain.to_owned()));
@@ -153,12 +155,10 @@ impl<'s> Reader<'s> {
                     }
                 }
             }
-            self.meter.refuse(counts);
+            self.meter.refuse(counts, time);
         }
-        let now = (Instant::now(), host::processor_time());
-        let before = self.last.replace(now).unwrap_or(now);
         Ok(Spent {
-            time: now.0 - before.0,
+            time,
             processor: now.1.saturating_sub(before.1),
         })
     }
@@ -199,19 +199,4 @@ async fn chains(session: &Session, mode: Option<Mode>) -> Option<Vec<ChainReader
     let readers = session.families().iter();
     let readers = readers.map(|&family| ChainReader::new(&session.host, family));
     join_all(readers).await.into_iter().collect()
-}
-
-/// Returns a number that changes with the virtual servers, but not with their counters or order.
-fn layout(table: &Dump) -> u64 {
-    let hasher = foldhash::fast::FixedState::with_seed(0);
-    let each = table.services.iter().map(|of| {
-        let real = of.destinations.iter().map(|real| {
-            let key = (real.address, real.port, real.weight);
-            hasher.hash_one(key)
-        });
-        let real = real.fold(0, u64::wrapping_add);
-        let key = (of.protocol, of.address, of.port, of.fwmark, &of.scheduler);
-        hasher.hash_one((key, real))
-    });
-    each.fold(0, u64::wrapping_add)
 }

@@ -79,6 +79,21 @@ pub(in crate::cmd) async fn examine(
     Ok((case, examined))
 }
 
+/// Reads the node of `session` with the items that every check needs, and `more`; returns the outcome of each check, with
+/// consequences below their causes.
+pub(in crate::cmd) async fn examine_with(
+    session: &Session,
+    more: impl IntoIterator<Item = Item>,
+) -> Result<(Arc<Case>, Vec<(&'static Check, Outcome)>), Failure> {
+    let checks = check::asked(None);
+    let mut items: BTreeSet<Item> = check::needs(&checks);
+    items.extend(more);
+    let (case, examined) = examine(session, items, &checks, None).await?;
+    let mut outcomes = examined.outcomes;
+    check::fold(&mut outcomes, &case.evidence);
+    Ok((case, outcomes))
+}
+
 /// Returns the time of a bundle: from its manifest, or else from kube-proxy's clock.
 pub(in crate::cmd) fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time> {
     let manifest = evidence.manifest().map(|manifest| manifest.time.as_str());

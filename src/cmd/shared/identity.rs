@@ -152,7 +152,12 @@ pub(in crate::cmd) async fn refuse_stranger(session: &Session) -> Result<(), Fai
         return Ok(());
     }
     evidence.extend(session.nodes_ahead().await?);
-    let Some(stranger) = NodeSnapshot::new(&evidence).stranger() else {
+    stranger(&NodeSnapshot::new(&evidence))
+}
+
+/// Fails if `machine` is no node of the cluster, as far as that is known.
+fn stranger(machine: &NodeSnapshot<'_>) -> Result<(), Failure> {
+    let Some(stranger) = machine.stranger() else {
         return Ok(());
     };
     let here = match stranger.container {
@@ -296,7 +301,9 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::shared::failure::Verbosity;
     use crate::cmd::shared::session::parsed;
+    use crate::evidence::{Evidence, Item};
 
     #[test]
     fn the_next_command_reaches_the_same_node_and_cluster() {
@@ -326,6 +333,48 @@ mod tests {
         let words: Vec<&str> = words.split(' ').collect();
         let (_, again) = parsed(&words);
         assert_eq!(again.name(), Some("w1"));
+    }
+
+    #[test]
+    fn a_machine_of_no_node_is_refused_with_the_way_out() {
+        let refused = |processes: &str, node: &str| {
+            let mut evidence = Evidence::default();
+            let host = "host-name = laptop\nmachine-id = aa\n";
+            let own = r#"[{"ifname": "eth0", "addr_info": [{"family": "inet", "local": "192.0.2.7", "prefixlen": 24, "scope": "global"}]}]"#;
+            let nodes = format!(
+                r#"{{"items": [{{"metadata": {{"name": "w1"}}, "status": {{"addresses": [{{"type": "InternalIP", "address": "{node}"}}]}}}}]}}"#
+            );
+            for (item, text) in [
+                (Item::Host, host),
+                (Item::Addresses, own),
+                (Item::Processes, processes),
+                (Item::ProxyFiles, r#"{"files": []}"#),
+                (Item::Nodes, &nodes),
+            ] {
+                evidence.insert(item, Ok(text.to_owned()));
+            }
+            let refused = stranger(&NodeSnapshot::new(&evidence)).err()?;
+            let mut text = Vec::new();
+            assert_eq!(refused.tell(&mut text, Verbosity::Normal), 4);
+            String::from_utf8(text).ok()
+        };
+        let none = r#"{"processes": []}"#;
+        assert_eq!(
+            refused(none, "203.0.113.1").unwrap(),
+            "kpx: this machine is not a node of the cluster: no Node (w1) has an address or ID of this machine, and no \
+             kube-proxy runs here\n  \
+             hint: pass `--node NAME` or `--all-nodes` to read nodes from here, or `--from BUNDLE` to read a bundle; \
+             `--no-api` reads this machine without the cluster\n"
+        );
+        let inside = r#"{"processes": [{"pid": 77, "name": "kube-proxy", "args": ["kube-proxy"], "sameNetwork": false}]}"#;
+        let text = refused(inside, "203.0.113.1").unwrap();
+        for part in [
+            "and kube-proxy (process 77) runs in a container with a network of its own\n",
+            "`--netns /proc/77/ns/net` for that container",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(refused(none, "192.0.2.7"), None);
     }
 
     #[test]

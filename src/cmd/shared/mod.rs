@@ -9,6 +9,7 @@ pub(super) mod failure;
 mod gather;
 pub(super) mod identity;
 pub(super) mod nodes;
+pub(super) mod notice;
 pub(super) mod output;
 pub(super) mod probe;
 pub(super) mod session;

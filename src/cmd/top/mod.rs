@@ -63,7 +63,6 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &TopArgs) -> R
         }
     }
     let mut reader = Reader::new(session, mode).await;
-    notes.extend(reader.uncounted());
     let on_screen =
         io.terminal && io.interactive && args.count.is_none() && session.output.is_none();
     let mut screen = on_screen.then(|| Screen::open(args.sort));
@@ -93,12 +92,14 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &TopArgs) -> R
             if is_stale {
                 break;
             }
+            let begun = Instant::now();
             let spent = reader.read().await?;
-            due = Instant::now() + args.interval.max(spent.pause(LIMIT));
+            due = begun + args.interval.max(spent.pause(LIMIT));
             let (mut services, elsewhere) =
                 names.rows(&reader.meter, spent.time, args.service.as_deref());
             args.sort.sort(&mut services);
             let mut notes = notes.clone();
+            notes.extend(reader.uncounted());
             notes.extend(reader.unaccounted());
             let report = TopReport {
                 at: clock::now(),

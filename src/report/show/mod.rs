@@ -2,9 +2,11 @@
 
 mod addresses;
 mod affinity;
+mod assessed;
 mod chains;
 mod config;
 mod conntrack;
+mod form;
 mod ipvs;
 mod lines;
 mod modules;
@@ -103,11 +105,7 @@ impl Report for ShowReport {
     }
 
     fn exit(&self) -> u8 {
-        if self.0.gaps.is_empty() {
-            CLEAN
-        } else {
-            UNKNOWN
-        }
+        if self.0.is_unknown() { UNKNOWN } else { CLEAN }
     }
 }
 

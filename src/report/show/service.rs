@@ -1,6 +1,6 @@
 //! A Service's page.
 
-use super::{affinity, conntrack, nodeports};
+use super::{affinity, assessed, conntrack, form, nodeports};
 use crate::owner::EndpointState;
 use crate::render::Page;
 use crate::view::service::{self, Endpoint, Spec};
@@ -18,6 +18,8 @@ pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
         Some(all) if all.is_empty() => page.line("no endpoints"),
         Some(all) => endpoints(all, page),
     }
+    page.line("");
+    form::page(of.form.as_deref(), page);
     if !of.node_ports.is_empty() {
         page.line("");
         nodeports::page(&of.node_ports, page);
@@ -30,6 +32,10 @@ pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
     if connections.iter().any(|of| of.connections > 0) {
         page.line("");
         conntrack::counts(connections, page);
+    }
+    if let Some(assessed) = &of.assessed {
+        page.line("");
+        assessed::page(assessed, page);
     }
     if let Some(first) = rows.first() {
         let (namespace, name) = (&first.service.namespace, &first.service.name);

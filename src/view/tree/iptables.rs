@@ -1,6 +1,6 @@
 //! The rules of a Service or chain in iptables and ipvs mode.
 
-use super::{DEEPEST, Node, pod, rounded};
+use super::{DEEPEST, Node, destination, pod, rounded};
 use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table};
 use crate::net::Family;
 use crate::owner::{Owner, Owners, Port, PortName};
@@ -102,6 +102,7 @@ impl Walk<'_, '_> {
             family: self.family,
             at: format!("{} {}", self.table.name, chain.name),
             rule: words(rule),
+            destination: to_port(rule),
             packets: rule.counters.map(|counters| counters.packets),
             probability: probability.map(rounded),
             leads_to: to.map(str::to_owned),
@@ -110,6 +111,11 @@ impl Walk<'_, '_> {
             children: chain_to.map_or_else(Vec::new, |to| self.children(to, depth + 1)),
         }
     }
+}
+
+fn to_port(rule: &Rule<'_>) -> Option<String> {
+    let to = rule.destination();
+    Some(destination(to.addr, to.port?, to.proto?))
 }
 
 fn random(rule: &Rule<'_>) -> Option<f64> {

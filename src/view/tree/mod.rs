@@ -3,12 +3,12 @@
 mod iptables;
 mod nftables;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use crate::net::Family;
+use crate::net::{Family, Proto};
 use crate::owner::{Endpoint, EndpointState};
 
 /// A rule or map element, and the rules of the chain that it leads to.
@@ -19,6 +19,9 @@ pub(crate) struct Node {
     /// `TABLE CHAIN` of the rule, or `nft kube-proxy map NAME`.
     pub(crate) at: String,
     pub(crate) rule: String,
+    /// The destination that a rule or element of a Service matches: `ADDRESS:PORT/PROTOCOL` or `PORT/PROTOCOL`.
+    #[serde(skip)]
+    pub(crate) destination: Option<String>,
     /// Packets counted; `null` without a counter.
     pub(crate) packets: Option<u64>,
     /// The share of the chain's packets that this rule takes at random, from 0 to 1.
@@ -62,6 +65,14 @@ fn pod(endpoint: &Endpoint) -> Option<String> {
         Some(state) => format!("{pod} ({state})").trim_start().to_owned(),
     };
     (!text.is_empty()).then_some(text)
+}
+
+/// Returns a destination as text; without an address, it is a NodePort.
+fn destination(addr: Option<IpAddr>, port: u16, proto: Proto) -> String {
+    match addr {
+        Some(addr) => format!("{}/{proto}", SocketAddr::new(addr, port)),
+        None => format!("{port}/{proto}"),
+    }
 }
 
 /// Returns `share` with the digits that the kernel's 31 bits can hold.

@@ -1,6 +1,6 @@
 //! The chains and map elements of a Service in nftables mode.
 
-use super::{DEEPEST, Node, pod, rounded};
+use super::{DEEPEST, Node, destination, pod, rounded};
 use crate::backend::nftables::dispatch::socket_addr;
 use crate::backend::nftables::model::{
     Chain, Datum, Element, Expr, Rule, Set, Statement, Table, Verdict,
@@ -55,6 +55,7 @@ impl Walk<'_> {
             family: self.family,
             at,
             rule,
+            destination: None,
             packets: None,
             probability: None,
             leads_to: None,
@@ -70,7 +71,9 @@ impl Walk<'_> {
         if let Some(value) = &element.value {
             rule = format!("{rule} : {}", print::datum(value));
         }
-        let node = self.blank(format!("nft kube-proxy {kind} {}", set.name), rule);
+        let mut node = self.blank(format!("nft kube-proxy {kind} {}", set.name), rule);
+        let to = element.destination();
+        node.destination = to.map(|to| destination(to.addr, to.port, to.proto));
         match &element.value {
             Some(Datum::Verdict(verdict)) => self.into(node, verdict, 0),
             _ => node,

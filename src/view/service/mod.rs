@@ -1,5 +1,8 @@
 //! A Service's page: what the API and this node know of one Service.
 
+pub(crate) mod assessed;
+pub(crate) mod form;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,6 +13,7 @@ use super::{Gaps, Joined, View, affinity, conntrack, nodeports};
 use crate::cluster::Service;
 use crate::net::Family;
 use crate::owner::{EndpointState, PortName};
+use assessed::Assessed;
 
 /// One Service.
 #[derive(Debug, Serialize)]
@@ -19,12 +23,17 @@ pub(crate) struct Page {
     pub(crate) spec: Option<Spec>,
     /// `null` if unknown.
     pub(crate) endpoints: Option<Vec<Endpoint>>,
+    /// What implements it in the mode in force; `null` if unknown.
+    pub(crate) form: Option<Vec<form::Part>>,
     /// Empty for a Service without NodePorts.
     pub(crate) node_ports: Vec<nodeports::Row>,
     /// Empty without session affinity.
     pub(crate) affinity: Vec<affinity::Row>,
     /// `null` if unknown.
     pub(crate) connections: Option<Vec<conntrack::Count>>,
+    /// What is wrong with it; absent where only the rows of several nodes are compared.
+    #[serde(flatten)]
+    pub(crate) assessed: Option<Assessed>,
 }
 
 /// What decides how packets to the Service are treated, beside its addresses.
@@ -60,7 +69,7 @@ pub(crate) struct Endpoint {
 
 /// Returns the page of the Service that `rows` are of; `None` if they are of several.
 pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Option<Page> {
-    joined.query.name?;
+    let asked = joined.query.name?;
     let first = &rows.first()?.service;
     let is_same =
         |name: &PortName| (&name.namespace, &name.name) == (&first.namespace, &first.name);
@@ -72,13 +81,18 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
         let mut all = all.iter();
         all.find(|of| of.metadata.namespace == *first.namespace && of.metadata.name == *first.name)
     });
+    // An address selects the Service, but not what the other views have of it.
+    let whole = format!("{}/{}", first.namespace, first.name);
+    let name = if asked.contains('/') { asked } else { &whole };
     let of = |view| {
         let query = super::Query {
             view,
+            name: Some(name),
             ..joined.query
         };
         Joined { query, ..joined }
     };
+    let form = form::parts(joined, name, gaps);
     let node_ports = if rows.iter().any(|row| row.node_port.is_some()) {
         nodeports::rows(of(View::Nodeports), gaps)
     } else {
@@ -100,6 +114,7 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
             .all(|row| row.endpoints.total.is_some())
             .then(|| endpoints(joined, rows)),
         spec,
+        form,
         node_ports,
         affinity,
         connections: joined
@@ -107,6 +122,7 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
             .conntrack()
             .is_ok()
             .then(|| conntrack::counts(joined, &tracked)),
+        assessed: None,
     })
 }
 
