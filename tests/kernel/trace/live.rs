@@ -147,7 +147,10 @@ fn a_connection_of_kpx_goes_as_predicted() {
 #[test]
 #[ignore = "needs root, network namespaces, and a kernel of its own"]
 fn vm_a_connection_of_kpx_is_followed_in_the_log_of_the_kernel() {
-    run(&["modprobe", "-a", "br_netfilter", "nf_log_syslog"], "");
+    let modules = ["br_netfilter", "nf_log_syslog", "nfnetlink_log"];
+    for module in modules {
+        run(&["modprobe", module], "");
+    }
     run(
         &["sysctl", "-q", "-w", "net.netfilter.nf_log_all_netns=1"],
         "",
