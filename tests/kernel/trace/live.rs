@@ -174,7 +174,7 @@ fn goes_as_predicted(name: &str, network: &Network) {
     assert_eq!(live["packet"]["destination"], "10.97.54.248:80");
     let both = live["steps"].as_array().unwrap().iter();
     let both: Vec<_> = both.filter(|step| step["path"] == "both").collect();
-    assert!(both.len() > 4, "{both:#?}");
+    assert!(both.len() > 4, "{live:#}");
     let count = |rules: &str| rules.lines().filter(|l| !l.contains("counter")).count();
     let after = network.node.run("nft list ruleset");
     assert_eq!(count(&before), count(&after));
