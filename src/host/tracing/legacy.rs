@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use netlink_sys::Socket;
 use nix::errno::Errno;
@@ -53,10 +52,12 @@ pub(super) struct Legacy {
 
 impl Legacy {
     /// Asks the kernel to send the traces of `family` to `socket`, in their order among the other messages, or opens its log.
-    pub(super) async fn listen(
-        context: &Arc<Context>,
+    /// `everywhere` is what [`all_namespaces`] reads outside the node's network namespace.
+    pub(super) fn listen(
+        context: &Context,
         family: Family,
         socket: &Socket,
+        everywhere: Result<String, Gap>,
     ) -> Result<Self, Gap> {
         let mut legacy = Self {
             family,
@@ -68,13 +69,18 @@ impl Legacy {
             packets: HashMap::new(),
         };
         if !legacy.tables.is_empty() {
-            let begun = legacy.begin(context, socket).await;
+            let begun = legacy.begin(context, socket, everywhere);
             legacy.state = begun.map_or_else(InLegacy::Unknown, |()| InLegacy::Traced);
         }
         Ok(legacy)
     }
 
-    async fn begin(&mut self, context: &Arc<Context>, socket: &Socket) -> Result<(), Gap> {
+    fn begin(
+        &mut self,
+        context: &Context,
+        socket: &Socket,
+        everywhere: Result<String, Gap>,
+    ) -> Result<(), Gap> {
         let setting = format!("nf_log/{}", number(self.family.nft_name()));
         let logger = setting_of(ITEM, context, &setting)?;
         let instead = |why: &str| {
@@ -89,7 +95,7 @@ impl Legacy {
             "nf_log_ipv4" | "nf_log_ipv6" => {
                 // Only the initial network namespace has the setting.
                 let is_initial = all_namespaces(ITEM, context)? != "NONE";
-                if !is_initial && context.look_apart(ITEM, all_namespaces).await? != "1" {
+                if !is_initial && everywhere? != "1" {
                     return instead(", which skips the packets of this network namespace");
                 }
                 let log = kernel_log::open(&context.path("dev/kmsg"));
@@ -218,7 +224,7 @@ impl Legacy {
 }
 
 /// Reads whether the kernel writes packets of all network namespaces to its log.
-fn all_namespaces(item: Item, context: &Context) -> Result<String, Gap> {
+pub(super) fn all_namespaces(item: Item, context: &Context) -> Result<String, Gap> {
     setting_of(item, context, "nf_log_all_netns")
 }
 

@@ -60,11 +60,13 @@ pub async fn trace_packets<T>(
 ) -> Result<(Traced, Option<T>), Gap> {
     let context = Context::new(options);
     let (ready, is_ready) = oneshot::channel();
+    // Not from within: a thread begins in the namespace of the one that starts it.
+    let everywhere = context.look_apart(ITEM, legacy::all_namespaces).await;
     let work = async move |context: Arc<Context>| {
         let own = format!("kpx-trace-{}", std::process::id());
         let events = listen().map_err(|e| failed("listening", &e))?;
         let family = Family::of(wanted.destination.ip());
-        let mut legacy = Legacy::listen(&context, family, &events).await?;
+        let mut legacy = Legacy::listen(&context, family, &events, everywhere)?;
         let owner = open().map_err(|e| failed("opening", &e))?;
         let batch = table::create(&own, &wanted);
         send(&owner, &batch.bytes, batch.last).map_err(|e| match e.raw_os_error() {

@@ -147,7 +147,10 @@ fn a_connection_of_kpx_goes_as_predicted() {
 #[test]
 #[ignore = "needs root, network namespaces, and a kernel of its own"]
 fn vm_a_connection_of_kpx_is_followed_in_the_log_of_the_kernel() {
-    run(&["modprobe", "-a", "br_netfilter", "nf_log_syslog"], "");
+    let modules = ["br_netfilter", "nf_log_syslog", "nfnetlink_log"];
+    for module in modules {
+        run(&["modprobe", module], "");
+    }
     run(
         &["sysctl", "-q", "-w", "net.netfilter.nf_log_all_netns=1"],
         "",
@@ -171,7 +174,7 @@ fn goes_as_predicted(name: &str, network: &Network) {
     assert_eq!(live["packet"]["destination"], "10.97.54.248:80");
     let both = live["steps"].as_array().unwrap().iter();
     let both: Vec<_> = both.filter(|step| step["path"] == "both").collect();
-    assert!(both.len() > 4, "{both:#?}");
+    assert!(both.len() > 4, "{live:#}");
     let count = |rules: &str| rules.lines().filter(|l| !l.contains("counter")).count();
     let after = network.node.run("nft list ruleset");
     assert_eq!(count(&before), count(&after));
