@@ -19,7 +19,7 @@ use super::shared::session::Session;
 use super::watch::{self, Follow};
 use crate::backend::Mode;
 use crate::check::ignore::{EXAMPLE, Ignores};
-use crate::check::{self, Check, Outcome, Severity};
+use crate::check::{self, Check, Fix, Outcome, Severity};
 use crate::cli::{DoctorArgs, FailOn};
 use crate::host::{self, clock};
 use crate::render::Report as _;
@@ -202,7 +202,18 @@ pub(super) async fn examine_case(
     });
     let ignore = ignore.as_ref();
     let report = DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on);
-    Ok((report.before(asked.target), case, last))
+    let mut report = report.before(asked.target);
+    let mut next = Fix {
+        text: String::new(),
+        command: Some(report.next),
+    };
+    reach(session, std::iter::once(&mut next));
+    report.next = next.command.unwrap_or_default();
+    if let Some(name) = session.name().filter(|_| !next.text.is_empty()) {
+        // It belongs on another machine.
+        report.next.extend([" # on ", name]);
+    }
+    Ok((report, case, last))
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::hop::{Assumption, Effect, Hook, Outcome, Subsystem, Verdict};
+use super::hop::{Assumption, Effect, Outcome, Subsystem, Verdict};
 use super::ipvs::{hashes_ports, is_sticky};
 use super::mismatch;
 use super::packet::{Entry, Flow};
@@ -21,7 +21,6 @@ pub fn notes(
     service: Option<&Port>,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    forwarding(node, flow, outcomes, &mut notes);
     undecided(outcomes, &mut notes);
     if flow.established {
         notes.push(
@@ -44,29 +43,6 @@ pub fn notes(
     nobody_listens(node, flow, outcomes, &mut notes);
     gaps(node, flow, &mut notes);
     notes
-}
-
-/// Returns the sysctl that turns forwarding off, if the node would have to forward the packet of `outcomes`: the kernel then
-/// drops it, and the verdict is of the rules alone.
-pub fn forwarding_off(
-    node: &NodeSnapshot<'_>,
-    flow: &Flow,
-    outcomes: &[Outcome],
-) -> Option<&'static str> {
-    let keys: &[&'static str] = match Family::of(flow.destination) {
-        Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
-        Family::V6 => &["net.ipv6.conf.all.forwarding"],
-    };
-    let sysctl = node.sysctl().ok()?;
-    let (key, value) = keys.iter().find_map(|key| Some((*key, sysctl.get(key)?)))?;
-    let mut hops = outcomes.iter().flat_map(|o| &o.hops);
-    (value == "0" && hops.any(|hop| hop.hook == Hook::Forward)).then_some(key)
-}
-
-fn forwarding(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
-    if let Some(key) = forwarding_off(node, flow, outcomes) {
-        notes.push(format!("{key} is 0: the node does not forward, so this packet is dropped whatever the rules decide"));
-    }
 }
 
 fn undecided(outcomes: &[Outcome], notes: &mut Vec<String>) {

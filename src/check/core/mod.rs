@@ -37,7 +37,7 @@ pub(in crate::check) use reads::{
 pub(in crate::check) use rows::{DRIFT_NEEDS, RESTART};
 pub(in crate::check) use rules::{NFT, RULES, is_open, is_proxys, rule_proof, rules_in_use};
 pub use run::{Outcome, Unknown, run};
-pub(in crate::check) use running::{is_cilium, runs_here, still_held};
+pub(in crate::check) use running::{REPLACED, is_cilium, is_replaced, runs_here, still_held};
 pub use settle::{drifted, is_as_complete, keep_persistent};
 pub(in crate::check) use syncs::{family_or_proxy, slower_than};
 pub(in crate::check) use versions::{VERSION, kernel_proof, tool_version, version_in};

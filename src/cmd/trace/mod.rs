@@ -138,9 +138,9 @@ async fn trace_on(
         first.notes.splice(0..0, all);
     }
     let mut report = report(&node, assumed, service, traces)?;
-    if let (Some(seen), [walk, ..]) = (seen, walks.as_slice()) {
+    if let (Some(seen), [flow, ..], [walk, ..]) = (seen, flows.as_slice(), walks.as_slice()) {
         report.live = seen.compare(
-            walk,
+            &trace::forwarded(&node, flow, walk),
             assumed.is_some(),
             nft_is_other,
             &report.first,
@@ -359,7 +359,8 @@ fn trace(
     if service.is_none() {
         notes.extend(mismatch::other_port(owners, flow));
     }
-    SourceTrace::new(name, packet, outcomes, notes, owners, service)
+    let outcomes = trace::forwarded(node, flow, outcomes);
+    SourceTrace::new(name, packet, &outcomes, notes, owners, service)
 }
 
 fn report(
