@@ -28,6 +28,7 @@ use crate::report::doctor::{
 };
 use crate::report::explain::CheckList;
 use crate::report::nodes::DoctorOfNodes;
+use crate::view::near::{meant, nearest};
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -288,6 +289,9 @@ pub(super) fn named(words: &[String]) -> Result<Vec<&'static Check>, Failure> {
 
 /// Returns the error for a check that does not exist.
 pub(super) fn unknown_check(word: &str) -> Failure {
+    let names = check::all().flat_map(|check| [check.id, check.name, check.group()]);
+    let near = nearest(word, names.map(str::to_owned));
+    let meant = meant(&near).map_or_else(String::new, |meant| format!("{meant} "));
     Failure::usage(format!("no check or group named {word}"))
-        .with_hint("`kpx doctor --list` lists them")
+        .with_hint(format!("{meant}`kpx doctor --list` lists them"))
 }

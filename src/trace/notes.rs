@@ -11,7 +11,7 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::conntrack;
 use crate::node::{IptablesBackend, NodeSnapshot};
-use crate::owner::Port;
+use crate::owner::{Port, Role};
 
 /// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
 pub fn notes(
@@ -35,6 +35,7 @@ pub fn notes(
             ));
         } else {
             mismatch::backends(port, outcomes, &mut notes);
+            not_local(node, flow, outcomes, port, &mut notes);
         }
     }
     mismatch::routes(node, service, outcomes, &mut notes);
@@ -43,6 +44,34 @@ pub fn notes(
     nobody_listens(node, flow, outcomes, &mut notes);
     gaps(node, flow, &mut notes);
     notes
+}
+
+/// Adds a note on a packet from outside that mode ipvs sends to another node although the policy is Local: other modes drop it.
+fn not_local(
+    node: &NodeSnapshot<'_>,
+    flow: &Flow,
+    outcomes: &[Outcome],
+    port: &Port,
+    notes: &mut Vec<String>,
+) {
+    let cluster_ip = port
+        .addresses
+        .contains(&(Role::ClusterIp, flow.destination));
+    if flow.entry != Entry::Outside || cluster_ip || !mismatch::is_unanswered(port, outcomes) {
+        return;
+    }
+    let (namespace, name) = (&*port.name.namespace, &*port.name.name);
+    let mut services = node.services().map_or(&[][..], Vec::as_slice).iter();
+    let is_local = services.any(|of| {
+        let is = of.metadata.namespace == namespace && of.metadata.name == name;
+        is && of.spec.external_traffic_policy.as_deref() == Some("Local")
+    });
+    if is_local {
+        notes.push(format!(
+            "externalTrafficPolicy of {namespace}/{name} is Local, and no endpoint is on this node: the packet keeps the client's \
+             address on another node, so the client discards the reply"
+        ));
+    }
 }
 
 fn undecided(outcomes: &[Outcome], notes: &mut Vec<String>) {

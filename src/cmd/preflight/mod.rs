@@ -147,7 +147,10 @@ pub(super) fn refuse_without(report: &PreflightReport) -> Result<(), Failure> {
     let modules = report.needs.iter().filter(|need| need.area == Area::Module);
     let missing = modules.filter(|need| need.status == Status::Fails);
     let missing: Vec<_> = missing
-        .map(|need| format!("{} is {} ({})", need.name, need.state, need.note))
+        .map(|need| match need.note.as_str() {
+            "" => format!("{} is {}", need.name, need.state),
+            note => format!("{} is {} ({note})", need.name, need.state),
+        })
         .collect();
     if missing.is_empty() {
         return Ok(());

@@ -11,6 +11,7 @@ pub(super) mod identity;
 pub(super) mod nodes;
 pub(super) mod output;
 pub(super) mod probe;
+pub(super) mod root;
 pub(super) mod session;
 pub(super) mod terminal;
 
