@@ -8,6 +8,7 @@ mod ignore;
 mod neighbours;
 mod settle;
 mod silence;
+mod voice;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -192,7 +193,7 @@ async fn every_page_fits_eighty_columns() {
         let ran = kpx_on(&name, &["doctor"]).await;
         for line in ran.out.lines() {
             // A command that is cut or wrapped cannot be copied.
-            let command = line.trim_start().starts_with("$ ");
+            let command = line.trim_start().starts_with("$ ") || line.starts_with("next: ");
             assert!(command || line.chars().count() <= 80, "{name}: {line}");
         }
     }

@@ -483,3 +483,24 @@ fn assert_alike(before: &str, after: &str, what: &str) {
         near(after)
     );
 }
+
+#[tokio::test]
+async fn sets_and_maps_of_nftables_are_shown_with_their_services() {
+    let ran = kpx_on("full-nftables", &["show", "sets"]).await;
+    for name in ["cluster-ips", "service-ips", "no-endpoint-services"] {
+        assert!(ran.out.contains(name), "{ran}");
+    }
+    assert!(!ran.out.contains("unknown: "), "{ran}");
+    let ran = kpx_on(
+        "full-nftables",
+        &["show", "sets", "shop/empty", "-o", "json"],
+    )
+    .await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let sets = report["sets"].as_array().unwrap();
+    let names: Vec<_> = sets.iter().map(|of| of["set"].as_str().unwrap()).collect();
+    assert!(names.contains(&"no-endpoint-services"), "{report:#}");
+    for member in sets.iter().flat_map(|of| of["members"].as_array().unwrap()) {
+        assert_eq!(member["service"], "shop/empty:http", "{member}");
+    }
+}

@@ -41,7 +41,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     if rows.is_empty() && joined.query.name.is_none() {
         gaps.note("this node has no IP sets; only ipvs mode creates them".to_owned());
     }
-    rows.sort_by(|a, b| (a.family, &a.set).cmp(&(b.family, &b.set)));
+    rows.sort_by(|a, b| (&a.set, a.family).cmp(&(&b.set, b.family)));
     rows
 }
 

@@ -2,7 +2,7 @@
 
 use super::silence::silent;
 use crate::backend::Mode;
-use crate::check::core::{MODE, family_or_proxy, slower_than};
+use crate::check::core::{MODE, OBSERVED, family_or_proxy, slower_than};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item, Time};
 
@@ -44,17 +44,20 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         fix: "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
         incidents: &["kubernetes/kubernetes#76338", "kubernetes/kubernetes#77242"],
-        needs: &[&[
-            Item::Healthz,
-            Item::Metrics,
-            Item::Processes,
-            Item::Links,
-            Item::Pods,
-            Item::DaemonSets,
-            Item::Nodes,
-            Item::Addresses,
-            Item::ProxyConfig,
-        ]],
+        needs: &[
+            &[
+                Item::Healthz,
+                Item::Metrics,
+                Item::Processes,
+                Item::Links,
+                Item::Pods,
+                Item::DaemonSets,
+                Item::Nodes,
+                Item::Addresses,
+                Item::ProxyConfig,
+            ],
+            OBSERVED,
+        ],
         caused_by: &["KM01", "KP02"],
         run: healthy,
     },

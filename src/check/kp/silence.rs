@@ -1,6 +1,6 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
-use crate::check::core::{REPLACED, containers, is_replaced, runs_here};
+use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
 use crate::check::{Check, Facts, Finding, Outcome, Proof, Severity, Unknown, Verdict};
 use crate::evidence::{Evidence, Gap, Item};
 use crate::node::processes::Process;
@@ -65,8 +65,9 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if is_replaced(facts)? {
         return Err(Gap::NotApplicable(REPLACED.to_owned()));
     }
-    // Its absence is no fault unless a DaemonSet or pod shows that it should run here.
-    if containers(facts).is_err() {
+    // Its absence is no fault unless a DaemonSet, a pod or its rules show that it should run here.
+    let has_rules = || still_held(facts, "").is_ok_and(|found| !found.is_empty());
+    if containers(facts).is_err() && !has_rules() {
         return Err(gap);
     }
     let message = "kube-proxy does not run on this node: its rules are no longer updated";
@@ -91,7 +92,7 @@ fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
 }
 
 /// The checks whose errors say that kube-proxy does not run, the most telling first.
-const ABSENCE: [&str; 3] = ["KP05", "KP02", "MX04"];
+const ABSENCE: [&str; 2] = ["KP05", "KP02"];
 
 /// Folds checks that are unknown because kube-proxy does not answer into the one error that says so. Where another service
 /// proxy runs instead, they do not apply. `evidence` is that of the checks.

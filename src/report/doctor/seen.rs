@@ -1,4 +1,4 @@
-//! Evidence on one line: a text that is too long keeps the part that decides.
+//! Evidence on one line, a rule on two: a text that is too long keeps the part that decides.
 
 use crate::check::Proof;
 use crate::render::Page;
@@ -6,7 +6,7 @@ use crate::render::Page;
 /// The words of a match that a rule repeats or that only describe it.
 const COMMENT: &str = "-m comment --comment ";
 
-/// Adds `proof` behind `lead`, on one line.
+/// Adds `proof` behind `lead`, on one line; a rule may take two.
 pub(super) fn seen(lead: &str, proof: &Proof, page: &mut Page) {
     let style = page.style();
     let text = proof.to_string();
@@ -16,7 +16,9 @@ pub(super) fn seen(lead: &str, proof: &Proof, page: &mut Page) {
     }
     let dots = if style.ascii { "..." } else { "…" };
     let text = match proof {
-        Proof::Rule { .. } | Proof::Difference { .. } => rule(proof, &text, room, dots),
+        Proof::Rule { .. } | Proof::Difference { .. } => {
+            return page.para(lead, &rule(proof, &text, 2 * room, dots));
+        }
         Proof::Setting { source, key, value } => setting(source, key, value, room, dots),
         Proof::Log(line) => cut(message(line).as_str(), room, dots),
         _ => cut(&text, room, dots),
