@@ -187,7 +187,7 @@ impl Block<'_> {
         ids.dedup();
         let text = match (self.command, self.groups.as_slice()) {
             (_, [only]) => format!("{}: {}", subjects(only, 1), only[0].message),
-            (Some(command), _) => format!("{}: {command}", self.clears()),
+            (Some(_), _) => self.clears(),
             (None, _) => number_of(self.count(), "finding"),
         };
         let more = match ids.len().saturating_sub(FEW) {
