@@ -75,6 +75,10 @@ async fn printed(args: &[&str]) -> String {
 }
 
 /// What bash offers for the last of `words`, with kpx as a program in PATH.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the shell that asks for completions"
+)]
 fn offered(words: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kpx"), dir.path().join("kpx")).unwrap();

@@ -88,13 +88,13 @@ fn row(joined: Joined<'_, '_>, family: Family, set: &Set) -> Option<Row> {
     let mut members: Vec<_> = members.collect();
     members.sort();
     let kind = if set.data.is_some() { "map" } else { "set" };
-    let r#type = match &set.data {
+    let types = match &set.data {
         Some(data) => format!("{} : {}", set.key.join(" . "), data.join(" . ")),
         None => set.key.join(" . "),
     };
     (whole || !members.is_empty()).then(|| Row {
         set: set.name.clone(),
-        r#type: format!("nft {kind} {}", r#type),
+        r#type: format!("nft {kind} {types}"),
         family,
         maker: Maker::KubeProxy,
         purpose: purpose(&set.name),

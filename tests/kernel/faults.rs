@@ -329,9 +329,9 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
         let commands = printed(&report, fault.id, &before).into_iter();
         let commands = commands
             .filter(|command| fault.undone_by.is_empty() || !command.ends_with(" --apply"))
-            .map(|command| match command.ends_with(" --apply") {
-                true => format!("{command} --yes"),
-                false => command,
+            .map(|command| {
+                let asks = command.ends_with(" --apply");
+                command + if asks { " --yes" } else { "" }
             });
         let commands: Vec<_> = commands.collect();
         let how = match (commands.is_empty(), fault.undone_by.is_empty()) {
