@@ -25,6 +25,9 @@ _kpx() {
             kpx,cleanup)
                 cmd="kpx__subcmd__cleanup"
                 ;;
+            kpx,complete)
+                cmd="kpx__subcmd__complete"
+                ;;
             kpx,completions)
                 cmd="kpx__subcmd__completions"
                 ;;
@@ -107,7 +110,7 @@ _kpx() {
 
     case "${cmd}" in
         kpx)
-            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show top watch serve trace why render preflight reconcile cleanup bridge migrate access completions man help version pod"
+            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot show top watch serve trace why render preflight reconcile cleanup bridge migrate access completions man help version complete pod"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -482,6 +485,92 @@ _kpx() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        kpx__subcmd__complete)
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as-group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         kpx__subcmd__completions)
             opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -678,11 +767,11 @@ _kpx() {
             fi
             case "${prev}" in
                 --only)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "MX01 MX02 MX03 MX08 MX06 MX09 MX04 MX05 MX07 KP01 KP03 KP04 KP13 KP02 KP05 KP06 KP07 KP08 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY01 SY08 SY09 SY10 SY12 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR01 IR03 IR04 IR05 IR07 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP01 NP03 NP04 NP06 CT02 CT03 CT04 CT06 CT01 CT05 CT07 AP03 AP08 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN01 CN02 CN03 CN04 CN06 CN07 CN08 DP01 DP03 DP04 DP05 DP06 DP07 DP08" -- "${cur}"))
                     return 0
                     ;;
                 --skip)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "MX01 MX02 MX03 MX08 MX06 MX09 MX04 MX05 MX07 KP01 KP03 KP04 KP13 KP02 KP05 KP06 KP07 KP08 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY01 SY08 SY09 SY10 SY12 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR01 IR03 IR04 IR05 IR07 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP01 NP03 NP04 NP06 CT02 CT03 CT04 CT06 CT01 CT05 CT07 AP03 AP08 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN01 CN02 CN03 CN04 CN06 CN07 CN08 DP01 DP03 DP04 DP05 DP06 DP07 DP08" -- "${cur}"))
                     return 0
                     ;;
                 --ignore-file)
@@ -809,7 +898,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__explain)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help MX01 MX02 MX03 MX08 MX06 MX09 MX04 MX05 MX07 KP01 KP03 KP04 KP13 KP02 KP05 KP06 KP07 KP08 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY01 SY08 SY09 SY10 SY12 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR01 IR03 IR04 IR05 IR07 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP01 NP03 NP04 NP06 CT02 CT03 CT04 CT06 CT01 CT05 CT07 AP03 AP08 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN01 CN02 CN03 CN04 CN06 CN07 CN08 DP01 DP03 DP04 DP05 DP06 DP07 DP08"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3044,3 +3133,30 @@ if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERS
 else
     complete -F _kpx -o bashdefault -o default kpx
 fi
+
+# Adds the names of Services to the arguments that take one.
+_kpx_services() {
+    _kpx "$@"
+    local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}"
+    local at word takes="" view="" from=()
+    [[ "${cur}" == -* || "${prev}" == -* || "${prev}" == "=" ]] && return 0
+    for (( at = 1; at < COMP_CWORD; at++ )); do
+        word="${COMP_WORDS[at]}"
+        case "${word}" in
+            trace|why|top) takes="yes" ;;
+            show) view="yes" ;;
+            services|chains|ipvs|sets|nodeports|conntrack|affinity) [[ -n "${view}" ]] && takes="yes" ;;
+            --from)
+                # In some versions = is a word of its own.
+                [[ "${COMP_WORDS[at+1]}" == "=" ]] && (( at++ ))
+                from=("--from=${COMP_WORDS[at+1]/#\~/${HOME}}")
+                (( at++ ))
+                ;;
+        esac
+    done
+    [[ -n "${takes}" ]] || return 0
+    COMPREPLY=( $(compgen -W "$("$1" "${from[@]}" complete </dev/null 2>/dev/null)" -- "${cur}") )
+    return 0
+}
+
+complete -F _kpx_services -o bashdefault -o default kpx

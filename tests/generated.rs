@@ -73,3 +73,73 @@ async fn printed(args: &[&str]) -> String {
     assert_eq!(ran.code, 0, "{ran}");
     ran.out
 }
+
+/// What bash offers for the last of `words`, with kpx as a program in PATH.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the shell that asks for completions"
+)]
+fn offered(words: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kpx"), dir.path().join("kpx")).unwrap();
+    let script = format!(
+        "PATH={}:$PATH; source completions/kpx.bash; COMP_WORDS=({}); COMP_CWORD={}; \
+         _kpx_services kpx \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]}}\"",
+        dir.path().display(),
+        words.join(" "),
+        words.len() - 1,
+    );
+    let ran = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        ran.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+#[test]
+fn bash_completes_services_checks_and_views() {
+    let from = ["kpx", "--from", "testdata/nodes/seed-ipvs"];
+    let with = |more: &[&str]| offered(&[&from[..], more].concat());
+    assert_eq!(
+        with(&["trace", "default/ng"]),
+        "default/nginx-svc default/nginx-svc-nodeport\n"
+    );
+    assert_eq!(
+        with(&["show", "services", "kube-system/"]),
+        "kube-system/kube-dns\n"
+    );
+    assert!(!with(&["explain", "MX"]).contains("default/"));
+    assert_eq!(
+        offered(&["kpx", "explain", "MX0"]).split(' ').next(),
+        Some("MX01")
+    );
+    assert_eq!(
+        offered(&["kpx", "doctor", "--only", "DV1"]).trim(),
+        "DV10 DV11 DV12"
+    );
+    assert_eq!(offered(&["kpx", "show", "nodep"]).trim(), "nodeports");
+    assert_eq!(offered(&["kpx", "doctor", "-o", "jun"]).trim(), "junit");
+}
+
+#[tokio::test]
+async fn services_that_cannot_be_read_are_no_error() {
+    let ran = kpx(&["--from", "/nowhere", "complete"]).await;
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "", ""));
+    let ran = kpx(&["--no-api", "complete"]).await;
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "", ""));
+    for shell in ["zsh", "fish"] {
+        let script = printed(&["completions", shell]).await;
+        assert!(
+            script.contains(" complete </dev/null 2>/dev/null"),
+            "{shell}"
+        );
+    }
+    let zsh = printed(&["completions", "zsh"]).await;
+    assert_eq!(zsh.matches(":_kpx_services' ").count(), 4);
+}

@@ -13,7 +13,7 @@ use crate::support::root;
 const TIME: &str = "2026-11-20T14:00:00Z";
 
 /// A bundle of all nodes: of each node, its name and its recording, or the reason why it was not read.
-fn bundle_of(end: &str, nodes: &[(&str, Result<&str, &str>)]) -> (TempDir, PathBuf) {
+pub(crate) fn bundle_of(end: &str, nodes: &[(&str, Result<&str, &str>)]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(format!("cluster{end}"));
     write(&path, nodes);

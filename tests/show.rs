@@ -617,3 +617,61 @@ fn assert_alike(before: &str, after: &str, what: &str) {
         near(after)
     );
 }
+
+#[tokio::test]
+async fn sets_and_maps_of_nftables_are_shown_with_their_services() {
+    let ran = kpx_on("full-nftables", &["show", "sets"]).await;
+    for name in ["cluster-ips", "service-ips", "no-endpoint-services"] {
+        assert!(ran.out.contains(name), "{ran}");
+    }
+    assert!(!ran.out.contains("unknown: "), "{ran}");
+    let ran = kpx_on(
+        "full-nftables",
+        &["show", "sets", "shop/empty", "-o", "json"],
+    )
+    .await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let sets = report["sets"].as_array().unwrap();
+    let names: Vec<_> = sets.iter().map(|of| of["set"].as_str().unwrap()).collect();
+    assert!(names.contains(&"no-endpoint-services"), "{report:#}");
+    for member in sets.iter().flat_map(|of| of["members"].as_array().unwrap()) {
+        assert_eq!(member["service"], "shop/empty:http", "{member}");
+    }
+}
+
+#[tokio::test]
+async fn the_migration_of_a_bundle_is_shown_with_its_stages() {
+    let ran = kpx_on("mx06-unfinished-migration", &["migrate", "status"]).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(
+        ran.out
+            .contains("unfinished: from mode iptables to mode ipvs"),
+        "{ran}"
+    );
+    assert!(ran.out.contains("  BEGUN  "), "{ran}");
+    // A bundle without a journal is not a node without a migration.
+    let ran = kpx_on("seed-ipvs", &["migrate", "status"]).await;
+    assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{ran}");
+}
+
+#[tokio::test]
+async fn a_planned_migration_begins_with_its_loss() {
+    let args = ["migrate", "--to", "nftables", "--dry-run"];
+    let ran = kpx_on("full-iptables", &args).await;
+    let at = |text: &str| {
+        ran.out
+            .find(text)
+            .unwrap_or_else(|| panic!("{text}: {ran}"))
+    };
+    assert!(at("expected loss of connections") < at("WARNING KP09"));
+    assert!(at("WARNING KP09") < at("configuration: "));
+}
+
+#[tokio::test]
+async fn a_mistyped_check_is_answered_with_similar_ids() {
+    for (word, meant) in [("IR101", "IR01"), ("servce-chains", "service-chains")] {
+        let ran = kpx(&["doctor", "--only", word]).await;
+        assert!(ran.err.contains("did you mean"), "{ran}");
+        assert!(ran.err.contains(meant), "{ran}");
+    }
+}

@@ -12,9 +12,29 @@ use kpx::trace::{Assumed, Entry, Flow, Outcome, Verdict, World};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recordings, root, without};
+use crate::support::{self, Change, HEALTHY, Ran, kpx, recordings, root, without};
 
 const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
+
+/// Copies a recording like [`support::broken`], with forwarding on: recordings were taken before a pod network was set up.
+fn broken(name: &str, changes: &[(&str, Change<'_>)]) -> TempDir {
+    let dir = support::broken(name, changes);
+    let path = dir.path().join("node/sysctl.txt");
+    if let Ok(text) = std::fs::read_to_string(&path) {
+        let on = text.replace("ip_forward = 0", "ip_forward = 1");
+        let on = on.replace("conf.all.forwarding = 0", "conf.all.forwarding = 1");
+        std::fs::write(&path, on).unwrap();
+    }
+    dir
+}
+
+/// Runs kpx on a copy of the recording `name` with forwarding on.
+async fn kpx_on(name: &str, args: &[&str]) -> Ran {
+    let dir = broken(name, &[]);
+    let mut all = vec!["--from", dir.path().to_str().unwrap()];
+    all.extend_from_slice(args);
+    kpx(&all).await
+}
 
 async fn trace(name: &str, args: &[&str]) -> Ran {
     let mut all = vec!["trace"];
@@ -701,4 +721,52 @@ async fn the_bridge_is_passed_through_as_long_as_its_lease_lasts() {
             "{ran}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_packet_that_the_node_does_not_forward_is_dropped_with_the_reason() {
+    for name in ["seed-iptables", "seed-nftables"] {
+        let args = ["trace", "default/nginx-svc", "-o", "json"];
+        let ran = support::kpx_on(name, &args).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        for trace in report["sources"].as_array().unwrap() {
+            let is_host = trace["from"].as_str().unwrap().starts_with("the host");
+            let wanted = if is_host { "deliver" } else { "drop" };
+            assert_eq!(verdict(trace), wanted, "{name}: {trace}");
+            let rules = trace["hops"].as_array().unwrap().iter();
+            let mut rules =
+                rules.filter(|hop| hop["hook"] == "forward" && hop["subsystem"] != "routing");
+            assert!(is_host || rules.next().is_none(), "{name}: {trace}");
+        }
+        let ran = support::kpx_on(name, &args[..2]).await;
+        assert!(ran.out.contains("DROPPED: "), "{ran}");
+        assert!(ran.out.contains("net.ipv4.ip_forward is 0"), "{ran}");
+    }
+}
+
+#[tokio::test]
+async fn a_local_policy_that_ipvs_does_not_keep_is_noted() {
+    let note = "externalTrafficPolicy of edge/web-remote-only is Local";
+    for (source, noted) in [("external", true), ("host", false)] {
+        let args = ["203.0.113.13:80", "--source", source];
+        let ran = trace("full-ipvs", &args).await;
+        assert_eq!(ran.out.contains(note), noted, "{ran}");
+    }
+    let ran = trace(
+        "full-iptables",
+        &["203.0.113.13:80", "--source", "external"],
+    )
+    .await;
+    assert!(ran.out.contains("its traffic policy is Local"), "{ran}");
+    assert!(!ran.out.contains(note), "{ran}");
+}
+
+#[tokio::test]
+async fn a_mistyped_service_is_answered_with_similar_names() {
+    for typed in ["default/ngnix-svc", "nginx-svc:80", "defualt/nginx-svc"] {
+        let ran = trace("seed-iptables", &[typed]).await;
+        assert!(ran.err.contains("did you mean default/nginx-svc"), "{ran}");
+    }
+    let ran = trace("seed-iptables", &["default/zzzzzzzz"]).await;
+    assert!(!ran.err.contains("did you mean"), "{ran}");
 }

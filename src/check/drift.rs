@@ -92,13 +92,13 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
     for (id, subject, change) in classify::all(mode, changes, &empty) {
         parts.entry((id, subject)).or_default().push(change);
     }
-    let restart = restart(facts);
+    let only = parts.len() == 1;
     let mut findings: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for ((id, subject), changes) in parts {
         let (severity, message) = messages::words(id, &changes);
         let mut finding = Finding::new(severity, subject, message);
         finding.evidence = changes.iter().map(proof).collect();
-        finding.fix = fix(id, &changes, restart.as_ref());
+        finding.fix = fix(id, &changes, only);
         findings.entry(id).or_default().push(finding);
     }
     Ok(Taken { findings, unknown })
@@ -137,25 +137,17 @@ fn proof(change: &Change) -> Proof {
     }
 }
 
-/// Returns the command that makes kube-proxy write everything again.
-fn restart(facts: &Facts<'_>) -> Option<String> {
-    let name = facts.node_name()?;
-    let sets = facts.node.daemon_sets().ok()?;
-    let ours = sets.iter().find(|set| set.metadata.name == "kube-proxy")?;
-    let label = ours.spec.template.metadata.labels.get("k8s-app")?;
-    Some(format!(
-        "kubectl -n kube-system delete pod -l k8s-app={label} --field-selector spec.nodeName={name}"
-    ))
-}
+/// The command that repairs every difference.
+pub(super) const REPAIR: &str = "kpx reconcile --apply";
 
-/// Returns the fix of `changes`: a command of a standard tool for a single object, or a restart of kube-proxy; `None` for the
-/// check's own fix.
-fn fix(id: &str, changes: &[Change], restart: Option<&String>) -> Option<Fix> {
+/// Returns the fix of `changes`, which are one of several findings of drift unless they are the `only` ones: a command of a
+/// standard tool for a single object, or the repair of all differences; `None` for the check's own fix.
+fn fix(id: &str, changes: &[Change], only: bool) -> Option<Fix> {
     if ["IR05", "IS02", "VS03"].contains(&id) {
         return None;
     }
     let single = match changes {
-        [only] => command(id, only),
+        [change] if only => command(id, change),
         _ => None,
     };
     Some(match single {
@@ -167,9 +159,10 @@ fn fix(id: &str, changes: &[Change], restart: Option<&String>) -> Option<Fix> {
         },
         None => Fix {
             text:
-                "Check again in half a minute. If it persists, restart kube-proxy on this node."
+                "Check again in half a minute. If it persists, repair the differences; if they come back, restart kube-proxy on \
+                 this node and read its log."
                     .to_owned(),
-            command: restart.cloned(),
+            command: Some(REPAIR.to_owned()),
         },
     })
 }

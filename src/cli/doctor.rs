@@ -27,13 +27,15 @@ pub struct DoctorArgs {
     /// Run these checks only: ids, names or groups
     ///
     /// Ids, names or groups, separated by commas.
-    #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_ONLY")]
+    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = value::check(), hide_possible_values = true,
+        env = "KPX_ONLY")]
     pub only: Vec<String>,
 
     /// Skip these checks: ids, names or groups
     ///
     /// Ids, names or groups, separated by commas.
-    #[arg(long, value_name = "IDS", value_delimiter = ',', env = "KPX_SKIP")]
+    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = value::check(), hide_possible_values = true,
+        env = "KPX_SKIP")]
     pub skip: Vec<String>,
 
     /// Suppress the findings listed in this file
@@ -127,7 +129,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
     /// Explain this check; without it, list all
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = value::check(), hide_possible_values = true)]
     pub check: Option<String>,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::value::{self, Output};
+use super::value::{self, Offered};
 use crate::net::Family;
 
 /// Options that every command takes.
@@ -114,7 +114,7 @@ pub struct GlobalArgs {
     pub family: Option<Family>,
 
     /// Print in this format
-    #[arg(long, short, global = true, value_name = "FORMAT", value_parser = Output(Vec::new()), env = "KPX_OUTPUT")]
+    #[arg(long, short, global = true, value_name = "FORMAT", value_parser = Offered::of(&[]), env = "KPX_OUTPUT")]
     pub output: Option<String>,
 
     /// Use colours

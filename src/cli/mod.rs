@@ -82,7 +82,7 @@ pub fn command() -> clap::Command {
                 .help("Write the bundle to this path"),
             _ => output
                 .clone()
-                .value_parser(value::Output(formats.clone()))
+                .value_parser(value::Offered::of(&formats))
                 .hide(formats.is_empty()),
         };
         let sub = sub.arg(output);
@@ -94,7 +94,9 @@ pub fn command() -> clap::Command {
 /// Returns the formats that `--output` takes for `command`; none for one that prints no report.
 pub(crate) fn formats(command: &str) -> Vec<&'static str> {
     let extra: &[&str] = match command {
-        "completions" | "help" | "man" | "serve" | "snapshot" | "version" => return Vec::new(),
+        "complete" | "completions" | "help" | "man" | "serve" | "snapshot" | "version" => {
+            return Vec::new();
+        }
         "doctor" => &["short", "junit", "prom", "npd"],
         "trace" => &["mermaid", "dot"],
         _ => &[],
@@ -396,6 +398,10 @@ pub enum Command {
     #[command(after_help = VERSION_EXAMPLES, after_long_help = VERSION_EXAMPLES)]
     Version(VersionArgs),
 
+    /// Print the names of Services, for completions
+    #[command(hide = true)]
+    Complete,
+
     /// Keep a pod running while its standard input is open
     #[command(hide = true)]
     Pod(PodArgs),
@@ -439,6 +445,7 @@ impl Command {
             Self::Bridge(_) => "bridge",
             Self::Migrate(_) => "migrate",
             Self::Access(_) => "access",
+            Self::Complete => "complete",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
             Self::Help(_) => "help",

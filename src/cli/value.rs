@@ -9,6 +9,7 @@ use clap::{Arg, Command, Error};
 
 use super::Part;
 use crate::backend::Mode;
+use crate::check;
 use crate::cluster::release::Goal;
 use crate::diff::Layer;
 use crate::evidence::Item;
@@ -159,7 +160,11 @@ pub(super) const fn view() -> Choice<View> {
         ),
         ("chains", View::Chains, "chains, with their owners"),
         ("ipvs", View::Ipvs, "virtual servers and their real servers"),
-        ("sets", View::Sets, "IP sets, with their purpose"),
+        (
+            "sets",
+            View::Sets,
+            "IP sets, and sets and maps of nftables, with their purpose",
+        ),
         (
             "addresses",
             View::Addresses,
@@ -266,12 +271,25 @@ pub(super) fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A parser of `--output`: it offers a command's formats and accepts any word, because a word in front of the command is
-/// parsed before the command is known. `Session` refuses what the command does not have.
+/// A parser that offers values and accepts any word. `--output` in front of the command is parsed before the command is
+/// known: `Session` refuses what the command does not have. Checks also have names and groups.
 #[derive(Clone)]
-pub(super) struct Output(pub(super) Vec<&'static str>);
+pub(super) struct Offered(Vec<PossibleValue>);
 
-impl TypedValueParser for Output {
+impl Offered {
+    /// Returns the parser that offers `words`.
+    pub(super) fn of(words: &[&'static str]) -> Self {
+        Self(words.iter().map(PossibleValue::new).collect())
+    }
+}
+
+/// Parses a check, and offers the ids.
+pub(super) fn check() -> Offered {
+    let values = check::all().map(|check| PossibleValue::new(check.id).help(check.title));
+    Offered(values.collect())
+}
+
+impl TypedValueParser for Offered {
     type Value = String;
 
     fn parse_ref(
@@ -284,7 +302,7 @@ impl TypedValueParser for Output {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let values = self.0.iter().map(PossibleValue::new);
+        let values = self.0.iter().cloned();
         (!self.0.is_empty()).then(|| Box::new(values) as Box<dyn Iterator<Item = _>>)
     }
 }

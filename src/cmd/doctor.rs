@@ -18,7 +18,7 @@ use super::shared::output::Extra;
 use super::shared::session::Session;
 use super::watch::{self, Follow};
 use crate::check::ignore::{EXAMPLE, Ignores};
-use crate::check::{self, Check, Outcome, Question, Severity};
+use crate::check::{self, Check, Fix, Outcome, Question, Severity};
 use crate::cli::{DoctorArgs, FailOn};
 use crate::evidence::Item;
 use crate::host::{self, clock};
@@ -28,6 +28,7 @@ use crate::report::doctor::{
 };
 use crate::report::explain::CheckList;
 use crate::report::nodes::DoctorOfNodes;
+use crate::view::near::{meant, nearest};
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -208,7 +209,28 @@ pub(super) async fn examine_case(
     });
     let ignore = ignore.as_ref();
     let report = DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on);
-    Ok((report.before(asked.question), case, last))
+    let mut report = report.before(asked.question);
+    reach_next(session, &mut report);
+    Ok((report, case, last))
+}
+
+/// Makes the next command of `report` work on this machine, as those of its fixes do already.
+fn reach_next(session: &Session, report: &mut DoctorReport) {
+    let is_next = |of: &Option<String>| of.as_ref() == Some(&report.next);
+    let mut fixes = report.findings.iter().map(|finding| &finding.fix);
+    if report.next.starts_with("kpx ") && fixes.any(|fix| is_next(&fix.command)) {
+        return;
+    }
+    let mut next = Fix {
+        text: String::new(),
+        command: Some(std::mem::take(&mut report.next)),
+    };
+    reach(session, std::iter::once(&mut next));
+    report.next = next.command.unwrap_or_default();
+    if let Some(name) = session.name().filter(|_| !next.text.is_empty()) {
+        // It belongs on another machine.
+        report.next.extend([" # on ", name]);
+    }
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.
@@ -299,6 +321,9 @@ pub(super) fn named(words: &[String]) -> Result<Vec<&'static Check>, Failure> {
 
 /// Returns the error for a check that does not exist.
 pub(super) fn unknown_check(word: &str) -> Failure {
+    let names = check::all().flat_map(|check| [check.id, check.name, check.group()]);
+    let near = nearest(word, names.map(str::to_owned));
+    let meant = meant(&near).map_or_else(String::new, |meant| format!("{meant} "));
     Failure::usage(format!("no check or group named {word}"))
-        .with_hint("`kpx doctor --list` lists them")
+        .with_hint(format!("{meant}`kpx doctor --list` lists them"))
 }

@@ -3,6 +3,7 @@
 mod access;
 mod bridge;
 mod cleanup;
+mod completions;
 mod diff;
 mod doctor;
 mod explain;
@@ -34,11 +35,12 @@ use color_eyre::config::{HookBuilder, Theme};
 use color_eyre::eyre::WrapErr as _;
 use futures_util::FutureExt as _;
 
-use crate::cli::{self, BridgeAction, BridgeArgs, Cli, Command};
+use crate::cli::{BridgeAction, BridgeArgs, Cli, Command};
 use crate::host;
 use crate::report::{CLEAN, FAILED, USAGE};
 use shared::failure::{Failure, Verbosity};
 use shared::identity;
+use shared::root;
 use shared::session::Session;
 use shared::terminal::Terminal;
 
@@ -141,6 +143,7 @@ fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
 
 /// Runs `command` on the machine that is meant, which another one may be.
 async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
+    root::refuse_others(session, command, false)?;
     if identity::claims(session, command)
         && let Some(remote) = identity::locate(session, command).await?
     {
@@ -152,6 +155,7 @@ async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Resu
     if identity::reads_here(session, command) && !identity::reads_several(command) {
         identity::refuse_stranger(session).await?;
     }
+    root::refuse_others(session, command, identity::claims(session, command))?;
     Box::pin(run_command(session, io, command)).await
 }
 
@@ -186,10 +190,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Why(args) => why::run(session, io, args).await,
         Command::Access(args) => access::run(session, io, args).await,
         Command::Completions(args) => {
-            // clap_complete panics when a write fails.
-            let mut script = Vec::new();
-            clap_complete::generate(args.shell, &mut cli::command(), "kpx", &mut script);
-            io.out.write_all(&script)?;
+            io.out.write_all(&completions::script(args.shell))?;
             Ok(CLEAN)
         }
         Command::Man(args) => {
@@ -201,6 +202,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
             io.out.write_all(help::text(&args.command)?.as_bytes())?;
             Ok(CLEAN)
         }
+        Command::Complete => completions::services(session, io).await,
         Command::Pod(args) => pod::run(session, io, args).await,
         Command::Version(args) => {
             if args.digest {

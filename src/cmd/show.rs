@@ -11,6 +11,7 @@ use super::shared::session::Session;
 use crate::cli::ShowArgs;
 use crate::report::nodes::ShowOfNodes;
 use crate::report::show::ShowReport;
+use crate::view::near::meant;
 use crate::view::{self, Query};
 use crate::why;
 
@@ -55,10 +56,7 @@ fn found(args: &ShowArgs, report: &ShowReport) -> Result<(), Failure> {
     let (Some(name), Some(near)) = (&args.name, report.not_found()) else {
         return Ok(());
     };
-    let meant = match near {
-        [] => String::new(),
-        near => format!(": did you mean {}?", near.join(" or ")),
-    };
+    let meant = meant(near).map_or_else(String::new, |meant| format!(": {meant}"));
     let what = format!("{name} not found{meant}");
     // A part that was not read may have it.
     let gap = report.gaps().first();

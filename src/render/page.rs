@@ -190,6 +190,11 @@ impl Page {
         self.line(&format!("{}{dots}", kept.trim_end()));
     }
 
+    /// Returns the number of lines so far.
+    pub(crate) fn rows(&self) -> usize {
+        self.text.lines().count()
+    }
+
     /// Returns `text` in the colour of `tone`, if the page has colours.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         if self.style.color {

@@ -10,7 +10,7 @@ use crate::diff::{Change, ChangeKind, Diff, Object, Unknown};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::software::Maker;
-use crate::owner::{EndpointState, Owners, Port};
+use crate::owner::{Endpoint, EndpointState, Owners, Port};
 
 /// Names listed before the rest is counted.
 const MOST_NAMED: usize = 3;
@@ -47,6 +47,28 @@ pub(crate) fn takers(port: &Port, family: Family) -> BTreeSet<SocketAddr> {
     } else {
         ready
     }
+}
+
+/// Returns whether `outcomes` of a client outside lead to endpoints on other nodes, with the client's own address: a Local
+/// policy of `port` is not kept, and the client discards the reply.
+pub(crate) fn is_unanswered(port: &Port, outcomes: &[Outcome]) -> bool {
+    let lost = |of: &&Outcome| of.verdict == Verdict::Deliver && !of.masquerade;
+    let Some(first) = outcomes.iter().find(lost) else {
+        return false;
+    };
+    let family = Family::of(first.destination.0);
+    usable(port, family).all(|of| of.local != Some(true))
+}
+
+/// Iterates over the endpoints of `port` that may get connections.
+pub(crate) fn usable(port: &Port, family: Family) -> impl Iterator<Item = &Endpoint> {
+    port.endpoints.iter().filter(move |of| {
+        let takes = matches!(
+            of.state,
+            Some(EndpointState::Ready | EndpointState::ServingTerminating) | None
+        );
+        takes && Family::of(of.addr.ip()) == family
+    })
 }
 
 /// Returns the backends that packets with these `outcomes` reach.

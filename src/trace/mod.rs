@@ -6,6 +6,7 @@
 mod assume;
 mod ending;
 mod enter;
+mod forwarding;
 pub(crate) mod hop;
 mod index;
 mod iptables;
@@ -34,9 +35,10 @@ use crate::node::{IptablesBackend, NodeSnapshot};
 
 pub use assume::Assumed;
 pub use ending::overall;
+pub use forwarding::{forwarded, forwarding_off};
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdict};
 pub use ipvs::choose;
-pub use notes::{Tracked, end_tracked, forwarding_off, notes, tracked, unread};
+pub use notes::{Tracked, end_tracked, notes, tracked, unread};
 pub use packet::{Entry, Flow};
 pub use why::why;
 

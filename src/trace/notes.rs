@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::hop::{Assumption, Effect, Hook, Outcome, Subsystem, Verdict};
+use super::hop::{Assumption, Effect, Outcome, Subsystem, Verdict};
 use super::ipvs::{hashes_ports, is_sticky};
 use super::mismatch;
 use super::packet::{Entry, Flow};
@@ -11,7 +11,7 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::conntrack;
 use crate::node::{IptablesBackend, NodeSnapshot};
-use crate::owner::Port;
+use crate::owner::{Port, Role};
 
 /// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
 pub fn notes(
@@ -21,7 +21,6 @@ pub fn notes(
     service: Option<&Port>,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    forwarding(node, flow, outcomes, &mut notes);
     undecided(outcomes, &mut notes);
     if flow.established {
         notes.push(
@@ -36,6 +35,7 @@ pub fn notes(
             ));
         } else {
             mismatch::backends(port, outcomes, &mut notes);
+            not_local(node, flow, outcomes, port, &mut notes);
         }
     }
     mismatch::routes(node, service, outcomes, &mut notes);
@@ -46,26 +46,31 @@ pub fn notes(
     notes
 }
 
-/// Returns the sysctl that turns forwarding off, if the node would have to forward the packet of `outcomes`: the kernel then
-/// drops it, and the verdict is of the rules alone.
-pub fn forwarding_off(
+/// Adds a note on a packet from outside that mode ipvs sends to another node although the policy is Local: other modes drop it.
+fn not_local(
     node: &NodeSnapshot<'_>,
     flow: &Flow,
     outcomes: &[Outcome],
-) -> Option<&'static str> {
-    let keys: &[&'static str] = match Family::of(flow.destination) {
-        Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
-        Family::V6 => &["net.ipv6.conf.all.forwarding"],
-    };
-    let sysctl = node.sysctl().ok()?;
-    let (key, value) = keys.iter().find_map(|key| Some((*key, sysctl.get(key)?)))?;
-    let mut hops = outcomes.iter().flat_map(|o| &o.hops);
-    (value == "0" && hops.any(|hop| hop.hook == Hook::Forward)).then_some(key)
-}
-
-fn forwarding(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
-    if let Some(key) = forwarding_off(node, flow, outcomes) {
-        notes.push(format!("{key} is 0: the node does not forward, so this packet is dropped whatever the rules decide"));
+    port: &Port,
+    notes: &mut Vec<String>,
+) {
+    let cluster_ip = port
+        .addresses
+        .contains(&(Role::ClusterIp, flow.destination));
+    if flow.entry != Entry::Outside || cluster_ip || !mismatch::is_unanswered(port, outcomes) {
+        return;
+    }
+    let (namespace, name) = (&*port.name.namespace, &*port.name.name);
+    let mut services = node.services().map_or(&[][..], Vec::as_slice).iter();
+    let is_local = services.any(|of| {
+        let is = of.metadata.namespace == namespace && of.metadata.name == name;
+        is && of.spec.external_traffic_policy.as_deref() == Some("Local")
+    });
+    if is_local {
+        notes.push(format!(
+            "externalTrafficPolicy of {namespace}/{name} is Local, and no endpoint is on this node: the packet keeps the client's \
+             address on another node, so the client discards the reply"
+        ));
     }
 }
 

@@ -139,7 +139,9 @@ fn no_server(name: &str, service: Option<&Port>) -> String {
     let here =
         first.is_none_or(|e| e.local != Some(false)) || ready.any(|e| e.local != Some(false));
     if first.is_some() && !here {
-        format!("{name} has no endpoint on this node: its virtual server has no real server")
+        format!(
+            "{name} has no endpoint on this node, and its traffic policy is Local: its virtual server has no real server"
+        )
     } else {
         format!(
             "{name} has no endpoints: its virtual server has no real server that accepts connections"

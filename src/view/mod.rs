@@ -13,7 +13,7 @@ pub(crate) mod ipvs;
 mod known;
 pub(crate) mod mode;
 pub(crate) mod modules;
-mod near;
+pub(crate) mod near;
 pub(crate) mod nodeports;
 pub(crate) mod programmed;
 pub(crate) mod service;
@@ -47,7 +47,7 @@ pub enum View {
     Chains,
     /// Virtual servers and their real servers.
     Ipvs,
-    /// IP sets.
+    /// IP sets, and sets and maps of kube-proxy's nftables table.
     Sets,
     /// Addresses of kube-ipvs0.
     Addresses,
@@ -406,7 +406,7 @@ fn nothing_for(name: &str, view: View, mode: Option<Mode>) -> String {
         ),
         (View::Chains, _) => format!("{name} has no chain, rule or map element"),
         (View::Ipvs, _) => format!("{name} has no virtual server"),
-        (View::Sets, _) => format!("{name} is not in any IP set"),
+        (View::Sets, _) => format!("{name} is not in any set"),
         (View::Addresses, _) => format!("no address of {name} is on kube-ipvs0"),
         (View::Nodeports, _) => format!("{name} has no NodePort"),
         (View::Conntrack, _) => format!("{name} has no tracked connection"),

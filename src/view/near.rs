@@ -4,7 +4,7 @@
 const MOST: usize = 3;
 
 /// Returns the `names` most similar to `asked`, the most similar first.
-pub(super) fn nearest(asked: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
+pub(crate) fn nearest(asked: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let low = asked.to_lowercase();
     let allowed = |text: &str| (text.chars().count() / 4).clamp(1, 4);
     let mut found: Vec<(usize, String)> = names
@@ -46,6 +46,11 @@ fn distance(a: &str, b: &str) -> usize {
         last = row;
     }
     last[b.len()]
+}
+
+/// Returns `did you mean A or B?`; `None` without similar names.
+pub(crate) fn meant(near: &[String]) -> Option<String> {
+    (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
 }
 
 #[cfg(test)]

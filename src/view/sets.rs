@@ -1,16 +1,20 @@
-//! IP sets with their purpose and members.
+//! IP sets, and the sets and maps of kube-proxy's nftables table, with their purpose and members.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
 use super::{Gaps, Joined};
+use crate::backend::Mode;
+use crate::backend::nftables::expect::TABLE;
+use crate::backend::nftables::model::{Datum, Element, Set, Verdict};
+use crate::backend::nftables::print;
 use crate::backend::software::set_purpose;
 use crate::net::{Family, Proto};
 use crate::owner::software::{Maker, maker_of_set};
-use crate::owner::{Owners, PortName};
+use crate::owner::{NftName, Owners, PortName};
 
-/// An IP set.
+/// An IP set, or a set or map of nftables.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
@@ -32,7 +36,120 @@ pub(crate) struct Member {
 }
 
 pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
-    let Some(sets) = gaps.take(joined.node.ipset()) else {
+    let mut rows = of_nftables(joined, gaps);
+    rows.extend(of_ipset(joined, gaps));
+    if rows.is_empty() && joined.query.name.is_none() {
+        gaps.note("this node has no IP sets; only ipvs mode creates them".to_owned());
+    }
+    rows.sort_by(|a, b| (&a.set, a.family).cmp(&(&b.set, b.family)));
+    rows
+}
+
+/// Returns the sets and maps of kube-proxy's table. The table matters only in mode nftables.
+fn of_nftables(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let rules = match (joined.node.nft(), joined.relevant.current()) {
+        (Ok(rules), _) => rules,
+        (read, Some(Mode::Nftables)) => match gaps.take(read) {
+            Some(rules) => rules,
+            None => return Vec::new(),
+        },
+        (Err(_), _) => return Vec::new(),
+    };
+    let tables = joined.query.families().filter_map(|family| {
+        let table = rules.table(family.nft_name(), TABLE)?;
+        Some((family, table))
+    });
+    let rows = tables.flat_map(|(family, table)| {
+        let sets = table.sets.iter();
+        sets.filter_map(move |set| row(joined, family, set))
+    });
+    rows.collect()
+}
+
+/// Returns the row of `set`; `None` if the query does not ask for it.
+fn row(joined: Joined<'_, '_>, family: Family, set: &Set) -> Option<Row> {
+    let whole = joined.query.wants(None, &[&set.name]);
+    let of_set = NftName::parse(&set.name).map(|of| of.name);
+    let members = set.elements.iter().filter_map(|element| {
+        let service = of_set.clone().or_else(|| service_of(element));
+        let service = service.or_else(|| {
+            let port = owner_of(joined.owners, &set.name, &listed(element))?;
+            Some(port.name.clone())
+        });
+        let asked = joined.query.name.unwrap_or_default();
+        let wanted = whole || service.as_ref().is_some_and(|of| of.answers(asked));
+        let value = element.value.as_ref().map(print::datum);
+        let value = value.map_or_else(String::new, |value| format!(" : {value}"));
+        wanted.then(|| Member {
+            member: format!("{}{value}", print::expr(&element.key)),
+            service,
+        })
+    });
+    let mut members: Vec<_> = members.collect();
+    members.sort();
+    let kind = if set.data.is_some() { "map" } else { "set" };
+    let types = match &set.data {
+        Some(data) => format!("{} : {}", set.key.join(" . "), data.join(" . ")),
+        None => set.key.join(" . "),
+    };
+    (whole || !members.is_empty()).then(|| Row {
+        set: set.name.clone(),
+        r#type: format!("nft {kind} {types}"),
+        family,
+        maker: Maker::KubeProxy,
+        purpose: purpose(&set.name),
+        size: set.elements.len(),
+        members,
+    })
+}
+
+/// Returns the Service of an element: its comment has the name, or the chain that it leads to.
+pub(crate) fn service_of(element: &Element) -> Option<PortName> {
+    if let Some(name) = element.comment.as_deref().and_then(PortName::parse) {
+        return Some(name);
+    }
+    match &element.value {
+        Some(Datum::Verdict(Verdict::Goto(to) | Verdict::Jump(to))) => {
+            let of = NftName::parse(to)?;
+            of.endpoint.is_none().then_some(of.name)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the key of an element as IP sets have it: `ADDRESS,PROTOCOL:PORT`, or an address.
+fn listed(element: &Element) -> String {
+    let key = print::expr(&element.key);
+    let parts: Vec<&str> = key.split(" . ").collect();
+    match parts.as_slice() {
+        [first, .., proto, port] if parts.len() > 2 => format!("{first},{proto}:{port}"),
+        _ => key,
+    }
+}
+
+/// Returns the purpose of a set or map of kube-proxy's table.
+fn purpose(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "cluster-ips" => "cluster IPs, to reject ports that no Service has",
+        "nodeport-ips" => "addresses of the node that take NodePorts",
+        "hairpin-connections" => "connections of a pod to itself, which are masqueraded",
+        "no-endpoint-services" => "Service addresses without endpoints",
+        "no-endpoint-nodeports" => "NodePorts without endpoints",
+        "firewall-ips" => "addresses with loadBalancerSourceRanges",
+        "service-ips" => "Service addresses, with the chain of each",
+        "service-nodeports" => "NodePorts, with the chain of each",
+        _ if name.starts_with("affinity-") => "clients that session affinity binds",
+        _ => return None,
+    })
+}
+
+fn of_ipset(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
+    let sets = match (joined.node.ipset(), joined.relevant.current()) {
+        // Other modes may leave sets; this one needs none.
+        (Err(_), Some(Mode::Nftables)) => None,
+        (read, _) => gaps.take(read),
+    };
+    let Some(sets) = sets else {
         return Vec::new();
     };
     let rows = sets.sets.iter().filter_map(|set| {
@@ -64,12 +181,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             members,
         })
     });
-    let mut rows: Vec<_> = rows.collect();
-    if rows.is_empty() && joined.query.name.is_none() {
-        gaps.note("this node has no IP sets; only ipvs mode creates them".to_owned());
-    }
-    rows.sort_by(|a, b| a.set.cmp(&b.set));
-    rows
+    rows.collect()
 }
 
 /// Returns the Service of a member: `ADDRESS,PROTOCOL:PORT` with or without a third part, an address or a NodePort.

@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::cluster::{Endpoint, EndpointSlice, Pod, Service};
 use crate::evidence::Time;
 use crate::net::Family;
-use crate::owner::{self, EndpointState, Port};
+use crate::owner::{EndpointState, Port};
+pub(super) use crate::trace::mismatch::usable;
 
 /// Label of a slice with the name of its Service.
 pub(super) const SERVICE: &str = "kubernetes.io/service-name";
@@ -72,17 +73,6 @@ pub(super) fn rows(port: &Port) -> impl Iterator<Item = EndpointRow> {
         pod: of.pod.as_deref().map(str::to_owned),
         node: of.node.as_deref().map(str::to_owned),
         state: of.state,
-    })
-}
-
-/// Returns the endpoints of `port` and `family` that may get connections.
-pub(super) fn usable(port: &Port, family: Family) -> impl Iterator<Item = &owner::Endpoint> {
-    port.endpoints.iter().filter(move |of| {
-        let takes = matches!(
-            of.state,
-            Some(EndpointState::Ready | EndpointState::ServingTerminating) | None
-        );
-        takes && Family::of(of.addr.ip()) == family
     })
 }
 

@@ -357,12 +357,9 @@ impl Look<'_> {
         client: Client,
         outcomes: &[Outcome],
     ) -> Option<Blame> {
-        let lost = |of: &Outcome| of.verdict == Verdict::Deliver && !of.masquerade;
-        let mut here = usable(target.port, target.family);
         let is_lost = client == Client::Outside
             && is_local(service, target.kind)
-            && !here.any(|of| of.local == Some(true))
-            && outcomes.iter().any(lost);
+            && mismatch::is_unanswered(target.port, outcomes);
         is_lost.then(|| Self::not_local(service, target))
     }
 

@@ -208,7 +208,8 @@ fn flushed_rules_can_be_written_back() {
         evidence.insert(item, Ok("# flushed\n".to_owned()));
     }
     let found = finding(run(&evidence, "KP01", None));
-    assert!(found.fix.unwrap().text.contains("`kpx reconcile --apply`"));
+    let fix = found.fix.unwrap();
+    assert_eq!(fix.command.as_deref(), Some("kpx reconcile --apply"));
 }
 
 #[test]
@@ -240,4 +241,70 @@ fn external_ips_are_deprecated_by_release_and_ignored_without_their_gate() {
         nodes["items"][0]["status"]["nodeInfo"]["kubeProxyVersion"] = json!("v1.35.4");
     });
     assert_eq!(run(&evidence, "DP08", None), Outcome::Pass);
+}
+
+#[test]
+fn a_config_map_without_a_mode_is_seen_beside_a_process_in_nftables() {
+    let mut evidence = load("full-nftables");
+    edit(&mut evidence, Item::ConfigMaps, |maps| {
+        let map = &mut maps["items"][0];
+        let text = map["data"]["config.conf"].as_str().unwrap();
+        let unset = text.replace("mode: \"nftables\"", "mode: \"\"");
+        let unset = unset.replace("mode: nftables", "mode: \"\"");
+        assert_ne!(text, unset);
+        map["data"]["config.conf"] = Value::from(unset);
+    });
+    // With all settings of the process, and with its mode alone.
+    let mut told = vec![evidence.clone(), evidence];
+    told[0].insert(
+        Item::Configz,
+        Ok(json!({"kubeproxy.config.k8s.io": {"mode": "nftables"}}).to_string()),
+    );
+    for evidence in &mut told {
+        let found = finding(run(evidence, "KP04", None));
+        let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
+        assert!(
+            seen.iter().any(|of| of.contains("but nftables is in use")),
+            "{seen:?}"
+        );
+        // A pod on another node reads the same ConfigMap.
+        edit(evidence, Item::Pods, |pods| {
+            let all = pods["items"].as_array_mut().unwrap();
+            let is_proxy = |pod: &&Value| pod["spec"]["containers"][0]["name"] == "kube-proxy";
+            let mut other = all.iter().find(is_proxy).unwrap().clone();
+            other["metadata"]["name"] = json!("kube-proxy-other");
+            other["spec"]["nodeName"] = json!("node2");
+            all.push(other);
+        });
+        let found = finding(run(evidence, "MX05", None));
+        let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
+        assert!(
+            seen.iter().any(|of| of.contains("nftables"))
+                && seen.iter().any(|of| of.contains("iptables: node2")),
+            "{seen:?}"
+        );
+    }
+}
+
+#[test]
+fn kp01_does_not_apply_where_cilium_replaces_kube_proxy() {
+    let mut evidence = load("healthy-cilium");
+    evidence.insert(Item::Iptables4, Ok("# none\n".to_owned()));
+    evidence.insert(Item::Iptables6, Ok("# none\n".to_owned()));
+    evidence.insert(Item::Nft, Ok(r#"{"nftables": []}"#.to_owned()));
+    evidence.insert(Item::Services, Ok(r#"{"items": []}"#.to_owned()));
+    let of = |processes: &str| {
+        let mut evidence = evidence.clone();
+        evidence.insert(Item::Processes, Ok(processes.to_owned()));
+        run(&evidence, "KP01", None)
+    };
+    let agent = r#"{"pid":3,"name":"cilium-agent","args":[],"sameNetwork":true}"#;
+    let proxy = r#"{"pid":4,"name":"kube-proxy","args":[],"sameNetwork":true}"#;
+    let alone = of(&format!(r#"{{"processes":[{agent}]}}"#));
+    assert!(
+        matches!(&alone, Outcome::Skip(why) if why.contains("instead of kube-proxy")),
+        "{alone:?}"
+    );
+    let both = of(&format!(r#"{{"processes":[{agent},{proxy}]}}"#));
+    assert!(matches!(both, Outcome::Fail(_)), "{both:?}");
 }

@@ -149,8 +149,24 @@ fn without_evidence_the_check_stays_unknown() {
 }
 
 #[test]
+fn its_rules_show_that_it_should_run() {
+    let mut evidence = silent(refused, "");
+    for item in [Item::DaemonSets, Item::Pods] {
+        evidence.insert(item, Err(Gap::Denied(item, "list: forbidden".to_owned())));
+    }
+    let finding = only(&outcomes(&evidence));
+    assert!(
+        finding.message.contains("does not run on this node"),
+        "{finding:?}"
+    );
+}
+
+#[test]
 fn another_service_proxy_replaces_it() {
     let router = r#"{"pid":9,"name":"kube-router","args":["kube-router"],"sameNetwork":true}"#;
     let all = outcomes(&silent(refused, router));
-    assert!(matches!(outcome(&all, "KP05"), Outcome::Skip(_)));
+    // Nothing else that asks kube-proxy is unknown.
+    for id in ["KP05", "KP06", "KP07", "KP08"] {
+        assert!(matches!(outcome(&all, id), Outcome::Skip(_)), "{id}");
+    }
 }

@@ -325,7 +325,15 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
             )
             .unwrap();
         }
-        let commands = printed(&report, fault.id, &before);
+        // A repair of all differences asks for confirmation; it mends what has no way of its own.
+        let commands = printed(&report, fault.id, &before).into_iter();
+        let commands = commands
+            .filter(|command| fault.undone_by.is_empty() || !command.ends_with(" --apply"))
+            .map(|command| {
+                let asks = command.ends_with(" --apply");
+                command + if asks { " --yes" } else { "" }
+            });
+        let commands: Vec<_> = commands.collect();
         let how = match (commands.is_empty(), fault.undone_by.is_empty()) {
             (false, true) => commands.join("\n"),
             (true, false) => fault.undone_by.to_owned(),

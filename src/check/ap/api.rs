@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
+use crate::backend::Mode;
 use crate::check::core::{MODE, NFT, RULES};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
+use crate::node::IptablesBackend;
 use crate::trace::{Entry, Flow, Verdict as End, World};
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -58,7 +60,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
 }];
 
 fn api(facts: &Facts<'_>) -> Verdict {
-    facts.current()?;
+    let mode = facts.current()?;
     let services = facts.node.services()?.iter();
     let service = services
         .filter(|of| of.metadata.namespace == "default" && of.metadata.name == "kubernetes")
@@ -82,10 +84,24 @@ fn api(facts: &Facts<'_>) -> Verdict {
         proto: Proto::Tcp,
         established: false,
     };
-    let world = World::whole(facts.node, Family::of(destination));
+    let family = Family::of(destination);
+    // Without the rules of its mode, the path is unknown.
+    match mode {
+        Mode::Nftables => {
+            facts.node.nft()?;
+        }
+        Mode::Iptables => {
+            facts.node.saved(IptablesBackend::InUse, family)?;
+        }
+        Mode::Ipvs => {
+            facts.node.saved(IptablesBackend::InUse, family)?;
+            facts.node.ipvs()?;
+        }
+    }
+    let world = World::whole(facts.node, family);
     let outcomes = world.walk(&flow).map_err(|need| {
         let why = format!("chain {} of table {} is missing", need.chain, need.table);
-        Gap::Failed(Item::iptables(Family::of(destination)), why)
+        Gap::Failed(Item::iptables(family), why)
     })?;
     let lost: Vec<_> = outcomes
         .iter()

@@ -41,7 +41,7 @@ pub(in crate::check) use rules::{
     NFT, RULES, is_open, is_proxys, rule_proof, rules_in_use, sets_of_others,
 };
 pub use run::{Outcome, Unknown, run};
-pub(in crate::check) use running::{ebpf_proxy, runs_here, still_held};
+pub(in crate::check) use running::{REPLACED, ebpf_proxy, is_replaced, runs_here, still_held};
 pub use settle::{drifted, is_as_complete, keep_persistent};
 pub use syncs::first_sync_seconds;
 pub(in crate::check) use syncs::{family_or_proxy, slower_than};

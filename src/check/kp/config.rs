@@ -1,7 +1,10 @@
 //! kube-proxy's mode and configuration.
 
 use crate::backend::Mode;
-use crate::check::core::{COPY, MODE, OBSERVED, Source, if_recorded, leaves, plain, with_flags};
+use crate::check::core::{
+    COPY, MODE, OBSERVED, REPLACED, Source, if_recorded, is_replaced, leaves, plain, with_flags,
+};
+use crate::check::drift::REPAIR;
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::cluster::config::{go_duration, written};
 use crate::evidence::{Gap, Item};
@@ -35,7 +38,14 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[
             MODE,
             OBSERVED,
-            &[Item::Services, Item::Nodes, Item::Addresses, Item::Pods],
+            &[
+                Item::Services,
+                Item::Nodes,
+                Item::Addresses,
+                Item::Pods,
+                Item::Links,
+                Item::Processes,
+            ],
         ],
         caused_by: &["KM01", "IB07"],
         run: mode,
@@ -82,6 +92,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[&[
             Item::ConfigMaps,
             Item::Configz,
+            Item::ProxyMode,
             Item::Pods,
             Item::Nodes,
             Item::Addresses,
@@ -158,13 +169,23 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             value: held.to_owned(),
         };
         let message = format!("kube-proxy is configured for {configured}, but {text}");
+        // Rules of kube-proxy beside another service proxy are leftovers: CN04 reports them.
+        if reported.is_err() && is_replaced(facts)? {
+            return Err(Gap::NotApplicable(REPLACED.to_owned()));
+        }
         let finding = Finding::new(Severity::Error, family.to_string(), message);
-        return Ok(vec![finding.evidence(seen).evidence([kernel]).fix(if held == "none" {
-            "If the rules were flushed, `kpx reconcile` shows the missing ones and `kpx reconcile --apply` restores them now; \
-             kube-proxy restores them at its next full sync. Find out in its log why it has not."
+        let finding = finding.evidence(seen).evidence([kernel]);
+        return Ok(vec![if held == "none" {
+            finding.fix_with(
+                "If the rules were flushed, `kpx reconcile` shows the missing ones, and --apply restores them now; kube-proxy \
+                 restores them at its next full sync. Find out in its log why it has not.",
+                REPAIR,
+            )
         } else {
-            "Find out in kube-proxy's log why it does not write its rules: `kubectl -n kube-system logs POD`. It may have stopped, or fallen back to another mode."
-        })]);
+            finding.fix(
+                "Find out in kube-proxy's log why it does not write its rules: `kubectl -n kube-system logs POD`. It may have stopped, or fallen back to another mode.",
+            )
+        }]);
     }
     Ok(Vec::new())
 }
@@ -232,6 +253,26 @@ fn periods(facts: &Facts<'_>) -> Verdict {
     Ok(findings)
 }
 
+/// Returns the settings that the running kube-proxy reports. If these are missing: its mode alone, and the gap.
+fn running(facts: &Facts<'_>) -> Result<(serde_json::Value, Option<Gap>), Gap> {
+    let text = match if_recorded(facts.node.evidence().text(Item::Configz)) {
+        Ok(text) => text,
+        Err(gap) => {
+            return match facts.reported() {
+                Ok(mode) => Ok((serde_json::json!({ "mode": mode.name() }), Some(gap))),
+                Err(_) => Err(gap),
+            };
+        }
+    };
+    let bad = |why: String| Gap::Failed(Item::Configz, why);
+    let mut running: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+    match running.get_mut("kubeproxy.config.k8s.io") {
+        Some(config) => Ok((config.take(), None)),
+        None => Err(bad("it has no field kubeproxy.config.k8s.io".to_owned())),
+    }
+}
+
 fn changed_config(facts: &Facts<'_>) -> Verdict {
     // Fields of the single node, or of the file itself.
     const OWN: [&str; 5] = [
@@ -241,13 +282,7 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         "nodeIPOverride",
         "clientConnection",
     ];
-    let running = if_recorded(facts.node.evidence().text(Item::Configz))?;
-    let bad = |why: String| Gap::Failed(Item::Configz, why);
-    let running: serde_json::Value =
-        serde_json::from_str(running).map_err(|error| bad(error.to_string()))?;
-    let running = running
-        .get("kubeproxy.config.k8s.io")
-        .ok_or_else(|| bad("it has no field kubeproxy.config.k8s.io".to_owned()))?;
+    let (running, rest) = running(facts)?;
     let source = facts.source();
     // The file on the node is a copy of a ConfigMap that was not collected.
     let (map_name, source_name, text) = match &source {
@@ -280,7 +315,7 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         if OWN.iter().any(|own| name.split('.').next() == Some(own)) {
             return;
         }
-        let have = name.split('.').try_fold(running, |at, key| at.get(key));
+        let have = name.split('.').try_fold(&running, |at, key| at.get(key));
         // A field that the running release does not report is unknown to it.
         if let Some(have) = have
             && plain(have) != plain(value)
@@ -292,8 +327,16 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
             ));
         }
     });
+    // Without a mode, kube-proxy starts in mode iptables.
+    let is_unset = |config: &serde_json::Value| config["mode"].as_str().unwrap_or("").is_empty();
+    let other = running["mode"].as_str().and_then(Mode::named);
+    let other = other.filter(|mode| is_unset(&wanted) && *mode != Mode::Iptables);
+    seen.extend(other.map(|mode| {
+        let value = format!("\"\", which is iptables, but {mode} is in use");
+        Proof::setting(source_name.as_str(), "mode", value)
+    }));
     if seen.is_empty() {
-        return Ok(Vec::new());
+        return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
     if let Source::Map { map, text } = source
         && let Some(age) = facts.pending(map, text)

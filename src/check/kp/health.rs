@@ -2,7 +2,7 @@
 
 use super::silence::silent;
 use crate::backend::Mode;
-use crate::check::core::{MODE, family_or_proxy, leaving, slower_than};
+use crate::check::core::{MODE, OBSERVED, family_or_proxy, leaving, slower_than};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item, Time};
 
@@ -51,17 +51,20 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/node-problem-detector#1306: false alerts at each scale-down",
             "kubernetes/kubernetes#134648",
         ],
-        needs: &[&[
-            Item::Healthz,
-            Item::Metrics,
-            Item::Processes,
-            Item::Links,
-            Item::Pods,
-            Item::DaemonSets,
-            Item::Nodes,
-            Item::Addresses,
-            Item::ProxyConfig,
-        ]],
+        needs: &[
+            &[
+                Item::Healthz,
+                Item::Metrics,
+                Item::Processes,
+                Item::Links,
+                Item::Pods,
+                Item::DaemonSets,
+                Item::Nodes,
+                Item::Addresses,
+                Item::ProxyConfig,
+            ],
+            OBSERVED,
+        ],
         caused_by: &["KM01", "KP02"],
         run: healthy,
     },

@@ -1,6 +1,6 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
-use crate::check::core::{containers, ebpf_proxy, runs_here};
+use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
 use crate::check::{Check, Facts, Finding, Outcome, Proof, Severity, Unknown, Verdict};
 use crate::evidence::{Evidence, Gap, Item};
 use crate::node::processes::Process;
@@ -62,17 +62,12 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
             None => finding.fix("Read the end of its log, then restart kube-proxy."),
         }]);
     }
-    if ebpf_proxy(facts)?.is_some()
-        || processes
-            .processes
-            .iter()
-            .any(|of| of.name == "kube-router")
-    {
-        let why = "another service proxy runs here instead of kube-proxy";
-        return Err(Gap::NotApplicable(why.to_owned()));
+    if is_replaced(facts)? {
+        return Err(Gap::NotApplicable(REPLACED.to_owned()));
     }
-    // Its absence is no fault unless a DaemonSet or pod shows that it should run here.
-    if containers(facts).is_err() {
+    // Its absence is no fault unless a DaemonSet, a pod or its rules show that it should run here.
+    let has_rules = || still_held(facts, "").is_ok_and(|found| !found.is_empty());
+    if containers(facts).is_err() && !has_rules() {
         return Err(gap);
     }
     let message = "kube-proxy does not run on this node: its rules are no longer updated";
@@ -96,7 +91,11 @@ fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
     found.map(|pod| pod.metadata.name.clone())
 }
 
-/// Folds checks that are unknown because kube-proxy does not answer into the error of KP05. `evidence` is that of the checks.
+/// The checks whose errors say that kube-proxy does not run, the most telling first.
+const ABSENCE: [&str; 2] = ["KP05", "KP02"];
+
+/// Folds checks that are unknown because kube-proxy does not answer into the one error that says so. Where another service
+/// proxy runs instead, they do not apply. `evidence` is that of the checks.
 pub fn fold(outcomes: &mut [(&'static Check, Outcome)], evidence: &Evidence) {
     if !evidence
         .text(Item::Healthz)
@@ -104,11 +103,25 @@ pub fn fold(outcomes: &mut [(&'static Check, Outcome)], evidence: &Evidence) {
     {
         return;
     }
-    let is_error = |(check, outcome): &(&Check, Outcome)| {
-        check.id == "KP05" && matches!(outcome, Outcome::Fail(_))
+    let find = |id: &str| outcomes.iter().position(|(check, _)| check.id == id);
+    let is_error = |at: &usize| match &outcomes[*at].1 {
+        // A warning of KP02 is about a kube-proxy that runs again.
+        Outcome::Fail(found) => {
+            outcomes[*at].0.id != "KP02" || found.iter().any(|of| of.severity == Severity::Error)
+        }
+        _ => false,
     };
-    let Some(error) = outcomes.iter().position(is_error) else {
+    let replaced = || {
+        let of = |at: &usize| matches!(&outcomes[*at].1, Outcome::Skip(why) if why == REPLACED);
+        find("KP05").filter(of)
+    };
+    let error = ABSENCE.into_iter().filter_map(find).find(is_error);
+    let Some(reason) = error.or_else(replaced) else {
         return;
+    };
+    let why = match error {
+        Some(error) => format!("kube-proxy does not answer: see {}", outcomes[error].0.id),
+        None => REPLACED.to_owned(),
     };
     let mut folded = Vec::new();
     for (check, outcome) in outcomes.iter_mut() {
@@ -116,7 +129,7 @@ pub fn fold(outcomes: &mut [(&'static Check, Outcome)], evidence: &Evidence) {
             && !gap.is_denial()
             && gap.item().is_some_and(|item| ANSWERS.contains(&item))
         {
-            *outcome = Outcome::Skip("kube-proxy does not answer: see KP05".to_owned());
+            *outcome = Outcome::Skip(why.clone());
             folded.push(check.id);
         }
     }
@@ -126,7 +139,7 @@ pub fn fold(outcomes: &mut [(&'static Check, Outcome)], evidence: &Evidence) {
         count => format!("{count} checks need"),
     };
     let note = format!("{count} kube-proxy's answers: {}", folded.join(", "));
-    if let (_, Outcome::Fail(found)) = &mut outcomes[error] {
+    if let (_, Outcome::Fail(found)) = &mut outcomes[reason] {
         for finding in found {
             finding.evidence.push(Proof::Note(note.clone()));
         }

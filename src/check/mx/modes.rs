@@ -43,10 +43,11 @@ pub(super) const CHECKS: &[Check] = &[
         name: "one-mode",
         severity: Severity::Warning,
         when: When::Now,
-        title: "kube-proxy is configured for the same mode on all nodes",
+        title: "kube-proxy has the same mode on all nodes",
         symptom: "The same Service behaves differently from node to node.",
-        why: "Several DaemonSets, each with its own ConfigMap, let nodes run in different modes. This is expected \
-              during a migration and a trap afterwards.",
+        why: "Several DaemonSets, each with its own ConfigMap, let nodes run in different modes; so does an edit of the \
+              ConfigMap while kube-proxy on some nodes is not restarted. This is expected during a migration and a trap \
+              afterwards.",
         verify: "The ConfigMaps that kube-proxy's pods mount must name the same mode.",
         commands: &[
             "kubectl -n kube-system get configmaps -o yaml | grep -E '^    mode:|  name: kube-proxy'",
@@ -54,9 +55,16 @@ pub(super) const CHECKS: &[Check] = &[
         fix: "Finish the migration with `kpx migrate resume`, or undo it with `kpx migrate rollback`. Without a \
               migration, set the same mode in every ConfigMap of kube-proxy.",
         incidents: &["kubernetes/kubernetes#66509", "rancher/rancher#29719"],
-        needs: &[&[Item::ConfigMaps, Item::Pods]],
-        caused_by: &[],
-        run: configured_modes,
+        needs: &[&[
+            Item::ConfigMaps,
+            Item::Pods,
+            Item::ProxyMode,
+            Item::ProxyConfig,
+            Item::Nodes,
+            Item::Addresses,
+        ]],
+        caused_by: &["KP01"],
+        run: modes_of_nodes,
     },
     Check {
         id: "MX07",
@@ -123,9 +131,10 @@ fn rules_without_proxy(facts: &Facts<'_>) -> Verdict {
     still_held(facts, message)
 }
 
-fn configured_modes(facts: &Facts<'_>) -> Verdict {
+fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
     let maps = facts.node.config_maps()?;
     let pods = facts.node.all_pods()?.iter();
+    let (here, reported) = (facts.node_name(), facts.reported().ok());
     let mut by_mode: BTreeMap<Mode, Vec<String>> = BTreeMap::new();
     let mut copies = false;
     for pod in pods.filter(|pod| pod.spec.containers.iter().any(|c| c.name == "kube-proxy")) {
@@ -138,7 +147,9 @@ fn configured_modes(facts: &Facts<'_>) -> Verdict {
             .filter_map(|name| maps.iter().find(|map| map.metadata.name == name))
             .filter_map(text_of)
             .find_map(|text| ProxyConfig::parse(text).ok()?.mode_asked());
-        if let Some(mode) = mode {
+        // The process on this node may have started before the last edit.
+        let running = reported.filter(|_| here.is_some() && pod.spec.node_name == here);
+        if let Some(mode) = mode.map(|mode| running.unwrap_or(mode)) {
             let node = pod.spec.node_name.clone().unwrap_or_default();
             by_mode.entry(mode).or_default().push(node);
         }
@@ -161,7 +172,7 @@ fn configured_modes(facts: &Facts<'_>) -> Verdict {
             nodes.join(", "),
         )
     });
-    let message = "kube-proxy is configured for different modes on different nodes";
+    let message = "kube-proxy has different modes on different nodes";
     Ok(vec![
         Finding::new(Severity::Warning, "modes", message).evidence(seen),
     ])

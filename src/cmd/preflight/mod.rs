@@ -147,7 +147,7 @@ pub(super) fn refuse_without(report: &PreflightReport) -> Result<(), Failure> {
     let modules = report.needs.iter().filter(|need| need.area == Area::Module);
     let missing = modules.filter(|need| need.status == Status::Fails);
     let missing: Vec<_> = missing
-        .map(|need| format!("{} is {} ({})", need.name, need.state, need.note))
+        .map(|need| lack(&need.name, &need.state, &need.note))
         .collect();
     if missing.is_empty() {
         return Ok(());
@@ -155,6 +155,14 @@ pub(super) fn refuse_without(report: &PreflightReport) -> Result<(), Failure> {
     let all = missing.join(", ");
     let hint = format!("`kpx preflight --to {to}` prints the details; nothing was changed");
     Err(Failure::from(eyre!("mode {to} cannot run on this node: {all}")).with_hint(hint))
+}
+
+/// Returns what is wrong with a module, with the note if there is one.
+fn lack(name: &str, state: &str, note: &str) -> String {
+    match note {
+        "" => format!("{name} is {state}"),
+        note => format!("{name} is {state} ({note})"),
+    }
 }
 
 /// Returns the contents of the file of `--persist`, if it exists.
@@ -232,4 +240,18 @@ fn undo(done: &PlanReport, node: &Live, new: BTreeMap<String, usize>) -> Vec<Str
         }
     }
     commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lack;
+
+    #[test]
+    fn a_module_without_a_note_has_no_parentheses() {
+        assert_eq!(lack("nft_ct", "missing", ""), "nft_ct is missing");
+        assert_eq!(
+            lack("ip_vs", "blocked", "by a.conf"),
+            "ip_vs is blocked (by a.conf)"
+        );
+    }
 }

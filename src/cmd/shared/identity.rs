@@ -59,6 +59,7 @@ fn reads(command: &Command) -> bool {
         Command::Explain(_)
         | Command::Resolve(_)
         | Command::Access(_)
+        | Command::Complete
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Help(_)

@@ -12,6 +12,7 @@ pub(super) mod nodes;
 pub(super) mod notice;
 pub(super) mod output;
 pub(super) mod probe;
+pub(super) mod root;
 pub(super) mod session;
 pub(super) mod terminal;
 

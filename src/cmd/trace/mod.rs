@@ -18,6 +18,7 @@ use super::shared::probe;
 use super::shared::session::{Readable as _, Session};
 use crate::backend::Mode;
 use crate::cli::TraceArgs;
+use crate::cluster::Service;
 use crate::diff;
 use crate::evidence::{IPTABLES, Item};
 use crate::net::{Family, Proto};
@@ -27,10 +28,11 @@ use crate::report::nodes::TraceOfNodes;
 use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
 use crate::trace::mismatch;
 use crate::trace::sources::{self, Pods, Source};
-use crate::trace::target::{Found, Target};
+use crate::trace::target::{Found, Target, TargetError};
 use crate::trace::{
     self, Assumed, Chains, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why,
 };
+use crate::view::near::{meant, nearest};
 
 /// Returns the items that a trace reads, beside the rules of iptables.
 fn needs() -> impl Iterator<Item = Item> {
@@ -63,7 +65,17 @@ async fn trace_on(
     args: &TraceArgs,
     seen: Option<&Seen>,
 ) -> Result<TraceReport, Failure> {
-    let target = Target::parse(&args.target).map_err(Failure::usage)?;
+    let target = match Target::parse(&args.target) {
+        Ok(target) => target,
+        Err(error) => {
+            let near = near(session, &args.target).await;
+            let failure = Failure::usage(error);
+            return Err(match meant(&near) {
+                Some(meant) => failure.with_hint(meant),
+                None => failure,
+            });
+        }
+    };
     if args.probe {
         probe::check(session, args.source.as_deref())?;
     }
@@ -138,9 +150,9 @@ async fn trace_on(
         first.notes.splice(0..0, all);
     }
     let mut report = report(&node, assumed, service, traces)?;
-    if let (Some(seen), [walk, ..]) = (seen, walks.as_slice()) {
+    if let (Some(seen), [flow, ..], [walk, ..]) = (seen, flows.as_slice(), walks.as_slice()) {
         report.live = seen.compare(
-            walk,
+            &trace::forwarded(&node, flow, walk),
             assumed.is_some(),
             nft_is_other,
             &report.first,
@@ -287,9 +299,33 @@ fn find(
         (_, Ok(services)) => services.as_slice(),
         (_, Err(_)) => &[],
     };
-    target
-        .find(services, own, family)
-        .hint("`kpx show services` lists Services and their ports")
+    target.find(services, own, family).map_err(|error| {
+        let near = match &error {
+            TargetError::NoService(name) => nearest(name, names(services)),
+            _ => Vec::new(),
+        };
+        let meant = meant(&near).map_or_else(String::new, |meant| format!("{meant} "));
+        Failure::from(error).with_hint(format!(
+            "{meant}`kpx show services` lists Services and their ports"
+        ))
+    })
+}
+
+/// Returns the names of `services`.
+fn names(services: &[Service]) -> impl Iterator<Item = String> {
+    let of = services.iter().map(|service| &service.metadata);
+    of.map(|of| format!("{}/{}", of.namespace, of.name))
+}
+
+/// Returns the Services with names similar to `text`, which is no target; none if the Services are not known.
+async fn near(session: &Session, text: &str) -> Vec<String> {
+    let Ok(evidence) = session.gather(&[Item::Services]).await else {
+        return Vec::new();
+    };
+    let node = session.node(&evidence);
+    let name = text.split(':').next().unwrap_or_default();
+    let services = node.services().map_or(&[][..], Vec::as_slice);
+    nearest(name, names(services))
 }
 
 /// Returns the default protocol of a target: that of the Service at its address and port, else TCP.
@@ -359,7 +395,8 @@ fn trace(
     if service.is_none() {
         notes.extend(mismatch::other_port(owners, flow));
     }
-    SourceTrace::new(name, packet, outcomes, notes, owners, service)
+    let outcomes = trace::forwarded(node, flow, outcomes);
+    SourceTrace::new(name, packet, &outcomes, notes, owners, service)
 }
 
 fn report(

@@ -2,15 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::{DoctorReport, EntryStatus, Problem, Status};
+use super::blocks::blocks;
+use super::{DoctorReport, EntryStatus, Status};
 use crate::backend::Mode;
-use crate::check::Severity;
 use crate::net::Family;
 use crate::render::{Page, Tone};
 use crate::view::head::{Head, ModeHead, Sync};
 use crate::words::number_of;
 
-/// Maximum of equal lines without -v.
+/// The rows of a screen.
+const SCREEN: usize = 24;
+
+/// Maximum of findings that are repeated at the end.
+const MOST_AGAIN: usize = 12;
+
+/// Maximum of reasons, and of ids of a reason, without -v.
 const FEW: usize = 3;
 
 pub(super) fn page(report: &DoctorReport, page: &mut Page) {
@@ -25,7 +31,26 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
         every(report, page);
     }
     tail(report, page);
-    next(report, page);
+    if page.rows() > SCREEN {
+        again(report, page);
+    }
+    page.line(&format!("next: {}", report.next));
+}
+
+/// Repeats the verdict and the findings, one a line: the start of the page has left the screen.
+fn again(report: &DoctorReport, page: &mut Page) {
+    let blocks = blocks(&report.findings);
+    if blocks.is_empty() {
+        return;
+    }
+    let (tone, answer) = answer(report);
+    page.line(&page.paint(tone, &answer));
+    for block in blocks.iter().take(MOST_AGAIN) {
+        block.brief(page);
+    }
+    if let more @ 1.. = blocks.len().saturating_sub(MOST_AGAIN) {
+        page.line(&format!("  and {more} more above"));
+    }
 }
 
 /// Adds the parts that another report quotes: the findings and the status of the checks.
@@ -37,9 +62,9 @@ pub(super) fn rest(report: &DoctorReport, page: &mut Page) {
 
 /// Adds every finding, after an empty line.
 fn problems(report: &DoctorReport, page: &mut Page) {
-    for group in groups(&report.findings) {
+    for block in blocks(&report.findings) {
         page.line("");
-        problem(&group, page);
+        block.page(page);
     }
 }
 
@@ -189,105 +214,6 @@ fn span(seconds: u64) -> String {
     }
 }
 
-/// Groups findings that have the same message; they are sorted by severity and check already.
-fn groups(findings: &[Problem]) -> Vec<Vec<&Problem>> {
-    let mut groups: Vec<Vec<&Problem>> = Vec::new();
-    for finding in findings {
-        let same = |group: &&mut Vec<&Problem>| {
-            let first = group[0];
-            (first.id, first.severity, &first.message)
-                == (finding.id, finding.severity, &finding.message)
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(finding),
-            None => groups.push(vec![finding]),
-        }
-    }
-    groups
-}
-
-fn problem(group: &[&Problem], page: &mut Page) {
-    let first = group[0];
-    let all = page.style().verbose > 0;
-    let tone = match first.severity {
-        Severity::Error => Tone::Bad,
-        Severity::Warning => Tone::Doubtful,
-        Severity::Info => Tone::Strong,
-    };
-    let severity = first.severity.name().to_uppercase();
-    let title = format!("{} {}  {}", severity, first.id, first.name);
-    page.line(&page.paint(tone, &title));
-    let few = if all { group.len() } else { FEW };
-    let mut subjects: Vec<&str> = group.iter().take(few).map(|f| f.subject.as_str()).collect();
-    let more = format!("and {} more", group.len().saturating_sub(few));
-    if group.len() > few {
-        subjects.push(&more);
-    }
-    let text = format!("{}: {}", subjects.join(", "), first.message);
-    page.para("  ", &text);
-
-    let evidence: Vec<String> = group
-        .iter()
-        .flat_map(|f| f.evidence.iter().map(ToString::to_string))
-        .collect();
-    let few = if all || evidence.len() == FEW + 1 {
-        evidence.len()
-    } else {
-        FEW
-    };
-    for (at, line) in evidence.iter().take(few).enumerate() {
-        page.cut(&format!("{}{line}", lead(at, "seen")));
-    }
-    if evidence.len() > few {
-        let rest = evidence.len() - few;
-        page.line(&format!("        and {rest} more (-v shows all)"));
-    }
-    for (at, consequence) in group.iter().flat_map(|f| &f.consequences).enumerate() {
-        let text = format!(
-            "{} {}: {}",
-            consequence.id, consequence.subject, consequence.message
-        );
-        page.para(lead(at, "so"), &text);
-    }
-    fixes(group, page);
-    page.line(&format!("  more  kpx explain {}", first.id));
-}
-
-/// Returns the margin: `label` on the first line, blanks on the others.
-fn lead(at: usize, label: &str) -> &'static str {
-    match (at, label) {
-        (0, "seen") => "  seen  ",
-        (0, "so") => "  so    ",
-        (0, "fix") => "  fix   ",
-        _ => "        ",
-    }
-}
-
-/// Prints each fix once, with the commands of all.
-fn fixes(group: &[&Problem], page: &mut Page) {
-    let mut texts: Vec<&str> = Vec::new();
-    for finding in group {
-        if !texts.contains(&finding.fix.text.as_str()) {
-            texts.push(&finding.fix.text);
-        }
-    }
-    for (at, text) in texts.iter().take(FEW).enumerate() {
-        page.para(lead(at, "fix"), text);
-    }
-    let mut commands: Vec<&str> = Vec::new();
-    for finding in group {
-        if let Some(command) = finding.fix.command.as_deref()
-            && !commands.contains(&command)
-        {
-            commands.push(command);
-        }
-    }
-    for command in commands {
-        // A command that is cut or wrapped cannot be copied.
-        page.line(&format!("        $ {command}"));
-    }
-}
-
 /// Prints a line for every check.
 fn every(report: &DoctorReport, page: &mut Page) {
     for check in &report.checks {
@@ -305,26 +231,43 @@ fn every(report: &DoctorReport, page: &mut Page) {
 
 fn tail(report: &DoctorReport, page: &mut Page) {
     let summary = &report.summary;
-    page.line(&format!(
-        "{}: {} passed, {} failed, {} skipped, {} unknown",
+    let verbose = page.style().verbose > 0;
+    let mut failed = Vec::new();
+    if summary.explained > 0 {
+        failed.push(format!("{} explained by others", summary.explained));
+    }
+    let hidden = report.with(Status::Fail).count() - report.failing() - summary.explained;
+    if hidden > 0 {
+        failed.push(format!("{hidden} ignored"));
+    }
+    let failed = if failed.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", failed.join(", "))
+    };
+    let skipped = if summary.skipped > 0 && !verbose {
+        " (-v lists them)"
+    } else {
+        ""
+    };
+    let text = format!(
+        "{}: {} passed, {} failed{failed}, {} skipped{skipped}, {} unknown",
         number_of(report.checks.len(), "check"),
         summary.passed,
         summary.failed,
         summary.skipped,
         summary.unknown
-    ));
-    for (status, lead) in [
-        (Status::Skip, "  skipped  "),
-        (Status::Unknown, "  unknown  "),
-    ] {
-        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for check in report.with(status) {
-            let reason = check.reason.as_deref().unwrap_or("");
-            by_reason.entry(reason).or_default().push(check.id);
+    );
+    page.hang("", "  ", &text);
+    if verbose {
+        for (reason, ids) in by_reason(report, Status::Skip) {
+            page.para("  skipped  ", &format!("{}: {reason}", ids.join(", ")));
         }
-        for (reason, ids) in by_reason {
-            page.para(lead, &format!("{}: {reason}", ids.join(", ")));
+        for (reason, ids) in by_reason(report, Status::Unknown) {
+            page.para("  unknown  ", &format!("{}: {reason}", ids.join(", ")));
         }
+    } else {
+        unknown(report, page);
     }
     if let Some(hint) = &report.credentials {
         page.para("  credentials  ", hint);
@@ -332,15 +275,47 @@ fn tail(report: &DoctorReport, page: &mut Page) {
     ignored(report, page);
 }
 
-fn next(report: &DoctorReport, page: &mut Page) {
-    let summary = &report.summary;
-    let next = match (report.findings.first(), summary.unknown) {
-        (Some(worst), _) => format!("kpx explain {}", worst.id),
-        (None, 1..) => "kpx doctor --kubeconfig FILE, as root".to_owned(),
-        (None, 0) if report.planned().is_some() => "kpx doctor".to_owned(),
-        (None, 0) => "kpx show services".to_owned(),
+/// Returns the ids of the checks with `status` by reason; the reason of most checks is first.
+fn by_reason(report: &DoctorReport, status: Status) -> Vec<(&str, Vec<&'static str>)> {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for check in report.with(status) {
+        let reason = check.reason.as_deref().unwrap_or("");
+        by_reason.entry(reason).or_default().push(check.id);
+    }
+    let mut all: Vec<_> = by_reason.into_iter().collect();
+    all.sort_by_key(|(_, ids)| std::cmp::Reverse(ids.len()));
+    all
+}
+
+/// Adds what is missing for unknown checks, in one paragraph.
+fn unknown(report: &DoctorReport, page: &mut Page) {
+    let reasons = by_reason(report, Status::Unknown);
+    if reasons.is_empty() {
+        return;
+    }
+    let few = if reasons.len() == FEW + 1 {
+        FEW + 1
+    } else {
+        FEW
     };
-    page.line(&format!("next: {next}"));
+    let mut parts: Vec<String> = Vec::new();
+    for (reason, ids) in reasons.iter().take(few) {
+        let more = match ids.len().saturating_sub(FEW) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let shown: Vec<&str> = ids.iter().take(FEW).copied().collect();
+        parts.push(format!("{reason} ({}{more})", shown.join(", ")));
+    }
+    if let more @ 1.. = reasons.len().saturating_sub(few) {
+        parts.push(format!(
+            "{} (-v lists them)",
+            number_of(more, "more reason")
+        ));
+    }
+    let count = number_of(report.summary.unknown, "check");
+    let text = format!("{count}: {}", parts.join("; "));
+    page.para("  unknown  ", &text);
 }
 
 /// Prints the findings that the ignore file hides, and its useless entries.

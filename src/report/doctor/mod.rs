@@ -1,11 +1,13 @@
 //! The report of `kpx doctor`.
 
+mod blocks;
 mod credentials;
 mod formats;
 mod human;
 mod ignored;
+mod seen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -46,6 +48,8 @@ pub(crate) struct DoctorReport {
     pub ignore_entries: Vec<IgnoreEntry>,
     /// The number of findings and checks.
     pub summary: Summary,
+    /// The command to run next: the one that fixes or shows the most.
+    pub next: String,
     /// Permissions that the API server denied, and how to get them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
@@ -141,6 +145,8 @@ pub(crate) struct Summary {
     pub passed: usize,
     /// Checks that failed.
     pub failed: usize,
+    /// Failed checks whose findings are consequences of others.
+    pub explained: usize,
     /// Checks that do not apply here.
     pub skipped: usize,
     /// Checks whose data is missing.
@@ -192,9 +198,11 @@ impl DoctorReport {
             }
         }
         let mut findings = Vec::new();
+        let mut explained = 0;
         let mut folded: BTreeMap<&str, (Option<Severity>, Vec<Consequence>)> = BTreeMap::new();
         for (check, problems) in found.values() {
             if let Some(cause) = cause_of(check, &found) {
+                explained += 1;
                 let consequences = problems.iter().map(|finding| Consequence {
                     id: check.id,
                     name: check.name,
@@ -234,8 +242,13 @@ impl DoctorReport {
         }
         findings
             .sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
-        let summary = Summary::of(&results, &findings, ignored.len());
+        let summary = Summary {
+            explained,
+            ..Summary::of(&results, &findings, ignored.len())
+        };
+        let next = next(&findings, summary, false);
         Self {
+            next,
             credentials,
             head,
             taken,
@@ -256,6 +269,7 @@ impl DoctorReport {
     pub(crate) fn before(mut self, question: impl Into<Question>) -> Self {
         let question = question.into();
         (self.target, self.release) = (question.target(), question.goal());
+        self.next = next(&self.findings, self.summary, self.planned().is_some());
         self
     }
 
@@ -265,10 +279,29 @@ impl DoctorReport {
         switch.or_else(|| Some(format!("an upgrade to {}", self.release?)))
     }
 
+    /// Returns the number of checks that have findings in the report.
+    fn failing(&self) -> usize {
+        let ids: BTreeSet<&str> = self.findings.iter().map(|finding| finding.id).collect();
+        ids.len()
+    }
+
     /// Iterates over the checks with `status`.
     pub(crate) fn with(&self, status: Status) -> impl Iterator<Item = &CheckResult> {
         self.checks.iter().filter(move |c| c.status == status)
     }
+}
+
+/// Returns the command to run next; `is_planned` says whether the checks examined a planned change.
+fn next(findings: &[Problem], summary: Summary, is_planned: bool) -> String {
+    let next = blocks::next(&blocks::blocks(findings));
+    next.unwrap_or_else(|| {
+        let next = match (summary.unknown, is_planned) {
+            (1.., _) => "kpx doctor --kubeconfig FILE, as root",
+            (0, true) => "kpx doctor",
+            (0, false) => "kpx show services",
+        };
+        next.to_owned()
+    })
 }
 
 /// Returns the id of the first check in the chain of causes of `check`.
@@ -297,6 +330,7 @@ impl Summary {
             failed: of(Status::Fail),
             skipped: of(Status::Skip),
             unknown: of(Status::Unknown),
+            explained: 0,
         }
     }
 }

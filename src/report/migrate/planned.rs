@@ -138,6 +138,8 @@ impl PlannedMigration {
     }
 
     pub(super) fn page(&self, page: &mut Page, strategy: Strategy, from: Mode, to: Mode) {
+        page.line("");
+        self.strategies.page(page, (strategy, &self.loss), from, to);
         self.assessment.rest(page);
         page.line("");
         page.line(&format!("configuration: {}", self.store));
@@ -145,8 +147,6 @@ impl PlannedMigration {
         for (number, stage) in (1..).zip(&self.stages) {
             stage.page(page, number);
         }
-        page.line("");
-        self.strategies.page(page, (strategy, &self.loss), from, to);
         if let Some(packets) = &self.packets {
             page.line("");
             packets.summary(page);

@@ -1,4 +1,4 @@
-//! IP sets.
+//! IP sets, and sets and maps of nftables.
 
 use crate::net::Family;
 use crate::owner::software::Maker;
@@ -16,7 +16,14 @@ pub(super) fn page(rows: &[Row], named: bool, page: &mut Page) {
             (None, Maker::Other(who)) => who,
             (None, _) => "not kube-proxy's",
         };
-        cells.push(vec![row.set.clone(), row.size.to_string(), what.to_owned()]);
+        // The tables of both families have sets of the same names.
+        let both = row.family == Family::V6 && !row.set.starts_with("KUBE-6-");
+        let name = if both {
+            format!("{} (IPv6)", row.set)
+        } else {
+            row.set.clone()
+        };
+        cells.push(vec![name, row.size.to_string(), what.to_owned()]);
         if !members {
             continue;
         }

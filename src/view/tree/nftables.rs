@@ -7,7 +7,8 @@ use crate::backend::nftables::model::{
 };
 use crate::backend::nftables::print;
 use crate::net::{Family, Proto};
-use crate::owner::{Endpoint, NftName, Owner, Owners, PortName};
+use crate::owner::{Endpoint, NftName, Owner, Owners};
+use crate::view::sets::service_of;
 
 /// Returns the rules and elements of `table` for the Service, chain, set or map `name`.
 pub(super) fn roots(family: Family, table: &Table, owners: &Owners, name: &str) -> Vec<Node> {
@@ -32,15 +33,7 @@ pub(super) fn roots(family: Family, table: &Table, owners: &Owners, name: &str) 
 
 /// Returns whether an element is of the Service: its comment says so, or the name of the chain that it leads to.
 fn serves(element: &Element, asked: &str) -> bool {
-    if let Some(name) = element.comment.as_deref().and_then(PortName::parse) {
-        return name.answers(asked);
-    }
-    let to = match &element.value {
-        Some(Datum::Verdict(verdict)) => target(verdict),
-        _ => None,
-    };
-    to.and_then(NftName::parse)
-        .is_some_and(|of| of.endpoint.is_none() && of.name.answers(asked))
+    service_of(element).is_some_and(|name| name.answers(asked))
 }
 
 struct Walk<'w> {

@@ -1,0 +1,199 @@
+//! What an operator sees of the doctor on a screen of 80 columns and 24 rows.
+
+use serde_json::Value;
+
+use crate::nodes::bundle_of;
+use crate::support::{broken, kpx, kpx_on, recordings};
+
+/// Nodes with faults.
+const FAULTY: [&str; 10] = [
+    "fallback-no-ipvs-modules",
+    "faults-iptables",
+    "faults-ipvs",
+    "faults-nftables",
+    "faults-settings",
+    "faults-traffic",
+    "ib07-flushed",
+    "kp01-config-edited",
+    "leftover-ipvs-to-iptables",
+    "mx04-no-kube-proxy",
+];
+
+/// The rows of a screen.
+const ROWS: usize = 24;
+
+/// Whether a line is the title of findings.
+fn is_title(line: &&str) -> bool {
+    let severities = ["ERROR ", "WARNING ", "INFO "];
+    severities.iter().any(|severity| line.starts_with(severity))
+}
+
+async fn report(name: &str) -> Value {
+    let ran = kpx_on(name, &["doctor", "-o", "json"]).await;
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+#[tokio::test]
+async fn the_first_and_the_last_screen_have_the_findings() {
+    for name in FAULTY {
+        let ran = kpx_on(name, &["doctor"]).await;
+        let lines: Vec<&str> = ran.out.lines().collect();
+        let first = &lines[..lines.len().min(ROWS)];
+        let last = &lines[lines.len().saturating_sub(ROWS)..];
+        let mut titles = lines.iter().filter(|line| is_title(line));
+        let worst = titles.next().unwrap().split(' ').nth(1).unwrap();
+        for screen in [first, last] {
+            assert!(
+                screen.iter().any(|line| line.contains(worst)),
+                "{name}:\n{ran}"
+            );
+        }
+        let screens = format!("{}\n{:-^80}\n{}\n", first.join("\n"), "", last.join("\n"));
+        insta::assert_snapshot!(format!("screens_{name}"), screens);
+    }
+}
+
+#[tokio::test]
+async fn what_one_fix_clears_is_one_block() {
+    let report = report("faults-iptables").await;
+    let findings = report["findings"].as_array().unwrap();
+    let cleared = findings
+        .iter()
+        .filter(|of| of["fix"]["command"] == "kpx reconcile --apply");
+    let cleared = cleared.count();
+    assert!(cleared > 1);
+    let ran = kpx_on("faults-iptables", &["doctor"]).await;
+    let title = format!("1 fix clears {cleared} findings: kpx reconcile --apply");
+    assert_eq!(ran.out.matches(&title).count(), 1, "{ran}");
+    // The command is the title's alone.
+    assert!(!ran.out.contains("$ kpx reconcile"), "{ran}");
+    assert_eq!(report["next"], "kpx reconcile --apply");
+}
+
+#[tokio::test]
+async fn the_next_command_fixes_or_shows_if_there_is_one() {
+    for (name, next) in [
+        (
+            "seed-leftover-iptables-to-ipvs",
+            "kpx cleanup --mode iptables",
+        ),
+        ("sy01-ip-forward-off", "sysctl -w net.ipv4.ip_forward=1"),
+        ("mx06-unfinished-migration", "kpx migrate resume"),
+    ] {
+        let ran = kpx_on(name, &["doctor"]).await;
+        let last = ran.out.lines().last().unwrap();
+        assert_eq!(last, format!("next: {next}"), "{name}:\n{ran}");
+    }
+}
+
+/// The number in front of `word` in `text`; 0 without it.
+fn number(text: &str, word: &str) -> u64 {
+    let words: Vec<&str> = text.split([' ', ',', ';', '(', ')', '\n']).collect();
+    let at = words.iter().position(|of| of.trim_end_matches('s') == word);
+    at.map_or(0, |at| words[at - 1].parse().unwrap())
+}
+
+#[tokio::test]
+async fn every_output_has_the_same_counts() {
+    for name in recordings()
+        .iter()
+        .filter(|name| !name.starts_with("scale-"))
+    {
+        let report = report(name).await;
+        let count = |key: &str| report["summary"][key].as_u64().unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        let checks = report["checks"].as_array().unwrap();
+        let status = |status: &str| checks.iter().filter(|of| of["status"] == status).count();
+        for key in ["fail", "unknown"] {
+            let of = if key == "fail" { "failed" } else { key };
+            assert_eq!(count(of), status(key) as u64, "{name} {key}");
+        }
+        // Every failed check has findings of its own, or is explained by others.
+        let mut own: Vec<&str> = findings
+            .iter()
+            .map(|of| of["id"].as_str().unwrap())
+            .collect();
+        own.dedup();
+        own.sort_unstable();
+        own.dedup();
+        assert_eq!(
+            count("failed"),
+            own.len() as u64 + count("explained"),
+            "{name}"
+        );
+
+        for args in [&["doctor"][..], &["doctor", "--quiet"]] {
+            let ran = kpx_on(name, args).await;
+            let head = ran.out.lines().next().unwrap();
+            // `1 check unknown` in the head; `, 0 unknown` in the summary.
+            for (word, key) in [
+                ("error", "errors"),
+                ("warning", "warnings"),
+                ("note", "infos"),
+            ] {
+                assert_eq!(number(head, word), count(key), "{name} {args:?}: {head}");
+            }
+            let tail = ran
+                .out
+                .lines()
+                .find(|line| line.contains(" passed, "))
+                .unwrap();
+            for key in ["passed", "failed", "skipped"] {
+                assert!(
+                    tail.contains(&format!("{} {key}", count(key))),
+                    "{name}: {tail}"
+                );
+            }
+            // A title counts the findings below it.
+            let titles = ran.out.lines().filter(|line| {
+                let severities = ["ERROR ", "WARNING ", "INFO "];
+                severities.iter().any(|severity| line.starts_with(severity))
+            });
+            let shown = titles
+                .map(|title| number(title, "finding").max(1))
+                .sum::<u64>();
+            assert_eq!(shown, findings.len() as u64, "{name}:\n{ran}");
+        }
+        let (_dir, path) = bundle_of(".tar", &[("a", Ok(name.as_str()))]);
+        let from = ["--from", path.to_str().unwrap()];
+        let args = [&from[..], &["doctor", "--all-nodes", "-o", "json"]].concat();
+        let all: Value = serde_json::from_str(&kpx(&args).await.out).unwrap();
+        for (severity, key) in [
+            ("error", "errors"),
+            ("warning", "warnings"),
+            ("info", "infos"),
+        ] {
+            let rows = all["summary"]["findings"].as_array().unwrap().iter();
+            let rows = rows.filter(|of| of["severity"] == severity);
+            let subjects = rows.map(|of| of["subjects"].as_array().unwrap().len());
+            assert_eq!(
+                subjects.sum::<usize>() as u64,
+                count(key),
+                "{name} {severity}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rule_keeps_its_target() {
+    for name in ["faults-iptables", "ir16-foreign-drops"] {
+        let ran = kpx_on(name, &["doctor"]).await;
+        let seen = ran.out.replace("\n        ", " ");
+        let rules = seen.lines().filter(|line| line.contains("  seen  "));
+        for rule in rules.filter(|line| line.contains(" -A ") || line.contains("missing: IPv4 nat"))
+        {
+            assert!(rule.contains("-j "), "{name}: {rule}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_path_to_the_api_server_is_unknown_without_rules() {
+    let bundle = broken("seed-iptables", &[]);
+    std::fs::remove_file(bundle.path().join("node/iptables-save.txt")).unwrap();
+    let from = bundle.path().to_str().unwrap();
+    let ran = kpx(&["--from", from, "doctor", "--only", "AP12", "-o", "short"]).await;
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.out.starts_with("unknown AP12"), "{ran}");
+}
