@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::bytes::Odd;
 use super::matches::{self, Flags, Ports, Transport, mark_words};
 use super::sets::Sets;
 use super::targets;
-use super::words::{address, mask, not, only, protocol, put};
+use super::words::{address, mask, not, only, protocol};
 use crate::host::netlink::{attributes, text, wide, word};
+use crate::host::nf_tables::wire::{Odd, expression, needed, numbered, put, value_of};
 use crate::net::Family;
 
 /// Headers of `enum nft_payload_bases`.
@@ -111,14 +111,7 @@ impl Writer {
         self.clear();
         for element in attributes(expressions) {
             let (_, element) = element?;
-            let (mut name, mut data) = ("", [].as_slice());
-            for part in attributes(element) {
-                match part? {
-                    (1, value) => name = text(value)?,
-                    (2, value) => data = value,
-                    (other, _) => return Err(format!("an expression has attribute {other}")),
-                }
-            }
+            let (name, data) = expression(element)?;
             self.expression(name, data)?;
         }
         self.flush()?;
@@ -575,34 +568,6 @@ impl Octets {
         let bytes = self.get().try_into();
         let bytes = bytes.map_err(|_| "a number has a wrong size")?;
         Ok(u32::from_ne_bytes(bytes))
-    }
-}
-
-/// Returns the attributes 1 to `N`; any other, except for padding, is an error.
-fn numbered<const N: usize>(data: &[u8]) -> Result<[Option<&[u8]>; N], Odd> {
-    let mut found = [None; N];
-    for attribute in attributes(data) {
-        let (kind, value) = attribute?;
-        let slot = found.get_mut(usize::from(kind).wrapping_sub(1));
-        // A counter has 64-bit values, which are padded.
-        match slot {
-            Some(slot) => *slot = Some(value),
-            None if value.is_empty() => {}
-            None => return Err(format!("attribute {kind} is unknown")),
-        }
-    }
-    Ok(found)
-}
-
-fn needed(attribute: Option<&[u8]>) -> Result<&[u8], Odd> {
-    attribute.ok_or_else(|| "an attribute is missing".to_owned())
-}
-
-/// Returns the value in `NFTA_DATA_VALUE`.
-fn value_of(data: &[u8]) -> Result<&[u8], Odd> {
-    match attributes(data).next() {
-        Some(Ok((1, value))) => Ok(value),
-        _ => Err("a value is missing".to_owned()),
     }
 }
 

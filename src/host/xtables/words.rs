@@ -2,16 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::bytes::Odd;
-
-/// Appends formatted text to a [`String`], which cannot fail.
-macro_rules! put {
-    ($to:expr, $($format:tt)*) => {
-        std::fmt::Write::write_fmt($to, format_args!($($format)*))
-            .expect("a String takes all text")
-    };
-}
-pub(super) use put;
+use crate::host::nf_tables::wire::{Odd, put};
 
 /// Returns ` !` for an inverted match.
 pub(super) fn not(inverted: bool) -> &'static str {
