@@ -133,24 +133,30 @@ pub(super) fn tables(item: Item) -> Result<Vec<Table>, Gap> {
 
 /// Lists the tables of `family`, all if it is 0. Blocks.
 pub(super) fn tables_by(reader: &mut Reader, family: u8) -> Result<Vec<Table>, Gap> {
-    reader.ask(get::TABLE, Extent::All, family, &[], |all: &mut Vec<Table>, answer| {
-        let mut table = Table {
-            family: family_name(answer.family),
-            name: String::new(),
-            handle: 0,
-            flags: 0,
-        };
-        for attribute in attributes(answer.attributes) {
-            match attribute? {
-                (1, value) => text(value)?.clone_into(&mut table.name),
-                (2, value) => table.flags = word(value)?,
-                (4, value) => table.handle = wide(value)?,
-                _ => {}
+    reader.ask(
+        get::TABLE,
+        Extent::All,
+        family,
+        &[],
+        |all: &mut Vec<Table>, answer| {
+            let mut table = Table {
+                family: family_name(answer.family),
+                name: String::new(),
+                handle: 0,
+                flags: 0,
+            };
+            for attribute in attributes(answer.attributes) {
+                match attribute? {
+                    (1, value) => text(value)?.clone_into(&mut table.name),
+                    (2, value) => table.flags = word(value)?,
+                    (4, value) => table.handle = wide(value)?,
+                    _ => {}
+                }
             }
-        }
-        all.push(table);
-        Ok(())
-    })
+            all.push(table);
+            Ok(())
+        },
+    )
 }
 
 /// Lists the chains. Blocks.
@@ -166,10 +172,16 @@ pub(super) fn headers(
     family: u8,
     key: &[u8],
 ) -> Result<Vec<Header>, Gap> {
-    reader.ask(get::CHAIN, extent, family, key, |all: &mut Vec<Header>, answer| {
-        all.push(Header::read(answer)?);
-        Ok(())
-    })
+    reader.ask(
+        get::CHAIN,
+        extent,
+        family,
+        key,
+        |all: &mut Vec<Header>, answer| {
+            all.push(Header::read(answer)?);
+            Ok(())
+        },
+    )
 }
 
 impl Header {

@@ -1,9 +1,12 @@
 //! Messages of `nf_tables`, for the readers of single kinds of rules.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 
 use crate::evidence::{Gap, Item};
-use crate::host::netlink::{Line, append, attributes, message};
+use crate::host::netlink::{HEADERS, Line, append, attributes, message, text, word};
+use crate::net::Family;
 
 /// Why something cannot be decoded.
 pub(in crate::host) type Odd = String;
@@ -54,6 +57,13 @@ pub(in crate::host) struct Answer<'a> {
     /// `NFPROTO_*`.
     pub(in crate::host) family: u8,
     pub(in crate::host) attributes: &'a [u8],
+}
+
+/// Up to 16 bytes of a register.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::host) struct Octets {
+    pub(in crate::host) bytes: [u8; 16],
+    pub(in crate::host) length: usize,
 }
 
 /// Generations of the ruleset, of which each answer has the lower half.
@@ -122,9 +132,7 @@ impl<'a> Answer<'a> {
     fn new(bytes: &'a [u8]) -> Self {
         Self {
             family: bytes.get(16).copied().unwrap_or_default(),
-            attributes: bytes
-                .get(crate::host::netlink::HEADERS..)
-                .unwrap_or_default(),
+            attributes: bytes.get(HEADERS..).unwrap_or_default(),
         }
     }
 }
@@ -183,9 +191,85 @@ pub(in crate::host) fn value_of(data: &[u8]) -> Result<&[u8], Odd> {
     }
 }
 
+/// Returns the number of a verdict and the name of its chain, in `NFTA_DATA_VERDICT`.
+pub(in crate::host) fn verdict_of(data: &[u8]) -> Result<(i32, Option<&str>), Odd> {
+    let mut inner = attributes(data);
+    let Some(Ok((2, verdict))) = inner.next() else {
+        return Err("a verdict is missing".to_owned());
+    };
+    let [code, chain] = numbered::<2>(verdict)?;
+    let chain = chain.map(text).transpose()?;
+    Ok((word(needed(code)?)?.cast_signed(), chain))
+}
+
 /// Returns name and data of an expression.
 pub(in crate::host) fn expression(element: &[u8]) -> Result<(&str, &[u8]), Odd> {
     let [name, data] = numbered::<2>(element)?;
-    let name = crate::host::netlink::text(needed(name)?)?;
+    let name = text(needed(name)?)?;
     Ok((name, data.unwrap_or_default()))
+}
+
+/// Returns name, revision and structure of a match or target.
+pub(in crate::host) fn extension(data: &[u8]) -> Result<(&str, u32, &[u8]), Odd> {
+    let [name, revision, info] = numbered::<3>(data)?;
+    Ok((
+        text(needed(name)?)?,
+        word(needed(revision)?)?,
+        needed(info)?,
+    ))
+}
+
+impl Octets {
+    /// Returns these bytes, if there is room.
+    pub(in crate::host) fn new(value: &[u8]) -> Result<Self, Odd> {
+        let mut bytes = [0; 16];
+        let to = bytes.get_mut(..value.len());
+        to.ok_or("a value has more than 16 bytes")?
+            .copy_from_slice(value);
+        Ok(Self {
+            bytes,
+            length: value.len(),
+        })
+    }
+
+    /// Returns the bytes.
+    pub(in crate::host) fn get(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Returns an address of which these are the first bytes, the others being 0.
+    pub(in crate::host) fn address(self, family: Family) -> Option<IpAddr> {
+        let mut bytes = [0; 16];
+        bytes[..self.length].copy_from_slice(self.get());
+        match family {
+            Family::V4 if self.length <= 4 => {
+                let first = bytes.first_chunk::<4>()?;
+                Some(Ipv4Addr::from(*first).into())
+            }
+            Family::V4 => None,
+            Family::V6 => Some(Ipv6Addr::from(bytes).into()),
+        }
+    }
+
+    /// Returns a number in the machine's byte order.
+    pub(in crate::host) fn native(self) -> Result<u32, Odd> {
+        let bytes = self.get().try_into();
+        let bytes = bytes.map_err(|_| "a number has a wrong size")?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+}
+
+/// Appends an address as `inet_ntop` spells it.
+pub(in crate::host) fn address(to: &mut String, address: IpAddr) {
+    match address {
+        IpAddr::V6(v6) => match v6.segments() {
+            // Rust spells only mapped addresses this way.
+            [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
+                let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+                put!(to, "::{a}.{b}.{c}.{d}");
+            }
+            _ => put!(to, "{v6}"),
+        },
+        IpAddr::V4(v4) => put!(to, "{v4}"),
+    }
 }

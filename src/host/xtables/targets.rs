@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::bytes::Fields;
-use super::words::{address, only, quoted};
-use crate::host::nf_tables::wire::{Odd, put};
+use super::words::{only, quoted};
+use crate::host::nf_tables::wire::{Odd, address, put};
 use crate::net::Family;
 
 /// `NF_NAT_RANGE_*`.

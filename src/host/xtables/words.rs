@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::host::nf_tables::wire::{Odd, put};
+use crate::host::nf_tables::wire::{Odd, address, put};
 
 /// Returns ` !` for an inverted match.
 pub(super) fn not(inverted: bool) -> &'static str {
@@ -25,21 +25,6 @@ pub(super) fn quoted(to: &mut String, value: &str) {
         to.push(c);
     }
     to.push('"');
-}
-
-/// Appends an address as `inet_ntop` spells it.
-pub(super) fn address(to: &mut String, address: IpAddr) {
-    match address {
-        IpAddr::V6(v6) => match v6.segments() {
-            // Rust spells only mapped addresses this way.
-            [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
-                let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-                put!(to, "::{a}.{b}.{c}.{d}");
-            }
-            _ => put!(to, "{v6}"),
-        },
-        IpAddr::V4(v4) => put!(to, "{v4}"),
-    }
 }
 
 /// Appends `/` and a mask: its length, or the mask itself if its bits have gaps.
