@@ -40,7 +40,7 @@ pub(super) struct Need {
 enum Of {
     Meta(u32),
     Ct,
-    Payload(Header, &'static Field),
+    Payload(Header),
 }
 
 impl Scope {
@@ -166,7 +166,7 @@ impl Scope {
 
     /// Notes `statement`, a match of a field that names the next header.
     pub(super) fn need_field(&mut self, payload: &Payload, number: u128, statement: usize) {
-        let Some((header, field)) = payload.field.filter(|_| payload.names_next) else {
+        let Some((header, _)) = payload.field.filter(|_| payload.names_next) else {
             return;
         };
         let (icmp, echo) = match header {
@@ -178,7 +178,7 @@ impl Scope {
             self.needed_icmp = icmp;
         }
         if !echo.contains(&icmp) {
-            let of = Of::Payload(header, field);
+            let of = Of::Payload(header);
             self.need(payload.layer as usize + 1, of, number, statement);
         }
     }
@@ -236,7 +236,7 @@ impl Scope {
         let network = match need.of {
             Of::Meta(meta::NF_PROTO) => need.number,
             Of::Meta(meta::PROTOCOL) => network(need.number),
-            Of::Payload(Header::Ether, _) => network(need.number),
+            Of::Payload(Header::Ether) => network(need.number),
             _ => return true,
         };
         match (self.family, key) {
@@ -254,7 +254,7 @@ impl Scope {
         let slot = self.slot(payload.layer)?;
         let need = self.needs[slot]?;
         if self.family == INET
-            && let Of::Payload(of, _) = need.of
+            && let Of::Payload(of) = need.of
         {
             let is_network = matches!(of, Header::Ip | Header::Ip6);
             if is_network && payload.layer == Layer::Transport
@@ -263,7 +263,7 @@ impl Scope {
                 return None;
             }
         }
-        if let Of::Payload(of @ (Header::Icmp | Header::Icmp6), _) = need.of
+        if let Of::Payload(of @ (Header::Icmp | Header::Icmp6)) = need.of
             && payload.layer == Layer::Transport
             && (of != header || field.icmp_type != Some(self.needed_icmp))
         {

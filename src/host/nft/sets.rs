@@ -173,7 +173,7 @@ impl Set {
         ] {
             let is_known = match types {
                 [] => true,
-                [Type::String | Type::Integer] if is_typed => false,
+                [Type::String] if is_typed => false,
                 [Type::Integer] => bits <= 128,
                 [one] => one.bits().next_multiple_of(8) == bits,
                 all => {
