@@ -28,6 +28,7 @@ use crate::report::doctor::{
 };
 use crate::report::explain::CheckList;
 use crate::report::nodes::DoctorOfNodes;
+use crate::view::by_tool;
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -201,7 +202,8 @@ pub(super) async fn examine_case(
         now: case.now.unwrap_or_else(clock::now),
     });
     let ignore = ignore.as_ref();
-    let report = DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on);
+    let mut report = DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on);
+    report.by_tool = by_tool::notes(&case.evidence);
     Ok((report.before(asked.target), case, last))
 }
 

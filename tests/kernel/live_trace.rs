@@ -198,7 +198,7 @@ fn native_chains_and_rules_in_tables_of_iptables_are_not_passed_over() {
     let (live, asked) = look.live(target);
     assert_eq!(ends(&live), ("10.244.1.99".into(), 1), "{live:#}");
     assert!(!asked.contains("-save"), "{asked}");
-    assert!(asked.contains("nft -j list table ip nat"), "{asked}");
+    assert!(!asked.contains("nft -j"), "{asked}");
     let [whole] = look.whole([target]);
     assert!(live == whole, "{live:#}\n{whole:#}");
 

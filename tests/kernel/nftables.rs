@@ -509,7 +509,7 @@ fn without_nft(netns: &Netns) -> Result<String, String> {
         bundle.display()
     );
     run(&["unshare", "--mount", "sh"], &script);
-    let evidence = load(&bundle).unwrap();
+    let evidence = load(&bundle, &[Item::Nft]).unwrap();
     evidence
         .text(Item::Nft)
         .map(str::to_owned)

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::actions::verdict;
+use super::counts::stateful;
 use super::expr::prefix;
 use super::json::{quoted, string};
 use super::sets::{Data, Set};
-use super::statements::{stateful, verdict};
 use super::types::{LinkNames, Order, Type, named, number, value};
 use crate::host::netlink::{attributes, text, wide, word};
 use crate::host::nf_tables::wire::{Octets, Odd, expression, put, value_of};

@@ -7,16 +7,21 @@
 //! (because of native rules or chains in `ip nat`) is included here. Otherwise base chains identify the tables of
 //! iptables-nft, but native rules in them go unnoticed.
 
+mod actions;
+mod counts;
 mod elements;
 mod expr;
 mod headers;
 mod json;
 mod keys;
+mod matches;
 mod read;
 mod rule;
 mod scope;
 mod sets;
 mod statements;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use std::sync::Arc;

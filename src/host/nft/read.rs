@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use super::actions::object_name;
+use super::counts::{counter, limit, quota};
 use super::elements::Elements;
 use super::json::quoted;
 use super::rule::Writer;
 use super::sets::{Set, Sets};
-use super::statements::{counter, limit, object_name, quota};
 use super::types::LinkNames;
 use crate::evidence::{Gap, Item};
 use crate::host::links::link_names;

@@ -2,8 +2,9 @@
 
 use foldhash::HashMap;
 
+use super::actions::object_name;
+use super::counts::stateful;
 use super::json::quoted;
-use super::statements::{object_name, stateful};
 use super::types::{Order, Type};
 use crate::host::netlink::{attributes, text, wide, word};
 use crate::host::nf_tables::wire::{Odd, expression, put};
@@ -174,7 +175,7 @@ impl Set {
             let is_known = match types {
                 [] => true,
                 [Type::String] if is_typed => false,
-                [Type::Integer] => bits <= 128,
+                [Type::Integer] => (1..=128).contains(&bits),
                 [one] => one.bits().next_multiple_of(8) == bits,
                 all => {
                     let sizes = all.iter().map(|of| of.bits().next_multiple_of(32));

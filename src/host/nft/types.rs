@@ -233,10 +233,10 @@ const PROTOCOLS: &[(u32, &str)] = &[
 /// Returns the number in `bytes`, in the byte order `order`.
 pub(super) fn number(bytes: &[u8], order: Order) -> Result<u128, Odd> {
     let mut all = [0; 16];
-    let to = all
-        .get_mut(16 - bytes.len().min(17)..)
-        .filter(|to| to.len() == bytes.len());
-    let to = to.ok_or("a number has more than 16 bytes")?;
+    let from = 16usize
+        .checked_sub(bytes.len())
+        .ok_or("a number has more than 16 bytes")?;
+    let to = &mut all[from..];
     to.copy_from_slice(bytes);
     if order == Order::Host && cfg!(target_endian = "little") {
         to.reverse();
