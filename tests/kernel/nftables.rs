@@ -207,8 +207,6 @@ const STATEMENTS: &[&str] = &[
     "log group 5 prefix \"g\" snaplen 64 queue-threshold 10",
     "reject",
     "reject with tcp reset",
-    "queue to 5",
-    "queue flags bypass,fanout to 1-3",
     "counter accept",
     "counter name tcp dport map @counters",
 ];
@@ -348,7 +346,7 @@ fn recordings() -> Vec<(PathBuf, Vec<Value>)> {
 #[ignore = "needs root and a network namespace"]
 async fn tables_of_every_recording_are_read_as_nft_lists_them() {
     let recordings = recordings();
-    assert!(recordings.len() >= 10, "{} recordings", recordings.len());
+    assert!(recordings.len() >= 9, "{} recordings", recordings.len());
     for (path, objects) in recordings {
         let netns = Netns::new();
         let document = json!({ "nftables": objects });
