@@ -114,7 +114,8 @@ impl Look {
             target,
             &self.path,
         );
-        (live, fs::read_to_string(&asked).unwrap())
+        // There is no file if no program was run.
+        (live, fs::read_to_string(&asked).unwrap_or_default())
     }
 
     /// The traces of a snapshot.

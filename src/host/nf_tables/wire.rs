@@ -25,10 +25,10 @@ pub(in crate::host) mod get {
     pub(in crate::host) const TABLE: u16 = 10 << 8 | 1;
     pub(in crate::host) const CHAIN: u16 = 10 << 8 | 4;
     pub(in crate::host) const RULE: u16 = 10 << 8 | 7;
-    pub(in crate::host) const SET: u16 = 10 << 8 | 10;
-    pub(in crate::host) const ELEMENTS: u16 = 10 << 8 | 13;
-    pub(in crate::host) const OBJECT: u16 = 10 << 8 | 19;
-    pub(in crate::host) const FLOW_TABLE: u16 = 10 << 8 | 23;
+    pub(in crate::host) const SET: u16 = 10 << 8 | 0x0a;
+    pub(in crate::host) const ELEMENTS: u16 = 10 << 8 | 0x0d;
+    pub(in crate::host) const OBJECT: u16 = 10 << 8 | 0x13;
+    pub(in crate::host) const FLOW_TABLE: u16 = 10 << 8 | 0x17;
 }
 
 /// Number of attempts at rules that change between two requests.

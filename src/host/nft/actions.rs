@@ -367,6 +367,20 @@ pub(super) fn verdict(to: &mut String, data: &[u8]) -> Result<(), Odd> {
     Ok(())
 }
 
+/// Names of log levels.
+const LEVELS: [&str; 9] = [
+    "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit",
+];
+
+/// `NF_LOG_*`.
+const LOGGED: [(u32, &str); 5] = [
+    (1, "tcp sequence"),
+    (2, "tcp options"),
+    (4, "ip options"),
+    (8, "skuid"),
+    (32, "ether"),
+];
+
 /// Appends a log.
 pub(super) fn log(to: &mut String, data: &[u8]) -> Result<(), Odd> {
     let [group, prefix, length, threshold, level, flags] = numbered::<6>(data)?;
@@ -385,9 +399,6 @@ pub(super) fn log(to: &mut String, data: &[u8]) -> Result<(), Odd> {
     if let Some(threshold) = threshold {
         put!(to, ", \"queue-threshold\": {}", short(threshold)?);
     }
-    const LEVELS: [&str; 9] = [
-        "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit",
-    ];
     match level.map(word).transpose()? {
         // The default.
         None | Some(4) => {}
@@ -397,15 +408,8 @@ pub(super) fn log(to: &mut String, data: &[u8]) -> Result<(), Odd> {
             put!(to, ", \"level\": \"{name}\"");
         }
     }
-    const ALL: [(u32, &str); 5] = [
-        (1, "tcp sequence"),
-        (2, "tcp options"),
-        (4, "ip options"),
-        (8, "skuid"),
-        (32, "ether"),
-    ];
     let flags = flags.map_or(Ok(0), word)?;
-    let set = ALL.iter().filter(|(bit, _)| flags & bit != 0);
+    let set = LOGGED.iter().filter(|(bit, _)| flags & bit != 0);
     let set: Vec<_> = set.map(|(_, name)| *name).collect();
     match set.len() {
         5 => words(to, "flags", &["all"]),

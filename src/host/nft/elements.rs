@@ -63,12 +63,12 @@ impl Elements {
         Ok(())
     }
 
-    fn element(&mut self, set: &Set, list: &[u8], links: &mut dyn LinkNames) -> Result<(), Odd> {
+    fn element(&mut self, set: &Set, element: &[u8], links: &mut dyn LinkNames) -> Result<(), Odd> {
         let (mut key, mut last, mut flags) = (None, None, 0);
         let (mut datum, mut object) = (None, None);
         let (mut timeout, mut expires, mut comment) = (0, 0, None);
         let mut counts = None;
-        for attribute in attributes(list) {
+        for attribute in attributes(element) {
             match attribute? {
                 (1, value) => key = Some(Bytes::from_slice(value_of(value)?)),
                 (2, value) => datum = Some(value),
@@ -202,12 +202,12 @@ impl Elements {
             set.first = Some(number(key, order)?);
         }
         for (_, element) in &sorted {
-            self.write(to, element, &mut |to| match &element.key {
-                Key::One(key, _) => values(to, &set.key, order, false, key, links),
-                _ => {
-                    to.push_str("\"*\"");
-                    Ok(())
+            self.write(to, element, &mut |to| {
+                if let Key::One(key, _) = &element.key {
+                    return values(to, &set.key, order, false, key, links);
                 }
+                to.push_str("\"*\"");
+                Ok(())
             })?;
         }
         Ok(())
@@ -413,7 +413,7 @@ fn interval(
             0 => string(to, &bytes[..end]),
             _ if is_prefix
                 && (1..16).contains(&end)
-                && size.count_ones() == 128 - 8 * end as u32 =>
+                && size.count_ones() as usize == 128 - 8 * end =>
             {
                 string(to, &[&bytes[..end], b"*"].concat())
             }

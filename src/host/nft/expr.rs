@@ -91,27 +91,25 @@ impl Payload {
     }
 
     fn print(&self, to: &mut String) {
-        match self.field {
-            Some((header, field)) => put!(
+        if let Some((header, field)) = self.field {
+            let (header, field) = (header.name(), field.name);
+            put!(
                 to,
-                "{{\"payload\": {{\"protocol\": \"{}\", \"field\": \"{}\"}}}}",
-                header.name(),
-                field.name
-            ),
-            None => {
-                let base = match self.layer {
-                    Layer::Link => "ll",
-                    Layer::Network => "nh",
-                    Layer::Transport => "th",
-                    Layer::Inner => "ih",
-                };
-                let (offset, bits) = (self.offset, self.bits);
-                put!(
-                    to,
-                    "{{\"payload\": {{\"base\": \"{base}\", \"offset\": {offset}, \"len\": {bits}}}}}"
-                );
-            }
+                "{{\"payload\": {{\"protocol\": \"{header}\", \"field\": \"{field}\"}}}}"
+            );
+            return;
         }
+        let base = match self.layer {
+            Layer::Link => "ll",
+            Layer::Network => "nh",
+            Layer::Transport => "th",
+            Layer::Inner => "ih",
+        };
+        let (offset, bits) = (self.offset, self.bits);
+        put!(
+            to,
+            "{{\"payload\": {{\"base\": \"{base}\", \"offset\": {offset}, \"len\": {bits}}}}}"
+        );
     }
 }
 
@@ -159,7 +157,7 @@ impl Expr {
             Self::Swapped(arg) => (arg.kind(sets).0, Order::Big),
             Self::Bits { left, .. } => left.kind(sets),
             Self::Map { map, .. } => {
-                let kind = sets.get(*map).and_then(|map| map.data_kind());
+                let kind = sets.get(*map).and_then(Set::data_kind);
                 kind.unwrap_or((Type::Integer, Order::Big))
             }
         }

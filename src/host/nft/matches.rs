@@ -253,7 +253,7 @@ impl Writer<'_> {
                 self.previous = None;
                 return Ok(true);
             }
-            if value == mask_number && value.count_ones() == 1 {
+            if value == mask_number && value.is_power_of_two() {
                 return Ok(false);
             }
             let start = self.open(op.symbol());

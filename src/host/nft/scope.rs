@@ -107,8 +107,8 @@ impl Scope {
         match (base.next(number)?, base) {
             (Some(next), _) => self.headers[next.layer() as usize] = Some(next),
             // Type 0 is the reply to an echo request.
-            (None, Header::Icmp) => self.icmp = if number == 0 { 8 } else { number as u8 },
-            (None, Header::Icmp6) => self.icmp = if number == 129 { 128 } else { number as u8 },
+            (None, Header::Icmp) => self.icmp = if number == 0 { 8 } else { octet(number)? },
+            (None, Header::Icmp6) => self.icmp = if number == 129 { 128 } else { octet(number)? },
             _ => {}
         }
         Ok(())
@@ -120,8 +120,9 @@ impl Scope {
             self.header(Layer::Transport),
             Some(Header::Icmp | Header::Icmp6)
         );
+        let first = first.and_then(|first| octet(first).ok());
         if let (true, 0, 0, Some(first)) = (is_icmp, self.icmp, payload.offset, first) {
-            self.icmp = first as u8;
+            self.icmp = first;
         }
     }
 
@@ -169,9 +170,10 @@ impl Scope {
         let Some((header, _)) = payload.field.filter(|_| payload.names_next) else {
             return;
         };
+        let kind = octet(number).unwrap_or_default();
         let (icmp, echo) = match header {
-            Header::Icmp => (if number == 0 { 8 } else { number as u8 }, [8, 8]),
-            Header::Icmp6 => (number as u8, [128, 129]),
+            Header::Icmp => (if number == 0 { 8 } else { kind }, [8, 8]),
+            Header::Icmp6 => (kind, [128, 129]),
             _ => (0, [1, 1]),
         };
         if matches!(header, Header::Icmp | Header::Icmp6) {
@@ -235,8 +237,7 @@ impl Scope {
         };
         let network = match need.of {
             Of::Meta(meta::NF_PROTO) => need.number,
-            Of::Meta(meta::PROTOCOL) => network(need.number),
-            Of::Payload(Header::Ether) => network(need.number),
+            Of::Meta(meta::PROTOCOL) | Of::Payload(Header::Ether) => network(need.number),
             _ => return true,
         };
         match (self.family, key) {
@@ -296,6 +297,10 @@ impl Scope {
             _ => None,
         }
     }
+}
+
+fn octet(number: u128) -> Result<u8, Odd> {
+    u8::try_from(number).map_err(|_| format!("the type {number} has more than eight bits"))
 }
 
 /// Returns `NFPROTO_*` of an Ethernet type, 0 if there is none.

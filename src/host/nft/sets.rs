@@ -148,11 +148,10 @@ impl Set {
             match note? {
                 (0, value) => self.key_order = order(value)?,
                 (1, value) => self.data_order = order(value)?,
-                // Whether `nft` merges elements.
-                (2, _) => {}
+                // Whether `nft` merges elements, and whether a map has intervals as data.
+                (2, _) | (6, [0, 0, 0, 0]) => {}
                 // The expression that the key's or data's type is of.
                 (3 | 4, _) => is_typed = true,
-                (6, [0, 0, 0, 0]) => {}
                 (7, value) => self.comment = Some(text(value)?.to_owned()),
                 (other, _) => return Err(format!("note {other} is unknown")),
             }

@@ -15,6 +15,7 @@ pub(super) enum Order {
 
 /// A type of values.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(clippy::enum_variant_names, reason = "these are types of something")]
 pub(super) enum Type {
     NfProto,
     Integer,
