@@ -97,7 +97,7 @@ fn map() -> Vec<u8> {
     append(&mut list, 2, b"service-ips\0");
     list.extend(words(&[
         (3, 8),
-        (4, 7 << 12 | 12 << 6 | 13),
+        (4, 0x7 << 12 | 0xc << 6 | 0xd),
         (5, 12),
         (6, 0xffff_ff00),
     ]));
@@ -219,6 +219,20 @@ fn the_protocol_of_a_table_for_both_families_is_kept_if_it_restricts_the_family(
     assert!(
         printed.contains("\"protocol\": \"tcp\", \"field\": \"sport\""),
         "{printed}"
+    );
+}
+
+#[test]
+fn queues_have_a_range_of_numbers_and_flags() {
+    let mut data = Vec::new();
+    for (kind, number) in [(1, 4u16), (2, 3), (3, 3)] {
+        append(&mut data, kind, &number.to_be_bytes());
+    }
+    let printed = read(IP, &expression("queue", &data)).unwrap();
+    let range = "{\"range\": [4, 6]}";
+    assert_eq!(
+        printed,
+        format!("[{{\"queue\": {{\"num\": {range}, \"flags\": [\"bypass\", \"fanout\"]}}}}]")
     );
 }
 
