@@ -137,7 +137,7 @@ impl Look {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn a_live_trace_is_that_of_a_snapshot_and_lists_only_the_chains_on_its_way() {
+fn a_live_trace_is_that_of_a_snapshot_and_runs_no_tool() {
     let look = Look::at(node());
     let targets = [
         "default/nginx-svc",
@@ -148,32 +148,11 @@ fn a_live_trace_is_that_of_a_snapshot_and_lists_only_the_chains_on_its_way() {
         "10.0.0.1:80",
     ];
     let wholes = look.whole(targets);
-    let all = look.netns.run("iptables-nft-save");
-    let declared = all.lines().filter(|line| line.starts_with(':'));
-    let all = of_services(&declared.collect::<Vec<_>>().join("\n"));
     for (target, whole) in targets.into_iter().zip(wholes) {
         let (live, asked) = look.live(target);
         assert!(live == whole, "{target}\n{live:#}\n{whole:#}");
-        // No pod answers at an endpoint that the API calls ready, so the trace compares all rules with the desired state.
-        let odd = target == "203.0.113.11:443";
-        assert_eq!(asked.contains("-save"), odd, "{target}: {asked}");
-        assert!(!asked.contains("nft -j list"), "{target}: {asked}");
-        let some = of_services(&asked);
-        assert!(some < all / 5, "{target}: {some} of {all} chains: {asked}");
+        assert_eq!(asked, "", "{target}");
     }
-}
-
-/// How many lines name a chain of a Service or endpoint.
-fn of_services(text: &str) -> usize {
-    let names = [
-        "KUBE-SVC-",
-        "KUBE-SVL-",
-        "KUBE-SEP-",
-        "KUBE-EXT-",
-        "KUBE-FW-",
-    ];
-    let has = |line: &&str| names.iter().any(|name| line.contains(name));
-    text.lines().filter(has).count()
 }
 
 /// Rules that another program added with `nft` to tables of iptables.
