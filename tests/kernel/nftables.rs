@@ -1,5 +1,6 @@
 //! nftables tables as kpx reads them from the kernel, and as `nft -j list ruleset` prints them.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -403,9 +404,11 @@ async fn random_rules_are_read_as_nft_lists_them() {
             for _ in 0..70 {
                 let chain = pick(&mut dice, &["own1", "own2", "on", "before", "after", "out"]);
                 let rule = of_family(&rule(&mut dice, chain), family);
-                script.push_str(&format!(
-                    "nft 'add rule {family} t {chain} {rule}' 2>/dev/null || :\n"
-                ));
+                writeln!(
+                    script,
+                    "nft 'add rule {family} t {chain} {rule}' 2>/dev/null || :"
+                )
+                .unwrap();
             }
         }
         netns.feed("sh", &script);
@@ -444,7 +447,7 @@ async fn every_match_and_statement_is_read_as_nft_lists_it() {
                     (chain, _) => chain,
                 };
                 let part = of_family(part, family);
-                rules.push_str(&format!("add rule {family} t {chain} {part}\n"));
+                writeln!(rules, "add rule {family} t {chain} {part}").unwrap();
             }
         }
         let objects = of_family(OBJECTS, family);
