@@ -94,7 +94,7 @@ $(PROMTOOL):
 
 # On this machine's kernel, in network namespaces of the tests' own. Those that compare rules run in parallel. The others run
 # alone: they hold kpx's lock, list this program's sockets, or count failed connections, which a busy machine causes too.
-READERS = kernel::links kernel::live_trace kernel::render kernel::trace
+READERS = kernel::links kernel::live_trace kernel::nftables kernel::render kernel::trace
 HERE = $(KERNEL_TESTS) $(if $(SUDO),$(call RUNNER,sudo)) -- --ignored --skip ::vm_ $(if $(ALL),,--skip ::long_)
 .PHONY: test-kernel
 test-kernel: root
@@ -137,6 +137,7 @@ bench: root
 	$(SUDO) benches/serve.sh
 	$(SUDO) benches/top.sh
 	$(SUDO) benches/sets.sh
+	$(SUDO) benches/nft.sh
 	cargo bench --locked --bench rules $(if $(SUDO),$(call RUNNER,sudo))
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
 	cargo bench --locked --bench follow $(if $(SUDO),$(call RUNNER,sudo))

@@ -21,6 +21,7 @@ mod kernel {
     mod migration;
     mod modules;
     mod netns;
+    mod nftables;
     mod preflight;
     mod privilege;
     mod probe;

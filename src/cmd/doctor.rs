@@ -28,6 +28,7 @@ use crate::report::doctor::{
 };
 use crate::report::explain::CheckList;
 use crate::report::nodes::DoctorOfNodes;
+use crate::view::by_tool;
 use crate::view::near::{meant, nearest};
 
 /// The pause between two runs of `--wait`.
@@ -210,6 +211,7 @@ pub(super) async fn examine_case(
     let ignore = ignore.as_ref();
     let report = DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on);
     let mut report = report.before(asked.question);
+    report.by_tool = by_tool::notes(&case.evidence);
     reach_next(session, &mut report);
     Ok((report, case, last))
 }

@@ -14,10 +14,10 @@ use tokio::runtime;
 use tokio::sync::{OnceCell, oneshot};
 use tokio::time::timeout;
 
-use super::Options;
 use super::cluster::{Cluster, Connection};
 use super::iptables::BackendRules;
 use super::proxy::Proxy;
+use super::{Options, nft};
 use crate::apply::StepError;
 use crate::evidence::{Gap, Item, Privilege};
 
@@ -36,6 +36,7 @@ pub(super) struct Context {
     pub(super) saves: bool,
     netns: Option<Result<Namespace, (ErrorKind, String)>>,
     iptables: OnceCell<BackendRules>,
+    nft: OnceCell<Result<String, Gap>>,
 }
 
 /// A reader of one item; may block.
@@ -99,6 +100,7 @@ impl Context {
                 .as_deref()
                 .map(|name| Namespace::open(name, &options.root)),
             iptables: OnceCell::new(),
+            nft: OnceCell::new(),
         })
     }
 
@@ -110,6 +112,12 @@ impl Context {
     /// Returns the rules of both iptables back ends; the first caller reads them.
     pub(super) async fn iptables(self: &Arc<Self>) -> &BackendRules {
         self.iptables.get_or_init(|| BackendRules::read(self)).await
+    }
+
+    /// Returns the nftables ruleset as JSON; the first caller reads it.
+    pub(super) async fn nft(self: &Arc<Self>) -> &Result<String, Gap> {
+        let read = async || nft::json(Item::Nft, self).await;
+        self.nft.get_or_init(read).await
     }
 
     /// Runs `work` on a thread of its own in the network namespace, with the time limit of one read.

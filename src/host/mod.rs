@@ -171,16 +171,14 @@ pub async fn nft_tables(options: &Options) -> Result<Vec<(&'static str, String)>
     nft::names(&Context::new(options)).await
 }
 
-/// Returns the set `name` of an nftables table, as printed by `nft`.
+/// Returns the set `name` of an nftables table: as JSON, or as the text that `nft` prints if kpx does not decode it.
 pub async fn nft_set(
     options: &Options,
     family: &str,
     table: &str,
     name: &str,
 ) -> Result<String, Gap> {
-    let args = ["list", "set", family, table, name];
-    let args = args.map(str::to_owned).to_vec();
-    exec::run_with(&Context::new(options), Item::NftText, "nft", args).await
+    nft::set(&Context::new(options), family, table, name).await
 }
 
 /// Returns the IPVS table with its counters.
@@ -230,7 +228,7 @@ async fn read(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
         | Item::IptablesNft6 => context.iptables().await.text(item),
         Item::IptablesVersion => exec::run(context, item, "iptables", &["--version"]).await,
         Item::ConntrackVersion => conntrack_version(item, context).await,
-        Item::Nft => nft::json(item, context).await,
+        Item::Nft => context.nft().await.clone(),
         Item::NftText => nft::text(item, context).await,
         Item::Ipset => ip_sets(item, context).await,
         Item::Ipvs => {

@@ -2,7 +2,7 @@
 //!
 //! A message that cannot be decoded fails the whole dump: an incomplete list must not be taken for the truth.
 
-use std::io;
+use std::{fmt, io};
 
 use netlink_packet_core::{
     NLA_F_NESTED, NLA_HEADER_SIZE, NLA_TYPE_MASK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST,
@@ -52,22 +52,105 @@ pub(super) fn stream<T: Default>(
     item: Item,
     protocol: isize,
     asks: impl Fn(u32) -> Vec<u8>,
-    mut take: impl FnMut(&mut T, &[u8]) -> Result<(), Gap>,
+    take: impl FnMut(&mut T, &[u8]) -> Result<(), Gap>,
 ) -> Result<T, Gap> {
-    let failed = |what: &str, e: &io::Error| gap(item, format!("netlink ({what})"), e);
-    let mut socket = Socket::new(protocol).map_err(|e| failed("opening", &e))?;
-    socket.bind_auto().map_err(|e| failed("binding", &e))?;
-    for sequence in 1..=TRIES {
-        socket
-            .send_to(&asks(sequence), &SocketAddr::new(0, 0), 0)
-            .map_err(|e| failed("asking", &e))?;
-        let mut found = T::default();
-        if answers(item, &socket, sequence, |bytes| take(&mut found, bytes))? {
-            return Ok(found);
+    Line::open(item, protocol)?.stream(asks, take)
+}
+
+/// A netlink socket for one request after the other.
+pub(super) struct Line {
+    item: Item,
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    /// Opens a socket in the network namespace of the calling thread.
+    fn open(item: Item, protocol: isize) -> Result<Self, Gap> {
+        let failed = |what: &str, e: &io::Error| gap(item, format!("netlink ({what})"), e);
+        let mut socket = Socket::new(protocol).map_err(|e| failed("opening", &e))?;
+        socket.bind_auto().map_err(|e| failed("binding", &e))?;
+        Ok(Self {
+            item,
+            socket,
+            sequence: 0,
+            buffer: Vec::with_capacity(ANSWER),
+        })
+    }
+
+    /// Opens a socket of netfilter.
+    pub(super) fn netfilter(item: Item) -> Result<Self, Gap> {
+        Self::open(item, NETLINK_NETFILTER)
+    }
+
+    /// Like [`stream`], over this socket.
+    pub(super) fn stream<T: Default>(
+        &mut self,
+        asks: impl Fn(u32) -> Vec<u8>,
+        mut take: impl FnMut(&mut T, &[u8]) -> Result<(), Gap>,
+    ) -> Result<T, Gap> {
+        let item = self.item;
+        for _ in 0..TRIES {
+            self.sequence += 1;
+            self.socket
+                .send_to(&asks(self.sequence), &SocketAddr::new(0, 0), 0)
+                .map_err(|e| gap(item, "netlink (asking)", &e))?;
+            let mut found = T::default();
+            if self.answers(|bytes| take(&mut found, bytes))? {
+                return Ok(found);
+            }
+        }
+        let what = format!("it changed while it was read, {TRIES} times");
+        Err(Gap::Failed(item, what))
+    }
+
+    /// Passes the answers to the last request to `take`; returns whether the kernel reports them as consistent.
+    fn answers(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), Gap>) -> Result<bool, Gap> {
+        let item = self.item;
+        let mut consistent = true;
+        loop {
+            self.buffer.clear();
+            self.socket
+                .recv(&mut self.buffer, 0)
+                .map_err(|e| gap(item, "netlink (answers)", &e))?;
+            let mut rest = self.buffer.as_slice();
+            while !rest.is_empty() {
+                let header = NetlinkBuffer::new_checked(rest).map_err(|e| undecodable(item, &e))?;
+                let length = header.length() as usize;
+                let message = rest.get(..length).unwrap_or(rest);
+                let of_this = header.sequence_number() == self.sequence;
+                let (kind, flags) = (header.message_type(), header.flags());
+                // Messages are padded to four bytes, except possibly the last one.
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+                if !of_this {
+                    continue;
+                }
+                consistent &= flags & NLM_F_DUMP_INTR == 0;
+                match kind {
+                    NLMSG_NOOP => {}
+                    NLMSG_OVERRUN => {
+                        return Err(undecodable(item, &"an answer was lost"));
+                    }
+                    // Both contain an error number, which is 0 at the end of a dump and in an acknowledgement.
+                    NLMSG_DONE | NLMSG_ERROR => match code(message) {
+                        0 => return Ok(consistent),
+                        code => {
+                            let error = io::Error::from_raw_os_error(code.saturating_abs());
+                            return Err(gap(item, "netlink (answer)", &error));
+                        }
+                    },
+                    _ => take(message)?,
+                }
+            }
         }
     }
-    let what = format!("it changed while it was read, {TRIES} times");
-    Err(Gap::Failed(item, what))
 }
 
 /// The netlink header, and `struct nfgenmsg` behind it.
@@ -118,54 +201,8 @@ pub(super) fn list<T: Default>(
     })
 }
 
-fn undecodable(item: Item, error: &dyn std::fmt::Display) -> Gap {
+fn undecodable(item: Item, error: &dyn fmt::Display) -> Gap {
     Gap::Failed(item, format!("cannot decode a netlink answer: {error}"))
-}
-
-/// Passes the answers to request `sequence` to `take`; returns whether the kernel reports them as consistent.
-fn answers(
-    item: Item,
-    socket: &Socket,
-    sequence: u32,
-    mut take: impl FnMut(&[u8]) -> Result<(), Gap>,
-) -> Result<bool, Gap> {
-    let mut consistent = true;
-    let mut buffer = Vec::with_capacity(ANSWER);
-    loop {
-        buffer.clear();
-        socket
-            .recv(&mut buffer, 0)
-            .map_err(|e| gap(item, "netlink (answers)", &e))?;
-        let mut rest = buffer.as_slice();
-        while !rest.is_empty() {
-            let header = NetlinkBuffer::new_checked(rest).map_err(|e| undecodable(item, &e))?;
-            let length = header.length() as usize;
-            let message = rest.get(..length).unwrap_or(rest);
-            let of_this = header.sequence_number() == sequence;
-            let (kind, flags) = (header.message_type(), header.flags());
-            // Messages are padded to four bytes, except possibly the last one.
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-            if !of_this {
-                continue;
-            }
-            consistent &= flags & NLM_F_DUMP_INTR == 0;
-            match kind {
-                NLMSG_NOOP => {}
-                NLMSG_OVERRUN => {
-                    return Err(undecodable(item, &"an answer was lost"));
-                }
-                // Both contain an error number, which is 0 at the end of a dump and in an acknowledgement.
-                NLMSG_DONE | NLMSG_ERROR => match code(message) {
-                    0 => return Ok(consistent),
-                    code => {
-                        let error = io::Error::from_raw_os_error(code.saturating_abs());
-                        return Err(gap(item, "netlink (answer)", &error));
-                    }
-                },
-                _ => take(message)?,
-            }
-        }
-    }
 }
 
 /// Returns the number after the header.

@@ -125,7 +125,8 @@ impl Look {
             target,
             &self.path,
         );
-        (live, fs::read_to_string(&asked).unwrap())
+        // There is no file if no program was run.
+        (live, fs::read_to_string(&asked).unwrap_or_default())
     }
 
     /// The traces of a snapshot.
@@ -169,14 +170,8 @@ fn same_as_a_snapshot(backend: &str) {
         assert!(live == whole, "{backend} {target}\n{live:#}\n{whole:#}");
         // No pod answers at an endpoint that the API calls ready, so the trace compares all rules with the desired state.
         let odd = backend == "nft" && target == "203.0.113.11:443";
-        assert_eq!(
-            asked.contains("tables"),
-            odd,
-            "{backend} {target}: {asked}"
-        );
-        // Without tables of iptables-nft, all tables are listed at once.
-        let lists = asked.contains("nft -j list");
-        assert_eq!(lists, backend == "legacy", "{target}: {asked}");
+        assert_eq!(asked.contains("-save"), odd, "{backend} {target}: {asked}");
+        assert!(!asked.contains("nft -j"), "{backend} {target}: {asked}");
     }
 }
 
@@ -203,7 +198,7 @@ fn native_chains_and_rules_in_tables_of_iptables_are_not_passed_over() {
     let (live, asked) = look.live(target);
     assert_eq!(ends(&live), ("10.244.1.99".into(), 1), "{live:#}");
     assert!(!asked.contains("-save"), "{asked}");
-    assert!(asked.contains("nft -j list table ip nat"), "{asked}");
+    assert!(!asked.contains("nft -j"), "{asked}");
     let [whole] = look.whole([target]);
     assert!(live == whole, "{live:#}\n{whole:#}");
 

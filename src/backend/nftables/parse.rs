@@ -28,6 +28,15 @@ pub fn json(text: &str) -> Result<Ruleset, Gap> {
     }
 }
 
+/// Reads a ruleset in either form.
+pub fn any(text: &str) -> Result<Ruleset, Gap> {
+    if text.starts_with('{') {
+        json(text)
+    } else {
+        self::text(text)
+    }
+}
+
 #[derive(Deserialize)]
 struct Document {
     nftables: Objects,

@@ -33,7 +33,8 @@ pub(in crate::check) const REPLACED: &str = "another service proxy runs here ins
 pub(in crate::check) fn is_replaced(facts: &Facts<'_>) -> Result<bool, Gap> {
     let processes = facts.node.processes();
     let is_router = |all: &&Processes| all.processes.iter().any(|of| of.name == "kube-router");
-    let other = ebpf_proxy(facts).is_ok_and(|of| of.is_some()) || processes.as_ref().is_ok_and(is_router);
+    let other =
+        ebpf_proxy(facts).is_ok_and(|of| of.is_some()) || processes.as_ref().is_ok_and(is_router);
     match (other, processes) {
         (false, _) => Ok(false),
         (true, Ok(all)) => Ok(kube_proxies(all).next().is_none()),

@@ -3,10 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::host::netlink::text;
+use crate::host::nf_tables::wire::Odd;
 use crate::net::Family;
-
-/// Why something cannot be decoded.
-pub(super) type Odd = String;
 
 /// A C structure of `x_tables`, read by offset. Numbers are in the machine's byte order unless a method says otherwise.
 #[derive(Clone, Copy, Debug)]

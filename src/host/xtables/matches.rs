@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::bytes::{Fields, Odd};
+use super::bytes::Fields;
 use super::sets::Sets;
-use super::words::{address, bits, limit, mask, not, only, put, quoted, range};
+use super::words::{bits, limit, mask, not, only, quoted, range};
+use crate::host::nf_tables::wire::{Odd, address, put};
 use crate::net::Family;
 
 /// Bits of `enum ip_conntrack_info` in a state mask, in the order of the tool.

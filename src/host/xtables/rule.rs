@@ -1,13 +1,15 @@
 //! Rules of iptables-nft: expressions of `nf_tables` in the spelling of `iptables-save`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use super::bytes::Odd;
 use super::matches::{self, Flags, Ports, Transport, mark_words};
 use super::sets::Sets;
 use super::targets;
-use super::words::{self, SCALE, address, mask, not, only, protocol, put};
+use super::words::{self, SCALE, mask, not, only, protocol};
 use crate::host::netlink::{attributes, text, wide, word};
+use crate::host::nf_tables::wire::{
+    Octets, Odd, address, expression, extension, needed, numbered, put, value_of, verdict_of,
+};
 use crate::net::Family;
 
 /// Headers of `enum nft_payload_bases`.
@@ -62,13 +64,6 @@ enum From {
     Meta(u32),
 }
 
-/// Up to 16 bytes of a register.
-#[derive(Clone, Copy, Debug)]
-struct Octets {
-    bytes: [u8; 16],
-    length: usize,
-}
-
 /// How a register is compared.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Operator {
@@ -108,14 +103,7 @@ impl Writer {
         self.clear();
         for element in attributes(expressions) {
             let (_, element) = element?;
-            let (mut name, mut data) = ("", [].as_slice());
-            for part in attributes(element) {
-                match part? {
-                    (1, value) => name = text(value)?,
-                    (2, value) => data = value,
-                    (other, _) => return Err(format!("an expression has attribute {other}")),
-                }
-            }
+            let (name, data) = expression(element)?;
             self.expression(name, data)?;
         }
         self.flush()?;
@@ -476,25 +464,14 @@ impl Writer {
         if word(needed(register)?)? != 0 {
             return Err("a value is loaded".to_owned());
         }
-        let mut inner = attributes(needed(value)?);
-        let Some(Ok((2, verdict))) = inner.next() else {
-            return Err("a verdict is missing".to_owned());
-        };
-        let (mut code, mut chain) = (None, None);
-        for attribute in attributes(verdict) {
-            match attribute? {
-                (1, value) => code = Some(word(value)?.cast_signed()),
-                (2, value) => chain = Some(text(value)?),
-                (other, _) => return Err(format!("verdict attribute {other} is unknown")),
-            }
-        }
+        let (code, chain) = verdict_of(needed(value)?)?;
         let to = &mut self.target;
         match (code, chain) {
-            (Some(0), None) => to.push_str(" -j DROP"),
-            (Some(1), None) => to.push_str(" -j ACCEPT"),
-            (Some(-5), None) => to.push_str(" -j RETURN"),
-            (Some(-3), Some(chain)) => put!(to, " -j {chain}"),
-            (Some(-4), Some(chain)) => put!(to, " -g {chain}"),
+            (0, None) => to.push_str(" -j DROP"),
+            (1, None) => to.push_str(" -j ACCEPT"),
+            (-5, None) => to.push_str(" -j RETURN"),
+            (-3, Some(chain)) => put!(to, " -j {chain}"),
+            (-4, Some(chain)) => put!(to, " -g {chain}"),
             other => return Err(format!("verdict {other:?} is unknown")),
         }
         Ok(())
@@ -518,80 +495,4 @@ impl Writer {
         self.matches.push_str(" -m limit");
         words::limit(&mut self.matches, every.unwrap_or(0), burst)
     }
-}
-
-impl Octets {
-    fn new(value: &[u8]) -> Result<Self, Odd> {
-        let mut bytes = [0; 16];
-        let to = bytes.get_mut(..value.len());
-        to.ok_or("a value has more than 16 bytes")?
-            .copy_from_slice(value);
-        Ok(Self {
-            bytes,
-            length: value.len(),
-        })
-    }
-
-    fn get(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    /// Returns an address of which these are the first bytes, the others being 0.
-    fn address(self, family: Family) -> Option<IpAddr> {
-        let mut bytes = [0; 16];
-        bytes[..self.length].copy_from_slice(self.get());
-        match family {
-            Family::V4 if self.length <= 4 => {
-                let first = bytes.first_chunk::<4>()?;
-                Some(Ipv4Addr::from(*first).into())
-            }
-            Family::V4 => None,
-            Family::V6 => Some(Ipv6Addr::from(bytes).into()),
-        }
-    }
-
-    /// Returns a number in the machine's byte order.
-    fn native(self) -> Result<u32, Odd> {
-        let bytes = self.get().try_into();
-        let bytes = bytes.map_err(|_| "a number has a wrong size")?;
-        Ok(u32::from_ne_bytes(bytes))
-    }
-}
-
-/// Returns the attributes 1 to `N`; any other, except for padding, is an error.
-fn numbered<const N: usize>(data: &[u8]) -> Result<[Option<&[u8]>; N], Odd> {
-    let mut found = [None; N];
-    for attribute in attributes(data) {
-        let (kind, value) = attribute?;
-        let slot = found.get_mut(usize::from(kind).wrapping_sub(1));
-        // A counter has 64-bit values, which are padded.
-        match slot {
-            Some(slot) => *slot = Some(value),
-            None if value.is_empty() => {}
-            None => return Err(format!("attribute {kind} is unknown")),
-        }
-    }
-    Ok(found)
-}
-
-fn needed(attribute: Option<&[u8]>) -> Result<&[u8], Odd> {
-    attribute.ok_or_else(|| "an attribute is missing".to_owned())
-}
-
-/// Returns the value in `NFTA_DATA_VALUE`.
-fn value_of(data: &[u8]) -> Result<&[u8], Odd> {
-    match attributes(data).next() {
-        Some(Ok((1, value))) => Ok(value),
-        _ => Err("a value is missing".to_owned()),
-    }
-}
-
-/// Returns name, revision and structure of a match or target.
-fn extension(data: &[u8]) -> Result<(&str, u32, &[u8]), Odd> {
-    let [name, revision, info] = numbered::<3>(data)?;
-    Ok((
-        text(needed(name)?)?,
-        word(needed(revision)?)?,
-        needed(info)?,
-    ))
 }

@@ -5,9 +5,8 @@ use std::ops::Range;
 
 use foldhash::HashMap;
 
-use super::bytes::Odd;
-use super::words::put;
-use crate::host::nf_tables::Chain;
+use crate::host::nf_tables::Header;
+use crate::host::nf_tables::wire::{Odd, put};
 
 /// Rules of one family.
 #[derive(Debug)]
@@ -23,15 +22,6 @@ pub(super) struct Saved {
     pub(super) name: &'static str,
     pub(super) chains: Vec<Header>,
     pub(super) rules: Lines,
-}
-
-/// A chain without its rules.
-#[derive(Debug)]
-pub(super) struct Header {
-    pub(super) chain: Chain,
-    pub(super) policy: u32,
-    pub(super) packets: u64,
-    pub(super) bytes: u64,
 }
 
 /// Rules of one table, as lines.
@@ -109,27 +99,15 @@ impl Saved {
     }
 }
 
-impl Header {
-    /// A chain with policy ACCEPT that has seen no packets.
-    pub(super) const fn new(chain: Chain) -> Self {
-        Self {
-            chain,
-            policy: 1,
-            packets: 0,
-            bytes: 0,
-        }
-    }
-
-    /// Base chains by hook, then the others by name.
-    pub(super) fn order(&self, other: &Self) -> Ordering {
-        let key = |header: &Self| {
-            header
-                .chain
-                .base
-                .as_ref()
-                .map_or(u32::MAX, |base| base.hook)
-        };
-        let by_name = || self.chain.name.cmp(&other.chain.name);
-        key(self).cmp(&key(other)).then_with(by_name)
-    }
+/// Base chains by hook, then the others by name.
+pub(super) fn order(one: &Header, other: &Header) -> Ordering {
+    let key = |header: &Header| {
+        header
+            .chain
+            .base
+            .as_ref()
+            .map_or(u32::MAX, |base| base.hook)
+    };
+    let by_name = || one.chain.name.cmp(&other.chain.name);
+    key(one).cmp(&key(other)).then_with(by_name)
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::bytes::Odd;
 use crate::evidence::{Gap, Item};
 use crate::host::netlink::{self, append, attributes, text};
+use crate::host::nf_tables::wire::Odd;
 
 /// `NFNL_SUBSYS_IPSET` and `IPSET_CMD_LIST`.
 const LIST: u16 = 6 << 8 | 7;

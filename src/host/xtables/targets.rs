@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::bytes::{Fields, Odd};
-use super::words::{address, only, put, quoted};
+use super::bytes::Fields;
+use super::words::{only, quoted};
+use crate::host::nf_tables::wire::{Odd, address, put};
 use crate::net::Family;
 
 /// `NF_NAT_RANGE_*`.

@@ -2,19 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::bytes::Odd;
+use crate::host::nf_tables::wire::{Odd, address, put};
 
 /// Unit of the rate of the match `limit`, per second (`XT_LIMIT_SCALE`).
 pub(super) const SCALE: u64 = 10_000;
-
-/// Appends formatted text to a [`String`], which cannot fail.
-macro_rules! put {
-    ($to:expr, $($format:tt)*) => {
-        std::fmt::Write::write_fmt($to, format_args!($($format)*))
-            .expect("a String takes all text")
-    };
-}
-pub(super) use put;
 
 /// Returns ` !` for an inverted match.
 pub(super) fn not(inverted: bool) -> &'static str {
@@ -37,21 +28,6 @@ pub(super) fn quoted(to: &mut String, value: &str) {
         to.push(c);
     }
     to.push('"');
-}
-
-/// Appends an address as `inet_ntop` spells it.
-pub(super) fn address(to: &mut String, address: IpAddr) {
-    match address {
-        IpAddr::V6(v6) => match v6.segments() {
-            // Rust spells only mapped addresses this way.
-            [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
-                let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-                put!(to, "::{a}.{b}.{c}.{d}");
-            }
-            _ => put!(to, "{v6}"),
-        },
-        IpAddr::V4(v4) => put!(to, "{v4}"),
-    }
 }
 
 /// Appends `/` and a mask: its length, or the mask itself if its bits have gaps.

@@ -132,7 +132,7 @@ async fn leases<N: LeaseNode>(node: &mut N) -> Result<Vec<(&'static str, Held)>,
     for (family, _) in tables.into_iter().filter(|(_, name)| name == TABLE) {
         // A table of an older kpx has no such set.
         let table = match node.lease_set(family).await {
-            Ok(text) => parse::text(&text)?.tables.into_iter().next(),
+            Ok(text) => parse::any(&text)?.tables.into_iter().next(),
             Err(Gap::Failed(..)) => None,
             Err(gap) => return Err(gap),
         };

@@ -227,6 +227,12 @@ fn every(report: &DoctorReport, page: &mut Page) {
         page.line(&format!("{status} {}  {}", check.id, check.title));
     }
     page.line("");
+    for note in &report.by_tool {
+        page.para("note  ", note);
+    }
+    if !report.by_tool.is_empty() {
+        page.line("");
+    }
 }
 
 fn tail(report: &DoctorReport, page: &mut Page) {

@@ -53,6 +53,9 @@ pub(crate) struct DoctorReport {
     /// Permissions that the API server denied, and how to get them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
+    /// Tables that a tool had to read, with the reason.
+    #[serde(skip)]
+    pub by_tool: Vec<String>,
     /// The path of the ignore file.
     #[serde(skip)]
     pub ignore_file: Option<String>,
@@ -259,6 +262,7 @@ impl DoctorReport {
             ignored,
             ignore_entries,
             summary,
+            by_tool: Vec::new(),
             ignore_file: ignore.map(|file| file.path.clone()),
             fail_on,
         }

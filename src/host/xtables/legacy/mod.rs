@@ -7,13 +7,14 @@ use foldhash::HashMap;
 use self::table::{
     ACCEPT, Chain, DROP, Entry, RETURN, Table, Target, by_offset, extension, layout,
 };
-use super::bytes::Odd;
-use super::saved::{Header, Lines, Rules, Saved};
+use super::saved::{Lines, Rules, Saved, order};
 use super::sets::Sets;
-use super::words::{address, mask, not, only, protocol, put};
+use super::words::{mask, not, only, protocol};
 use super::{matches, targets};
 use crate::evidence::traced::{LEGACY, Ruling};
 use crate::evidence::{Gap, Item};
+use crate::host::nf_tables::Header;
+use crate::host::nf_tables::wire::{Odd, address, put};
 use crate::host::nf_tables::{Base, Chain as Name, built_in};
 use crate::net::Family;
 
@@ -129,7 +130,7 @@ impl Table {
             let part = start..rules.text.len();
             rules.parts.push((chain.name.to_owned(), part));
         }
-        headers.sort_by(Header::order);
+        headers.sort_by(order);
         Ok(Saved {
             name: self.name,
             chains: headers,

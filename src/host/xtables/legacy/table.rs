@@ -11,11 +11,12 @@ use nix::errno::Errno;
 use nix::libc::{IPPROTO_IP, IPPROTO_IPV6};
 use socket2::{Domain, Socket, Type};
 
-use super::super::bytes::{Fields, Odd};
-use super::super::{TABLES, TRIES, sockopt};
+use super::super::bytes::Fields;
+use super::super::{TABLES, sockopt};
 use crate::evidence::{Gap, Item};
 use crate::host::context;
 use crate::host::nf_tables::HOOKS;
+use crate::host::nf_tables::wire::{Odd, TRIES};
 use crate::net::Family;
 
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`; those of IPv6 have the same numbers.

@@ -2,16 +2,11 @@
 //!
 //! `nft list tables` first reads every rule, which takes two seconds for 88,000 rules; these two dumps read none.
 
-use netlink_packet_netfilter::nftables::{
-    ChainAttribute, ChainMessage, Hook, NfTablesMessage, TableAttribute, TableMessage,
-};
-use netlink_packet_netfilter::{
-    NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
-};
-use netlink_sys::protocols::NETLINK_NETFILTER;
+pub(super) mod wire;
 
-use super::netlink::dump;
+use super::netlink::{attributes, text, wide, word};
 use crate::evidence::{Gap, Item};
+use wire::{Answer, Extent, Odd, Reader, consistent, get};
 
 /// A table of nftables.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -20,6 +15,8 @@ pub(super) struct Table {
     pub(super) family: &'static str,
     pub(super) name: String,
     pub(super) handle: u64,
+    /// `NFT_TABLE_F_*`.
+    pub(super) flags: u32,
 }
 
 /// A chain of nftables.
@@ -31,6 +28,21 @@ pub(super) struct Chain {
     pub(super) name: String,
     /// Type and hook, for a base chain.
     pub(super) base: Option<Base>,
+}
+
+/// A chain with its state.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub(super) chain: Chain,
+    pub(super) handle: u64,
+    /// `NF_DROP` or `NF_ACCEPT`.
+    pub(super) policy: u32,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    /// `NFT_CHAIN_*`.
+    pub(super) flags: u32,
+    /// Whether the hook is one of network devices.
+    pub(super) has_devices: bool,
 }
 
 /// Properties of a base chain.
@@ -116,101 +128,142 @@ pub(super) fn built_in(family: &'static str, table: &str) -> Vec<Chain> {
 
 /// Lists the tables. Blocks.
 pub(super) fn tables(item: Item) -> Result<Vec<Table>, Gap> {
-    let attributes = Vec::new();
-    let all = ask(item, NfTablesMessage::GetTable(TableMessage { attributes }))?;
-    let tables = all.into_iter().filter_map(|(family, message)| {
-        let NfTablesMessage::NewTable(message) = message else {
-            return None;
-        };
-        let mut table = Table {
-            family,
-            name: String::new(),
-            handle: 0,
-        };
-        for attribute in message.attributes {
-            match attribute {
-                TableAttribute::Name(name) => table.name = name,
-                TableAttribute::Handle(handle) => table.handle = handle,
-                _ => {}
+    consistent(item, |reader| tables_by(reader, 0))
+}
+
+/// Lists the tables of `family`, all if it is 0. Blocks.
+pub(super) fn tables_by(reader: &mut Reader, family: u8) -> Result<Vec<Table>, Gap> {
+    reader.ask(
+        get::TABLE,
+        Extent::All,
+        family,
+        &[],
+        |all: &mut Vec<Table>, answer| {
+            let mut table = Table {
+                family: family_name(answer.family),
+                name: String::new(),
+                handle: 0,
+                flags: 0,
+            };
+            for attribute in attributes(answer.attributes) {
+                match attribute? {
+                    (1, value) => text(value)?.clone_into(&mut table.name),
+                    (2, value) => table.flags = word(value)?,
+                    (4, value) => table.handle = wide(value)?,
+                    _ => {}
+                }
             }
-        }
-        Some(table)
-    });
-    Ok(tables.collect())
+            all.push(table);
+            Ok(())
+        },
+    )
 }
 
 /// Lists the chains. Blocks.
 pub(super) fn chains(item: Item) -> Result<Vec<Chain>, Gap> {
-    let attributes = Vec::new();
-    let all = ask(item, NfTablesMessage::GetChain(ChainMessage { attributes }))?;
-    let chains = all.into_iter().filter_map(|(family, message)| {
-        let NfTablesMessage::NewChain(message) = message else {
-            return None;
-        };
-        Some(chain(family, message.attributes))
-    });
-    Ok(chains.collect())
+    let headers = consistent(item, |reader| headers(reader, Extent::All, 0, &[]))?;
+    Ok(headers.into_iter().map(|header| header.chain).collect())
 }
 
-fn chain(family: &'static str, attributes: Vec<ChainAttribute>) -> Chain {
-    let (mut table, mut name, mut kind) = (String::new(), String::new(), String::new());
-    let mut at = None;
-    for attribute in attributes {
-        match attribute {
-            ChainAttribute::Table(text) => table = text,
-            ChainAttribute::Name(text) => name = text,
-            ChainAttribute::Type(text) => kind = text,
-            ChainAttribute::Hook(hook) => at = Some(hook),
-            _ => {}
+/// Lists the chains of `family`, all or the one that `key` names. Blocks.
+pub(super) fn headers(
+    reader: &mut Reader,
+    extent: Extent,
+    family: u8,
+    key: &[u8],
+) -> Result<Vec<Header>, Gap> {
+    reader.ask(
+        get::CHAIN,
+        extent,
+        family,
+        key,
+        |all: &mut Vec<Header>, answer| {
+            all.push(Header::read(answer)?);
+            Ok(())
+        },
+    )
+}
+
+impl Header {
+    /// A chain with policy ACCEPT that has seen no packets.
+    pub(super) const fn new(chain: Chain) -> Self {
+        Self {
+            chain,
+            handle: 0,
+            policy: 1,
+            packets: 0,
+            bytes: 0,
+            flags: 0,
+            has_devices: false,
         }
     }
-    let base = at.map(|hook| {
-        let (mut number, mut priority) = (0, 0);
-        for part in hook {
-            match part {
-                Hook::Number(is) => number = u32::from(is),
-                Hook::Priority(is) => priority = is.cast_signed(),
+
+    fn read(answer: Answer<'_>) -> Result<Self, Odd> {
+        let mut header = Self::new(Chain {
+            family: family_name(answer.family),
+            table: String::new(),
+            name: String::new(),
+            base: None,
+        });
+        let (mut place, mut kind) = (None, "");
+        for attribute in attributes(answer.attributes) {
+            match attribute? {
+                (1, value) => text(value)?.clone_into(&mut header.chain.table),
+                (2, value) => header.handle = wide(value)?,
+                (3, value) => text(value)?.clone_into(&mut header.chain.name),
+                (4, value) => place = Some(value),
+                (5, value) => header.policy = word(value)?,
+                (7, value) => kind = text(value)?,
+                (8, value) => {
+                    for counter in attributes(value) {
+                        match counter? {
+                            (1, value) => header.bytes = wide(value)?,
+                            (2, value) => header.packets = wide(value)?,
+                            _ => {}
+                        }
+                    }
+                }
+                (10, value) => header.flags = word(value)?,
                 _ => {}
             }
         }
-        Base {
-            kind,
-            hook: number,
-            priority,
+        if let Some(place) = place {
+            let (mut hook, mut priority) = (0, 0);
+            for attribute in attributes(place) {
+                match attribute? {
+                    (1, value) => hook = word(value)?,
+                    (2, value) => priority = word(value)?.cast_signed(),
+                    _ => header.has_devices = true,
+                }
+            }
+            header.chain.base = Some(Base {
+                kind: kind.to_owned(),
+                hook,
+                priority,
+            });
         }
-    });
-    Chain {
-        family,
-        table,
-        name,
-        base,
+        Ok(header)
     }
 }
 
-fn ask(item: Item, request: NfTablesMessage) -> Result<Vec<(&'static str, NfTablesMessage)>, Gap> {
-    let request = NetfilterMessage::new(
-        NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, 0),
-        NetfilterMessageInner::NfTables(request),
-    );
-    let answers = dump(item, NETLINK_NETFILTER, &request)?.into_iter();
-    let answers = answers.filter_map(|answer| match answer.inner {
-        NetfilterMessageInner::NfTables(inner) => Some((name(answer.header.family), inner)),
-        _ => None,
-    });
-    Ok(answers.collect())
-}
-
-/// Returns the name of a family in nft's spelling.
-fn name(family: NetfilterProtoFamily) -> &'static str {
+/// Returns the name of `NFPROTO_*`.
+const fn family_name(family: u8) -> &'static str {
     match family {
-        NetfilterProtoFamily::IPv4 => "ip",
-        NetfilterProtoFamily::IPv6 => "ip6",
-        NetfilterProtoFamily::Inet => "inet",
-        NetfilterProtoFamily::ARP => "arp",
-        NetfilterProtoFamily::Bridge => "bridge",
-        NetfilterProtoFamily::NetDev => "netdev",
+        1 => "inet",
+        2 => "ip",
+        3 => "arp",
+        5 => "netdev",
+        7 => "bridge",
+        10 => "ip6",
         _ => "unknown",
     }
+}
+
+/// Returns the number of the family `name`, 0 if it is unknown.
+pub(super) fn family_number(name: &str) -> u8 {
+    (1..=10)
+        .find(|number| family_name(*number) == name)
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -236,6 +289,7 @@ mod tests {
             family: "ip",
             name: "nat".to_owned(),
             handle: 1,
+            flags: 0,
         };
         let user = Chain {
             base: None,

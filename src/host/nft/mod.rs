@@ -1,10 +1,28 @@
-//! Reads the nftables ruleset, in the format of `nft -j list ruleset`.
+//! Reads the nftables ruleset, in the format of `nft -j list ruleset`: from the kernel, and with `nft` the tables that kpx
+//! does not decode.
 //!
 //! Only the names of iptables-nft's tables are included: `nft` needs 8 s to print 88,000 iptables rules, half of which
 //! it cannot decode, and `iptables-nft-save` prints the same rules in 0.7 s. If iptables rules are read as well, a
 //! table belongs to iptables-nft when `iptables-nft-save` printed it completely; a table that it calls incompatible
 //! (because of native rules or chains in `ip nat`) is included here. Otherwise base chains identify the tables of
 //! iptables-nft, but native rules in them go unnoticed.
+
+mod actions;
+mod counts;
+mod elements;
+mod expr;
+mod headers;
+mod json;
+mod keys;
+mod matches;
+mod read;
+mod rule;
+mod scope;
+mod sets;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod types;
 
 use std::sync::Arc;
 
@@ -25,6 +43,9 @@ pub(super) async fn version(item: Item, context: &Arc<Context>) -> Result<String
     }
     exec::run(context, item, "nft", &["--version"]).await
 }
+
+/// Key of the tables that the tool has read, in `metainfo`.
+const BY_TOOL: &str = "read_by_nft";
 
 /// Number of attempts while tables are created and deleted.
 const TRIES: u32 = 4;
@@ -58,40 +79,108 @@ async fn steadily(
     }
 }
 
+/// Reads `native` tables, and names the others of `tables`.
 async fn json_of(
     item: Item,
     context: &Arc<Context>,
     tables: &[Table],
     native: &[Table],
 ) -> Result<String, Gap> {
-    if tables.len() == native.len() {
-        return exec::run(context, item, "nft", &["-j", "list", "ruleset"]).await;
+    let own = native.to_vec();
+    let read = async move |_: Arc<Context>| read::tables(item, &own);
+    let listed = match context.inside(item, read).await {
+        Ok(listed) => listed,
+        // A table was deleted; or the tool may know more, or may do what this process may not.
+        Err(gap @ Gap::Absent(..)) => return Err(gap),
+        Err(gap) => vec![Err(gap.to_string()); native.len()],
+    };
+    let reads = native
+        .iter()
+        .zip(listed)
+        .map(async |(table, listed)| match listed {
+            Ok(objects) => Ok((objects, None)),
+            Err(why) => {
+                let objects = by_tool(item, context, table, &why).await?;
+                Ok((
+                    objects,
+                    Some(json!({
+                        "family": table.family, "name": table.name, "why": why
+                    })),
+                ))
+            }
+        });
+    let (rest, by_tool): (Vec<_>, Vec<_>) = try_join_all(reads).await?.into_iter().unzip();
+    let mut head = json!({ "json_schema_version": 1, "reader": "kpx" });
+    let by_tool: Vec<_> = by_tool.into_iter().flatten().collect();
+    if !by_tool.is_empty() {
+        head[BY_TOOL] = by_tool.into();
     }
-    let reads = native.iter().map(async |table| {
-        let text = list(item, context, &["-j"], table).await?;
-        objects(item, &text)
-    });
-    let (mut head, mut rest) = (Vec::new(), Vec::new());
-    for object in try_join_all(reads).await?.into_iter().flatten() {
-        if object.get("metainfo").is_none() {
-            rest.push(object);
-        } else if head.is_empty() {
-            head.push(object);
-        }
-    }
+    let mut all = vec![json!({ "metainfo": head }).to_string()];
     // A listed table includes its own entry.
-    head.extend(tables.iter().filter(|t| !native.contains(t)).map(|table| {
+    all.extend(tables.iter().filter(|t| !native.contains(t)).map(|table| {
         let (family, name, handle) = (table.family, &table.name, table.handle);
-        json!({ "table": { "family": family, "name": name, "handle": handle } })
+        json!({ "table": { "family": family, "name": name, "handle": handle } }).to_string()
     }));
-    head.extend(rest);
-    Ok(format!("{}\n", json!({ "nftables": head })))
+    all.extend(rest);
+    Ok(format!("{{\"nftables\": [{}]}}\n", all.join(", ")))
+}
+
+/// Reads `table` with the tool, because of `why`; returns its objects, separated by commas.
+async fn by_tool(
+    item: Item,
+    context: &Arc<Context>,
+    table: &Table,
+    why: &str,
+) -> Result<String, Gap> {
+    let listed = list(item, context, &["-j"], table).await;
+    let text = listed.map_err(|gap| match gap {
+        Gap::Absent(item, what) => {
+            let (family, name) = (table.family, &table.name);
+            let what = format!("{what}; kpx alone cannot read table {family} {name}: {why}");
+            Gap::Absent(item, what)
+        }
+        other => other,
+    })?;
+    let objects = objects(item, &text)?.into_iter();
+    let objects = objects.filter(|object| object.get("metainfo").is_none());
+    Ok(objects
+        .map(|object| object.to_string())
+        .collect::<Vec<_>>()
+        .join(", "))
+}
+
+/// Reads the set `name` of a table, as a document like that of [`json`] or the text that the tool prints.
+pub(super) async fn set(
+    context: &Arc<Context>,
+    family: &str,
+    table: &str,
+    name: &str,
+) -> Result<String, Gap> {
+    let item = Item::NftText;
+    let (tables, _) = tables(item, context).await?;
+    let found = tables
+        .into_iter()
+        .find(|of| of.family == family && of.name == table);
+    let of = found.ok_or_else(|| no_set(item, family, table, name))?;
+    let names = [family, table, name].map(str::to_owned);
+    let set = names.clone();
+    let read = async move |_: Arc<Context>| read::set(item, &of, &set[2]);
+    match context.inside(item, read).await {
+        Ok(Some(Ok(objects))) => return Ok(format!("{{\"nftables\": [{objects}]}}\n")),
+        Ok(None) => return Err(no_set(item, family, table, name)),
+        Ok(Some(Err(_))) | Err(_) => {}
+    }
+    let args = ["list", "set"].map(str::to_owned).into_iter().chain(names);
+    exec::run_with(context, item, "nft", args.collect()).await
+}
+
+fn no_set(item: Item, family: &str, table: &str, name: &str) -> Gap {
+    Gap::Failed(item, format!("table {family} {table} has no set {name}"))
 }
 
 /// Reads the ruleset as text, if `nft` does not support JSON.
 pub(super) async fn text(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
-    // With this option, `nft` reports missing JSON support before anything else.
-    match exec::run(context, item, "nft", &["-j", "-v"]).await {
+    match context.nft().await {
         Ok(_) => Err(Gap::NotApplicable(format!(
             "{} has the same data",
             Item::Nft
@@ -105,7 +194,7 @@ pub(super) async fn text(item: Item, context: &Arc<Context>) -> Result<String, G
             };
             steadily(item, context, read).await
         }
-        Err(gap) => Err(gap),
+        Err(gap) => Err(gap.clone().about(item)),
     }
 }
 
@@ -171,4 +260,20 @@ fn objects(item: Item, text: &str) -> Result<Vec<Value>, Gap> {
         Some(Value::Array(objects)) => Ok(objects),
         _ => Err(undecodable("it has no list \"nftables\"".to_owned())),
     }
+}
+
+/// Returns the notes that `nft` stores with an object: number and value of each, or why they are malformed.
+fn notes(mut list: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), String>> {
+    std::iter::from_fn(move || {
+        let [kind, length, rest @ ..] = list else {
+            return (!std::mem::take(&mut list).is_empty())
+                .then(|| Err("a note is cut off".to_owned()));
+        };
+        let Some((value, rest)) = rest.split_at_checked(usize::from(*length)) else {
+            list = &[];
+            return Some(Err("a note is cut off".to_owned()));
+        };
+        list = rest;
+        Some(Ok((*kind, value)))
+    })
 }
