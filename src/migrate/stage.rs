@@ -166,7 +166,18 @@ fn prepare(node: &NodeSnapshot<'_>, so_far: &MigrationState) -> Result<Plan, Unp
 /// only the old mode.
 fn build(node: &NodeSnapshot<'_>, from: Mode, to: Mode) -> Result<Plan, Unplanned> {
     let desired = node.desired(to)?;
+    if desired.is_older() {
+        return Ok(Plan {
+            steps: Vec::new(),
+            notes: vec![format!(
+                "kube-proxy {} writes the rules of mode {to} itself: kpx cannot compute them",
+                desired.version
+            )],
+        });
+    }
     let mut layers = match (from, to) {
+        // Its ports are the process' choice, and the portals are worth nothing without them.
+        (_, Mode::Userspace) => return Ok(Plan::default()),
         // The first sync replaces all chains at once; until then the old rules serve.
         (Mode::Ipvs, Mode::Iptables) => return Ok(Plan::default()),
         (_, Mode::Iptables) => vec![Layer::Iptables],

@@ -20,7 +20,7 @@ pub(crate) mod sysctl;
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::ipset::Sets;
-use crate::backend::{ipset, iptables, ipvs, nftables};
+use crate::backend::{Mode, ipset, iptables, ipvs, nftables};
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::version::{self, ProxyVersion};
 use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service, ServiceCidr};
@@ -81,7 +81,7 @@ pub struct NodeSnapshot<'a> {
     service_cidrs: Section<Arc<Vec<ServiceCidr>>>,
     pods: Section<Arc<Vec<Pod>>>,
     named: Option<String>,
-    desired: [Section<DesiredState>; 3],
+    desired: [Section<DesiredState>; Mode::EVER.len()],
 }
 
 macro_rules! sections {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::backend::iptables::model::{Chain, Policy, Rule, Ruleset, Table, Target};
+use crate::backend::iptables::portals::unknown_ports;
 use crate::backend::ipvs::model::DUMMY;
 use crate::backend::program::{self, Part};
 use crate::backend::{Mode, iptables, ipvs, nftables};
@@ -60,6 +61,9 @@ impl Assumed {
     }
 
     fn beside(node: &NodeSnapshot<'_>, mode: Mode, others: Others) -> Result<Self, Gap> {
+        if mode == Mode::Userspace {
+            return Err(unknown_ports());
+        }
         let desired = node.desired(mode)?;
         let families: Vec<_> = desired.families.iter().map(|state| state.family).collect();
         let mut evidence = node.evidence().clone();
@@ -158,7 +162,7 @@ fn iptables_rules(
     let names;
     let expected;
     let want = match (state, desired.mode) {
-        (None, _) | (_, Mode::Nftables) => None,
+        (None, _) | (_, Mode::Nftables | Mode::Userspace) => None,
         (Some(state), Mode::Iptables) => {
             names = iptables::expect::Names::of(state);
             Some(iptables::expect::expect(desired, state, &names)?)
@@ -292,7 +296,7 @@ fn dummy(evidence: &mut Evidence, desired: &DesiredState) -> Result<(), Gap> {
         Mode::Ipvs => vec![
             json!({"ifindex": 0, "ifname": DUMMY, "flags": ["BROADCAST", "NOARP"], "operstate": "DOWN"}),
         ],
-        Mode::Iptables | Mode::Nftables => Vec::new(),
+        Mode::Iptables | Mode::Nftables | Mode::Userspace => Vec::new(),
     };
     let infos: Vec<Value> = addresses
         .iter()

@@ -98,9 +98,18 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
     let table = node.ipvs().ok().filter(|_| by_ipvs);
     let server = table.and_then(|table| table.servers.iter().find(|server| server.key == key));
     let persistent = server.is_some_and(is_sticky);
-    if recent || set || persistent {
+    let by_process = hops().any(|hop| matches!(hop.effect, Effect::Relay { .. }));
+    let bound = by_process && outcomes.iter().any(|outcome| outcome.sticky);
+    if recent || set || persistent || bound {
         notes.push(
             "session affinity: assumes a new client (no affinity entry yet); a known client goes to its previous backend".to_owned(),
+        );
+    }
+    if by_process {
+        notes.push(
+            "kube-proxy's process chooses the endpoint of a new connection in turn (round robin): only the process knows which \
+             is next"
+                .to_owned(),
         );
     }
     let chooses = |scheduler: &str| matches!(scheduler, "sh" | "dh" | "mh" | "lblc" | "lblcr");

@@ -331,7 +331,9 @@ fn groups(
             Subsystem::Iptables | Subsystem::IptablesOther => {
                 format!("{} {}", family.nft_name(), hop.table)
             }
-            Subsystem::Nftables | Subsystem::Ipvs | Subsystem::Routing => hop.table.clone(),
+            Subsystem::Nftables | Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => {
+                hop.table.clone()
+            }
         };
         let mut bases = means.traced.chains.iter();
         let of_base = bases.find_map(|(name, base)| {
@@ -346,7 +348,7 @@ fn groups(
             Subsystem::Iptables => iptables,
             Subsystem::IptablesOther => means.nft_is_other,
             Subsystem::Nftables => true,
-            Subsystem::Ipvs | Subsystem::Routing => false,
+            Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => false,
         };
         let key = (traced && !early).then(|| Key {
             hook: hop.hook,
@@ -410,6 +412,7 @@ fn ruling(effect: &Effect) -> Ruling {
         Effect::Mark { .. }
         | Effect::Untrack
         | Effect::Balance { .. }
+        | Effect::Relay { .. }
         | Effect::NoServer { .. }
         | Effect::ToHost
         | Effect::Out { .. }
