@@ -294,6 +294,17 @@ mod tests {
     }
 
     #[test]
+    fn the_userspace_mode_is_valid_only_while_it_runs() {
+        assert_eq!(
+            said("mode: userspace", Mode::Userspace),
+            Vec::<String>::new()
+        );
+        for mode in Mode::ALL {
+            assert_eq!(said("mode: userspace", mode).len(), 1, "{mode}");
+        }
+    }
+
+    #[test]
     fn each_invalid_field_is_refused() {
         for (text, field) in [
             ("mode: userspace", "mode"),

@@ -53,10 +53,10 @@ impl Assumed {
         tables: Vec<nftables::model::Table>,
     ) -> Result<Self, Gap> {
         let mut assumed = Self::beside(node, Mode::Nftables, Others::Stay)?;
-        if let Ok(rules) = &mut assumed.nftables {
-            rules.tables.retain(|table| table.name != "kube-proxy");
-            rules.tables.extend(tables);
-        }
+        // Those of mode nftables itself may be unknown: kube-proxy may be too old for it.
+        let mut rules = others_tables(node, Mode::Nftables, Others::Stay)?;
+        rules.tables.extend(tables);
+        assumed.nftables = Ok(rules);
         Ok(assumed)
     }
 
@@ -330,20 +330,30 @@ fn dummy(evidence: &mut Evidence, desired: &DesiredState) -> Result<(), Gap> {
     Ok(())
 }
 
+/// Returns the nftables rules of others; in nftables mode, there are none if nothing of nftables is known.
+fn others_tables(
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    others: Others,
+) -> Result<nftables::model::Ruleset, Gap> {
+    let mut rules = match node.nft() {
+        Ok(rules) => rules.clone(),
+        Err(gap) if mode == Mode::Nftables => none(gap)?,
+        Err(gap) => return Err(gap),
+    };
+    rules
+        .tables
+        .retain(|table| others == Others::Stay && table.name != "kube-proxy");
+    Ok(rules)
+}
+
 /// Returns the nftables rules of others, and in nftables mode kube-proxy's tables.
 fn nftables_rules(
     node: &NodeSnapshot<'_>,
     desired: &DesiredState,
     others: Others,
 ) -> Result<nftables::model::Ruleset, Gap> {
-    let mut rules = match node.nft() {
-        Ok(rules) => rules.clone(),
-        Err(gap) if desired.mode == Mode::Nftables => none(gap)?,
-        Err(gap) => return Err(gap),
-    };
-    rules
-        .tables
-        .retain(|table| others == Others::Stay && table.name != "kube-proxy");
+    let mut rules = others_tables(node, desired.mode, others)?;
     if desired.mode == Mode::Nftables {
         let cidrs = diff::service_cidrs(node);
         for state in &desired.families {

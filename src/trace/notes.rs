@@ -6,6 +6,7 @@ use super::hop::{Assumption, Effect, Hook, Outcome, Subsystem, Verdict};
 use super::ipvs::{hashes_ports, is_sticky};
 use super::mismatch;
 use super::packet::{Entry, Flow};
+use super::userspace;
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
 use crate::net::Family;
@@ -172,7 +173,8 @@ pub fn tracked(
     }
     tracked.backends.sort();
     let is_gone = |addr: &&SocketAddr| {
-        service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr))
+        !node.is_proxy_port(**addr, flow.proto)
+            && service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr))
     };
     tracked.stale = tracked.backends.iter().filter(is_gone).copied().collect();
     Ok(tracked)
@@ -203,12 +205,24 @@ fn conntrack(
         count,
         own,
         backends,
-        stale,
+        mut stale,
     } = tracked;
+    // The ports of kube-proxy's process that portals lead to are no endpoints.
+    let portals: Vec<u16> = outcomes
+        .iter()
+        .flat_map(|outcome| &outcome.hops)
+        .filter(|hop| userspace::portal(hop).is_some())
+        .filter_map(|hop| match hop.effect {
+            Effect::Dnat { port, .. } => Some(port),
+            _ => None,
+        })
+        .collect();
+    stale.retain(|addr| !portals.contains(&addr.port()));
     let stale: Vec<_> = stale.iter().map(ToString::to_string).collect();
     // No note if all of them go to endpoints that new connections may go to as well.
     let chosen = mismatch::reached(outcomes);
-    if stale.is_empty() && backends.iter().all(|backend| chosen.contains(backend)) {
+    let is_usual = |of: &SocketAddr| chosen.contains(of) || portals.contains(&of.port());
+    if stale.is_empty() && backends.iter().all(is_usual) {
         return;
     }
     let all: Vec<_> = backends.iter().map(ToString::to_string).collect();

@@ -27,7 +27,7 @@ pub(crate) fn portal(hop: &Hop) -> Option<&str> {
 
 impl World<'_, '_> {
     /// Follows the outcomes of `flow` that end at a port of kube-proxy's process to the endpoints that it chooses from.
-    pub(super) fn relayed(
+    pub(crate) fn relayed(
         &self,
         flow: &Flow,
         outcomes: Vec<Outcome>,
@@ -35,7 +35,7 @@ impl World<'_, '_> {
         let mut owners = None;
         let mut all = Vec::new();
         for outcome in outcomes {
-            match self.service_of(&outcome) {
+            match self.service_of(&outcome, flow.proto) {
                 None => all.push(outcome),
                 Some(service) => {
                     let owners = owners.get_or_insert_with(|| {
@@ -49,16 +49,24 @@ impl World<'_, '_> {
     }
 
     /// Returns the service port as its portal names it, if `outcome` ends at a port of the process.
-    fn service_of(&self, outcome: &Outcome) -> Option<String> {
+    fn service_of(&self, outcome: &Outcome, proto: Proto) -> Option<String> {
         if outcome.verdict != Verdict::Deliver {
             return None;
         }
-        let service = outcome.hops.iter().find_map(|hop| portal(hop))?;
+        let (addr, port) = outcome.destination;
+        let service = match outcome.hops.as_slice() {
+            // A recorded walk has none.
+            [] if !outcome.as_sent.port => {
+                let ports = self.node.proxy_ports();
+                ports.get(&(proto, port)).map(String::as_str)?
+            }
+            hops => hops.iter().find_map(|hop| portal(hop))?,
+        };
         let is_here = |addr: IpAddr| {
             let known = self.node.addresses();
             known.map_or(true, |all| all.all.iter().any(|at| at.addr.addr == addr))
         };
-        is_here(outcome.destination.0).then(|| service.to_owned())
+        is_here(addr).then(|| service.to_owned())
     }
 
     fn relay(

@@ -51,7 +51,8 @@ pub const JUMPS: &[(&str, &str, &str, &str)] = &[
 
 /// Returns why the rules of mode userspace cannot be computed.
 pub fn unknown_ports() -> Gap {
-    let why = "kube-proxy in mode userspace chooses the ports of its portals at random: its rules cannot be computed";
+    let why = "kube-proxy in mode userspace chooses the ports of its portals at random: kpx cannot compute its rules; \
+               kube-proxy writes them again when it restarts";
     Gap::NotApplicable(why.to_owned())
 }
 
