@@ -317,7 +317,7 @@ async fn leftovers_are_found_and_removed_and_nothing_else() {
 fn removal(json: &str) -> Vec<String> {
     let report: Value = serde_json::from_str(json).unwrap();
     let steps = report["steps"].as_array().unwrap().iter();
-    let inputs = steps.filter_map(|step| step["action"]["input"].as_str());
+    let inputs = steps.filter_map(|step| step["action"].as_str());
     inputs.flat_map(str::lines).map(str::to_owned).collect()
 }
 
@@ -338,8 +338,25 @@ async fn a_migration_away_names_the_loss_and_removes_the_portals() {
 }
 
 #[tokio::test]
+async fn a_service_that_fails_has_its_cause_and_a_fix() {
+    let ran = kpx_on(NODE, &["why", "default/nginx-svc"]).await;
+    assert!(ran.out.starts_with("WORKS"), "{ran}");
+    let ran = kpx_on(NODE, &["why", "default/idle"]).await;
+    assert!(ran.out.contains("default/idle has no endpoints"), "{ran}");
+    assert!(!ran.out.contains("also:"), "{ran}");
+    let ran = kpx_on("ir17-portals", &["why", "default/service-test1"]).await;
+    insta::assert_snapshot!("why", ran);
+}
+
+#[tokio::test]
 async fn packets_of_the_userspace_mode_reach_the_endpoints_of_other_modes() {
     let ran = kpx_on(NODE, &["diff", "--packets", "--mode", "iptables"]).await;
-    assert!(!ran.out.contains("misled"), "{ran}");
+    for words in [
+        "lost ",
+        "misled   ports of Services at a cluster IP",
+        "misled   NodePorts",
+    ] {
+        assert!(!ran.out.contains(words), "{words}: {ran}");
+    }
     insta::assert_snapshot!("packets", ran);
 }

@@ -80,12 +80,12 @@ pub fn needs(mode: Mode) -> Vec<Item> {
         Item::Udp4,
         Item::Udp6,
     ];
-    let more = match mode {
+    let own = match mode {
         Mode::Nftables => &nft[..],
         Mode::Userspace => &sockets,
         Mode::Iptables | Mode::Ipvs => &[],
     };
-    [crate::node::desired::NEEDS, &rules, more].concat()
+    [crate::node::desired::NEEDS, &rules, own].concat()
 }
 
 /// Compares the live state of `node` with the desired state of `mode`, for `families`.

@@ -176,10 +176,9 @@ fn build(node: &NodeSnapshot<'_>, from: Mode, to: Mode) -> Result<Plan, Unplanne
         });
     }
     let mut layers = match (from, to) {
-        // Its ports are the process' choice, and the portals are worth nothing without them.
-        (_, Mode::Userspace) => return Ok(Plan::default()),
-        // The first sync replaces all chains at once; until then the old rules serve.
-        (Mode::Ipvs, Mode::Iptables) => return Ok(Plan::default()),
+        // The first sync replaces all chains at once; until then the old rules serve. Portals are worth nothing without the
+        // process, which chooses their ports.
+        (Mode::Ipvs, Mode::Iptables) | (_, Mode::Userspace) => return Ok(Plan::default()),
         (_, Mode::Iptables) => vec![Layer::Iptables],
         (_, Mode::Nftables) => vec![Layer::Nftables],
         (Mode::Iptables, Mode::Ipvs) => vec![Layer::Ipset, Layer::Ipvs, Layer::Link],

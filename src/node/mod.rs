@@ -84,7 +84,7 @@ pub struct NodeSnapshot<'a> {
     pods: Section<Arc<Vec<Pod>>>,
     proxy_ports: OnceLock<BTreeMap<(Proto, u16), String>>,
     named: Option<String>,
-    desired: [Section<DesiredState>; Mode::EVER.len()],
+    desired: Box<[Section<DesiredState>; Mode::EVER.len()]>,
 }
 
 macro_rules! sections {
@@ -301,7 +301,7 @@ impl<'a> NodeSnapshot<'a> {
             pods: OnceLock::new(),
             proxy_ports: OnceLock::new(),
             named: None,
-            desired: Default::default(),
+            desired: Box::default(),
         }
     }
 

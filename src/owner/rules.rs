@@ -107,13 +107,13 @@ fn portal(chain: &str, rule: &Rule<'_>, found: &mut Found) {
         return;
     };
     let matches_more = |of: &Match<'_>| matches!(of, Match::Physdev(_) | Match::AddrType { .. });
-    let role = if rule.matches.iter().any(matches_more) {
+    let is = if rule.matches.iter().any(matches_more) {
         Role::ExternalIp
     } else {
         Role::ClusterIp
     };
     port.port = Some(portal.port);
-    port.addresses.insert((role, addr));
+    port.addresses.insert((is, addr));
 }
 
 fn dispatched(chain: &str, rule: &Rule<'_>, found: &mut Found) {

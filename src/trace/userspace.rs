@@ -15,6 +15,9 @@ use crate::backend::iptables::portals::PORTALS;
 use crate::net::{Family, Proto};
 use crate::owner::{Endpoint, EndpointState, Owners, Port, PortName, Source};
 
+/// The answer to a client of a Service without a ready endpoint.
+const CLOSED: &str = "a closed connection";
+
 /// The most endpoints that are followed one by one.
 const MOST: usize = 1_000;
 
@@ -23,6 +26,15 @@ pub(crate) fn portal(hop: &Hop) -> Option<&str> {
     let translates = matches!(hop.effect, Effect::Dnat { .. });
     let is_portal = translates && hop.table == "nat" && PORTALS.contains(&hop.chain.as_str());
     is_portal.then(|| comment(&hop.rule).unwrap_or_default())
+}
+
+/// Returns whether the process refuses the packet at `hop` because it has no endpoint to choose.
+pub(super) fn is_closed(hop: &Hop) -> bool {
+    match &hop.effect {
+        Effect::Drop => true,
+        Effect::Reject { with } => with == CLOSED,
+        _ => false,
+    }
 }
 
 impl World<'_, '_> {
@@ -99,7 +111,7 @@ impl World<'_, '_> {
                 _ => (Verdict::Reject, "accepts the connection and closes it"),
             };
             let why = format!("kube-proxy's process {why}: {service} has no ready endpoint");
-            all.push(ended(outcome, verdict, "a closed connection", why));
+            all.push(ended(outcome, verdict, CLOSED, why));
             return Ok(());
         }
         let sticky = self.is_sticky(&port.name);
