@@ -136,7 +136,7 @@ fn a_trace_ends_at_the_process_without_an_endpoint() {
             .reason
             .ends_with("default/idle has no ready endpoint")
     );
-    // Without the cluster's objects, nobody knows where the process sends it.
+    // Without the cluster's objects, the endpoints are unknown.
     let gap = || Err(Gap::NotCollected(Item::Services));
     evidence.insert(Item::Services, gap());
     let service = flow("10.97.54.248:80", Entry::Host, Proto::Tcp);
@@ -145,6 +145,11 @@ fn a_trace_ends_at_the_process_without_an_endpoint() {
         ends(&outcomes),
         [(Verdict::Unknown, "10.0.2.15:42316".to_owned())]
     );
+    let mut evidence = load(NODE);
+    let gap = Gap::NotCollected(Item::EndpointSlices);
+    evidence.insert(Item::EndpointSlices, Err(gap));
+    let outcomes = walk(&evidence, &service);
+    assert_eq!(outcomes[0].verdict, Verdict::Unknown);
     // A port on which nothing listens refuses.
     let mut evidence = load("ir17-portals");
     let dead = flow("10.106.71.137:80", Entry::Host, Proto::Tcp);

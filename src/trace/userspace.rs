@@ -105,6 +105,11 @@ impl World<'_, '_> {
             return Ok(());
         };
         let ready = ready(port, Family::of(flow.destination));
+        if let (true, Err(gap)) = (ready.is_empty(), self.node.slices()) {
+            let why = format!("kube-proxy's process chooses an endpoint of {service}: {gap}");
+            all.push(ended(outcome, Verdict::Unknown, "", why));
+            return Ok(());
+        }
         if ready.is_empty() {
             let (verdict, why) = match flow.proto {
                 Proto::Udp => (Verdict::Drop, "discards the datagram"),

@@ -34,6 +34,12 @@ pub(super) const CHECKS: &[Check] = &[Check {
         RULES,
         NFT,
         &[
+            Item::EndpointSlices,
+            Item::Sockets,
+            Item::Tcp4,
+            Item::Tcp6,
+            Item::Udp4,
+            Item::Udp6,
             Item::IptablesLegacy4,
             Item::IptablesLegacy6,
             Item::IptablesNft4,

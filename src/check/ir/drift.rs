@@ -112,7 +112,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "portals",
         severity: Severity::Error,
         when: When::Now,
-        title: "In userspace mode every Service port has its portals, and they lead to kube-proxy",
+        title: "In userspace mode, portals of every Service port lead to kube-proxy",
         symptom: "One Service does not answer on this node: connections hang or are refused.",
         why: "Up to Kubernetes 1.25, kube-proxy can run in userspace mode. Its process listens on a random port for \
               each port of a Service, and rules called portals lead packets there: KUBE-PORTALS-CONTAINER and \
