@@ -195,7 +195,7 @@ fn portals_name_services_without_the_cluster() {
     let name = PortName::parse("default/edge:http").unwrap();
     let edge = owners.named(&name, Proto::Tcp).unwrap();
     assert_eq!((edge.port, edge.node_port), (Some(80), Some(30090)));
-    let external = (Role::ExternalIp, "192.0.2.10".parse().unwrap());
+    let external = (Role::ExternalIp, "203.0.113.10".parse().unwrap());
     let cluster = (Role::ClusterIp, "10.96.20.7".parse().unwrap());
     assert!(edge.addresses.contains(&external) && edge.addresses.contains(&cluster));
 }
