@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::support::{broken, kpx, kpx_on, root};
 
 const NODE: &str = "userspace-1.25";
-const LEFT: &str = "mx10-userspace-leftovers";
+const LEFT: &str = "mx11-userspace-leftovers";
 const RULES: &str = "node/iptables-save.txt";
 
 fn load(name: &str) -> Evidence {
@@ -245,7 +245,7 @@ async fn portals_are_compared_with_the_services_and_the_sockets() {
 
 #[tokio::test]
 async fn leftovers_are_found_and_removed_and_nothing_else() {
-    let ran = kpx_on(LEFT, &["doctor", "--only", "MX10"]).await;
+    let ran = kpx_on(LEFT, &["doctor", "--only", "MX11"]).await;
     insta::assert_snapshot!("mx10", ran);
     let input = removal(
         &kpx_on(LEFT, &["cleanup", "--mode", "userspace", "-o", "json"])

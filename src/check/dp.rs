@@ -39,7 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
         run: ipvs,
     },
     Check {
-        id: "DP09",
+        id: "DP10",
         name: "userspace-mode",
         severity: Severity::Warning,
         when: When::Now,

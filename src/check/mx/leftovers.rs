@@ -86,7 +86,7 @@ pub(super) const CHECKS: &[Check] = &[
         run: nft_leftovers,
     },
     Check {
-        id: "MX10",
+        id: "MX11",
         name: "userspace-leftovers",
         severity: Severity::Error,
         when: When::Now,
