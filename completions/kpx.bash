@@ -391,7 +391,7 @@ _kpx() {
             fi
             case "${prev}" in
                 --mode)
-                    COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "iptables ipvs nftables userspace" -- "${cur}"))
                     return 0
                     ;;
                 --selector)
@@ -665,7 +665,7 @@ _kpx() {
             fi
             case "${prev}" in
                 --mode)
-                    COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "iptables ipvs nftables userspace" -- "${cur}"))
                     return 0
                     ;;
                 --selector)
@@ -1179,7 +1179,7 @@ _kpx() {
                     return 0
                     ;;
                 --old-mode)
-                    COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "iptables ipvs nftables userspace" -- "${cur}"))
                     return 0
                     ;;
                 --skip)
@@ -1411,7 +1411,7 @@ _kpx() {
                     return 0
                     ;;
                 --old-mode)
-                    COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "iptables ipvs nftables userspace" -- "${cur}"))
                     return 0
                     ;;
                 --skip)
@@ -2416,7 +2416,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__show)
-            opts="-l -o -q -v -h --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports conntrack affinity modules sysctls config"
+            opts="-l -o -q -v -h --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports portals conntrack affinity modules sysctls config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

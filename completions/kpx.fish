@@ -497,7 +497,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s v -l verbose -d 'Pri
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l mode -d 'Compare with this mode [default: the configured mode]' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
-nftables\t'the nftables table kube-proxy'"
+nftables\t'the nftables table kube-proxy'
+userspace\t'portals that lead to kube-proxy, up to 1.25'"
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s o -l output -d 'Print in this format' -r -f -a "human\t''
@@ -904,7 +905,8 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s v -l verbose -d 'P
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l mode -d 'Remove the leftovers of this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
-nftables\t'the nftables table kube-proxy'"
+nftables\t'the nftables table kube-proxy'
+userspace\t'portals that lead to kube-proxy, up to 1.25'"
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s o -l output -d 'Print in this format' -r -f -a "human\t''
@@ -988,7 +990,8 @@ in-place\t'the new mode\'s rules are built before the old mode\'s are removed'
 drain-node\t'the node is drained first, then as in-place, then uncordoned'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l old-mode -d 'Remove the leftovers of this mode as well' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
-nftables\t'the nftables table kube-proxy'"
+nftables\t'the nftables table kube-proxy'
+userspace\t'portals that lead to kube-proxy, up to 1.25'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l skip -d 'Ignore these checks: ids, names or groups' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l confirm-timeout -d 'Roll back unless healthy after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l drain-timeout -d 'Drain connections and pods this long' -r
@@ -1052,7 +1055,8 @@ in-place\t'the new mode\'s rules are built before the old mode\'s are removed'
 drain-node\t'the node is drained first, then as in-place, then uncordoned'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l old-mode -d 'Remove the leftovers of this mode as well' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
-nftables\t'the nftables table kube-proxy'"
+nftables\t'the nftables table kube-proxy'
+userspace\t'portals that lead to kube-proxy, up to 1.25'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l skip -d 'Ignore these checks: ids, names or groups' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l confirm-timeout -d 'Roll back unless healthy after this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l drain-timeout -d 'Drain connections and pods this long' -r

@@ -41,6 +41,7 @@ mod show;
 mod snapshot;
 mod support;
 mod trace;
+mod userspace;
 mod watch;
 mod why;
 mod wording;

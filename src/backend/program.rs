@@ -40,6 +40,7 @@ impl Part {
                 .chain([Self::Ipvs])
                 .collect(),
             Mode::Nftables => vec![Self::Nftables],
+            Mode::Userspace => Vec::new(),
         }
     }
 
@@ -151,7 +152,7 @@ pub fn sysctls(desired: &DesiredState) -> Vec<(&'static str, String)> {
             ipv6: false,
             bridge: false,
         }),
-        Mode::Nftables => Vec::new(),
+        Mode::Nftables | Mode::Userspace => Vec::new(),
     };
     let written = own.into_iter().filter(|of| of.by == By::KubeProxy);
     let mut all: Vec<_> = written.map(|of| (of.key, of.want.to_string())).collect();

@@ -140,6 +140,7 @@ pub(crate) fn modules(mode: Mode) -> impl Iterator<Item = &'static Module> {
         ],
         Mode::Ipvs => [iptables::requirements::RULES, ipvs::requirements::MODULES],
         Mode::Nftables => [nftables::requirements::MODULES, &[]],
+        Mode::Userspace => [iptables::requirements::RULES, &[]],
     };
     MODULES.iter().chain(own.into_iter().flatten())
 }
@@ -157,7 +158,7 @@ pub(crate) fn modules_always(mode: Mode, scheduler: &str) -> Vec<Cow<'static, st
 /// Returns the oldest kernel that kube-proxy supports in `mode`; `None` for any.
 pub(crate) const fn oldest_kernel(mode: Mode) -> Option<Kernel> {
     match mode {
-        Mode::Iptables => None,
+        Mode::Iptables | Mode::Userspace => None,
         Mode::Ipvs => Some(ipvs::requirements::OLDEST_KERNEL),
         Mode::Nftables => Some(nftables::requirements::OLDEST_KERNEL),
     }
@@ -237,6 +238,7 @@ pub(crate) fn sysctls(mode: Mode, setup: &Setup<'_>) -> Vec<Sysctl> {
         Mode::Iptables => iptables::requirements::sysctls(setup.localhost_node_ports),
         Mode::Ipvs => ipvs::requirements::sysctls(setup),
         Mode::Nftables => nftables::requirements::sysctls(setup),
+        Mode::Userspace => Vec::new(),
     };
     forwarding(mode, setup, &mut all);
     if let Some(config) = setup.config {

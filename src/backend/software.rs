@@ -1,12 +1,12 @@
 //! The owner of a chain or set, by its name.
 //!
-//! Source: the chain constants of kube-proxy's `pkg/proxy/iptables` and `pkg/proxy/ipvs`, and of the kubelet's
+//! Source: the chain constants of kube-proxy's `pkg/proxy/iptables`, `pkg/proxy/ipvs` and `pkg/proxy/userspace`, and of the kubelet's
 //! `kubelet_network_linux.go`; other names as their projects document them.
 
 use serde::Serialize;
 
 use crate::backend::Mode;
-use crate::backend::iptables::names;
+use crate::backend::iptables::{names, portals};
 
 /// Who made an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -103,6 +103,8 @@ pub fn modes_of(table: &str, chain: &str) -> &'static [Mode] {
         &[Mode::Ipvs]
     } else if SHARED.contains(&(table, chain)) {
         &[Mode::Iptables, Mode::Ipvs]
+    } else if portals::CHAINS.contains(&(table, chain)) {
+        &[Mode::Userspace]
     } else {
         &[]
     }
@@ -117,9 +119,6 @@ pub fn maker_of_chain(table: &str, chain: &str) -> Maker {
         "KUBE-FIREWALL" => return Maker::Both,
         "KUBE-PROXY-CANARY" => return Maker::KubeProxy,
         "KUBE-KUBELET-CANARY" | "KUBE-IPTABLES-HINT" | "KUBE-MARK-DROP" => return Maker::Kubelet,
-        _ if chain.starts_with("KUBE-PORTALS-") || chain.starts_with("KUBE-NODEPORT-") => {
-            return Maker::KubeProxy;
-        }
         _ => {}
     }
     if !modes_of(table, chain).is_empty() {
@@ -215,5 +214,25 @@ mod tests {
         assert_eq!(modes_of("nat", "KUBE-SERVICES").len(), 2);
         assert_eq!(modes_of("filter", "KUBE-SERVICES"), [Mode::Iptables]);
         assert!(modes_of("nat", "KUBE-PROXY-CANARY").is_empty());
+    }
+
+    #[test]
+    fn only_the_five_chains_of_portals_are_the_userspace_modes() {
+        assert_eq!(modes_of("nat", "KUBE-PORTALS-HOST"), [Mode::Userspace]);
+        assert_eq!(
+            modes_of("filter", "KUBE-NODEPORT-NON-LOCAL"),
+            [Mode::Userspace]
+        );
+        for (table, chain) in [
+            ("filter", "KUBE-PORTALS-HOST"),
+            ("nat", "KUBE-NODEPORT-NON-LOCAL"),
+            ("nat", "KUBE-PORTALS-MINE"),
+        ] {
+            assert_eq!(
+                maker_of_chain(table, chain),
+                Maker::Unknown,
+                "{table} {chain}"
+            );
+        }
     }
 }

@@ -44,7 +44,7 @@ impl Marks {
         // KUBE-FORWARD accepts marked packets even if the policy of FORWARD drops packets.
         let forwarded = match state.mode {
             Mode::Iptables | Mode::Ipvs => state.mark,
-            Mode::Nftables => 0,
+            Mode::Nftables | Mode::Userspace => 0,
         };
         Ok(Ok(Self {
             masquerade,

@@ -40,6 +40,32 @@ pub(super) const CHECKS: &[Check] = &[
         run: ipvs,
     },
     Check {
+        id: "DP10",
+        name: "userspace-mode",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy does not run in the userspace mode, which 1.26 removed",
+        symptom: "After an upgrade to 1.26 kube-proxy exits at its start: \"userspace\" is no mode any more. Until then, \
+              every packet of a Service passes through kube-proxy's process, pods see the node's address as the \
+              client's, and all connections break when kube-proxy restarts.",
+        why: "The userspace mode was the first one. kube-proxy listens on a random port of the node for each port of \
+              a Service (from portRange, if set), and rules called portals lead packets there. Its process accepts \
+              the connection, chooses the next ready endpoint in turn, or with session affinity the client's last \
+              one, and copies data in both directions. It ignores traffic policies, source ranges and \
+              nodePortAddresses, and serves one IP family only. Deprecated since 1.23, it was removed in 1.26.",
+        verify: "Ask kube-proxy for its mode, and look for its portals.",
+        commands: &[
+            "curl -s http://127.0.0.1:10249/proxyMode",
+            "kpx show portals",
+        ],
+        fix: "Run `kpx migrate --to iptables --dry-run` to see the plan of the switch, before the upgrade to 1.26. \
+              Established connections through kube-proxy end with the old process.",
+        incidents: &["kubernetes/kubernetes#112133: the removal in 1.26"],
+        needs: &[MODE],
+        caused_by: &[],
+        run: userspace,
+    },
+    Check {
         id: "DP03",
         name: "ipvs-settings-lost",
         severity: Severity::Warning,
@@ -230,6 +256,23 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
+fn userspace(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    if mode != Mode::Userspace {
+        return Ok(Vec::new());
+    }
+    let message =
+        "the userspace mode is removed in 1.26: kube-proxy would not start after the upgrade";
+    let (source, key) = match facts.reported() {
+        Ok(_) => ("kube-proxy", "/proxyMode"),
+        Err(_) => ("kube-proxy's configuration", "mode"),
+    };
+    Ok(vec![
+        Finding::new(Severity::Warning, "mode userspace", message)
+            .evidence([Proof::setting(source, key, mode)]),
+    ])
+}
+
 fn lost_settings(facts: &Facts<'_>) -> Verdict {
     let current = facts.current()?;
     if current != Mode::Ipvs {
@@ -294,9 +337,12 @@ fn removed_fields(facts: &Facts<'_>) -> Verdict {
     ];
     let text = facts.node.evidence().text(Item::ProxyConfig)?;
     let fields = written(text)?;
+    let keeps = facts.mode() == Ok(Mode::Userspace);
     let mut seen = Vec::new();
     leaves(&fields, "", &mut |name, value| {
-        if let Some((_, why)) = GONE.iter().find(|(gone, _)| *gone == name) {
+        let own = keeps && ["udpIdleTimeout", "portRange"].contains(&name);
+        let gone = GONE.iter().find(|(gone, _)| *gone == name && !own);
+        if let Some((_, why)) = gone {
             let value = format!("{} ({why})", plain(value));
             seen.push(Proof::setting("kube-proxy's configuration", name, value));
         }

@@ -33,6 +33,11 @@ pub(super) const DRIFT: &[Item] = &[
     Item::IpvsTimeout,
     Item::Links,
     Item::Healthz,
+    Item::Sockets,
+    Item::Tcp4,
+    Item::Tcp6,
+    Item::Udp4,
+    Item::Udp6,
 ];
 
 /// The difference between live and desired state, computed when a check first asks for it.

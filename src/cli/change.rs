@@ -86,7 +86,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 pub struct CleanupArgs {
     /// Remove the leftovers of this mode
-    #[arg(long, value_parser = value::mode(), value_name = "MODE")]
+    #[arg(long, value_parser = value::any_mode(), value_name = "MODE")]
     pub mode: Mode,
 
     /// Remove the mode although it serves the node

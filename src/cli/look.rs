@@ -31,7 +31,7 @@ pub struct DiffArgs {
     pub bundles: Vec<PathBuf>,
 
     /// Compare with this mode [default: the configured mode]
-    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
+    #[arg(long, value_parser = value::any_mode(), value_name = "MODE", env = "KPX_MODE")]
     pub mode: Option<Mode>,
 
     /// Compare the fate of every packet instead of rules

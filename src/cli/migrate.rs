@@ -225,7 +225,7 @@ pub struct JourneyArgs {
 
     /// Handle connections by this strategy
     ///
-    /// The default is bridge when switching to nftables or away from ipvs, else in-place.
+    /// The default is bridge when switching to nftables or away from ipvs or userspace, else in-place.
     #[arg(long, value_parser = value::strategy(), value_name = "NAME", env = "KPX_STRATEGY")]
     pub strategy: Option<Strategy>,
 
@@ -236,7 +236,7 @@ pub struct JourneyArgs {
     /// Remove the leftovers of this mode as well
     ///
     /// For a kube-proxy that already runs in the new mode: the mode that it ran in before.
-    #[arg(long, value_parser = value::mode(), value_name = "MODE", hide_short_help = true)]
+    #[arg(long, value_parser = value::any_mode(), value_name = "MODE", hide_short_help = true)]
     pub old_mode: Option<Mode>,
 
     /// Ignore these checks: ids, names or groups

@@ -62,17 +62,30 @@ pub(super) fn mark(word: &str) -> Result<u32, String> {
     }
 }
 
-/// Parses a mode of kube-proxy.
+const MODES: [(&str, Mode, &str); 3] = [
+    ("iptables", Mode::Iptables, "KUBE-* chains and rules"),
+    (
+        "ipvs",
+        Mode::Ipvs,
+        "virtual servers, IP sets and a few rules",
+    ),
+    ("nftables", Mode::Nftables, "the nftables table kube-proxy"),
+];
+
+/// Parses a mode that kube-proxy can be switched to.
 pub(super) const fn mode() -> Choice<Mode> {
-    Choice(&[
-        ("iptables", Mode::Iptables, "KUBE-* chains and rules"),
-        (
-            "ipvs",
-            Mode::Ipvs,
-            "virtual servers, IP sets and a few rules",
-        ),
-        ("nftables", Mode::Nftables, "the nftables table kube-proxy"),
-    ])
+    Choice(&MODES)
+}
+
+/// Parses a mode that kube-proxy may run or have run in.
+pub(super) const fn any_mode() -> Choice<Mode> {
+    const USERSPACE: (&str, Mode, &str) = (
+        "userspace",
+        Mode::Userspace,
+        "portals that lead to kube-proxy, up to 1.25",
+    );
+    const ALL: [(&str, Mode, &str); 4] = [MODES[0], MODES[1], MODES[2], USERSPACE];
+    Choice(&ALL)
 }
 
 /// Parses an IP family.
@@ -174,6 +187,11 @@ pub(super) const fn view() -> Choice<View> {
             "nodeports",
             View::Nodeports,
             "NodePorts, with the processes that listen there",
+        ),
+        (
+            "portals",
+            View::Portals,
+            "portals of the userspace mode, up to 1.25",
         ),
         (
             "conntrack",

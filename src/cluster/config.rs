@@ -29,21 +29,38 @@ pub enum Mode {
     Ipvs,
     /// The nftables table `kube-proxy`.
     Nftables,
+    /// Portals: `KUBE-PORTALS-*` and `KUBE-NODEPORT-*` rules that lead to ports of the process. Removed in 1.26.
+    Userspace,
 }
 
 impl Mode {
-    /// Every mode.
+    /// Every mode that kube-proxy still has: a node can be switched to each.
     pub const ALL: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
+
+    /// Every mode that a node may run in, old ones included.
+    pub const EVER: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Userspace];
 
     /// Returns the mode with the name `name`, as kube-proxy's configuration spells it.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.name() == name)
+        Self::EVER.into_iter().find(|mode| mode.name() == name)
     }
 
     /// Returns the name kube-proxy's configuration uses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Iptables => "iptables",
+            Self::Ipvs => "ipvs",
+            Self::Nftables => "nftables",
+            Self::Userspace => "userspace",
+        }
+    }
+}
+
+impl Mode {
+    /// Returns the section of kube-proxy's configuration with the mode's sync periods.
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::Iptables | Self::Userspace => "iptables",
             Self::Ipvs => "ipvs",
             Self::Nftables => "nftables",
         }
@@ -112,7 +129,7 @@ impl FromStr for NodePortsAt {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
-    /// Proxy mode: `iptables`, `ipvs`, `nftables`, or empty for the default.
+    /// Proxy mode: `iptables`, `ipvs`, `nftables`, up to 1.25 `userspace`, or empty for the default.
     #[serde(deserialize_with = "or_default")]
     pub mode: String,
     /// Node name that overrides the host name.
@@ -291,7 +308,7 @@ impl ProxyConfig {
     /// Returns the maximum interval between two syncs in `mode`.
     pub fn sync_period(&self, mode: Mode) -> Duration {
         let text = match mode {
-            Mode::Iptables => &self.iptables.sync_period,
+            Mode::Iptables | Mode::Userspace => &self.iptables.sync_period,
             Mode::Ipvs => &self.ipvs.sync_period,
             Mode::Nftables => &self.nftables.sync_period,
         };
@@ -315,7 +332,7 @@ impl ProxyConfig {
     /// Returns the bit of the masquerade mark in `mode`.
     pub fn masquerade_bit(&self, mode: Mode) -> u8 {
         let bit = match mode {
-            Mode::Iptables | Mode::Ipvs => self.iptables.masquerade_bit,
+            Mode::Iptables | Mode::Ipvs | Mode::Userspace => self.iptables.masquerade_bit,
             Mode::Nftables => self.nftables.masquerade_bit,
         };
         bit.unwrap_or(14)
@@ -326,6 +343,8 @@ impl ProxyConfig {
         match mode {
             Mode::Iptables | Mode::Ipvs => self.iptables.masquerade_all,
             Mode::Nftables => self.nftables.masquerade_all,
+            // kube-proxy opens the connections to endpoints itself.
+            Mode::Userspace => false,
         }
     }
 
@@ -334,7 +353,7 @@ impl ProxyConfig {
         if self.node_port_addresses.is_empty() {
             return vec![match mode {
                 Mode::Nftables => NodePortsAt::Primary,
-                Mode::Iptables | Mode::Ipvs => NodePortsAt::All,
+                Mode::Iptables | Mode::Ipvs | Mode::Userspace => NodePortsAt::All,
             }];
         }
         let words = self.node_port_addresses.iter();
@@ -364,6 +383,12 @@ impl ProxyConfig {
     pub fn bind_address(&self) -> Option<IpAddr> {
         let addr: IpAddr = self.bind_address.trim().parse().ok()?;
         (!addr.is_unspecified()).then_some(addr)
+    }
+
+    /// Returns the family of the address that kube-proxy binds to, which is the primary one.
+    pub fn bind_family(&self) -> Family {
+        let addr = self.bind_address.trim().parse();
+        addr.map_or(Family::V4, Family::of)
     }
 
     /// Returns whether the feature gate `name` is on; `default` if it is not set.

@@ -60,7 +60,7 @@ pub(crate) fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
     };
     validator.number("iptables.masqueradeBit", 0, 31, BIT);
     match mode {
-        Mode::Iptables => {}
+        Mode::Iptables | Mode::Userspace => {}
         Mode::Ipvs => {
             for field in ["tcpTimeout", "tcpFinTimeout", "udpTimeout"] {
                 validator.duration(&format!("ipvs.{field}"));
@@ -85,7 +85,9 @@ pub(crate) fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
         validator.duration(field);
     }
     validator.periods(mode);
-    validator.word("mode", MODES, |mode| Mode::named(mode).is_some());
+    validator.word("mode", MODES, |name| {
+        Mode::named(name).is_some_and(|named| named != Mode::Userspace || mode == named)
+    });
     validator.word("bindAddress", ADDRESS, |at| address(at).is_some());
     validator.word("healthzBindAddress", ENDPOINT, is_endpoint);
     validator.word("metricsBindAddress", ENDPOINT, is_endpoint);
@@ -159,7 +161,7 @@ impl<'c> Validator<'c> {
 
     /// Validates the sync periods of `mode`. The defaults are 30 s, and a minimum of 1 s, or 0 for ipvs.
     fn periods(&mut self, mode: Mode) {
-        let section = mode.name();
+        let section = mode.section();
         let [long, short] = ["syncPeriod", "minSyncPeriod"].map(|of| format!("{section}.{of}"));
         self.duration(&long);
         self.duration(&short);
@@ -291,6 +293,17 @@ mod tests {
             for mode in Mode::ALL {
                 assert_eq!(said(text, mode), Vec::<String>::new(), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn the_userspace_mode_is_valid_only_while_it_runs() {
+        assert_eq!(
+            said("mode: userspace", Mode::Userspace),
+            Vec::<String>::new()
+        );
+        for mode in Mode::ALL {
+            assert_eq!(said("mode: userspace", mode).len(), 1, "{mode}");
         }
     }
 

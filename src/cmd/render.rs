@@ -3,6 +3,8 @@
 use super::Io;
 use super::shared::failure::Failure;
 use super::shared::session::{Readable as _, Session};
+use crate::backend::Mode;
+use crate::backend::iptables::portals::unknown_ports;
 use crate::backend::program::{self, Part};
 use crate::cli::RenderArgs;
 use crate::diff::{self, Layer};
@@ -24,6 +26,9 @@ pub(super) async fn run(
         .copied()
         .filter(|&family| desired.family(family).is_some())
         .collect();
+    if mode == Mode::Userspace {
+        return Err(unknown_ports()).readable();
+    }
     let parts = Part::of(mode, &families);
     let parts: Vec<_> = match args.part {
         None => parts,

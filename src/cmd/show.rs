@@ -79,13 +79,14 @@ mod tests {
     use crate::render::{self, Format, Report as _, Style};
     use crate::view::View;
 
-    const VIEWS: [View; 11] = [
+    const VIEWS: [View; 12] = [
         View::Services,
         View::Chains,
         View::Ipvs,
         View::Sets,
         View::Addresses,
         View::Nodeports,
+        View::Portals,
         View::Conntrack,
         View::Affinity,
         View::Modules,

@@ -125,7 +125,9 @@ impl DesiredState {
         facts: Facts,
     ) -> Self {
         let mut notes = Vec::new();
-        if !version.is_at_least(OLDEST) {
+        if mode == Mode::Userspace {
+            // Its portals were the same in every release.
+        } else if !version.is_at_least(OLDEST) {
             notes.push(format!(
                 "kube-proxy {version} is older than {OLDEST}, the oldest release whose rules kpx knows"
             ));
@@ -184,7 +186,7 @@ impl DesiredState {
 
     /// Returns whether kube-proxy is older than every release whose rules kpx knows.
     pub fn is_older(&self) -> bool {
-        !self.version.is_at_least(OLDEST)
+        self.mode != Mode::Userspace && !self.version.is_at_least(OLDEST)
     }
 
     /// Returns whether the kube-proxy version has `change`.

@@ -184,6 +184,15 @@ pub enum Object {
         /// The rule.
         rule: Delta<iptables::model::Rule<'static>>,
     },
+    /// A portal of the userspace mode.
+    Portal {
+        /// The chain of table nat.
+        chain: String,
+        /// The destination that it takes, as `ADDRESS:PORT/PROTO` or `NodePort PORT/PROTO`.
+        at: String,
+        /// Where it leads, in words: the desired port is kube-proxy's choice.
+        to: Delta<String>,
+    },
     /// An IP set: missing with its members, or of another type or size.
     Set {
         /// The set's name.
@@ -278,7 +287,9 @@ pub struct RuleNumber {
 impl Object {
     fn layer(&self) -> Layer {
         match self {
-            Self::IptablesChain { .. } | Self::IptablesRule { .. } => Layer::Iptables,
+            Self::IptablesChain { .. } | Self::IptablesRule { .. } | Self::Portal { .. } => {
+                Layer::Iptables
+            }
             Self::Set { .. } | Self::Member { .. } => Layer::Ipset,
             Self::VirtualServer { .. } | Self::RealServer { .. } => Layer::Ipvs,
             Self::Link | Self::Address(_) => Layer::Link,
@@ -295,6 +306,7 @@ impl Object {
         match self {
             Self::IptablesChain { rules, .. } => rules.kind(),
             Self::IptablesRule { rule, .. } => rule.kind(),
+            Self::Portal { to, .. } => to.kind(),
             Self::Set { set, .. } => set.kind(),
             Self::Member { member, .. } => member.kind(),
             Self::VirtualServer { server, .. } => server.kind(),
@@ -319,6 +331,7 @@ impl Object {
                 table, chain, at, ..
             } => (1, table.clone(), chain.clone(), at.number),
             Self::NftablesRule { chain, at, .. } => (1, none(), chain.clone(), at.number),
+            Self::Portal { chain, at, .. } => (2, chain.clone(), at.clone(), 0),
             Self::Set { name, .. } | Self::NftablesSet { name, .. } => (2, none(), name.clone(), 0),
             Self::Member { set, member } => {
                 let element = member.both().next().map(|of| of.element.to_string());

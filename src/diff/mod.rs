@@ -11,6 +11,7 @@ mod owners;
 mod print;
 mod row;
 mod sequence;
+mod userspace;
 
 use serde::Serialize;
 
@@ -74,12 +75,19 @@ pub fn needs(mode: Mode) -> Vec<Item> {
     // nft takes ten times as long as iptables-save to list the rules of a large iptables mode, and kube-proxy removes
     // its nftables table when it starts in another mode.
     let nft = [Item::Nft, Item::NftText, Item::ServiceCidrs];
-    let nft = if mode == Mode::Nftables {
-        &nft[..]
-    } else {
-        &[]
+    let sockets = [
+        Item::Sockets,
+        Item::Tcp4,
+        Item::Tcp6,
+        Item::Udp4,
+        Item::Udp6,
+    ];
+    let own = match mode {
+        Mode::Nftables => &nft[..],
+        Mode::Userspace => &sockets,
+        Mode::Iptables | Mode::Ipvs => &[],
     };
-    [crate::node::desired::NEEDS, &rules, nft].concat()
+    [crate::node::desired::NEEDS, &rules, own].concat()
 }
 
 /// Compares the live state of `node` with the desired state of `mode`, for `families`.
@@ -214,6 +222,7 @@ impl Diff {
             Mode::Iptables => part.iptables(node, desired, state),
             Mode::Ipvs => part.ipvs(node, desired, state),
             Mode::Nftables => part.nftables(node, desired, state),
+            Mode::Userspace => part.userspace(node, state),
         }
         part
     }
@@ -271,6 +280,21 @@ impl Diff {
                 let what = format!("{family} addresses of {DUMMY}");
                 self.add(what, &[Layer::Link], Err(gap));
             }
+        }
+    }
+
+    fn userspace(&mut self, node: &NodeSnapshot<'_>, state: &FamilyState) {
+        let family = state.family;
+        let sockets = node.sockets().and_then(|all| match all.gaps.first() {
+            None => Ok(all),
+            Some(gap) => Err(gap.clone()),
+        });
+        let part = node.iptables(IptablesBackend::InUse, family);
+        let part = part.map(|have| userspace::compare(have, state, sockets.as_ref().ok().copied()));
+        self.add(format!("{family} portals"), &[Layer::Iptables], part);
+        if let Err(gap) = sockets {
+            let what = format!("ports of kube-proxy behind the {family} portals");
+            self.add(what, &[], Err(gap));
         }
     }
 

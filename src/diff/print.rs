@@ -17,6 +17,7 @@ impl fmt::Display for Object {
             Self::IptablesRule {
                 table, chain, at, ..
             } => write!(f, "{table} chain {chain} rule {}", at.number + 1),
+            Self::Portal { chain, at, .. } => write!(f, "nat chain {chain} portal {at}"),
             Self::Set { name, .. } | Self::NftablesSet { name, .. } => write!(f, "set {name}"),
             Self::Member { set, member } => {
                 let member = member.both().next().map(|of| of.element.as_ref());
@@ -67,6 +68,7 @@ impl Change {
         match &self.object {
             Object::IptablesChain { rules, .. } => sides(rules, |rules| chain(rules)),
             Object::IptablesRule { at, rule, .. } => moved(*at, sides(rule, iptables_rule)),
+            Object::Portal { to, .. } => sides(to, String::clone),
             Object::Set {
                 set: Delta::Missing(want),
                 ..

@@ -96,6 +96,11 @@ impl Gauge {
             );
             *by.entry(name).or_default() += 1;
         }
+        Ok(Self::of(by))
+    }
+
+    /// Returns the gauge of these holders.
+    fn of(by: BTreeMap<String, usize>) -> Self {
         let count = by.values().sum();
         let holders = by
             .into_iter()
@@ -107,7 +112,28 @@ impl Gauge {
                 .then_with(|| a.service.cmp(&b.service))
         });
         top.truncate(NAMED);
-        Ok(Self { count, top })
+        Self { count, top }
+    }
+
+    /// Counts the tracked TCP and SCTP connections to Services that are open: in mode userspace, kube-proxy's process carries
+    /// all of them.
+    pub fn carried(
+        node: &NodeSnapshot<'_>,
+        desired: &DesiredState,
+        clients: &[IpAddr],
+    ) -> Result<Self, Gap> {
+        let names = names(Some(desired));
+        let mut by: BTreeMap<String, usize> = BTreeMap::new();
+        for entry in &node.conntrack()?.entries {
+            let open = entry.state.as_deref() == Some("ESTABLISHED");
+            let key = (entry.original.destination, entry.proto);
+            if let Some(name) = names.get(&key).filter(|_| open)
+                && !clients.contains(&entry.original.source.ip())
+            {
+                *by.entry((*name).to_owned()).or_default() += 1;
+            }
+        }
+        Ok(Self::of(by))
     }
 
     /// Returns their number in words.

@@ -60,6 +60,7 @@ mod tests {
             ("full-ipvs", Mode::Ipvs),
             ("full-ipvs-v1.30", Mode::Ipvs),
             ("full-nftables", Mode::Nftables),
+            ("userspace-1.25", Mode::Userspace),
         ] {
             let log = std::fs::read_to_string(format!("{root}{name}/kube-proxy/kube-proxy.log"));
             assert_eq!(said(&log.unwrap()).mode, Some(mode), "{name}");

@@ -34,6 +34,8 @@ pub struct Loss {
 pub enum New {
     /// None.
     Kept,
+    /// Refused until kube-proxy's first sync in the new mode, in about this many seconds.
+    Refused(u64),
     /// None, except connections of host processes: the rules cannot distinguish their traffic from that of pods.
     HostsAtRisk,
 }
@@ -58,7 +60,7 @@ pub enum Established {
     None,
     /// Those that are still open after the drain.
     AfterDrain(Gauge),
-    /// All that IPVS forwards.
+    /// All that IPVS forwards, or that kube-proxy's process carries.
     All(Gauge),
     /// An unknown number.
     Unknown(Gap),
@@ -104,6 +106,7 @@ impl ObservedLoss {
 pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, migration: &Migration) -> Loss {
     let established = match migration.from {
         Mode::Iptables | Mode::Nftables => Established::None,
+        Mode::Userspace => carried(node, desired, migration.strategy),
         Mode::Ipvs => match gauge(node, desired, migration.strategy) {
             Err(gap) => Established::Unknown(gap),
             Ok(gauge) if gauge.count == 0 => Established::None,
@@ -121,8 +124,14 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, migration: &Migra
     // With the bridge, their source is an address of the node, which stays.
     let bridged = migration.strategy == Strategy::Bridge;
     let hosts = !bridged && migration.to() == Mode::Ipvs && !stage::masquerades(desired);
-    let new = if hosts { New::HostsAtRisk } else { New::Kept };
     let sync = first_sync(node, desired, migration.target(Leg::There));
+    let new = if migration.from == Mode::Userspace && !bridged {
+        New::Refused(seconds(START + sync))
+    } else if hosts {
+        New::HostsAtRisk
+    } else {
+        New::Kept
+    };
     let unfollowed = match migration.strategy {
         Strategy::Bridge => 0.0,
         Strategy::InPlace | Strategy::DrainNode => START + sync,
@@ -137,6 +146,19 @@ pub fn expect(node: &NodeSnapshot<'_>, desired: &DesiredState, migration: &Migra
         established,
         evicted,
         unfollowed_seconds: seconds(unfollowed),
+    }
+}
+
+/// Returns the connections that end with kube-proxy's process, after the evictions of `strategy`.
+fn carried(node: &NodeSnapshot<'_>, desired: &DesiredState, strategy: Strategy) -> Established {
+    let gone = match strategy {
+        Strategy::InPlace | Strategy::Bridge => Ok(Vec::new()),
+        Strategy::DrainNode => plan::evicted_addresses(node),
+    };
+    match gone.and_then(|gone| Gauge::carried(node, desired, &gone)) {
+        Err(gap) => Established::Unknown(gap),
+        Ok(gauge) if gauge.count == 0 => Established::None,
+        Ok(gauge) => Established::All(gauge),
     }
 }
 
@@ -167,10 +189,10 @@ pub struct Plain {
 ///
 /// A kube-proxy that starts in mode nftables first deletes the rules of the other modes, and one that starts in another
 /// mode deletes the table of mode nftables; modes iptables and ipvs do not delete each other's rules
-/// (`platformCleanup`, cmd/kube-proxy/app/server_linux.go).
+/// (`platformCleanup`, cmd/kube-proxy/app/server_linux.go). The rules of mode userspace lead to the process that ends.
 pub fn plain(node: &NodeSnapshot<'_>, desired: &DesiredState, from: Mode, to: Mode) -> Plain {
     let deletes = from == Mode::Nftables || to == Mode::Nftables;
-    let unserved = if deletes {
+    let unserved = if deletes || from == Mode::Userspace {
         START + first_sync(node, desired, to)
     } else {
         0.0
@@ -181,6 +203,7 @@ pub fn plain(node: &NodeSnapshot<'_>, desired: &DesiredState, from: Mode, to: Mo
             Ok(gauge) if gauge.count == 0 => Established::None,
             Ok(gauge) => Established::All(gauge),
         },
+        (Mode::Userspace, _) => carried(node, desired, Strategy::InPlace),
         _ => Established::None,
     };
     Plain {

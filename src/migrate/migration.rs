@@ -96,6 +96,10 @@ impl Strategy {
             (_, Mode::Nftables) => {
                 "kube-proxy deletes the old mode's rules before its first sync in mode nftables, which may take minutes"
             }
+            (Mode::Userspace, _) => {
+                "the rules of mode userspace lead to ports of the old process, which close with it: the bridge serves new \
+                 connections until kube-proxy's first sync in the new mode"
+            }
             (Mode::Ipvs, _) => {
                 "connections through virtual servers must end before these are removed, and the bridge serves new ones until then"
             }
@@ -104,9 +108,10 @@ impl Strategy {
     }
 
     /// Returns the default strategy between these modes. Away from ipvs, connections through virtual servers are drained,
-    /// and the bridge serves new connections until then; to nftables, the first sync may take minutes.
+    /// and the bridge serves new connections until then; to nftables, the first sync may take minutes; in mode userspace, the
+    /// process itself serves, and ends.
     pub fn usual(from: Mode, to: Mode) -> Self {
-        if to == Mode::Nftables || from == Mode::Ipvs {
+        if to == Mode::Nftables || matches!(from, Mode::Ipvs | Mode::Userspace) {
             Self::Bridge
         } else {
             Self::InPlace

@@ -166,9 +166,19 @@ fn prepare(node: &NodeSnapshot<'_>, so_far: &MigrationState) -> Result<Plan, Unp
 /// only the old mode.
 fn build(node: &NodeSnapshot<'_>, from: Mode, to: Mode) -> Result<Plan, Unplanned> {
     let desired = node.desired(to)?;
+    if desired.is_older() {
+        return Ok(Plan {
+            steps: Vec::new(),
+            notes: vec![format!(
+                "kube-proxy {} writes the rules of mode {to} itself: kpx cannot compute them",
+                desired.version
+            )],
+        });
+    }
     let mut layers = match (from, to) {
-        // The first sync replaces all chains at once; until then the old rules serve.
-        (Mode::Ipvs, Mode::Iptables) => return Ok(Plan::default()),
+        // The first sync replaces all chains at once; until then the old rules serve. Portals are worth nothing without the
+        // process, which chooses their ports.
+        (Mode::Ipvs, Mode::Iptables) | (_, Mode::Userspace) => return Ok(Plan::default()),
         (_, Mode::Iptables) => vec![Layer::Iptables],
         (_, Mode::Nftables) => vec![Layer::Nftables],
         (Mode::Iptables, Mode::Ipvs) => vec![Layer::Ipset, Layer::Ipvs, Layer::Link],

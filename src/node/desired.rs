@@ -73,7 +73,7 @@ impl NodeSnapshot<'_> {
 
     /// Returns the desired state in `mode`.
     pub fn desired(&self, mode: Mode) -> Result<&DesiredState, Gap> {
-        let at = Mode::ALL.iter().position(|&m| m == mode).unwrap_or(0);
+        let at = Mode::EVER.iter().position(|&m| m == mode).unwrap_or(0);
         let built = self.desired[at].get_or_init(|| self.build(mode, true));
         built.as_ref().map_err(Clone::clone)
     }
@@ -158,7 +158,9 @@ impl NodeSnapshot<'_> {
         let counted =
             |table: &str, chain: &str| mode == Mode::Iptables && self.counts(table, chain);
         let mut families = vec![Family::V4];
-        if self.serves_v6(mode) {
+        if mode == Mode::Userspace {
+            families = vec![config.bind_family()];
+        } else if self.serves_v6(mode) {
             families.push(Family::V6);
         }
         Facts {

@@ -10,6 +10,7 @@ pub(crate) mod migration;
 pub mod mode;
 pub mod modules;
 pub(crate) mod objects;
+mod portals;
 pub(crate) mod processes;
 pub mod recent;
 pub mod routes;
@@ -17,16 +18,17 @@ pub(crate) mod runtime;
 pub mod sockets;
 pub(crate) mod sysctl;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::ipset::Sets;
-use crate::backend::{ipset, iptables, ipvs, nftables};
+use crate::backend::{Mode, ipset, iptables, ipvs, nftables};
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::version::{self, ProxyVersion};
 use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service, ServiceCidr};
 use crate::desired::DesiredState;
 use crate::evidence::{Evidence, Gap, Item, Kernel, NotAKernel};
-use crate::net::Family;
+use crate::net::{Family, Proto};
 
 use conntrack::Conntrack;
 use counters::Counters;
@@ -80,8 +82,9 @@ pub struct NodeSnapshot<'a> {
     daemon_sets: Section<Arc<Vec<DaemonSet>>>,
     service_cidrs: Section<Arc<Vec<ServiceCidr>>>,
     pods: Section<Arc<Vec<Pod>>>,
+    proxy_ports: OnceLock<BTreeMap<(Proto, u16), String>>,
     named: Option<String>,
-    desired: [Section<DesiredState>; 3],
+    desired: Box<[Section<DesiredState>; Mode::EVER.len()]>,
 }
 
 macro_rules! sections {
@@ -296,8 +299,9 @@ impl<'a> NodeSnapshot<'a> {
             daemon_sets: OnceLock::new(),
             service_cidrs: OnceLock::new(),
             pods: OnceLock::new(),
+            proxy_ports: OnceLock::new(),
             named: None,
-            desired: Default::default(),
+            desired: Box::default(),
         }
     }
 

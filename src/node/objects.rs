@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::{IptablesBackend, NodeSnapshot};
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Ruleset};
+use crate::backend::iptables::portals::portals;
 use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::backend::software::{hashed, modes_of, set_purpose};
 use crate::evidence::{Gap, Item};
@@ -234,7 +235,7 @@ impl NodeSnapshot<'_> {
         let mut unseen = None;
         for family in Family::BOTH {
             let reads = match mode {
-                Mode::Iptables => [
+                Mode::Iptables | Mode::Userspace => [
                     self.chains_of(IptablesBackend::InUse, family, &mut found),
                     Ok(()),
                 ],
@@ -312,9 +313,10 @@ fn chains<'n>(rules: &'n Ruleset<'_>, family: Family, found: &mut Vec<Found<'n>>
     }
 }
 
-/// Returns the modes whose rules are in nat `KUBE-SERVICES`: both modes rewrite it completely, so the last writer
-/// shows.
+/// Returns the modes whose rules lead packets to Services. Modes iptables and ipvs both rewrite nat `KUBE-SERVICES`
+/// completely, so the last writer shows; mode userspace has portals.
 fn dispatching(rules: &Ruleset<'_>) -> Vec<Mode> {
+    let userspace = portals(rules).next().is_some();
     let chain = rules.chain("nat", "KUBE-SERVICES");
     let rules = chain.map_or(&[][..], |chain| &chain.rules);
     let iptables = rules.iter().any(|rule| {
@@ -329,5 +331,6 @@ fn dispatching(rules: &Ruleset<'_>) -> Vec<Mode> {
     let mut modes = Vec::new();
     modes.extend(iptables.then_some(Mode::Iptables));
     modes.extend(ipvs.then_some(Mode::Ipvs));
+    modes.extend(userspace.then_some(Mode::Userspace));
     modes
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Endpoint, NftName, Port, PortName, Role};
-use crate::backend::iptables::model::{Rule, Ruleset, Target};
+use crate::backend::iptables::model::{Match, Rule, Ruleset, Target};
 use crate::backend::iptables::names;
+use crate::backend::iptables::portals::{PORTALS, Portal};
 use crate::backend::nftables::dispatch::{socket_addr, word};
 use crate::backend::nftables::model::{Datum, Element, Expr, Statement, Table, Verdict};
 use crate::net::{Family, Proto};
@@ -72,6 +73,9 @@ fn iptables(rules: &Ruleset<'_>, found: &mut Found) {
                 .rules
                 .iter()
                 .for_each(|rule| dispatched(name, rule, found));
+        } else if PORTALS.contains(&name) {
+            let rules = chain.rules.iter();
+            rules.for_each(|rule| portal(name, rule, found));
         } else if name.starts_with(names::SEP) {
             for rule in &chain.rules {
                 let Some(Target::Dnat(nat)) = &rule.target else {
@@ -87,6 +91,29 @@ fn iptables(rules: &Ruleset<'_>, found: &mut Found) {
             }
         }
     }
+}
+
+/// A portal of the userspace mode. Only those of external IPs match more than the destination.
+fn portal(chain: &str, rule: &Rule<'_>, found: &mut Found) {
+    let Some(portal) = Portal::read(chain, rule) else {
+        return;
+    };
+    let Some(name) = PortName::parse(portal.service) else {
+        return;
+    };
+    let port = found.port(name, portal.proto);
+    let Some(addr) = portal.addr else {
+        port.node_port = Some(portal.port);
+        return;
+    };
+    let matches_more = |of: &Match<'_>| matches!(of, Match::Physdev(_) | Match::AddrType { .. });
+    let is = if rule.matches.iter().any(matches_more) {
+        Role::ExternalIp
+    } else {
+        Role::ClusterIp
+    };
+    port.port = Some(portal.port);
+    port.addresses.insert((is, addr));
 }
 
 fn dispatched(chain: &str, rule: &Rule<'_>, found: &mut Found) {

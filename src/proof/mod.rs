@@ -55,10 +55,15 @@ impl<const N: usize> Class<N> {
 fn fate(walker: &Walker<'_, '_, '_>, flow: &Flow, seen: &Rc<Seen>) -> Result<Fate, Gap> {
     // Without routes, each destination would be a class of its own.
     walker.world.node.routes()?;
+    let in_parts = || Gap::NotApplicable("rules that are read in parts".to_owned());
     let outcomes = walker.record(flow, seen).map_err(|stop| match stop {
         Stop::Broken(gap) => gap,
-        Stop::Need(_) => Gap::NotApplicable("rules that are read in parts".to_owned()),
+        Stop::Need(_) => in_parts(),
     })?;
+    let outcomes = walker
+        .world
+        .relayed(flow, outcomes)
+        .map_err(|_| in_parts())?;
     Ok(Fate::of(&outcomes))
 }
 

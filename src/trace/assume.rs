@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::backend::iptables::model::{Chain, Policy, Rule, Ruleset, Table, Target};
+use crate::backend::iptables::portals::unknown_ports;
 use crate::backend::ipvs::model::DUMMY;
 use crate::backend::program::{self, Part};
 use crate::backend::{Mode, iptables, ipvs, nftables};
@@ -52,14 +53,17 @@ impl Assumed {
         tables: Vec<nftables::model::Table>,
     ) -> Result<Self, Gap> {
         let mut assumed = Self::beside(node, Mode::Nftables, Others::Stay)?;
-        if let Ok(rules) = &mut assumed.nftables {
-            rules.tables.retain(|table| table.name != "kube-proxy");
-            rules.tables.extend(tables);
-        }
+        // Those of mode nftables itself may be unknown: kube-proxy may be too old for it.
+        let mut rules = others_tables(node, Mode::Nftables, Others::Stay)?;
+        rules.tables.extend(tables);
+        assumed.nftables = Ok(rules);
         Ok(assumed)
     }
 
     fn beside(node: &NodeSnapshot<'_>, mode: Mode, others: Others) -> Result<Self, Gap> {
+        if mode == Mode::Userspace {
+            return Err(unknown_ports());
+        }
         let desired = node.desired(mode)?;
         let families: Vec<_> = desired.families.iter().map(|state| state.family).collect();
         let mut evidence = node.evidence().clone();
@@ -158,7 +162,7 @@ fn iptables_rules(
     let names;
     let expected;
     let want = match (state, desired.mode) {
-        (None, _) | (_, Mode::Nftables) => None,
+        (None, _) | (_, Mode::Nftables | Mode::Userspace) => None,
         (Some(state), Mode::Iptables) => {
             names = iptables::expect::Names::of(state);
             Some(iptables::expect::expect(desired, state, &names)?)
@@ -292,7 +296,7 @@ fn dummy(evidence: &mut Evidence, desired: &DesiredState) -> Result<(), Gap> {
         Mode::Ipvs => vec![
             json!({"ifindex": 0, "ifname": DUMMY, "flags": ["BROADCAST", "NOARP"], "operstate": "DOWN"}),
         ],
-        Mode::Iptables | Mode::Nftables => Vec::new(),
+        Mode::Iptables | Mode::Nftables | Mode::Userspace => Vec::new(),
     };
     let infos: Vec<Value> = addresses
         .iter()
@@ -326,20 +330,30 @@ fn dummy(evidence: &mut Evidence, desired: &DesiredState) -> Result<(), Gap> {
     Ok(())
 }
 
+/// Returns the nftables rules of others; in nftables mode, there are none if nothing of nftables is known.
+fn others_tables(
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    others: Others,
+) -> Result<nftables::model::Ruleset, Gap> {
+    let mut rules = match node.nft() {
+        Ok(rules) => rules.clone(),
+        Err(gap) if mode == Mode::Nftables => none(gap)?,
+        Err(gap) => return Err(gap),
+    };
+    rules
+        .tables
+        .retain(|table| others == Others::Stay && table.name != "kube-proxy");
+    Ok(rules)
+}
+
 /// Returns the nftables rules of others, and in nftables mode kube-proxy's tables.
 fn nftables_rules(
     node: &NodeSnapshot<'_>,
     desired: &DesiredState,
     others: Others,
 ) -> Result<nftables::model::Ruleset, Gap> {
-    let mut rules = match node.nft() {
-        Ok(rules) => rules.clone(),
-        Err(gap) if desired.mode == Mode::Nftables => none(gap)?,
-        Err(gap) => return Err(gap),
-    };
-    rules
-        .tables
-        .retain(|table| others == Others::Stay && table.name != "kube-proxy");
+    let mut rules = others_tables(node, desired.mode, others)?;
     if desired.mode == Mode::Nftables {
         let cidrs = diff::service_cidrs(node);
         for state in &desired.families {

@@ -62,6 +62,8 @@ pub enum Subsystem {
     Ipvs,
     /// The routing decision.
     Routing,
+    /// kube-proxy's process, in mode userspace.
+    Process,
 }
 
 /// One step of a packet's path.
@@ -155,6 +157,15 @@ pub enum Effect {
     NoServer {
         /// The virtual server, as `PROTO ADDRESS:PORT`.
         server: String,
+    },
+    /// kube-proxy's process opens a connection to an endpoint, the next one in turn.
+    Relay {
+        /// The service port.
+        service: String,
+        /// The endpoint's address.
+        address: IpAddr,
+        /// The endpoint's port.
+        port: u16,
     },
     /// Routed: to this host.
     ToHost,

@@ -144,7 +144,10 @@ pub(crate) fn strays(
     for outcome in outcomes {
         let backend = SocketAddr::new(outcome.destination.0, outcome.destination.1);
         let translated = |hop: &&std::rc::Rc<Hop>| {
-            matches!(hop.effect, Effect::Dnat { .. } | Effect::Balance { .. })
+            matches!(
+                hop.effect,
+                Effect::Dnat { .. } | Effect::Balance { .. } | Effect::Relay { .. }
+            )
         };
         let Some(at) = outcome.hops.iter().rposition(|hop| translated(&hop)) else {
             continue;

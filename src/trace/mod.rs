@@ -22,6 +22,7 @@ mod routing;
 pub(crate) mod sources;
 mod stage;
 pub(crate) mod target;
+mod userspace;
 pub(crate) mod walk;
 pub(crate) mod why;
 
@@ -181,6 +182,11 @@ impl World<'_, '_> {
     ///
     /// The chain to read next, where rules are read in parts.
     pub fn walk(&self, flow: &Flow) -> Result<Vec<Outcome>, Need> {
+        self.relayed(flow, self.walk_once(flow)?)
+    }
+
+    /// Follows the packet to the ports of kube-proxy's process, and no further.
+    fn walk_once(&self, flow: &Flow) -> Result<Vec<Outcome>, Need> {
         match walk::Walker::new(self, Family::of(flow.destination)).walk(flow) {
             Ok(outcomes) => Ok(outcomes),
             Err(Stop::Need(need)) => Err(need),
@@ -192,7 +198,7 @@ impl World<'_, '_> {
                     chains: vec![Chains { store, rules }],
                     lasting: self.lasting,
                 };
-                unknown.walk(flow)
+                unknown.walk_once(flow)
             }
         }
     }

@@ -6,6 +6,7 @@ use super::hop::{Assumption, Effect, Outcome, Subsystem, Verdict};
 use super::ipvs::{hashes_ports, is_sticky};
 use super::mismatch;
 use super::packet::{Entry, Flow};
+use super::userspace;
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
 use crate::net::Family;
@@ -103,9 +104,18 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
     let table = node.ipvs().ok().filter(|_| by_ipvs);
     let server = table.and_then(|table| table.servers.iter().find(|server| server.key == key));
     let persistent = server.is_some_and(is_sticky);
-    if recent || set || persistent {
+    let by_process = hops().any(|hop| matches!(hop.effect, Effect::Relay { .. }));
+    let bound = by_process && outcomes.iter().any(|outcome| outcome.sticky);
+    if recent || set || persistent || bound {
         notes.push(
             "session affinity: assumes a new client (no affinity entry yet); a known client goes to its previous backend".to_owned(),
+        );
+    }
+    if by_process {
+        notes.push(
+            "kube-proxy's process chooses the endpoint of a new connection in turn (round robin): only the process knows which \
+             is next"
+                .to_owned(),
         );
     }
     let chooses = |scheduler: &str| matches!(scheduler, "sh" | "dh" | "mh" | "lblc" | "lblcr");
@@ -168,7 +178,8 @@ pub fn tracked(
     }
     tracked.backends.sort();
     let is_gone = |addr: &&SocketAddr| {
-        service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr))
+        !node.is_proxy_port(**addr, flow.proto)
+            && service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr))
     };
     tracked.stale = tracked.backends.iter().filter(is_gone).copied().collect();
     Ok(tracked)
@@ -199,12 +210,24 @@ fn conntrack(
         count,
         own,
         backends,
-        stale,
+        mut stale,
     } = tracked;
+    // The ports of kube-proxy's process that portals lead to are no endpoints.
+    let portals: Vec<u16> = outcomes
+        .iter()
+        .flat_map(|outcome| &outcome.hops)
+        .filter(|hop| userspace::portal(hop).is_some())
+        .filter_map(|hop| match hop.effect {
+            Effect::Dnat { port, .. } => Some(port),
+            _ => None,
+        })
+        .collect();
+    stale.retain(|addr| !portals.contains(&addr.port()));
     let stale: Vec<_> = stale.iter().map(ToString::to_string).collect();
     // No note if all of them go to endpoints that new connections may go to as well.
     let chosen = mismatch::reached(outcomes);
-    if stale.is_empty() && backends.iter().all(|backend| chosen.contains(backend)) {
+    let is_usual = |of: &SocketAddr| chosen.contains(of) || portals.contains(&of.port());
+    if stale.is_empty() && backends.iter().all(is_usual) {
         return;
     }
     let all: Vec<_> = backends.iter().map(ToString::to_string).collect();

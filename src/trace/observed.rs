@@ -330,7 +330,7 @@ fn groups(
         let of_nft = match hop.subsystem {
             Subsystem::Iptables => Some(iptables),
             Subsystem::IptablesOther => Some(means.nft_is_other),
-            Subsystem::Nftables | Subsystem::Ipvs | Subsystem::Routing => None,
+            Subsystem::Nftables | Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => None,
         };
         let table = match of_nft {
             Some(true) => format!("{} {}", family.nft_name(), hop.table),
@@ -412,6 +412,7 @@ fn ruling(effect: &Effect) -> Ruling {
         Effect::Mark { .. }
         | Effect::Untrack
         | Effect::Balance { .. }
+        | Effect::Relay { .. }
         | Effect::NoServer { .. }
         | Effect::ToHost
         | Effect::Out { .. }

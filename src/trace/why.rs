@@ -1,6 +1,7 @@
 //! Why a packet ended as it did, in words, from the rule that ended it.
 
 use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict};
+use super::userspace;
 use crate::owner::software::{self, Maker};
 use crate::owner::{Endpoint, EndpointState, Owner, Owners, Port};
 
@@ -48,6 +49,9 @@ pub(crate) fn decisive(outcome: &Outcome) -> Option<&Hop> {
 pub(crate) fn refusal(outcome: &Outcome, hop: &Hop) -> Option<Refusal> {
     let chain = hop.chain.as_str();
     let nft = is_nft(hop);
+    if hop.subsystem == Subsystem::Process {
+        return userspace::is_closed(hop).then_some(Refusal::NoEndpoints);
+    }
     if let Effect::NoServer { .. } = hop.effect {
         return Some(Refusal::NoRealServer);
     }
@@ -103,6 +107,9 @@ fn is_nft(hop: &Hop) -> bool {
 }
 
 fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<String> {
+    if hop.subsystem == Subsystem::Process {
+        return None;
+    }
     let name = service.map_or("the Service".to_owned(), |port| port.name.to_string());
     // kube-proxy's rules of iptables have the sentence as their comment.
     let comment = comment(&hop.rule).filter(|_| !is_nft(hop));
@@ -163,7 +170,7 @@ pub(crate) fn comment(rule: &str) -> Option<&str> {
 /// Returns the owner of a hop's chain.
 pub(crate) fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
     match hop.subsystem {
-        Subsystem::Routing | Subsystem::Ipvs => Owner::General,
+        Subsystem::Routing | Subsystem::Ipvs | Subsystem::Process => Owner::General,
         Subsystem::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
         Subsystem::Iptables | Subsystem::IptablesOther | Subsystem::Nftables => {
             owners.chain(&hop.chain)
@@ -173,6 +180,9 @@ pub(crate) fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
 
 /// Returns the software that wrote the rule of a hop: judged by its target in a built-in chain, else by its chain or table.
 pub(crate) fn maker(hop: &Hop) -> Maker {
+    if hop.subsystem == Subsystem::Process {
+        return Maker::KubeProxy;
+    }
     let mut table = hop.table.as_str();
     if hop.subsystem == Subsystem::Nftables {
         (_, table) = table.split_once(' ').unwrap_or_default();

@@ -42,6 +42,13 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         Some(Mode::Iptables) => recent(joined.node, joined.owners, gaps),
         Some(Mode::Ipvs) => templates(joined.node, joined.owners, gaps),
         Some(Mode::Nftables) => sets(joined.node, joined.owners, gaps),
+        Some(Mode::Userspace) => {
+            gaps.note(
+                "in mode userspace, only kube-proxy's process knows which clients are bound"
+                    .to_owned(),
+            );
+            None
+        }
         None => {
             gaps.note("the mode is unknown, and with it where clients are remembered".to_owned());
             None

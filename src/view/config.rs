@@ -73,7 +73,10 @@ pub(crate) enum Origin {
     Default,
 }
 
-const ALL: &[Mode] = &Mode::ALL;
+const ALL: &[Mode] = &Mode::EVER;
+const LOCAL: &[Mode] = &Mode::ALL;
+const USERSPACE: &[Mode] = &[Mode::Userspace];
+const SYNCED: &[Mode] = &[Mode::Iptables, Mode::Userspace];
 const RULES: &[Mode] = &[Mode::Iptables, Mode::Ipvs];
 const IPTABLES: &[Mode] = &[Mode::Iptables];
 const IPVS: &[Mode] = &[Mode::Ipvs];
@@ -83,7 +86,7 @@ const NFT: &[Mode] = &[Mode::Nftables];
 #[rustfmt::skip]
 const SETTINGS: &[(&str, &str, &[Mode])] = &[
     ("bindAddress", "0.0.0.0", ALL),
-    ("clusterCIDR", "", ALL),
+    ("clusterCIDR", "", LOCAL),
     ("configSyncPeriod", "15m0s", ALL),
     ("conntrack.maxPerCore", "32768", ALL),
     ("conntrack.min", "131072", ALL),
@@ -92,16 +95,16 @@ const SETTINGS: &[(&str, &str, &[Mode])] = &[
     ("conntrack.tcpEstablishedTimeout", "24h0m0s", ALL),
     ("conntrack.udpStreamTimeout", "0s", ALL),
     ("conntrack.udpTimeout", "0s", ALL),
-    ("detectLocal.bridgeInterface", "", ALL),
-    ("detectLocal.interfaceNamePrefix", "", ALL),
-    ("detectLocalMode", "ClusterCIDR", ALL),
+    ("detectLocal.bridgeInterface", "", LOCAL),
+    ("detectLocal.interfaceNamePrefix", "", LOCAL),
+    ("detectLocalMode", "ClusterCIDR", LOCAL),
     ("healthzBindAddress", "0.0.0.0:10256", ALL),
     ("hostnameOverride", "", ALL),
     ("iptables.localhostNodePorts", "true", IPTABLES),
     ("iptables.masqueradeAll", "false", RULES),
     ("iptables.masqueradeBit", "14", RULES),
-    ("iptables.minSyncPeriod", "1s", IPTABLES),
-    ("iptables.syncPeriod", "30s", IPTABLES),
+    ("iptables.minSyncPeriod", "1s", SYNCED),
+    ("iptables.syncPeriod", "30s", SYNCED),
     ("ipvs.excludeCIDRs", "", IPVS),
     ("ipvs.minSyncPeriod", "0s", IPVS),
     ("ipvs.scheduler", "rr", IPVS),
@@ -116,7 +119,9 @@ const SETTINGS: &[(&str, &str, &[Mode])] = &[
     ("nftables.masqueradeBit", "14", NFT),
     ("nftables.minSyncPeriod", "1s", NFT),
     ("nftables.syncPeriod", "30s", NFT),
-    ("nodePortAddresses", "~", ALL),
+    ("nodePortAddresses", "~", LOCAL),
+    ("portRange", "", USERSPACE),
+    ("udpIdleTimeout", "250ms", USERSPACE),
 ];
 
 pub(crate) fn config(node: &NodeSnapshot<'_>, relevant: &Relevant, gaps: &mut Gaps) -> Config {

@@ -62,6 +62,8 @@ pub(crate) enum BackendStatus {
     Terminating,
     /// An endpoint that is not ready.
     NotReady,
+    /// A port of kube-proxy's process, which has a connection of its own to an endpoint.
+    Process,
     /// No longer an endpoint: packets are lost until the entry ends.
     Stale,
     /// No rule translated the first packet, so the whole connection bypasses the Service.
@@ -84,6 +86,7 @@ impl Backend {
             Some(Some(EndpointState::ServingTerminating | EndpointState::Terminating)) => {
                 Some(BackendStatus::Terminating)
             }
+            None if node.is_proxy_port(addr, port.proto) => Some(BackendStatus::Process),
             // Without EndpointSlices no backend is known to be gone.
             None => {
                 (node.services().is_err() || node.slices().is_ok()).then_some(BackendStatus::Stale)

@@ -130,7 +130,7 @@ fn leftovers(facts: &Facts<'_>) -> Vec<Mode> {
     let Some(mode) = ask(|| facts.current()) else {
         return Vec::new();
     };
-    let others = Mode::ALL.into_iter().filter(|other| *other != mode);
+    let others = Mode::EVER.into_iter().filter(|other| *other != mode);
     others
         .filter(|other| ask(|| facts.leftovers(*other)).is_some_and(|found| !found.is_empty()))
         .collect()

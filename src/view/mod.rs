@@ -16,6 +16,7 @@ pub(crate) mod mode;
 pub(crate) mod modules;
 pub(crate) mod near;
 pub(crate) mod nodeports;
+pub(crate) mod portals;
 pub(crate) mod programmed;
 pub(crate) mod service;
 pub(crate) mod services;
@@ -54,6 +55,8 @@ pub enum View {
     Addresses,
     /// NodePorts.
     Nodeports,
+    /// Portals of the userspace mode.
+    Portals,
     /// Tracked connections of Services.
     Conntrack,
     /// Clients that session affinity binds to a backend.
@@ -96,7 +99,7 @@ impl View {
             Self::Services | Self::Ipvs | Self::Sets | Self::Addresses | Self::Chains => {
                 (&[], NAMES)
             }
-            Self::Nodeports => (
+            Self::Nodeports | Self::Portals => (
                 &[
                     Item::Tcp4,
                     Item::Tcp6,
@@ -206,6 +209,7 @@ pub(crate) enum Rows {
     Sets(Vec<sets::Row>),
     Addresses(Vec<addresses::Row>),
     NodePorts(Vec<nodeports::Row>),
+    Portals(Vec<portals::Row>),
     Connections(Vec<conntrack::Row>),
     Affinity(Vec<affinity::Row>),
     Modules(Vec<modules::Row>),
@@ -391,6 +395,7 @@ fn rows(of: Joined<'_, '_>, gaps: &mut Gaps) -> Rows {
         View::Sets => Rows::Sets(sets::rows(of, gaps)),
         View::Addresses => Rows::Addresses(addresses::rows(of, gaps)),
         View::Nodeports => Rows::NodePorts(nodeports::rows(of, gaps)),
+        View::Portals => Rows::Portals(portals::rows(of, gaps)),
         View::Conntrack => Rows::Connections(conntrack::rows(of, gaps)),
         View::Affinity => Rows::Affinity(affinity::rows(of, gaps)),
         View::Modules => Rows::Modules(modules::rows(of, gaps)),
@@ -410,6 +415,10 @@ fn nothing_for(name: &str, view: View, mode: Option<Mode>) -> String {
         (View::Sets, _) => format!("{name} is not in any set"),
         (View::Addresses, _) => format!("no address of {name} is on kube-ipvs0"),
         (View::Nodeports, _) => format!("{name} has no NodePort"),
+        (View::Portals, Some(Mode::Userspace)) => format!("{name} has no portal"),
+        (View::Portals, _) => {
+            format!("{name} has no portal: only the userspace mode has any, up to Kubernetes 1.25")
+        }
         (View::Conntrack, _) => format!("{name} has no tracked connection"),
         (View::Affinity, _) => format!("session affinity binds no client of {name} now"),
         (View::Services, _) => format!("{name} has no address of this family"),
@@ -427,6 +436,7 @@ impl Rows {
             Self::Sets(rows) => rows.is_empty(),
             Self::Addresses(rows) => rows.is_empty(),
             Self::NodePorts(rows) => rows.is_empty(),
+            Self::Portals(rows) => rows.is_empty(),
             Self::Connections(rows) => rows.is_empty(),
             Self::Affinity(rows) => rows.is_empty(),
             Self::Modules(rows) => rows.is_empty(),
@@ -443,6 +453,7 @@ impl Rows {
             Self::Sets(rows) => rows.iter().map(|row| row.set.clone()).collect(),
             Self::Addresses(rows) => rows.iter().map(|row| row.address.to_string()).collect(),
             Self::NodePorts(rows) => rows.iter().map(|row| row.node_port.to_string()).collect(),
+            Self::Portals(rows) => rows.iter().map(|row| row.proxy_port.to_string()).collect(),
             Self::Modules(rows) => rows.iter().map(|row| row.module.clone()).collect(),
             Self::Sysctls(rows) => rows.iter().map(|row| row.sysctl.to_owned()).collect(),
             Self::Config(config) => {

@@ -52,15 +52,7 @@ pub(crate) enum Listening {
 
 pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let installed = Installed::new(joined, gaps);
-    let sockets = gaps.take(joined.node.sockets());
-    for gap in sockets.iter().flat_map(|sockets| &sockets.gaps) {
-        gaps.add(gap.clone());
-    }
-    let look = Look {
-        sockets,
-        proxies: proxies(joined.node),
-        query: joined.query,
-    };
+    let look = Look::new(joined, gaps);
     let mut rows = Vec::new();
     let mut orphans: BTreeSet<Dest> = installed.node_ports().collect();
     for port in joined.owners.ports() {
@@ -88,7 +80,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
                     health_check,
                     port.left_to.is_some(),
                 ),
-                listeners: listeners.map(|all| all.into_iter().map(listener).collect()),
+                listeners: listeners.map(|all| all.into_iter().map(Listener::of).collect()),
             };
             if !health_check {
                 row.programmed = installed.programmed(&dests);
@@ -112,21 +104,34 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             health_check: false,
             programmed: installed.programmed(&[dest]),
             listening: look.listening(listeners.as_deref(), false, false),
-            listeners: listeners.map(|all| all.into_iter().map(listener).collect()),
+            listeners: listeners.map(|all| all.into_iter().map(Listener::of).collect()),
         });
     }
     rows.sort_by_key(|row| (row.node_port, row.protocol));
     rows
 }
 
-struct Look<'n> {
+/// The listening sockets of the node.
+pub(super) struct Look<'n> {
     sockets: Option<&'n Sockets>,
     proxies: BTreeSet<u32>,
     query: Query<'n>,
 }
 
 impl<'n> Look<'n> {
-    fn listeners(&self, port: u16, proto: Proto) -> Option<Vec<&'n Socket>> {
+    pub(super) fn new(joined: Joined<'n, '_>, gaps: &mut Gaps) -> Self {
+        let sockets = gaps.take(joined.node.sockets());
+        for gap in sockets.iter().flat_map(|sockets| &sockets.gaps) {
+            gaps.add(gap.clone());
+        }
+        Self {
+            sockets,
+            proxies: proxies(joined.node),
+            query: joined.query,
+        }
+    }
+
+    pub(super) fn listeners(&self, port: u16, proto: Proto) -> Option<Vec<&'n Socket>> {
         let on = self.sockets?.listening.iter().filter(|socket| {
             socket.proto == proto
                 && socket.local.port() == port
@@ -135,10 +140,11 @@ impl<'n> Look<'n> {
         Some(on.collect())
     }
 
-    fn listening(
+    /// Returns whether the expected process listens; `must` is set if kube-proxy has to.
+    pub(super) fn listening(
         &self,
         all: Option<&[&Socket]>,
-        health_check: bool,
+        must: bool,
         left: bool,
     ) -> Option<Listening> {
         let all = all?;
@@ -150,7 +156,7 @@ impl<'n> Look<'n> {
             Some(Listening::Foreign)
         } else if all.iter().any(|socket| socket.processes.is_empty()) {
             None
-        } else if all.is_empty() && health_check {
+        } else if all.is_empty() && must {
             Some(Listening::Missing)
         } else {
             Some(Listening::Expected)
@@ -171,14 +177,16 @@ fn proxies(node: &NodeSnapshot<'_>) -> BTreeSet<u32> {
     )
 }
 
-fn listener(socket: &Socket) -> Listener {
-    let names = socket.processes.iter();
-    let mut names: Vec<String> = names
-        .map(|of| format!("{} ({})", of.name, of.pid))
-        .collect();
-    names.sort();
-    Listener {
-        address: socket.local,
-        processes: (!names.is_empty()).then_some(names),
+impl Listener {
+    pub(super) fn of(socket: &Socket) -> Self {
+        let names = socket.processes.iter();
+        let mut names: Vec<String> = names
+            .map(|of| format!("{} ({})", of.name, of.pid))
+            .collect();
+        names.sort();
+        Self {
+            address: socket.local,
+            processes: (!names.is_empty()).then_some(names),
+        }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{Gaps, Joined, Query};
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Rule, Ruleset, Target};
+use crate::backend::iptables::portals::portals;
 use crate::backend::ipvs::model::{DUMMY, Key, Table, VirtualServer};
 use crate::backend::nftables::model::{self as nft, Datum, Verdict};
 use crate::evidence::Gap;
@@ -149,6 +150,10 @@ impl Installed {
                 ),
                 (Mode::Ipvs, joined.node.ipvs().err()),
                 (Mode::Nftables, joined.node.nft().err()),
+                (
+                    Mode::Userspace,
+                    joined.node.iptables(IptablesBackend::InUse, family).err(),
+                ),
             ];
             for (mode, read) in sections {
                 if unknown(read) {
@@ -159,6 +164,7 @@ impl Installed {
                 .map(|store| joined.node.iptables(store, family).ok());
             for rules in in_use.into_iter().chain(others.into_iter().flatten()) {
                 installed.iptables(family, rules);
+                installed.portals(family, rules);
             }
             if let Some(nft) = joined.relevant.nft(joined.node, gaps) {
                 let of = family.nft_name();
@@ -204,6 +210,23 @@ impl Installed {
                 };
                 self.add(dest, Mode::Iptables, does, object);
             }
+        }
+    }
+
+    fn portals(&mut self, family: Family, rules: &Ruleset<'_>) {
+        for portal in portals(rules) {
+            let dest = Dest {
+                family,
+                addr: portal.addr,
+                port: portal.port,
+                proto: portal.proto,
+            };
+            self.add(
+                dest,
+                Mode::Userspace,
+                Does::Forward,
+                portal.chain.to_owned(),
+            );
         }
     }
 

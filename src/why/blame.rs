@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::endpoints::{lack, usable};
 use super::paths::{Kind, Target};
 use super::{Cause, Degree, Look};
-use crate::check::Outcome as CheckOutcome;
+use crate::check::{Finding, Fix, Outcome as CheckOutcome};
 use crate::cluster::Service;
 use crate::evidence::Time;
 use crate::net::Family;
@@ -166,7 +166,27 @@ impl Look<'_> {
             more: changes.len() - 1,
             common: first.service.is_none(),
             synced,
+            fix: self.portal_fix(first),
         })
+    }
+
+    /// Returns the fix of the doctor's finding on a portal: kpx cannot compute its rule.
+    fn portal_fix(&self, change: &crate::diff::Change) -> Option<Fix> {
+        let mut findings = self
+            .outcomes
+            .iter()
+            .filter(|(check, _)| check.id == "IR17")
+            .filter_map(|(_, outcome)| match outcome {
+                CheckOutcome::Fail(findings) => Some(findings),
+                _ => None,
+            });
+        let is_it = |of: &&Finding| {
+            change
+                .service
+                .as_ref()
+                .is_none_or(|name| of.subject == *name)
+        };
+        findings.find_map(|all| all.iter().find(is_it)?.fix.clone())
     }
 
     fn foreign(&self, hop: &Hop) -> Cause {
@@ -192,9 +212,8 @@ impl Look<'_> {
             _ => None,
         });
         let fix = findings.find_map(|all| {
-            let is_it = |of: &&crate::check::Finding| {
-                of.evidence.iter().any(|proof| names_it(&proof.to_string()))
-            };
+            let is_it =
+                |of: &&Finding| of.evidence.iter().any(|proof| names_it(&proof.to_string()));
             all.iter().find(is_it)?.fix.clone()
         });
         Cause::ForeignRule {

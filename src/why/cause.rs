@@ -106,6 +106,9 @@ pub enum Cause {
         /// Time of kube-proxy's last sync.
         #[serde(skip_serializing_if = "Option::is_none")]
         synced: Option<Time>,
+        /// The fix of the doctor's finding, if kpx cannot repair them.
+        #[serde(skip)]
+        fix: Option<Fix>,
     },
     /// The rules send connections to addresses that are not endpoints.
     StaleBackends {

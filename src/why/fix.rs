@@ -75,6 +75,7 @@ impl Cause {
                     let text = fix.as_ref().map_or("", |fix| &fix.text);
                     with(text, format!("kpx explain {id}"))
                 }),
+            Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
             Self::Rules { .. } | Self::StaleBackends { .. } | Self::Hairpin { .. } => with(
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
                 "kpx reconcile --apply".to_owned(),

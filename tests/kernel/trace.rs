@@ -12,6 +12,7 @@ mod mutate;
 pub(crate) mod network;
 pub(crate) mod recording;
 pub(crate) mod send;
+mod userspace;
 
 use judge::Judge;
 use kpx::net::Proto;

@@ -413,6 +413,8 @@ impl Machine {
                 self.clean(Mode::Ipvs);
             }
             Mode::Iptables | Mode::Ipvs => self.clean(Mode::Nftables),
+            // It removes nothing of other modes.
+            Mode::Userspace => {}
         }
     }
 

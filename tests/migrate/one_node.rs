@@ -54,6 +54,7 @@ fn each_stage_is_planned_from_its_needs_only() {
         (Mode::Iptables, "full-iptables"),
         (Mode::Ipvs, "full-ipvs"),
         (Mode::Nftables, "full-nftables"),
+        (Mode::Userspace, "userspace-1.25"),
     ] {
         let evidence = three(name);
         let found = Identity::Known {
@@ -307,6 +308,11 @@ async fn the_dry_run_counts_what_is_removed_of_the_old_mode() {
             &["IP sets, ", " virtual servers, ", " addresses, 1 link"],
         ),
         ("full-nftables", "iptables", &["removes 2 nftables tables"]),
+        (
+            "userspace-1.25",
+            "iptables",
+            &["removes 5 chains, 5 rules of other chains that jump there"],
+        ),
     ] {
         let ran = kpx_on(name, &["migrate", "--to", to, "--dry-run"]).await;
         let part = ran.out.split("remove the previous mode's leftovers").nth(1);

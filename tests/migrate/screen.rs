@@ -13,6 +13,7 @@ const fn recorded(mode: Mode) -> &'static str {
         Mode::Iptables => "full-iptables",
         Mode::Ipvs => "full-ipvs",
         Mode::Nftables => "full-nftables",
+        Mode::Userspace => "userspace-1.25",
     }
 }
 

@@ -9,5 +9,6 @@ pub mod model;
 pub mod names;
 mod own;
 pub mod parse;
+pub mod portals;
 pub mod print;
 pub(crate) mod requirements;

@@ -36,6 +36,12 @@ pub(super) const CHECKS: &[Check] = &[Check {
         RULES,
         NFT,
         &[
+            Item::EndpointSlices,
+            Item::Sockets,
+            Item::Tcp4,
+            Item::Tcp6,
+            Item::Udp4,
+            Item::Udp6,
             Item::IptablesLegacy4,
             Item::IptablesLegacy6,
             Item::IptablesNft4,
@@ -90,7 +96,7 @@ fn api(facts: &Facts<'_>) -> Verdict {
         Mode::Nftables => {
             facts.node.nft()?;
         }
-        Mode::Iptables => {
+        Mode::Iptables | Mode::Userspace => {
             facts.node.saved(IptablesBackend::InUse, family)?;
         }
         Mode::Ipvs => {

@@ -77,7 +77,7 @@ impl Facts<'_> {
         let least = || {
             let config = self.configuration().ok()?;
             let text = match self.current().ok()? {
-                Mode::Iptables => config.iptables.min_sync_period,
+                Mode::Iptables | Mode::Userspace => config.iptables.min_sync_period,
                 Mode::Ipvs => config.ipvs.min_sync_period,
                 Mode::Nftables => config.nftables.min_sync_period,
             };

@@ -61,7 +61,7 @@ pub(in crate::check) fn slower_than(
 pub fn first_sync_seconds(endpoints: u32, to: Mode) -> f64 {
     let count = f64::from(endpoints);
     match to {
-        Mode::Iptables => count * 1.6e-3,
+        Mode::Iptables | Mode::Userspace => count * 1.6e-3,
         Mode::Ipvs => count * 1e-3,
         // A power law through both points; linear for few endpoints.
         Mode::Nftables => (count * 1e-4).max(795.0 * (count / 250_011.0).powf(2.37)),

@@ -160,7 +160,7 @@ pub fn stale<'e>(node: &'e NodeSnapshot<'_>, mode: Option<Mode>) -> Result<Vec<S
             port.left_to.is_none() && (!node_port || local.contains(&to.ip()))
         });
         let Some((port, _)) = at else { continue };
-        if serves(port, from) {
+        if serves(port, from) || node.is_proxy_port(from, entry.proto) {
             continue;
         }
         let any = port.endpoints.iter().any(|e| takes(e.state));

@@ -24,6 +24,7 @@ pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &HashSet<Key>) -> Sor
             let id = match change.layer() {
                 Layer::Nftables => of_nftables(&change.object),
                 Layer::Iptables if mode == Mode::Iptables => of_iptables(&change.object),
+                Layer::Iptables if mode == Mode::Userspace => "IR17",
                 Layer::Iptables => of_ipvs_rules(&change.object),
                 _ => of_ipvs(&change, empty),
             };

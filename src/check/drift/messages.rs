@@ -39,6 +39,15 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
         ),
         "IR09" => (Error, "the masquerade rules are wrong"),
         "IR11" => (Error, "the rules that accept Service traffic are wrong"),
+        "IR17" if missing => (
+            Error,
+            "portals are missing: their packets reach no endpoint",
+        ),
+        "IR17" if extra => (Warning, "portals of an address or port that no Service has"),
+        "IR17" => (
+            Error,
+            "portals lead to a port on which kube-proxy does not listen",
+        ),
         "VS01" => (Error, "the virtual server of this Service port is missing"),
         "VS02" => (
             Warning,

@@ -16,11 +16,11 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "No chain of an old kube-proxy release is left over",
         symptom: "None for weeks; then every sync fails at the next change of an endpoint.",
-        why: "Older releases wrote KUBE-XLB chains for the Local traffic policy and KUBE-PORTALS chains. Newer \
-              releases do not know and never remove them. An old chain that jumps to a current one prevents its \
+        why: "Older releases wrote KUBE-XLB chains for the Local traffic policy. Newer releases do not know and \
+              never remove them. An old chain that jumps to a current one prevents its \
               deletion, and the whole sync fails.",
         verify: "There may be no chain with these names.",
-        commands: &["iptables-save | grep -E 'KUBE-(XLB|PORTALS)-'"],
+        commands: &["iptables-save | grep KUBE-XLB-"],
         fix: "Flush these chains and delete them, with the rules that jump to them, before the next change of an \
               endpoint: `iptables -t nat -F CHAIN`, `iptables -t nat -X CHAIN`.",
         incidents: &["kubernetes/kubernetes#132516: a month after the upgrade"],
@@ -90,7 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn old_chains(facts: &Facts<'_>) -> Verdict {
-    let is_old = |name: &str| name.starts_with("KUBE-XLB-") || name.starts_with("KUBE-PORTALS-");
+    let is_old = |name: &str| name.starts_with("KUBE-XLB-");
     let mut findings = Vec::new();
     for (family, rules) in rules_in_use(facts)? {
         for table in &rules.tables {

@@ -108,6 +108,33 @@ pub(super) const CHECKS: &[Check] = &[
         run: |facts| facts.drifted("IR07", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
+        id: "IR17",
+        name: "portals",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "In userspace mode, portals of every Service port lead to kube-proxy",
+        symptom: "One Service does not answer on this node: connections hang or are refused.",
+        why: "Up to Kubernetes 1.25, kube-proxy can run in userspace mode. Its process listens on a random port for \
+              each port of a Service, and rules called portals lead packets there: KUBE-PORTALS-CONTAINER and \
+              KUBE-PORTALS-HOST those to addresses of Services, KUBE-NODEPORT-CONTAINER and KUBE-NODEPORT-HOST those \
+              to NodePorts. The process accepts each connection and opens another one to the next endpoint in turn. \
+              It never removes a portal that it does not know, and a portal to a port on which it does not listen \
+              refuses every connection.",
+        verify: "Compare the ports in the portals with those on which kube-proxy listens.",
+        commands: &[
+            "kpx show portals",
+            "iptables-save -t nat | grep -E -- '-A KUBE-(PORTALS|NODEPORT)-'",
+            "ss -lntup | grep kube-proxy",
+        ],
+        fix: "Restart kube-proxy on this node: it flushes the portals and writes all of them again.",
+        incidents: &[
+            "kubernetes/kubernetes#103860: the userspace mode is deprecated, and removed in 1.26",
+        ],
+        needs: DRIFT_NEEDS,
+        caused_by: &["IB07"],
+        run: |facts| facts.drifted("IR17", &[Mode::Userspace], Layer::Iptables),
+    },
+    Check {
         id: "IR08",
         name: "probabilities",
         severity: Severity::Warning,

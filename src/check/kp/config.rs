@@ -215,7 +215,7 @@ fn periods(facts: &Facts<'_>) -> Verdict {
     let mode = facts.mode()?;
     let config = facts.configuration()?;
     let (least, period) = match mode {
-        Mode::Iptables => (
+        Mode::Iptables | Mode::Userspace => (
             &config.iptables.min_sync_period,
             &config.iptables.sync_period,
         ),
@@ -244,7 +244,7 @@ fn periods(facts: &Facts<'_>) -> Verdict {
             findings.push(
                 Finding::new(Severity::Info, key, message).evidence([Proof::Setting {
                     source: "kube-proxy's configuration".to_owned(),
-                    key: format!("{mode}.{key}"),
+                    key: format!("{}.{key}", mode.section()),
                     value: text.clone(),
                 }]),
             );

@@ -206,6 +206,10 @@ fn hostname_flag(facts: &Facts<'_>) -> Option<(String, &'static str, String)> {
 
 fn node_address(facts: &Facts<'_>) -> Verdict {
     let mode = facts.mode()?;
+    if mode == Mode::Userspace {
+        let why = "the mode is userspace, in which kube-proxy takes its address from a link";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
     facts.node.nodes()?;
     let desired = facts.node.desired(mode)?;
     let blind = desired.families.iter();

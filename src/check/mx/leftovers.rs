@@ -86,6 +86,25 @@ pub(super) const CHECKS: &[Check] = &[
         run: nft_leftovers,
     },
     Check {
+        id: "MX11",
+        name: "userspace-leftovers",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "No leftovers of the userspace mode on a node in another mode",
+        symptom: "Connections to addresses and NodePorts that the running mode does not translate are refused.",
+        why: "Up to Kubernetes 1.25, kube-proxy can run in userspace mode: rules called portals lead packets to ports \
+              of its process. kube-proxy never removes the portals when it starts in another mode or a newer release. \
+              They then lead to closed ports, or to ports that other processes have since opened, and nothing updates \
+              them.",
+        verify: "In any other mode these chains may not exist.",
+        commands: &["iptables-save | grep -E 'KUBE-(PORTALS|NODEPORT)-(CONTAINER|HOST|NON-LOCAL)'"],
+        fix: "Run `kpx cleanup --mode userspace` to see the plan, then add --apply to remove them.",
+        incidents: &["kubernetes/kubernetes#132516: chains of older releases stay"],
+        needs: &[MODE, LEFTOVERS],
+        caused_by: &[],
+        run: userspace,
+    },
+    Check {
         id: "MX08",
         name: "shared-chain-jumps",
         severity: Severity::Warning,
@@ -105,11 +124,20 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn iptables(facts: &Facts<'_>) -> Verdict {
+    rules_of(facts, Mode::Iptables)
+}
+
+fn userspace(facts: &Facts<'_>) -> Verdict {
+    rules_of(facts, Mode::Userspace)
+}
+
+/// Returns the finding on leftovers of the mode `of`, which has chains and jumps only.
+fn rules_of(facts: &Facts<'_>, of: Mode) -> Verdict {
     let mode = facts.mode()?;
-    if mode == Mode::Iptables {
+    if mode == of {
         return Err(in_use(mode));
     }
-    let found = facts.leftovers(Mode::Iptables)?;
+    let found = facts.leftovers(of)?;
     if found.is_empty() {
         return Ok(Vec::new());
     }
@@ -120,7 +148,7 @@ fn iptables(facts: &Facts<'_>) -> Verdict {
         counted(jumps, "jump")
     );
     Ok(vec![
-        Finding::new(Severity::Error, "iptables mode", message).evidence(found),
+        Finding::new(Severity::Error, format!("{of} mode"), message).evidence(found),
     ])
 }
 
@@ -175,7 +203,7 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
 }
 
 fn nft_leftovers(facts: &Facts<'_>) -> Verdict {
-    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
+    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs, Mode::Userspace])?;
     let tables = facts.node.nft()?.tables.iter();
     let tables = tables.filter(|table| table.name == "kube-proxy");
     Ok(tables

@@ -161,6 +161,7 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
         gates::PROXY_NEEDS,
         plan::CONFIG_NEEDS,
         drain::NEEDS,
+        &[Item::Conntrack],
         plan::BRIDGE_RULES,
         plan::EVICT_NEEDS,
         plan::CLEANUP_NEEDS,
@@ -416,6 +417,13 @@ pub(super) fn notes(from: Mode, to: Mode) -> Vec<String> {
         notes.push(
             "mode ipvs is deprecated since Kubernetes 1.35, will be off by default from 1.40 and removed in 1.43 \
              (KEP-5495); `kpx migrate --to nftables` replaces it"
+                .to_owned(),
+        );
+    }
+    if from == Mode::Userspace {
+        notes.push(
+            "kube-proxy's process carries every connection to a Service: those that are established end with it, whatever \
+             the strategy; clients that reconnect use the rules of the new mode"
                 .to_owned(),
         );
     }

@@ -99,7 +99,7 @@ pub(super) async fn prove(
             let input = SETS.to_owned();
             proofs.extend(tried(&mut trial, "IP sets of each type", Action::Ipset { input }).await);
         }
-        Mode::Iptables => {
+        Mode::Iptables | Mode::Userspace => {
             proofs.extend(
                 tried(
                     &mut trial,

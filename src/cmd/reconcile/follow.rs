@@ -167,7 +167,7 @@ impl Read {
 fn live_items(mode: Mode) -> Vec<Item> {
     let mut items = vec![Item::Processes, Item::Sysctl];
     items.extend(match mode {
-        Mode::Iptables => &[Item::Iptables4, Item::Iptables6][..],
+        Mode::Iptables | Mode::Userspace => &[Item::Iptables4, Item::Iptables6][..],
         Mode::Nftables => &[Item::Nft, Item::NftText],
         Mode::Ipvs => &[
             Item::Iptables4,

@@ -377,7 +377,7 @@ impl<'s> Serving<'s> {
             state.stale_after = period.max(pause) * 3;
             result.map(|reading| {
                 let is = |of: &Mode| reading.mode.as_deref() == Some(of.name());
-                mode = Mode::ALL.into_iter().find(is);
+                mode = Mode::EVER.into_iter().find(is);
                 state.reading = Some(reading);
             })
         };

@@ -105,6 +105,7 @@ fn prove(
     let like = match mode {
         Mode::Iptables | Mode::Nftables => mode,
         Mode::Ipvs => Mode::Nftables,
+        Mode::Userspace => Mode::Iptables,
     };
     let everywhere;
     let node = match node.proxy_config() {

@@ -14,6 +14,7 @@ use crate::backend::Mode;
 use crate::backend::iptables::change::Edits;
 use crate::backend::iptables::expect::{CANARY, JUMPS};
 use crate::backend::iptables::model::{Chain, Rule, Ruleset, Table};
+use crate::backend::iptables::portals::JUMPS as PORTAL_JUMPS;
 use crate::backend::ipvs::rules::JUMPS as IPVS_JUMPS;
 use crate::backend::nftables::print;
 use crate::backend::software::modes_of;
@@ -30,6 +31,8 @@ const KUBELET: &[&str] = &[
     "KUBE-IPTABLES-HINT",
     "KUBE-MARK-DROP",
 ];
+/// Chains of table nat that the kubelet wrote, too, as long as kube-proxy had mode userspace.
+const KUBELETS: [&str; 2] = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
 /// The chain that both the kubelet and kube-proxy's iptables mode write.
 const FIREWALL: &str = "KUBE-FIREWALL";
 /// The setting that is unsafe without the rule in [`FIREWALL`] (CVE-2020-8558).
@@ -100,7 +103,7 @@ pub fn cleanup(
         plan.rules_of(node, mode, keep, family)?;
     }
     match mode {
-        Mode::Iptables => {}
+        Mode::Iptables | Mode::Userspace => {}
         Mode::Ipvs => plan.ipvs_of(node, families)?,
         Mode::Nftables => plan.tables_of(node, families)?,
     }
@@ -253,6 +256,9 @@ impl Clean {
 
     fn is_ours(&self, table: &str, chain: &str, firewall: bool) -> bool {
         let of = modes_of(table, chain);
+        if self.keep == Some(Mode::Userspace) && table == "nat" && KUBELETS.contains(&chain) {
+            return false;
+        }
         let canary = chain == CANARY && self.mode == Mode::Iptables && self.keep != Some(self.mode);
         of.contains(&self.mode) && !self.keep.is_some_and(|keep| of.contains(&keep))
             || canary
@@ -269,8 +275,12 @@ impl Clean {
                 .iter()
                 .any(|row| (row.0, row.1, row.2, row.4) == (table, from, to, comment)),
             Mode::Ipvs => IPVS_JUMPS.contains(&(table, from, to, comment)),
+            Mode::Userspace => PORTAL_JUMPS.contains(&(table, from, to, comment)),
             Mode::Nftables => false,
         };
+        if self.keep == Some(Mode::Userspace) && table == "nat" && KUBELETS.contains(&to) {
+            return false;
+        }
         if to == FIREWALL {
             return firewall && of(self.mode);
         }

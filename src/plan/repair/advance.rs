@@ -23,13 +23,14 @@ pub struct Programmed {
 impl Programmed {
     /// Returns `state`, which was just compared with the live rules of `node` and repaired there.
     ///
-    /// `None` in mode ipvs: real servers drain, so that its objects are those of no single state.
+    /// `None` in mode ipvs: real servers drain, so that its objects are those of no single state; and in mode userspace,
+    /// whose rules cannot be computed.
     pub fn new(node: &NodeSnapshot<'_>, state: DesiredState) -> Option<Self> {
-        (state.mode != Mode::Ipvs).then(|| Self {
+        (!matches!(state.mode, Mode::Ipvs | Mode::Userspace)).then(|| Self {
             backends: Family::BOTH.map(|family| (family, backend(node, family))),
             cidrs: match state.mode {
                 Mode::Nftables => diff::service_cidrs(node),
-                Mode::Iptables | Mode::Ipvs => Vec::new(),
+                Mode::Iptables | Mode::Ipvs | Mode::Userspace => Vec::new(),
             },
             state,
         })
@@ -66,7 +67,7 @@ impl Programmed {
             match to.mode {
                 Mode::Iptables => self.iptables(&mut plan, old, to, state)?,
                 Mode::Nftables => self.nftables(&mut plan, old, to, state)?,
-                Mode::Ipvs => {}
+                Mode::Ipvs | Mode::Userspace => {}
             }
         }
         Ok(plan)

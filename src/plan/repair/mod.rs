@@ -8,6 +8,7 @@ pub use advance::Programmed;
 use crate::action::{Action, Backend};
 use crate::backend::iptables::expect::Names;
 use crate::backend::iptables::model::Ruleset;
+use crate::backend::iptables::portals::unknown_ports;
 use crate::backend::nftables::model::Table;
 use crate::backend::{Mode, iptables, nftables};
 use crate::desired::{DesiredState, FamilyState};
@@ -75,6 +76,7 @@ pub fn repair_to(
             Mode::Iptables => plan.iptables(node, desired, state, &of)?,
             Mode::Nftables => plan.nftables(node, desired, state, &of)?,
             Mode::Ipvs => plan.ipvs(node, desired, state, &of, layers, drain)?,
+            Mode::Userspace => return Err(unknown_ports()),
         }
     }
     Ok(plan)

@@ -103,6 +103,13 @@ impl Offers {
             }
             Established::Unknown(_) => ", and established connections would break".to_owned(),
         };
+        if from == Mode::Userspace {
+            return format!(
+                "the rules of mode userspace lead to ports of kube-proxy's process, which close when it restarts: new \
+                 connections would fail for about {}{established}",
+                time(plain.unserved_seconds)
+            );
+        }
         format!(
             "a kube-proxy that starts in mode {to} deletes the rules of mode {from} before its first sync: new connections \
              would fail for about {}{established}",
@@ -128,6 +135,7 @@ fn row(mark: &str, strategy: Strategy, name: &str, loss: &Loss, from: Mode) -> V
     };
     let hosts = match (loss.new, from, strategy) {
         (New::HostsAtRisk, ..) => "new ones at risk",
+        (New::Refused(_), ..) => "as others",
         // The drain waits for connections of host processes, too.
         (New::Kept, Mode::Ipvs, Strategy::Bridge) => "as established",
         (New::Kept, Mode::Ipvs, _) => "some lost",
@@ -137,7 +145,11 @@ fn row(mark: &str, strategy: Strategy, name: &str, loss: &Loss, from: Mode) -> V
         0 => "-".to_owned(),
         seconds => format!("about {}", time(seconds)),
     };
-    [mark, name, "none", &established, hosts, &unfollowed]
+    let new = match loss.new {
+        New::Refused(seconds) => format!("refused for about {}", time(seconds)),
+        New::Kept | New::HostsAtRisk => "none".to_owned(),
+    };
+    [mark, name, &new, &established, hosts, &unfollowed]
         .map(str::to_owned)
         .to_vec()
 }

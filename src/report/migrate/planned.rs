@@ -177,10 +177,14 @@ fn evicted(count: usize) -> String {
 /// Returns the expected loss in words.
 fn in_words(loss: &Loss) -> String {
     let new = match loss.new {
-        New::Kept => "no new connections",
+        New::Kept => "no new connections".to_owned(),
+        New::Refused(seconds) => format!(
+            "new connections for about {seconds} s: they are refused from kube-proxy's end to its first sync"
+        ),
         New::HostsAtRisk => {
             "no new connections of pods and external clients; those of host processes are at risk from the moment \
              kube-ipvs0 has the addresses until kube-proxy's first sync"
+                .to_owned()
         }
     };
     let established = match &loss.established {

@@ -93,6 +93,7 @@ pub(super) const fn in_words(status: BackendStatus) -> &'static str {
         BackendStatus::Endpoint => "",
         BackendStatus::Terminating => "terminating",
         BackendStatus::NotReady => "not ready",
+        BackendStatus::Process => "kube-proxy",
         BackendStatus::Stale => "STALE",
         BackendStatus::NotTranslated => "NOT TRANSLATED",
     }

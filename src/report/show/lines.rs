@@ -11,7 +11,7 @@ use crate::view::mode::InForce;
 use crate::view::nodeports::Listening;
 use crate::view::programmed::Programmed;
 use crate::view::{
-    Rows, Shown, addresses, affinity, chains, ipvs, modules, nodeports, services, sets,
+    Rows, Shown, addresses, affinity, chains, ipvs, modules, nodeports, portals, services, sets,
 };
 use crate::view::{sysctls, tree};
 use crate::words::number_of;
@@ -41,6 +41,7 @@ pub(super) fn lines(shown: &Shown) -> Lines {
         Rows::Sets(rows) => all(rows, set),
         Rows::Addresses(rows) => all(rows, address),
         Rows::NodePorts(rows) => all(rows, node_port),
+        Rows::Portals(rows) => all(rows, portal),
         Rows::Connections(rows) => connections(rows),
         Rows::Affinity(rows) => clients(rows),
         Rows::Modules(rows) => all(rows, module_line),
@@ -152,6 +153,15 @@ fn address(row: &addresses::Row) -> (String, String) {
         None => "?".to_owned(),
     };
     (row.address.to_string(), value)
+}
+
+/// Returns a portal without the port of the process, which differs from node to node.
+fn portal(row: &portals::Row) -> (String, String) {
+    let service = row.service.as_ref().map(ToString::to_string);
+    (
+        super::portals::address(row),
+        service.unwrap_or_else(|| "?".to_owned()),
+    )
 }
 
 fn node_port(row: &nodeports::Row) -> (String, String) {

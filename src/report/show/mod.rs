@@ -11,6 +11,7 @@ mod ipvs;
 mod lines;
 mod modules;
 mod nodeports;
+mod portals;
 mod programmed;
 mod service;
 mod services;
@@ -96,6 +97,7 @@ impl Report for ShowReport {
             Rows::Sets(rows) => sets::page(rows, named, page),
             Rows::Addresses(rows) => addresses::page(rows, page),
             Rows::NodePorts(rows) => nodeports::page(rows, page),
+            Rows::Portals(rows) => portals::page(rows, page),
             Rows::Connections(rows) => conntrack::page(rows, &shown.by_backend, page),
             Rows::Affinity(rows) => affinity::page(rows, page),
             Rows::Modules(rows) => modules::page(rows, current, named, page),

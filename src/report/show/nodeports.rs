@@ -6,7 +6,7 @@ use super::chains::short;
 use super::programmed::in_words;
 use crate::backend::Mode;
 use crate::render::Page;
-use crate::view::nodeports::{Listening, Row};
+use crate::view::nodeports::{Listener, Listening, Row};
 
 pub(super) fn page(rows: &[Row], page: &mut Page) {
     let cells = rows.iter().map(|row| {
@@ -16,7 +16,7 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
             let left = if of.leftover { " (leftover)" } else { "" };
             let objects = of.objects().into_iter().map(|name| match of.mode {
                 Mode::Nftables => short(name),
-                Mode::Iptables | Mode::Ipvs => name,
+                Mode::Iptables | Mode::Ipvs | Mode::Userspace => name,
             });
             let objects: Vec<&str> = objects.collect();
             let words = in_words(of);
@@ -34,7 +34,7 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
             format!("{}/{}", row.node_port, row.protocol),
             service,
             programmed.join("; "),
-            listener(row),
+            listener(row.listeners.as_deref(), row.listening),
         ]
     });
     let cells: Vec<_> = cells.collect();
@@ -56,8 +56,9 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
     }
 }
 
-fn listener(row: &Row) -> String {
-    let Some(all) = &row.listeners else {
+/// Returns the processes that listen, and whether they are the expected one.
+pub(super) fn listener(listeners: Option<&[Listener]>, listening: Option<Listening>) -> String {
+    let Some(all) = listeners else {
         return "?".to_owned();
     };
     let who = all.iter().map(|of| match &of.processes {
@@ -66,7 +67,7 @@ fn listener(row: &Row) -> String {
     });
     let who: BTreeSet<String> = who.collect();
     let who: Vec<String> = who.into_iter().collect();
-    match row.listening {
+    match listening {
         Some(Listening::Missing) => "MISSING: kube-proxy does not listen".to_owned(),
         Some(Listening::Foreign) => format!("FOREIGN: {}", who.join(", ")),
         _ if who.is_empty() => "none".to_owned(),

@@ -238,7 +238,10 @@ fn backend(
 
 /// Returns the owner of a hop's rule, and whether that is other software than kube-proxy; `None` for the kernel's own.
 fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
-    if matches!(hop.subsystem, Subsystem::Ipvs | Subsystem::Routing) {
+    if matches!(
+        hop.subsystem,
+        Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process
+    ) {
         return (None, false);
     }
     if let Some(port) = why::owner(owners, hop).port() {

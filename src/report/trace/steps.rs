@@ -84,6 +84,7 @@ pub(super) fn place(hop: &HopRow) -> String {
     match hop.subsystem {
         Subsystem::Routing => "route".to_owned(),
         Subsystem::Ipvs => "ipvs".to_owned(),
+        Subsystem::Process => "kube-proxy".to_owned(),
         Subsystem::IptablesOther => format!(
             "{} {}:{} (other back end)",
             hop.table, hop.chain, hop.number
@@ -124,6 +125,14 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
             let real = SocketAddr::new(*address, *port);
             format!("{server} ({scheduler}) {arrow} {real}")
         }
+        Effect::Relay {
+            service,
+            address,
+            port,
+        } => {
+            let endpoint = SocketAddr::new(*address, *port);
+            format!("the process serves {service} (round robin) {arrow} {endpoint}")
+        }
         Effect::NoServer { server } => format!("{server} has no real server"),
         Effect::ToHost => "to this host".to_owned(),
         Effect::Out { device, gateway } => {
@@ -155,6 +164,7 @@ pub(super) fn branch(hop: &HopRow, trace: &SourceTrace) -> (String, String) {
     let count = trace.outcomes.len();
     let text = match &hop.effect {
         _ if hop.when.is_some() => "unknown whether it matches; both results".to_owned(),
+        Effect::Relay { .. } => format!("the process chooses one of {count} in turn"),
         Effect::Balance { scheduler, .. } => format!("{scheduler} chooses one of {count}"),
         _ => format!("one of {count} paths"),
     };

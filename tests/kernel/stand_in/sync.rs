@@ -83,6 +83,7 @@ pub(super) fn family(desired: &DesiredState, family: Family, first: bool) {
         Mode::Nftables => {
             feed("nft -f -", &text(Part::Nftables));
         }
+        Mode::Userspace => panic!("the stand-in has no process that serves"),
     }
 }
 
