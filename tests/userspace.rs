@@ -246,7 +246,7 @@ async fn portals_are_compared_with_the_services_and_the_sockets() {
 #[tokio::test]
 async fn leftovers_are_found_and_removed_and_nothing_else() {
     let ran = kpx_on(LEFT, &["doctor", "--only", "MX11"]).await;
-    insta::assert_snapshot!("mx10", ran);
+    insta::assert_snapshot!("mx11", ran);
     let input = removal(
         &kpx_on(LEFT, &["cleanup", "--mode", "userspace", "-o", "json"])
             .await

@@ -520,8 +520,11 @@ pub enum Target<'a> {
     Mark(Mark),
     /// `-j CONNMARK`.
     Connmark(Connmark),
-    /// `-j CT --notrack`, or `-j NOTRACK`.
-    Notrack,
+    /// `-j CT --notrack` or `-j NOTRACK`.
+    Notrack {
+        /// Whether it is spelled `NOTRACK`.
+        is_short: bool,
+    },
     /// `-j TPROXY`.
     Tproxy(Box<Tproxy>),
     /// Anything else: its name and its options word for word (`LOG --log-prefix "x "`).

@@ -125,7 +125,7 @@ impl Target<'_> {
             &Self::Redirect { ports, random } => Target::Redirect { ports, random },
             Self::Mark(mark) => Target::Mark(*mark),
             Self::Connmark(mark) => Target::Connmark(*mark),
-            Self::Notrack => Target::Notrack,
+            &Self::Notrack { is_short } => Target::Notrack { is_short },
             Self::Tproxy(to) => Target::Tproxy(to.clone()),
             Self::Other { name: of, options } => Target::Other {
                 name: text(of),

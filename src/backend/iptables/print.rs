@@ -352,7 +352,8 @@ impl Display for Target<'_> {
                 f,
                 " -j CONNMARK --restore-mark --nfmask {packet:#x} --ctmask {connection:#x}"
             ),
-            Self::Notrack => f.write_str(" -j CT --notrack"),
+            Self::Notrack { is_short: false } => f.write_str(" -j CT --notrack"),
+            Self::Notrack { is_short: true } => f.write_str(" -j NOTRACK"),
             Self::Tproxy(to) => {
                 write!(f, " -j TPROXY --on-port {}", to.port)?;
                 if let Some(addr) = to.addr {

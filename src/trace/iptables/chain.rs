@@ -353,7 +353,7 @@ fn hits<'n, 'a>(
             }
             None
         }
-        Some(Target::Notrack) => {
+        Some(Target::Notrack { .. }) => {
             branch.packet.untracked = true;
             note(&mut branch, Effect::Untrack);
             None

@@ -67,9 +67,9 @@ fn typed<'a>(name: Word<'a>, options: Options<'_, 'a>) -> Option<Target<'a>> {
         "REDIRECT" => redirect(options),
         "MARK" => set_mark(options).map(Target::Mark),
         "CONNMARK" => connmark(options).map(Target::Connmark),
-        "NOTRACK" => plain(Target::Notrack),
+        "NOTRACK" => plain(Target::Notrack { is_short: true }),
         "CT" => match options.words {
-            [word] if word.raw == "--notrack" => Some(Target::Notrack),
+            [word] if word.raw == "--notrack" => Some(Target::Notrack { is_short: false }),
             _ => None,
         },
         "TPROXY" => tproxy(options),

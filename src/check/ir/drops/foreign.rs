@@ -153,7 +153,7 @@ fn fits(table: &Table, family: Family) -> bool {
 /// Returns whether `rule` may keep packets from the nat rules after it.
 fn diverts(table: &str, rule: &Rule<'_>) -> bool {
     match &rule.target {
-        Some(Target::Dnat(_) | Target::Redirect { .. } | Target::Notrack) => true,
+        Some(Target::Dnat(_) | Target::Redirect { .. } | Target::Notrack { .. }) => true,
         Some(Target::Accept) => table == "nat",
         _ => false,
     }
