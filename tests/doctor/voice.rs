@@ -172,7 +172,8 @@ async fn every_output_has_the_same_counts() {
             assert_eq!(
                 subjects.sum::<usize>() as u64,
                 one["summary"][key].as_u64().unwrap(),
-                "{name} {severity}: {}", all["summary"]["findings"]
+                "{name} {severity}: {}",
+                all["summary"]["findings"]
             );
         }
     }

@@ -127,7 +127,6 @@ fn spellings_of_other_versions_mean_the_same() {
             "-m statistic --mode random --probability 0.3333333335",
         ),
         ("-m set --set a src", "-m set --match-set a src"),
-        ("-j NOTRACK", "-j CT --notrack"),
         (
             "-j DNAT --to-destination [fd00::1]-[fd00::2]:80",
             "-j DNAT --to-destination [fd00::1-fd00::2]:80",

@@ -233,7 +233,8 @@ fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
         let mut raw = ours.filter_map(|(_, rules)| rules.table("raw"));
         raw.any(|table| {
             let chains = table.chains.iter().flat_map(|chain| &chain.rules);
-            let mut untracked = chains.filter(|rule| matches!(rule.target, Some(Target::Notrack { .. })));
+            let mut untracked =
+                chains.filter(|rule| matches!(rule.target, Some(Target::Notrack { .. })));
             untracked.any(|rule| rule.matches.contains(&to_address(ip)))
         })
     };
