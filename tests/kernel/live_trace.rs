@@ -23,6 +23,7 @@ fn node(backend: &str) -> Netns {
     netns.run("ip link set eth0 up");
     netns.run("ip link set far0 up");
     netns.run("ip route add default via 10.0.2.2");
+    netns.run("sysctl -qw net.ipv4.ip_forward=1");
     let rules = fs::read_to_string(recording("full-iptables").join("node/iptables-save.txt"));
     let rules = rules.unwrap();
     let lines = rules.lines().filter(|line| !line.contains("nfacct"));
