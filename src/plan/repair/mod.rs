@@ -252,7 +252,11 @@ pub(super) fn backend(node: &NodeSnapshot<'_>, family: Family) -> Backend {
         .and_then(|text| text.lines().find(|line| line.contains("enerated by ")));
     match heading {
         Some(line) if line.contains("-nft-save") || line.contains("(nf_tables)") => Backend::Nft,
-        Some(line) if line.contains("-legacy-save") || of_two(line) => Backend::Legacy,
+        Some(line)
+            if line.contains("-legacy-save") || line.contains("(legacy)") || of_two(line) =>
+        {
+            Backend::Legacy
+        }
         _ => Backend::Plain,
     }
 }
