@@ -42,20 +42,13 @@ pub fn forwarded(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome]) -> 
             return outcome.clone();
         };
         let mut hops = outcome.hops[..at].to_vec();
-        hops.push(Rc::new(Hop {
-            hook: Hook::Forward,
-            subsystem: Subsystem::Routing,
-            table: String::new(),
-            chain: String::new(),
-            number: 0,
-            rule: String::new(),
-            packets: None,
-            effect: Effect::Nowhere {
-                why: format!("not forwarded: {key} is 0"),
-            },
-            chance: 1.0,
-            when: None,
-        }));
+        let why = format!("not forwarded: {key} is 0");
+        let effect = Effect::Nowhere { why };
+        hops.push(Rc::new(Hop::without_rule(
+            Hook::Forward,
+            Subsystem::Routing,
+            effect,
+        )));
         Outcome {
             verdict: Verdict::Drop,
             masquerade: false,

@@ -91,6 +91,24 @@ pub struct Hop {
     pub when: Option<String>,
 }
 
+impl Hop {
+    /// Returns a certain step that no rule decides.
+    pub(super) const fn without_rule(hook: Hook, subsystem: Subsystem, effect: Effect) -> Self {
+        Self {
+            hook,
+            subsystem,
+            table: String::new(),
+            chain: String::new(),
+            number: 0,
+            rule: String::new(),
+            packets: None,
+            effect,
+            chance: 1.0,
+            when: None,
+        }
+    }
+}
+
 /// The effect of a hop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]

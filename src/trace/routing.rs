@@ -213,16 +213,7 @@ fn hop(branch: &mut Branch, hook: Hook, effect: Effect) {
     if branch.packet.seen.is_some() {
         return;
     }
-    branch.path.push(Hop {
-        hook,
-        subsystem: Subsystem::Routing,
-        table: String::new(),
-        chain: String::new(),
-        number: 0,
-        rule: String::new(),
-        packets: None,
-        effect,
-        chance: 1.0,
-        when: None,
-    });
+    branch
+        .path
+        .push(Hop::without_rule(hook, Subsystem::Routing, effect));
 }

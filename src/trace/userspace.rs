@@ -190,16 +190,8 @@ fn ready(port: &Port, family: Family) -> Vec<&Endpoint> {
 /// Returns the hop at the process.
 fn process(effect: Effect, chance: f64) -> Rc<Hop> {
     Rc::new(Hop {
-        hook: Hook::Input,
-        subsystem: Subsystem::Process,
-        table: String::new(),
-        chain: String::new(),
-        number: 0,
-        rule: String::new(),
-        packets: None,
-        effect,
         chance,
-        when: None,
+        ..Hop::without_rule(Hook::Input, Subsystem::Process, effect)
     })
 }
 

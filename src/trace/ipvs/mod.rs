@@ -266,16 +266,9 @@ fn record(branch: &mut Branch, hook: Hook, packets: Option<u64>, effect: Effect,
         return;
     }
     branch.path.push(Hop {
-        hook,
-        subsystem: Subsystem::Ipvs,
-        table: String::new(),
-        chain: String::new(),
-        number: 0,
-        rule: String::new(),
         packets,
-        effect,
         chance,
-        when: None,
+        ..Hop::without_rule(hook, Subsystem::Ipvs, effect)
     });
 }
 

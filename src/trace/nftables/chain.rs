@@ -509,16 +509,9 @@ fn number(value: &Value<'_>) -> Option<u16> {
 /// Records that the policy of a base chain drops the packet.
 fn record_policy(branch: &mut Branch, hook: Hook, table: &Table, chain: &Chain) {
     branch.path.push(Hop {
-        hook,
-        subsystem: Subsystem::Nftables,
         table: format!("{} {}", table.family, table.name),
         chain: chain.name.clone(),
-        number: 0,
-        rule: String::new(),
-        packets: None,
-        effect: Effect::Drop,
-        chance: 1.0,
-        when: None,
+        ..Hop::without_rule(hook, Subsystem::Nftables, Effect::Drop)
     });
 }
 
