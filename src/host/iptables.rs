@@ -155,16 +155,14 @@ async fn save(context: &Arc<Context>, backend: Backend, family: Family) -> Resul
     if !context.options.families.contains(&family) {
         return Err(Gap::NotCollected(item));
     }
-    let legacy = match backend {
+    let (legacy, has_tables) = match backend {
         Backend::Legacy => {
             let names = async move |c: Arc<Context>| legacy_tables(item, &c, family);
-            context.inside(item, names).await?
+            let names = context.inside(item, names).await?;
+            let has_tables = !names.is_empty();
+            (names, has_tables)
         }
-        Backend::Nft => String::new(),
-    };
-    let has_tables = match backend {
-        Backend::Legacy => !legacy.is_empty(),
-        Backend::Nft => !modules::would_load(context, "nf_tables"),
+        Backend::Nft => (String::new(), !modules::would_load(context, "nf_tables")),
     };
     if !has_tables {
         return Err(nothing(backend, family));
@@ -217,7 +215,7 @@ async fn from_kernel(
 }
 
 /// Returns whether the legacy back end has tables, of any family, in the network namespace of `options`.
-pub async fn has_legacy(options: &Options) -> Result<bool, Gap> {
+pub async fn has_legacy_tables(options: &Options) -> Result<bool, Gap> {
     let context = Context::new(options);
     for family in Family::BOTH {
         let item = Item::iptables(family);

@@ -64,7 +64,7 @@ pub use crew::{Crew, Event, Push};
 pub use dns::ask;
 pub use exec::run_hook;
 pub use http::{HttpAnswer, HttpServer};
-pub use iptables::has_legacy as has_legacy_tables;
+pub use iptables::has_legacy_tables;
 pub use journals::{Journal, Journals};
 pub use listen::listen;
 pub use own::own_pods;

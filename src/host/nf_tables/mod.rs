@@ -140,7 +140,7 @@ pub(super) fn tables_by(reader: &mut Reader, family: u8) -> Result<Vec<Table>, G
         &[],
         |all: &mut Vec<Table>, answer| {
             let mut table = Table {
-                family: family_name(answer.family),
+                family: family_name(answer.family).unwrap_or("unknown"),
                 name: String::new(),
                 handle: 0,
                 flags: 0,
@@ -200,7 +200,7 @@ impl Header {
 
     fn read(answer: Answer<'_>) -> Result<Self, Odd> {
         let mut header = Self::new(Chain {
-            family: family_name(answer.family),
+            family: family_name(answer.family).unwrap_or("unknown"),
             table: String::new(),
             name: String::new(),
             base: None,
@@ -246,23 +246,23 @@ impl Header {
     }
 }
 
-/// Returns the name of `NFPROTO_*`.
-const fn family_name(family: u8) -> &'static str {
+/// Returns the name of `NFPROTO_*`; `None` if it is unknown.
+pub(super) const fn family_name(family: u8) -> Option<&'static str> {
     match family {
-        1 => "inet",
-        2 => "ip",
-        3 => "arp",
-        5 => "netdev",
-        7 => "bridge",
-        10 => "ip6",
-        _ => "unknown",
+        1 => Some("inet"),
+        2 => Some("ip"),
+        3 => Some("arp"),
+        5 => Some("netdev"),
+        7 => Some("bridge"),
+        10 => Some("ip6"),
+        _ => None,
     }
 }
 
 /// Returns the number of the family `name`, 0 if it is unknown.
 pub(super) fn family_number(name: &str) -> u8 {
     (1..=10)
-        .find(|number| family_name(*number) == name)
+        .find(|number| family_name(*number) == Some(name))
         .unwrap_or(0)
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use netlink_packet_core::{NLA_TYPE_MASK, NlaBuffer, NlasIterator};
 
 use crate::evidence::traced::{About, ChainName, Event, Headers, Ruling};
+use crate::host::nf_tables::family_name;
 
 /// `NFTA_TRACE_*`.
 mod trace {
@@ -32,15 +33,8 @@ const HEADERS: usize = 16 + 4;
 /// Decodes a netlink message of type `NFT_MSG_TRACE`, with its header.
 pub(super) fn event(message: &[u8]) -> Result<Event, String> {
     let body = message.get(HEADERS..).ok_or("it has no header")?;
-    let family = match message[16] {
-        1 => "inet",
-        2 => "ip",
-        3 => "arp",
-        5 => "netdev",
-        7 => "bridge",
-        10 => "ip6",
-        other => return Err(format!("family {other} is unknown")),
-    };
+    let number = message[16];
+    let family = family_name(number).ok_or_else(|| format!("family {number} is unknown"))?;
     let mut table = None;
     let mut chain = None;
     let mut handle = None;
