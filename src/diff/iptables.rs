@@ -19,13 +19,21 @@ pub(super) trait Scope {
     /// The family.
     fn family(&self) -> Family;
     /// Returns whether Services may be in any order in `chain`.
-    fn is_free(&self, table: &str, chain: &str) -> bool;
+    fn is_free(&self, _table: &str, _chain: &str) -> bool {
+        false
+    }
     /// Returns whether a chain that is not desired is drift.
-    fn is_extra(&self, table: &str, chain: &str) -> bool;
+    fn is_extra(&self, _table: &str, _chain: &str) -> bool {
+        false
+    }
     /// Returns whether other software may write in `chain`, in which case kube-proxy ignores it.
-    fn is_shared(&self, table: &str, chain: &str) -> bool;
+    fn is_shared(&self, _table: &str, _chain: &str) -> bool {
+        false
+    }
     /// Returns the service port that `chain` serves.
-    fn owner(&self, chain: &str) -> Option<&str>;
+    fn owner(&self, _chain: &str) -> Option<&str> {
+        None
+    }
     /// Returns the service port that `rule` serves if its comment does not name it.
     fn owner_of(&self, _rule: &Rule<'_>) -> Option<&str> {
         None

@@ -243,18 +243,6 @@ impl Scope for Ipvs<'_> {
         chain == "KUBE-IPVS-OUT-FILTER"
     }
 
-    fn is_extra(&self, _table: &str, _chain: &str) -> bool {
-        false
-    }
-
-    fn is_shared(&self, _table: &str, _chain: &str) -> bool {
-        false
-    }
-
-    fn owner(&self, _chain: &str) -> Option<&str> {
-        None
-    }
-
     fn owner_of(&self, rule: &Rule<'_>) -> Option<&str> {
         let options = rule.matches.iter().find_map(|m| match m {
             Match::Ipvs(options) => Some(options),

@@ -40,22 +40,6 @@ impl Scope for Jumps {
     fn family(&self) -> Family {
         self.0
     }
-
-    fn is_free(&self, _table: &str, _chain: &str) -> bool {
-        false
-    }
-
-    fn is_extra(&self, _table: &str, _chain: &str) -> bool {
-        false
-    }
-
-    fn is_shared(&self, _table: &str, _chain: &str) -> bool {
-        false
-    }
-
-    fn owner(&self, _chain: &str) -> Option<&str> {
-        None
-    }
 }
 
 /// Returns the changes that bring the portals in `have` to those of the Services in `state`; with `sockets`, their ports are
