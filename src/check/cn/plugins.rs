@@ -9,10 +9,11 @@ use crate::check::core::{
     link_proof, name_of, rule_proof, rules_in_use, runs_here, still_held,
 };
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::cluster::Service;
 use crate::evidence::{Gap, Item, Kernel};
 use crate::net::{Cidr, Family};
 use crate::node::IptablesBackend;
-use crate::node::links::Link;
+use crate::node::links::{Address, Link};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -221,9 +222,8 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
 
 fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Nftables])?;
-    let links = facts.node.addresses()?.all.iter();
-    let dns: Vec<_> = links.filter(|at| is_node_local_dns(&at.link)).collect();
-    if dns.is_empty() {
+    let mut links = facts.node.addresses()?.all.iter();
+    if !links.any(|at| is_node_local_dns(&at.link)) {
         let why = "NodeLocal DNS does not run on this node";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
@@ -238,24 +238,28 @@ fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
             untracked.any(|rule| rule.matches.contains(&to_address(ip)))
         })
     };
-    let mut findings = Vec::new();
+    let message = "NodeLocal DNS has the Service's address, but kube-proxy translates the queries before they reach it";
+    let taken = taken_by_dns(facts)?.into_iter();
+    let tracked = taken.filter(|(_, at)| !exempt(at.addr.addr));
+    let finding = |(service, at): (&Service, &Address)| {
+        Finding::new(Severity::Warning, name_of(service), message).evidence([address_proof(at)])
+    };
+    Ok(tracked.map(finding).collect())
+}
+
+/// Returns the Services of which `NodeLocal` DNS has a cluster IP, with that address on its link.
+fn taken_by_dns<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Service, &'f Address)>, Gap> {
+    let links = facts.node.addresses()?.all.iter();
+    let dns: Vec<_> = links.filter(|at| is_node_local_dns(&at.link)).collect();
+    let mut taken = Vec::new();
     for service in facts.node.services()? {
         let ips = service.spec.cluster_ips.iter();
         for ip in ips.filter_map(|text| text.parse::<IpAddr>().ok()) {
-            let Some(at) = dns.iter().find(|at| at.addr.addr == ip) else {
-                continue;
-            };
-            if !exempt(ip) {
-                let message = "NodeLocal DNS has the Service's address, but kube-proxy translates the queries before they \
-                               reach it";
-                findings.push(
-                    Finding::new(Severity::Warning, name_of(service), message)
-                        .evidence([address_proof(at)]),
-                );
-            }
+            let at = dns.iter().find(|at| at.addr.addr == ip);
+            taken.extend(at.map(|at| (service, *at)));
         }
     }
-    Ok(findings)
+    Ok(taken)
 }
 
 /// Returns the match of packets to `ip`.
@@ -377,26 +381,10 @@ fn hairpin(facts: &Facts<'_>) -> Verdict {
 }
 
 fn local_dns(facts: &Facts<'_>) -> Verdict {
-    let links = facts.node.addresses()?.all.iter();
-    let dns: Vec<_> = links.filter(|at| is_node_local_dns(&at.link)).collect();
-    let mut findings = Vec::new();
-    for service in facts.node.services()? {
-        let ips = service.spec.cluster_ips.iter();
-        for ip in ips.filter_map(|text| text.parse::<IpAddr>().ok()) {
-            let Some(at) = dns.iter().find(|at| at.addr.addr == ip) else {
-                continue;
-            };
-            let message =
-                "NodeLocal DNS has the Service's address, which in ipvs mode is also on kube-ipvs0";
-            findings.push(
-                Finding::new(Severity::Error, name_of(service), message).evidence([
-                    Proof::Address {
-                        link: at.link.clone(),
-                        address: ip,
-                    },
-                ]),
-            );
-        }
-    }
-    Ok(findings)
+    let message =
+        "NodeLocal DNS has the Service's address, which in ipvs mode is also on kube-ipvs0";
+    let finding = |(service, at): (&Service, &Address)| {
+        Finding::new(Severity::Error, name_of(service), message).evidence([address_proof(at)])
+    };
+    Ok(taken_by_dns(facts)?.into_iter().map(finding).collect())
 }
