@@ -81,7 +81,8 @@ pub(super) async fn follow(
             };
         }
         // What changes after this look is read again.
-        let look = notices.look(notices.servers().await.ok().flatten()).await;
+        let servers = notices.servers().await;
+        let look = notices.look(servers.as_ref().ok().copied().flatten()).await;
         let start = Instant::now();
         let now = read(session, asked, how.findings).await?;
         let at = clock::now();
@@ -108,7 +109,7 @@ pub(super) async fn follow(
         let duration = start.elapsed();
         let blind = match &cluster {
             Err(gap) => Some(gap.to_string()),
-            Ok(()) => notices.blind(&look).await,
+            Ok(()) => notices.blind(&look, servers.as_ref().err()).await,
         };
         if let Some(why) = blind.as_ref().filter(|_| blind != reported) {
             writeln!(

@@ -140,8 +140,9 @@ impl<'s> Notices<'s> {
         }
     }
 
-    /// Returns why rules or virtual servers can change without notice, if they can; `look` is the last one.
-    pub(in crate::cmd) async fn blind(&self, look: &Look) -> Option<String> {
+    /// Returns why rules or virtual servers can change without notice, if they can; `look` is the last one, and `servers` is
+    /// why the virtual servers were not read for it.
+    pub(in crate::cmd) async fn blind(&self, look: &Look, servers: Option<&Gap>) -> Option<String> {
         if let Err(gap) = &look.generation {
             return Some(gap.to_string());
         }
@@ -152,7 +153,7 @@ impl<'s> Notices<'s> {
             }
             Err(gap) => return Some(gap.to_string()),
         }
-        self.servers().await.err().map(|gap| gap.to_string())
+        servers.map(ToString::to_string)
     }
 }
 
