@@ -69,7 +69,7 @@ impl Scope {
         self.icmp == 0 || field.icmp_type.is_none_or(|of| of == self.icmp)
     }
 
-    /// Forgets the matches that may be left out: a statement follows, whose effect depends on them.
+    /// Marks all matches so far as explicit: the next statement depends on them, so they are printed.
     pub(super) fn keep_all(&mut self) {
         self.needs = [None; 4];
         self.needed_icmp = 0;

@@ -79,8 +79,8 @@ fn parse(record: &str) -> Option<Line> {
     })
 }
 
-/// Merges events of nftables and, in their own order, those of legacy tables, which get the number of the packet that has the
-/// same source; those of packets that nftables does not trace are left out.
+/// Merges the events of nftables with those of legacy tables, whose order stays. A legacy event gets the number of the packet
+/// with the same source; one of a packet that nftables does not trace is dropped.
 pub(super) fn merge(heard: &[Event], logged: &[Event], chains: &Chains) -> Vec<Event> {
     let mut sources: HashMap<u32, SocketAddr> = HashMap::new();
     let mut passes: HashMap<SocketAddr, Pass> = HashMap::new();
