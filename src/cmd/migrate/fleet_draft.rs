@@ -22,7 +22,8 @@ use crate::migrate::fleet::state::{Fleet, FleetPlan};
 use crate::migrate::wire::{Outcome, Timeouts};
 use crate::node::NodeSnapshot;
 use crate::plan::{ConfigSource, Unwritable};
-use crate::report::migrate::{FleetReport, PlannedFleet};
+use crate::provider;
+use crate::report::migrate::{FleetReport, FoundProvider, PlannedFleet};
 
 /// The time that a command on a node may take in addition to its timeouts, in seconds.
 const SPARE: u64 = 600;
@@ -110,6 +111,7 @@ pub(super) async fn plan(
         report.plan = Some(PlannedFleet {
             store: store.place().to_string(),
             diff: store.diff(&fleet.plan.there),
+            provider: FoundProvider::from(provider::recognise(&node, &fleet.plan.nodes[0])),
             steps: change.steps,
             staged: fleet.plan.staged,
             tasks: fleet.tasks(),
