@@ -115,3 +115,6 @@ fn contradiction(provider: &Provider, node: Option<&Node>) -> Option<String> {
     let fits = provider.clouds.is_empty() || provider.clouds.contains(&scheme);
     (!fits).then(|| format!("the node's providerID begins with {scheme}://"))
 }
+
+#[cfg(test)]
+mod tests;
