@@ -7,7 +7,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::panic::AssertUnwindSafe;
 
+use futures_util::FutureExt as _;
 use kpx::action::Action;
 use kpx::backend::Mode;
 use kpx::cluster::edit::Fields;
@@ -35,7 +37,11 @@ struct Page {
 
 /// Runs every command of the page of provider `id`.
 pub(super) async fn page(id: &str) {
-    let provider = Provider::named(id).unwrap();
+    text(id, Provider::named(id).unwrap().text).await;
+}
+
+/// Runs every command in `text`, a page of provider `id`.
+async fn text(id: &str, text: &str) {
     let tools = tools::of(id);
     let mut used = BTreeSet::new();
     let mut page = Page {
@@ -44,7 +50,7 @@ pub(super) async fn page(id: &str) {
         undo: Vec::new(),
         world: None,
     };
-    let lines = lines(provider.text);
+    let lines = lines(text);
     assert!(lines.len() > 1);
     for (at, Line { section, command }) in lines.iter().enumerate() {
         if command.starts_with("kpx ") {
@@ -179,6 +185,7 @@ impl Page {
             .read(&[args, &["--dry-run", "-o", "json"]].concat())
             .await;
         let mut report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran}"));
+        assert!(report["plan"].is_object(), "kpx has no plan: {ran}");
         report["plan"].take()
     }
 
@@ -257,5 +264,71 @@ impl Page {
         if !begins {
             self.world = None;
         }
+    }
+}
+
+/// Runs a page with `from` replaced by `to`; returns the message of the failure.
+async fn failure(id: &str, from: &str, to: &str) -> String {
+    let page = Provider::named(id).unwrap().text;
+    let wrong = page.replacen(from, to, 1);
+    assert_ne!(wrong, page);
+    let ran = AssertUnwindSafe(text(id, &wrong)).catch_unwind().await;
+    let why = ran.expect_err("the page does not fail");
+    let text = why.downcast_ref::<String>().cloned();
+    text.unwrap_or_else(|| (*why.downcast_ref::<&str>().unwrap()).to_owned())
+}
+
+#[tokio::test]
+async fn a_page_with_a_wrong_command_fails() {
+    const RESTART: &str = "$ kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=NODE\n";
+    for (id, from, to, tells) in [
+        (
+            "eks",
+            "{\"mode\":\"nftables\"}",
+            "{\"mode\":\"ipvs\"}",
+            "unexpected: aws eks",
+        ),
+        (
+            "eks",
+            RESTART,
+            "",
+            "assertion `left == right` failed: kpx migrate finish",
+        ),
+        (
+            "eks",
+            "# kpx migrate prepare --to nftables\n",
+            "",
+            "nothing is prepared",
+        ),
+        ("aks", "\"NFTABLES\"", "\"IPTABLES\"", "kpx migrate finish"),
+        (
+            "k3s",
+            "proxy-mode=nftables\"]",
+            "proxy-mode=ipvs\"]",
+            "kpx migrate finish",
+        ),
+        ("k3s", "# systemctl restart k3s\n", "", "kpx migrate finish"),
+        ("microk8s", "# kpx migrate rollback\n", "", "kpx has no plan"),
+        (
+            "kops",
+            "proxyMode=nftables",
+            "proxyMode=iptables",
+            "its source",
+        ),
+        (
+            "talos",
+            "$ talosctl -n CONTROL_PLANE upgrade-k8s --to VERSION\n",
+            "",
+            "talos: Switch",
+        ),
+        (
+            "rke2",
+            "# kpx doctor\n",
+            "# kpx doctors\n",
+            "unrecognized subcommand",
+        ),
+    ] {
+        let why = failure(id, from, to).await;
+        assert!(why.contains(tells), "{id}: {why}");
     }
 }
