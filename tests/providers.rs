@@ -12,6 +12,7 @@ use std::fs;
 use kpx::provider::{INDEX, PROVIDERS, Provider};
 use serde_json::{Value, json};
 
+use crate::fleet::World;
 use crate::support::{Ran, kpx, root};
 use model::Model;
 
@@ -85,6 +86,22 @@ async fn evidence_that_is_missing_or_contradicts_itself_names_no_provider() {
 
 /// No ConfigMaps.
 const MAPS: &str = r#"{"items": []}"#;
+
+#[tokio::test]
+async fn a_cluster_that_kpx_cannot_migrate_has_its_page_in_the_error() {
+    for (id, why) in [
+        ("aks", "is managed by AKS"),
+        ("k3s", "has no kube-proxy pod"),
+    ] {
+        let world = World::recorded(&Model::new(id).bundle());
+        let asked = ["migrate", "--to", "nftables", "--all-nodes", "--dry-run"];
+        let ran = world.kpx(&asked).await;
+        assert_eq!(ran.code, 4, "{id}: {ran}");
+        assert!(ran.err.contains(why), "{id}: {ran}");
+        let page = format!("`kpx explain {id}`");
+        assert!(ran.err.contains(&page), "{id}: {ran}");
+    }
+}
 
 #[tokio::test]
 async fn the_pages_are_printed_offline() {

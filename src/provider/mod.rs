@@ -99,13 +99,9 @@ impl std::fmt::Display for Recognised {
 
 /// Returns why no provider was recognised: data is missing, or there is no evidence in it.
 fn unrecognised(node: &NodeSnapshot<'_>, name: &str) -> Gap {
-    match node.nodes() {
-        Err(gap) => gap,
-        Ok(_) => {
-            let what = format!("node {name} has no evidence of a provider that kpx knows");
-            Gap::Absent(Item::Nodes, what)
-        }
-    }
+    let what = format!("node {name} has no evidence of a provider that kpx knows");
+    let absent = Gap::Absent(Item::Nodes, what);
+    node.nodes().err().unwrap_or(absent)
 }
 
 /// Returns why `node` cannot belong to `provider`.

@@ -15,7 +15,7 @@ use crate::support::root;
 /// kube-proxy's manifest of kOps.
 const KOPS: &str = "/etc/kubernetes/manifests/kube-proxy.manifest";
 
-/// kube-proxy's arguments file of MicroK8s.
+/// kube-proxy's arguments file of the snap.
 const MICROK8S: &str = "/var/snap/microk8s/current/args/kube-proxy";
 
 /// The variables of a cluster in an inventory of kubespray.
@@ -202,7 +202,10 @@ impl Model {
                 }
             }
             Action::RemoveFile { path } => fs::remove_file(self.inside(path)).unwrap(),
-            Action::RestartUnit { .. } => self.restart(),
+            Action::RestartUnit { .. }
+            | Action::Kube {
+                command: KubeCommand::Delete { .. },
+            } => self.restart(),
             Action::Kube {
                 command: KubeCommand::Set { fields, .. },
             } => {
@@ -222,9 +225,6 @@ impl Model {
                     .clone_into(&mut self.config);
                 self.annotations = map["metadata"]["annotations"].clone();
             }
-            Action::Kube {
-                command: KubeCommand::Delete { .. },
-            } => self.restart(),
             Action::Kube {
                 command: KubeCommand::AwaitProxy { .. },
             } => {}

@@ -106,7 +106,7 @@ impl Page {
             ["migrate", .., "--all-nodes"]
             | ["migrate", .., "--all-nodes", "--staged"]
             | ["migrate", .., "--all-nodes", "--staged", "--dry-run"] => {
-                self.all_nodes(&parts[1..]).await
+                self.all_nodes(&parts[1..]).await;
             }
             ["migrate", "prepare", ..] => {
                 assert_eq!(self.prepared, None, "{command}");
@@ -308,7 +308,12 @@ async fn a_page_with_a_wrong_command_fails() {
             "kpx migrate finish",
         ),
         ("k3s", "# systemctl restart k3s\n", "", "kpx migrate finish"),
-        ("microk8s", "# kpx migrate rollback\n", "", "kpx has no plan"),
+        (
+            "microk8s",
+            "# kpx migrate rollback\n",
+            "",
+            "kpx has no plan",
+        ),
         (
             "kops",
             "proxyMode=nftables",

@@ -145,13 +145,10 @@ fn set_spec(model: &mut Model, mode: &str) {
 /// Returns the ConfigMap as kubectl prints it.
 fn map(model: &Model) -> String {
     let (name, key) = model.map();
-    let text: String = model
-        .config
-        .lines()
-        .map(|line| format!("    {line}\n"))
-        .collect();
+    let lines: Vec<&str> = model.config.lines().collect();
+    let text = lines.join("\n    ");
     format!(
-        "apiVersion: v1\ndata:\n  {key}: |\n{text}kind: ConfigMap\nmetadata:\n  name: {name}\n  namespace: kube-system\n"
+        "apiVersion: v1\ndata:\n  {key}: |\n    {text}\nkind: ConfigMap\nmetadata:\n  name: {name}\n  namespace: kube-system\n"
     )
 }
 

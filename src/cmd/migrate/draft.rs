@@ -55,18 +55,21 @@ pub(super) async fn explained<T>(
     let Err(failure) = result else {
         return result;
     };
-    let Ok(evidence) = session.gather(provider::NEEDS).await else {
-        return Err(failure);
-    };
-    Err(
-        match provider::recognise(&NodeSnapshot::new(&evidence), name) {
-            Ok(found) => failure.and_hint(&format!(
-                "`kpx explain {}` says what is possible with {}",
-                found.provider.id, found.provider.name
-            )),
-            Err(_) => failure,
-        },
-    )
+    Err(match session.gather(provider::NEEDS).await {
+        Ok(evidence) => hinted(failure, &NodeSnapshot::new(&evidence), name),
+        Err(_) => failure,
+    })
+}
+
+/// Adds the page about the provider of node `name` to `failure`, if the provider is known.
+pub(super) fn hinted(failure: Failure, node: &NodeSnapshot<'_>, name: &str) -> Failure {
+    match provider::recognise(node, name) {
+        Ok(found) => failure.and_hint(&format!(
+            "`kpx explain {}` says what is possible with {}",
+            found.provider.id, found.provider.name
+        )),
+        Err(_) => failure,
+    }
 }
 
 /// Reads the node, which is `named`, and plans its migration from mode `from`.

@@ -211,7 +211,7 @@ fn of_cluster(node: &NodeSnapshot<'_>, name: &str) -> Result<ConfigSource, Gap> 
     let here = pods
         .iter()
         .find(|pod| pod.spec.node_name.as_deref() == Some(name));
-    if here.is_some_and(|pod| pod.is_static()) {
+    if here.is_some_and(Pod::is_static) {
         return of_manifest(node);
     }
     let sets = node.daemon_sets()?;
