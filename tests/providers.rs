@@ -142,7 +142,13 @@ fn every_page_has_its_provider_its_row_and_the_same_parts() {
             text.starts_with(&format!("# {name}\n\n- ")),
             "{id} has no head"
         );
-        for part in ["\n- Recognised by: ", "\n## Not verified\n", "\n## Check\n"] {
+        let mut parts = vec!["\n- Recognised by: ", "\n## Not verified\n", "\n## Check\n"];
+        // These two offer no choice of the mode.
+        if !["gke", "openshift"].contains(id) {
+            parts.extend(["\n## Network plug-in\n", "\n## Switch"]);
+            parts.extend(["\n## Verify\n", "\n## Go back"]);
+        }
+        for part in parts {
             assert!(text.contains(part), "{id} lacks {part:?}");
         }
         assert_eq!(cost(text), cost(INDEX), "{id}");
