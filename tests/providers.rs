@@ -72,20 +72,7 @@ async fn evidence_that_is_missing_or_contradicts_itself_names_no_provider() {
     let mut model = Model::new("eks");
     model.edit_nodes(|node| node["spec"]["providerID"] = json!("gce://project/zone/node1"));
     unknown(&model, "but the node's providerID begins with gce://").await;
-    // The Nodes were not read.
-    let model = Model::new("kubeadm");
-    fs::remove_file(model.bundle().join("cluster/nodes.json")).unwrap();
-    fs::write(model.bundle().join("cluster/configmaps.json"), MAPS).unwrap();
-    let (ran, report) = planned(&model).await;
-    let found = &report["plan"]["provider"]["unknown"];
-    assert!(
-        found.is_string() || ran.err.contains("nodes.json"),
-        "{found}: {ran}"
-    );
 }
-
-/// No ConfigMaps.
-const MAPS: &str = r#"{"items": []}"#;
 
 #[tokio::test]
 async fn a_cluster_that_kpx_cannot_migrate_has_its_page_in_the_error() {

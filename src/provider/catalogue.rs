@@ -1,7 +1,7 @@
 //! The known providers.
 
 use super::Provider;
-use super::clue::Clue::{Annotation, Label, Object, OsImage, Process, StaticPod, Version};
+use super::clue::Clue::{Annotation, File, Label, Object, OsImage, Process, StaticPod, Version};
 
 /// Text of `docs/migrate/README.md`: the choice of a page, and the cost of each switch.
 pub const INDEX: &str = include_str!("../../docs/migrate/README.md");
@@ -65,7 +65,11 @@ pub const PROVIDERS: &[Provider] = &[
         id: "microk8s",
         name: "MicroK8s",
         text: include_str!("../../docs/migrate/microk8s.md"),
-        clues: &[Label("microk8s.io/cluster"), Process("kubelite")],
+        clues: &[
+            Label("microk8s.io/cluster"),
+            Process("kubelite"),
+            File("/var/snap/microk8s/current/args/kube-proxy"),
+        ],
         builds_on: None,
         clouds: &[],
     },

@@ -1,5 +1,7 @@
 //! Evidence of a provider.
 
+use std::path::Path;
+
 use crate::cluster::{Metadata, Node};
 use crate::node::NodeSnapshot;
 use crate::node::processes::is_here;
@@ -21,6 +23,8 @@ pub(super) enum Clue {
     StaticPod(&'static str),
     /// A process of the node, by its command name.
     Process(&'static str),
+    /// A file of the node that configures kube-proxy.
+    File(&'static str),
 }
 
 impl Clue {
@@ -57,6 +61,11 @@ impl Clue {
                     .iter()
                     .find(|of| is_here(of) && of.name == command)?;
                 Some(format!("process {} (pid {})", found.name, found.pid))
+            }
+            Self::File(path) => {
+                let files = &node.proxy_files().ok()?.files;
+                let has = files.iter().any(|file| file.path == Path::new(path));
+                has.then(|| format!("file {path}"))
             }
         }
     }

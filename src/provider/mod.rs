@@ -18,6 +18,7 @@ pub const NEEDS: &[Item] = &[
     Item::DaemonSets,
     Item::Pods,
     Item::Processes,
+    Item::ProxyFiles,
 ];
 
 /// A provider.

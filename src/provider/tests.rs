@@ -116,6 +116,11 @@ fn one_piece_of_evidence_is_enough() {
         (Item::Processes, process("k3s-agent", true), "k3s"),
         (Item::Processes, process("rke2", true), "rke2"),
         (Item::Processes, process("kubelite", true), "microk8s"),
+        (
+            Item::ProxyFiles,
+            json!({"files": [{"path": "/var/snap/microk8s/current/args/kube-proxy", "text": ""}]}),
+            "microk8s",
+        ),
     ];
     for (item, text, id) in beside {
         let (seen, evidence) = found(&evidence(&plain(), &[(item, text.clone())])).unwrap();
