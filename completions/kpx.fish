@@ -52,7 +52,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -s v -l verbose -d 'Print more det
 complete -c kpx -n "__fish_kpx_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_needs_command" -s V -l version -d 'Print version'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "doctor" -d 'Find problems of this node and how to fix them'
-complete -c kpx -n "__fish_kpx_needs_command" -f -a "explain" -d 'Explain a check: symptom, cause, verification, fix'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "explain" -d 'Explain a check, or how a provider\'s mode is changed'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "resolve" -d 'Compare cluster DNS with the cluster\'s Services'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "diff" -d 'Compare the live rules with the cluster\'s Services'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "snapshot" -d 'Record the node in a bundle for offline analysis'

@@ -35,6 +35,7 @@ pub mod node;
 pub mod owner;
 pub mod plan;
 pub mod proof;
+pub mod provider;
 mod redact;
 mod render;
 mod report;

@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("dns", "cluster"),
     ("backend", "action cluster desired evidence net"),
     ("node", "backend cluster desired evidence net"),
+    ("provider", "cluster evidence node"),
     ("bridge", "backend desired evidence net node"),
     ("owner", "backend cluster evidence net node"),
     ("meter", "evidence net owner"),
@@ -57,7 +58,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("render", ""),
     (
         "report",
-        "access action apply backend bridge check cluster diff dns evidence history migrate net owner plan proof render requirements trace view why words",
+        "access action apply backend bridge check cluster diff dns evidence history migrate net owner plan proof provider render requirements trace view why words",
     ),
     ("host", "access action apply cluster dns evidence net words"),
     (
@@ -66,7 +67,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "cmd",
-        "access action apply backend bridge check cli cluster desired diff dns evidence history host meter migrate net node owner plan proof redact render report requirements trace view why words",
+        "access action apply backend bridge check cli cluster desired diff dns evidence history host meter migrate net node owner plan proof provider redact render report requirements trace view why words",
     ),
     ("lib", "cmd"),
     ("main", ""),

@@ -167,6 +167,7 @@ fn every_command_line_in_sources_and_documents_is_understood() {
     ] {
         paths.push(root().join(name));
     }
+    files(&root().join("docs"), ".md", &mut paths);
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for path in paths {
         let mut text = fs::read_to_string(&path).unwrap();

@@ -11,6 +11,7 @@ mod terminal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -270,10 +271,19 @@ impl World {
     }
 
     fn of(names: &'static [&'static str]) -> Self {
+        Self::seeded(&root().join("testdata/nodes/dual-ipvs"), names)
+    }
+
+    /// Returns the cluster of the bundle at `folder`, with three nodes.
+    pub(crate) fn recorded(folder: &Path) -> Self {
+        Self::seeded(folder, NODES)
+    }
+
+    fn seeded(folder: &Path, names: &'static [&'static str]) -> Self {
         let api = Api::new();
         let nodes = Nodes::default();
         api.kubelet(nodes.clone());
-        api.seed(&root().join("testdata/nodes/dual-ipvs"), names);
+        api.seed(folder, names);
         api.with(|cluster| {
             // These tests do not read them, and they are slow to write.
             for resource in ["services", "endpointslices"] {
@@ -403,7 +413,7 @@ impl World {
         set
     }
 
-    fn modes(&self) -> Vec<String> {
+    pub(crate) fn modes(&self) -> Vec<String> {
         self.names
             .iter()
             .map(|node| self.nodes.mode(node))

@@ -28,6 +28,7 @@ mod owner;
 mod parse;
 mod preflight;
 mod proof;
+mod providers;
 mod random;
 mod reach;
 mod readme;

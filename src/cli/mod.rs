@@ -204,7 +204,10 @@ pub enum Command {
     #[command(after_help = doctor::EXAMPLES, after_long_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),
 
-    /// Explain a check: symptom, cause, verification, fix
+    /// Explain a check, or how a provider's mode is changed
+    ///
+    /// For a check: symptom, cause, verification, fix. For a provider of clusters, such as EKS or k3s: the recipe for a
+    /// change of kube-proxy's mode.
     #[command(after_help = doctor::EXPLAIN_EXAMPLES, after_long_help = doctor::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
 

@@ -15,6 +15,7 @@ use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::migrate::migration::Strategy;
 use crate::net::{Family, Mark, Proto};
+use crate::provider::PROVIDERS;
 use crate::view::View;
 use crate::view::top::SortKey;
 
@@ -303,8 +304,19 @@ impl Offered {
 
 /// Parses a check, and offers the ids.
 pub(super) fn check() -> Offered {
-    let values = check::all().map(|check| PossibleValue::new(check.id).help(check.title));
-    Offered(values.collect())
+    Offered(checks().collect())
+}
+
+/// Parses what `kpx explain` explains, and offers the checks and the providers.
+pub(super) fn explained() -> Offered {
+    let pages = PossibleValue::new("providers").help("The list of providers");
+    let providers = PROVIDERS.iter();
+    let each = providers.map(|provider| PossibleValue::new(provider.id).help(provider.name));
+    Offered(checks().chain([pages]).chain(each).collect())
+}
+
+fn checks() -> impl Iterator<Item = PossibleValue> {
+    check::all().map(|check| PossibleValue::new(check.id).help(check.title))
 }
 
 impl TypedValueParser for Offered {

@@ -16,6 +16,14 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
+impl Pod {
+    /// Returns whether a kubelet runs it from a file: the API server then has only a mirror of it.
+    pub fn is_static(&self) -> bool {
+        let mirror = "kubernetes.io/config.mirror";
+        self.metadata.annotations.contains_key(mirror)
+    }
+}
+
 /// `spec` of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

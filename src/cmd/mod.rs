@@ -164,7 +164,10 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Doctor(args) => doctor::run(session, io, args).await,
         Command::Explain(args) => match &args.check {
             None => session.finish(io, &explain::list()),
-            Some(id) => session.finish(io, &explain::one(id)?),
+            Some(word) => match explain::provider(word) {
+                Some(page) => session.finish(io, &page),
+                None => session.finish(io, &explain::one(word)?),
+            },
         },
         Command::Render(args) => {
             let report = render::run(session, io, args).await?;

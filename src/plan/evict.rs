@@ -16,9 +16,6 @@ use crate::node::NodeSnapshot;
 /// Items that [`cordon`] and [`evict`] use.
 pub const EVICT_NEEDS: &[Item] = &[Item::Nodes, Item::Pods];
 
-/// Annotation of a mirror pod, which stands for a static pod of the kubelet.
-const MIRROR: &str = "kubernetes.io/config.mirror";
-
 /// Kinds of pods that may be evicted although something is lost.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -196,14 +193,13 @@ fn controller(pod: &Pod) -> Option<&Owner> {
 fn leaves(pod: &Pod) -> bool {
     let metadata = &pod.metadata;
     let ended = ["Succeeded", "Failed"].contains(&pod.status.phase.as_str());
-    let mirror = metadata.annotations.contains_key(MIRROR);
     let stays = controller(pod).is_some_and(|of| matches!(of.kind.as_str(), "DaemonSet" | "Node"));
     let ours = metadata.namespace == "kube-system"
         && metadata
             .labels
             .get(OURS.0)
             .is_some_and(|value| value == OURS.1);
-    !(ended || mirror || stays || ours)
+    !(ended || pod.is_static() || stays || ours)
 }
 
 fn lossy(node: &str, pods: &[&Pod], consent: Consent) -> Option<Lossy> {
@@ -273,7 +269,7 @@ mod tests {
             pod("static", &of("Node"), &none, "Running"),
             pod(
                 "mirror",
-                &json!({"annotations": {(MIRROR): "x"}}),
+                &json!({"annotations": {"kubernetes.io/config.mirror": "x"}}),
                 &none,
                 "Running",
             ),

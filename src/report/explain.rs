@@ -80,6 +80,31 @@ impl Report for CheckList {
     }
 }
 
+/// The page about changing the mode with a provider.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProviderPage {
+    /// Short name of the provider; `providers` for their list.
+    pub id: &'static str,
+    /// Path of the page in the repository.
+    pub page: String,
+    /// Text of the page, in Markdown.
+    pub text: &'static str,
+}
+
+impl Report for ProviderPage {
+    const KIND: &'static str = "ProviderPage";
+
+    fn page(&self, page: &mut Page) {
+        for line in self.text.lines() {
+            page.line(line);
+        }
+    }
+
+    fn exit(&self) -> u8 {
+        CLEAN
+    }
+}
+
 /// One check, explained.
 #[derive(Debug, Serialize)]
 pub(crate) struct Explanation {

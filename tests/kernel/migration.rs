@@ -1,5 +1,7 @@
 //! `kpx migrate` on a node that serves real traffic, with a stand-in for kube-proxy, in a cluster of the tests' own.
 
+mod page;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};

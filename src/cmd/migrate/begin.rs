@@ -36,7 +36,9 @@ pub(super) async fn run(
     let named = identity::named(session).await?;
     let given = session;
     let session = &named.session;
-    let present = draft::present(session).await?;
+    let name = named.name.as_str();
+    let present = draft::present(session).await;
+    let present = draft::explained(session, name, present).await?;
     let from = match args.old_mode {
         Some(left) if present == to => left,
         _ => present,
@@ -45,7 +47,8 @@ pub(super) async fn run(
         return Ok(MigrateReport::already(to));
     }
     if args.dry_run {
-        let draft = draft::plan(session, &named, args, from, external).await?;
+        let draft = draft::plan(session, &named, args, from, external).await;
+        let draft = draft::explained(session, name, draft).await?;
         let mut report = planned(draft).0;
         if args.brief {
             report.shorten();
@@ -57,7 +60,8 @@ pub(super) async fn run(
     let live = open_after_guard(session).await?;
     let journals = journals::of(session);
     refuse_unfinished(given, &journals)?;
-    let draft = draft::plan(session, &named, args, from, external).await?;
+    let draft = draft::plan(session, &named, args, from, external).await;
+    let draft = draft::explained(session, name, draft).await?;
     let (report, migration) = planned(draft);
     let quiet = session.quiet && args.go_on.yes;
     if !quiet {

@@ -27,7 +27,8 @@ use crate::migrate::{drain, loss, probes, stage};
 use crate::node::NodeSnapshot;
 use crate::node::identity::Clue;
 use crate::plan::{self, ConfigSource, Consent, Plan};
-use crate::report::migrate::{Offer, Offers, PlannedMigration, PlannedStage};
+use crate::provider;
+use crate::report::migrate::{FoundProvider, Offer, Offers, PlannedMigration, PlannedStage};
 use crate::report::preflight::PreflightReport;
 use crate::requirements::Status;
 
@@ -43,6 +44,32 @@ pub(super) async fn present(session: &Session) -> Result<Mode, Failure> {
     let evidence = session.gather(&[Item::ProxyMode]).await?;
     let reported = NodeSnapshot::new(&evidence).reported_mode();
     reported.hint("kube-proxy must run and serve /proxyMode at its metrics address, so that kpx can verify the new mode")
+}
+
+/// Adds the page about the provider of node `name` to a failure, if the provider is known.
+pub(super) async fn explained<T>(
+    session: &Session,
+    name: &str,
+    result: Result<T, Failure>,
+) -> Result<T, Failure> {
+    let Err(failure) = result else {
+        return result;
+    };
+    Err(match session.gather(provider::NEEDS).await {
+        Ok(evidence) => hinted(failure, &NodeSnapshot::new(&evidence), name),
+        Err(_) => failure,
+    })
+}
+
+/// Adds the page about the provider of node `name` to `failure`, if the provider is known.
+pub(super) fn hinted(failure: Failure, node: &NodeSnapshot<'_>, name: &str) -> Failure {
+    match provider::recognise(node, name) {
+        Ok(found) => failure.and_hint(&format!(
+            "`kpx explain {}` says what is possible with {}",
+            found.provider.id, found.provider.name
+        )),
+        Err(_) => failure,
+    }
 }
 
 /// Reads the node, which is `named`, and plans its migration from mode `from`.
@@ -114,6 +141,7 @@ pub(super) async fn plan(
     let plan = PlannedMigration {
         store: place,
         diff,
+        provider: FoundProvider::from(provider::recognise(&node, name)),
         strategies: Offers {
             why: match args.strategy {
                 Some(_) => "requested".to_owned(),
@@ -160,6 +188,7 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
         &diff::needs(to),
         gates::PROXY_NEEDS,
         plan::CONFIG_NEEDS,
+        provider::NEEDS,
         drain::NEEDS,
         &[Item::Conntrack],
         plan::BRIDGE_RULES,
@@ -405,7 +434,8 @@ fn unplanned(error: stage::Unplanned) -> Failure {
             ))
         }
         stage::Unplanned::Unwritable(_) => Failure::from(error).with_hint(
-            "run `kpx migrate prepare --to MODE`, change the configuration and restart kube-proxy, then run `kpx migrate finish`",
+            "run `kpx migrate prepare --to MODE`, change the configuration and restart kube-proxy, then run `kpx migrate \
+             finish`; `kpx explain providers` names the page with the commands of each provider",
         ),
         _ => Failure::from(error).with_hint(READABLE),
     }

@@ -10,6 +10,7 @@ use super::remote_cluster::RemoteCluster;
 use crate::cli::{ContinueArgs, MigrateArgs};
 use crate::cluster::Node;
 use crate::cluster::config::ProxyConfig;
+use crate::cluster::edit::Fields;
 use crate::cluster::version;
 use crate::cmd::shared::failure::{Failure, Hint as _};
 use crate::cmd::shared::session::Session;
@@ -22,7 +23,8 @@ use crate::migrate::fleet::state::{Fleet, FleetPlan};
 use crate::migrate::wire::{Outcome, Timeouts};
 use crate::node::NodeSnapshot;
 use crate::plan::{ConfigSource, Unwritable};
-use crate::report::migrate::{FleetReport, PlannedFleet};
+use crate::provider;
+use crate::report::migrate::{FleetReport, FoundProvider, PlannedFleet};
 
 /// The time that a command on a node may take in addition to its timeouts, in seconds.
 const SPARE: u64 = 600;
@@ -49,9 +51,22 @@ pub(super) async fn plan(
     let node = NodeSnapshot::new(&evidence);
     let named = !session.nodes.is_empty() && !args.fleet.all_nodes;
     let wanted = named.then_some(session.nodes.as_slice());
+    let first = node.nodes()?.first().map(|of| of.metadata.name.as_str());
+    let with_page = |failure| draft::hinted(failure, &node, first.unwrap_or_default());
     let nodes = order::choose(node.nodes()?, node.all_pods()?, wanted)
-        .hint("--node NAME,NAME selects nodes")?;
-    let store = ConfigSource::find(&node, &nodes[0])?.ready_within(args.fleet.ready_timeout);
+        .hint("--node NAME,NAME selects nodes")
+        .map_err(with_page)?;
+    let store = ConfigSource::find(&node, &nodes[0]).map_err(|gap| with_page(gap.into()))?;
+    let store = store.ready_within(args.fleet.ready_timeout);
+    // A configuration that kpx does not write has no text to read the mode from.
+    let alone = Fields {
+        mode: to,
+        scheduler: None,
+        strict_arp: None,
+    };
+    if let Err(error @ Unwritable::ReadOnly { .. }) = store.configure(&alone) {
+        return Err(with_page(unwritable(error)));
+    }
     let config = ProxyConfig::parse(store.text())?;
     let from = config
         .mode_asked()
@@ -63,7 +78,8 @@ pub(super) async fn plan(
             "each node has a configuration of its own, {}",
             store.place()
         );
-        return Err(Failure::from(what).with_hint("run `kpx migrate --to MODE` on each node"));
+        let failure = Failure::from(what).with_hint("run `kpx migrate --to MODE` on each node");
+        return Err(with_page(failure));
     }
     let began = clock::now();
     let linux = node.nodes()?.iter().filter(|node| is_linux(node));
@@ -110,6 +126,7 @@ pub(super) async fn plan(
         report.plan = Some(PlannedFleet {
             store: store.place().to_string(),
             diff: store.diff(&fleet.plan.there),
+            provider: FoundProvider::from(provider::recognise(&node, &fleet.plan.nodes[0])),
             steps: change.steps,
             staged: fleet.plan.staged,
             tasks: fleet.tasks(),

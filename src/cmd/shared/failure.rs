@@ -64,6 +64,15 @@ impl Failure {
             ..self
         }
     }
+
+    /// Adds advice to the advice that it has.
+    pub(in crate::cmd) fn and_hint(self, more: &str) -> Self {
+        let hint = match &self.hint {
+            Some(hint) => format!("{hint}; {more}"),
+            None => more.to_owned(),
+        };
+        self.with_hint(hint)
+    }
 }
 
 /// Adds advice to a failure.

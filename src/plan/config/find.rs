@@ -12,9 +12,6 @@ use crate::evidence::{Gap, Item};
 use crate::node::NodeSnapshot;
 use crate::node::processes::Process;
 
-/// Annotation of a mirror pod.
-const MIRROR: &str = "kubernetes.io/config.mirror";
-
 /// Distributions whose own process passes flags to kube-proxy, with the file where kpx adds flags.
 const PASSING: &[(&str, &str)] = &[
     ("k3s", "/etc/rancher/k3s/config.yaml.d/99-kpx.yaml"),
@@ -214,7 +211,7 @@ fn of_cluster(node: &NodeSnapshot<'_>, name: &str) -> Result<ConfigSource, Gap> 
     let here = pods
         .iter()
         .find(|pod| pod.spec.node_name.as_deref() == Some(name));
-    if here.is_some_and(|pod| pod.metadata.annotations.contains_key(MIRROR)) {
+    if here.is_some_and(Pod::is_static) {
         return of_manifest(node);
     }
     let sets = node.daemon_sets()?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::FoundProvider;
 use super::guard::GuardStatus;
 use crate::backend::Mode;
 use crate::migrate::fleet::engine::Event;
@@ -105,6 +106,8 @@ pub(crate) struct PlannedFleet {
     pub store: String,
     /// The change of the configuration.
     pub diff: String,
+    /// The provider of the cluster.
+    pub provider: FoundProvider,
     /// The steps that change it.
     pub steps: Vec<Step>,
     /// Whether nodes move to a second DaemonSet, by a label.
@@ -371,6 +374,7 @@ impl PlannedFleet {
             block(page, "       ", "", &step.action.to_string());
             block(page, "       ", "undo: ", &step.undo.to_string());
         }
+        self.provider.page(page);
         page.line("");
         page.line("on each node:");
         for command in &self.commands {

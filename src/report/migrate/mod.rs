@@ -4,6 +4,7 @@ mod fleet;
 mod guard;
 mod loss;
 mod planned;
+mod provider;
 mod status;
 
 use serde::Serialize;
@@ -20,6 +21,7 @@ pub(crate) use fleet::{FleetEvent, FleetReport, FleetSummary, LeaseStatus, Plann
 pub(crate) use guard::{GuardState, GuardStatus};
 pub(crate) use loss::{Offer, Offers};
 pub(crate) use planned::{PlannedMigration, PlannedStage};
+pub(crate) use provider::FoundProvider;
 pub(crate) use status::{BridgeStatus, MigrationStatus, StatusReport};
 
 /// The result of `kpx migrate` on this node.

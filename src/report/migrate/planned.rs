@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::super::doctor::DoctorReport;
 use super::super::packets::PacketsReport;
 use super::super::plan::block;
-use super::Offers;
+use super::{FoundProvider, Offers};
 use crate::backend::Mode;
 use crate::check::Severity;
 use crate::migrate::loss::{Established, Loss, New};
@@ -24,6 +24,8 @@ pub(crate) struct PlannedMigration {
     pub store: String,
     /// The change of the configuration.
     pub diff: String,
+    /// The provider of the cluster.
+    pub provider: FoundProvider,
     /// The stages, in order.
     pub stages: Vec<PlannedStage>,
     /// The expected loss.
@@ -144,6 +146,7 @@ impl PlannedMigration {
         page.line("");
         page.line(&format!("configuration: {}", self.store));
         block(page, "     ", "", self.diff.trim_end());
+        self.provider.page(page);
         for (number, stage) in (1..).zip(&self.stages) {
             stage.page(page, number);
         }
