@@ -1,5 +1,7 @@
 //! EndpointSlices.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 
 use super::{Metadata, null_is_default};
@@ -18,6 +20,28 @@ pub struct EndpointSlice {
     /// Ports of every endpoint.
     #[serde(deserialize_with = "null_is_default")]
     pub ports: Vec<EndpointPort>,
+}
+
+/// EndpointSlices by namespace and name of their Service.
+pub type ByService<'s> = HashMap<(&'s str, &'s str), Vec<&'s EndpointSlice>>;
+
+impl EndpointSlice {
+    /// Returns namespace and name of its Service, if its label names one.
+    pub fn service(&self) -> Option<(&str, &str)> {
+        let name = self.metadata.labels.get("kubernetes.io/service-name")?;
+        (!name.is_empty()).then_some((&self.metadata.namespace, name))
+    }
+
+    /// Returns `slices` by their Service, without those that have none.
+    pub fn by_service<'s>(slices: impl IntoIterator<Item = &'s Self>) -> ByService<'s> {
+        let mut found = ByService::new();
+        for slice in slices {
+            if let Some(service) = slice.service() {
+                found.entry(service).or_default().push(slice);
+            }
+        }
+        found
+    }
 }
 
 /// One endpoint of a slice.

@@ -17,7 +17,6 @@ use crate::diff::{self, ChangeKind, Object};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family, Proto};
 use crate::node::runtime::Metrics;
-use crate::owner::Owners;
 use crate::words::number_of;
 
 type Seen = Result<Vec<Proof>, Gap>;
@@ -39,7 +38,7 @@ fn some(mut proofs: Vec<Proof>, what: &str) -> Vec<Proof> {
 
 /// Returns the UDP flows that no endpoint answers for the reason `why`.
 fn udp(facts: &Facts<'_>, why: Why) -> Seen {
-    let flows = stale(facts.node, None)?.into_iter();
+    let flows = stale(facts.node, None, facts.owners())?.into_iter();
     let flows = flows.filter(|of| of.why == why && of.entry.proto == Proto::Udp);
     Ok(some(
         flows.map(|of| connection_proof(of.entry)).collect(),
@@ -63,7 +62,7 @@ pub(super) fn udp_of_deleted_service(facts: &Facts<'_>) -> Seen {
         .flat_map(|of| &of.spec.cidrs)
         .filter_map(|text| text.parse().ok())
         .collect();
-    let owners = Owners::new(facts.node);
+    let owners = facts.owners();
     let ended = flows.entries.iter().filter(|entry| {
         let (to, from) = (entry.original.destination, entry.reply.source);
         entry.proto == Proto::Udp
