@@ -1,0 +1,299 @@
+//! Redaction changes no diagnosis and leaks no name: each recording is compared with its redacted copy.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use kpx::Redactor;
+use kpx::evidence::{self, Evidence, ITEMS, Item, Manifest, load, save};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{kpx, recordings, root};
+
+/// A recording and its redacted copy.
+struct Pair {
+    name: String,
+    redactor: Redactor,
+    before: Evidence,
+    after: Evidence,
+    folder: TempDir,
+}
+
+impl Pair {
+    fn of(name: &str) -> Self {
+        let path = root().join("testdata/nodes").join(name);
+        let before = load(&path, ITEMS).unwrap();
+        Self::new(name, before)
+    }
+
+    fn new(name: &str, before: Evidence) -> Self {
+        let mut redactor = Redactor::new([42; 32], &before);
+        let after = redactor.evidence(&before);
+        let folder = tempfile::tempdir().unwrap();
+        let time = before
+            .manifest()
+            .map_or("2026-11-20T12:11:57Z", |of| of.time.as_str())
+            .to_owned();
+        let mut manifest = Manifest::of(&before, time.clone(), None);
+        save(&before, &manifest, &folder.path().join("before")).unwrap();
+        manifest = Manifest::of(&after, time, None);
+        manifest.redacted = true;
+        save(&after, &manifest, &folder.path().join("after")).unwrap();
+        Self {
+            name: name.to_owned(),
+            redactor,
+            before,
+            after,
+            folder,
+        }
+    }
+
+    /// Runs kpx on the recording and on its copy; returns both reports, with the names of the recording.
+    fn reports(&mut self, before: &[&str], after: &[&str]) -> (Value, Value) {
+        let run = |part: &str, args: &[&str]| {
+            let path = self.folder.path().join(part);
+            let from = ["--from", path.to_str().unwrap()];
+            let args = [&from[..], args, &["-o", "json"]].concat();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let ran = runtime.block_on(kpx(&args));
+            // An error has no report; its text is compared.
+            serde_json::from_str(&ran.out).unwrap_or_else(|_| {
+                let err = ran.err.replace(path.to_str().unwrap(), "BUNDLE");
+                serde_json::json!({ "code": ran.code, "err": err })
+            })
+        };
+        let (left, right) = (run("before", before), run("after", after));
+        let right = self.redactor.restore(&right.to_string());
+        let right = serde_json::from_str(&right).unwrap();
+        (normal("", left), normal("", right))
+    }
+
+    /// Compares the reports of the same command.
+    fn compare(&mut self, args: &[&str]) -> Result<(), String> {
+        let (before, after) = self.reports(args, args);
+        self.same(&args.join(" "), &before, &after)
+    }
+
+    fn same(&self, what: &str, before: &Value, after: &Value) -> Result<(), String> {
+        let mut found = Vec::new();
+        differences("", before, after, &mut found);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let count = found.len();
+        found.truncate(6);
+        Err(format!(
+            "{} {what}: {count} differences\n  {}",
+            self.name,
+            found.join("\n  ")
+        ))
+    }
+
+    /// Compares the traces to `at` most Services, at their cluster IPs, external addresses and node ports.
+    fn compare_traces(&mut self, at: usize) -> Result<usize, String> {
+        let services = self.before.text(Item::Services).unwrap_or("{}");
+        let services: Value = serde_json::from_str(services).unwrap();
+        let mut targets = Vec::new();
+        for service in services["items"].as_array().into_iter().flatten() {
+            let spec = &service["spec"];
+            for port in spec["ports"].as_array().into_iter().flatten() {
+                let protocol = port["protocol"].as_str().unwrap_or("TCP").to_lowercase();
+                let ingress = service["status"]["loadBalancer"]["ingress"].as_array();
+                let addresses = spec["clusterIPs"]
+                    .as_array()
+                    .into_iter()
+                    .chain(spec["externalIPs"].as_array())
+                    .flatten()
+                    .chain(ingress.into_iter().flatten().map(|of| &of["ip"]));
+                for address in addresses {
+                    if let Some(ip) = address.as_str().and_then(|ip| ip.parse::<IpAddr>().ok()) {
+                        let number = u16::try_from(port["port"].as_u64().unwrap()).unwrap();
+                        targets.push((Some(SocketAddr::new(ip, number)), 0, protocol.clone()));
+                    }
+                }
+                if let Some(number) = port["nodePort"].as_u64() {
+                    targets.push((None, number, protocol));
+                }
+            }
+        }
+        // Spread over all Services.
+        let step = targets.len().div_ceil(at).max(1);
+        let mut count = 0;
+        for (to, number, protocol) in targets.into_iter().step_by(step) {
+            let port = format!("nodeport:{number}");
+            let old = to.map_or(port.clone(), |to| to.to_string());
+            let new = to.map_or(port, |to| {
+                SocketAddr::new(self.redactor.address(to.ip()), to.port()).to_string()
+            });
+            let (before, after) = self.reports(
+                &["trace", &old, "--protocol", &protocol],
+                &["trace", &new, "--protocol", &protocol],
+            );
+            self.same(&format!("trace {old}"), &before, &after)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// Returns the report with lists in an order that does not depend on names and addresses.
+fn normal(key: &str, value: Value) -> Value {
+    match value {
+        Value::Array(all) => {
+            let mut all: Vec<Value> = all.into_iter().map(|value| normal("", value)).collect();
+            all.sort_by_key(Value::to_string);
+            Value::Array(all)
+        }
+        Value::Object(all) => Value::Object(
+            all.into_iter()
+                .filter(|(key, _)| !matches!(key.as_str(), "bundle" | "from" | "redacted"))
+                .map(|(key, value)| {
+                    let value = normal(&key, value);
+                    (key, value)
+                })
+                .collect(),
+        ),
+        Value::String(text) if key != "id" => Value::String(sorted(&text)),
+        other => other,
+    }
+}
+
+/// Returns the words of `text`, sorted: lists in it are in the order of names.
+fn sorted(text: &str) -> String {
+    let mut words: Vec<&str> = text
+        .split([' ', ',', ';', '\n', '{', '}', '(', ')', '"', '\''])
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.sort_unstable();
+    words.join(" ")
+}
+
+fn differences(at: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let of = |map: &serde_json::Map<String, Value>| {
+                    map.get(key).cloned().unwrap_or_default()
+                };
+                differences(&format!("{at}.{key}"), &of(a), &of(b), found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            let mut left = b.clone();
+            let only: Vec<&Value> = a
+                .iter()
+                .filter(
+                    |value| match left.iter().position(|other| other == *value) {
+                        Some(at) => {
+                            left.swap_remove(at);
+                            false
+                        }
+                        None => true,
+                    },
+                )
+                .collect();
+            found.extend(
+                only.iter()
+                    .map(|value| format!("{at} before: {}", brief(value))),
+            );
+            found.extend(
+                left.iter()
+                    .map(|value| format!("{at} after:  {}", brief(value))),
+            );
+        }
+        (a, b) if a != b => found.push(format!("{at}: {} / {}", brief(a), brief(b))),
+        _ => {}
+    }
+}
+
+fn brief(value: &Value) -> String {
+    value.to_string().chars().take(700).collect()
+}
+
+/// Runs `work` for each recording that `is_taken`, on all processors, and fails with all errors.
+fn each(is_taken: impl Fn(&str) -> bool, work: impl Fn(&str) -> Vec<String> + Sync) {
+    let mut names = recordings();
+    names.retain(|name| is_taken(name));
+    let next = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(2, usize::from);
+    let errors: Vec<String> = thread::scope(|scope| {
+        let worker = || {
+            let mut errors = Vec::new();
+            while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                errors.extend(work(name));
+            }
+            errors
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap())
+            .collect()
+    });
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+fn is_large(name: &str) -> bool {
+    name.starts_with("scale-")
+}
+
+#[test]
+fn the_doctor_and_the_diff_say_the_same_of_a_redacted_bundle() {
+    each(
+        |name| !is_large(name),
+        |name| {
+            let mut pair = Pair::of(name);
+            let commands: [&[&str]; 5] = [
+                &["doctor"],
+                &["diff"],
+                &["doctor", "--for", "iptables"],
+                &["doctor", "--for", "ipvs"],
+                &["doctor", "--for", "nftables"],
+            ];
+            let compared = commands.iter().map(|args| pair.compare(args));
+            compared.filter_map(Result::err).collect()
+        },
+    );
+}
+
+#[test]
+fn a_trace_says_the_same_of_a_redacted_bundle() {
+    let traced = AtomicUsize::new(0);
+    each(
+        |name| !is_large(name),
+        |name| match Pair::of(name).compare_traces(3) {
+            Ok(count) => {
+                traced.fetch_add(count, Ordering::Relaxed);
+                Vec::new()
+            }
+            Err(error) => vec![error],
+        },
+    );
+    assert!(traced.into_inner() > 60);
+}
+
+#[test]
+#[ignore = "takes minutes: every Service of every recording, the large ones included"]
+fn redaction_changes_no_answer_about_any_recording() {
+    each(
+        |_| true,
+        |name| {
+            let mut pair = Pair::of(name);
+            let commands: [&[&str]; 3] = [&["doctor"], &["diff"], &["show", "services"]];
+            let mut errors: Vec<String> = commands
+                .iter()
+                .filter_map(|args| pair.compare(args).err())
+                .collect();
+            let most = if is_large(name) { 10 } else { usize::MAX };
+            errors.extend(pair.compare_traces(most).err());
+            errors
+        },
+    );
+}
