@@ -10,6 +10,7 @@ mod nftables;
 mod owners;
 mod print;
 mod sequence;
+mod unsort;
 
 use serde::Serialize;
 
@@ -111,6 +112,10 @@ pub fn against(node: &NodeSnapshot<'_>, desired: &DesiredState, families: &[Fami
     }
     diff.changes.sort_by_cached_key(Change::order);
     diff.changes.dedup();
+    let manifest = node.evidence().manifest();
+    if manifest.is_some_and(|manifest| manifest.redacted) {
+        unsort::unsort(&mut diff.changes);
+    }
     diff
 }
 

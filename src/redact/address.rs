@@ -27,10 +27,13 @@ const FIXED: &[(&str, Within)] = &[
     ("169.254.0.0/16", Within::Keep),
     ("172.16.0.0/12", Within::Change),
     ("192.168.0.0/16", Within::Change),
+    // Networks for benchmarks: a trace takes its clients from them.
+    ("198.18.0.0/15", Within::Keep),
     ("198.51.100.0/24", Within::Keep),
     ("224.0.0.0/3", Within::Keep),
     ("::/127", Within::Keep),
     ("2000::/3", Within::Change),
+    ("2001:2::/48", Within::Keep),
     ("fc00::/8", Within::Change),
     ("fd00::/8", Within::Change),
     // The rest of a link-local address often contains the hardware address.

@@ -99,12 +99,10 @@ impl Redactor {
             Value::String(text) => Value::String(match key {
                 "comment" | "prefix" => self.comment(&text),
                 "dev" => self.link_word(&text),
-                "name" | "table" | "chain" | "target" | "set" | "map" | "flowtable" | "newname" => {
-                    match text.strip_prefix('@') {
-                        Some(name) => format!("@{}", self.object(name)),
-                        None => self.object(&text),
-                    }
-                }
+                "name" | "table" | "chain" | "target" | "newname" => match text.strip_prefix('@') {
+                    Some(name) => format!("@{}", self.object(name)),
+                    None => self.object(&text),
+                },
                 _ => self.code_word(&text),
             }),
             other => other,

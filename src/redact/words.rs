@@ -23,7 +23,9 @@ const MESSAGES: &str = "Another Kernel Proxier Proxy Using Unmaintained Warning 
     modules modprobe msg name nftables nft_compat operator proxier running rr wrr lc wlc lblc lblcr sh dh sed nq mh \
     requested restore restart revision rollback scheduler settype specified stage start status still stopped supported \
     sync syncing t terminated time timed try unmaintained use used user userspace using version wait waiting was were \
-    xtables ahead have us v4 v6 IPv4 IPv6 IPVS Can't can't cannot Failed Kube-proxy reach reached answer answers failing";
+    xtables Generated Completed Table tables table tool incompatible present see them iptables-save ip6tables-save \
+    iptables-legacy-save ip6tables-legacy-save iptables-nft-save ip6tables-nft-save iptables-legacy ip6tables-legacy nft managed touch \
+    Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec by do filter mangle nat raw security ahead have us v4 v6 IPv4 IPv6 IPVS Can't can't cannot Failed Kube-proxy reach reached answer answers failing";
 
 /// Parts of names of chains, tables, sets and files, as common software gives them.
 const NAMES: &str = "ACCEPT ADMIN ANTREA CANARY CHECK CLUSTER CNI CT DN DOCKER DROP EXTERNAL FILTER FIREWALL FLANNEL FORWARD \
@@ -43,7 +45,7 @@ const NAMES: &str = "ACCEPT ADMIN ANTREA CANARY CHECK CLUSTER CNI CT DN DOCKER D
     profile proxy public pod raw reject rejects related return route router routing rpf rules run save sbin security server service \
     services set sets skip snat source src ssh sshd state static sysctl sysinit sysconfig system systemd table tables target tcp th this \
     to tracking trusted tw udp ufw usr user users untracked v v4 v6 validate var vip vips vmap vxlan wants weave wg wireguard wl work yaml \
-    yes zone zones NetworkManager conf.d modprobe.d modules-load.d";
+    yes zone zones true false modprobe NetworkManager conf.d modprobe.d modules-load.d";
 
 /// Names of links that the kernel or common software gives, and that show nothing private.
 const LINKS: &[&str] = &[
