@@ -108,6 +108,7 @@ const FLAGS: &[&str] = &[
     "ipvs-exclude-cidrs",
     "ipvs-scheduler",
     "ipvs-strict-arp",
+    "kube-proxy-args-file",
     "kube-proxy-replacement",
     "kubeconfig",
     "masquerade-all",
@@ -117,6 +118,8 @@ const FLAGS: &[&str] = &[
     "run-router",
     "run-service-proxy",
     "run-firewall",
+    "service-cluster-ip-range",
+    "service-node-port-range",
     "v",
 ];
 

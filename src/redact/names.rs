@@ -214,6 +214,7 @@ impl Names {
     pub(super) fn learn_nft(&mut self, old: &str, new: &str) {
         let hash = |base: &str| base.get(..8).unwrap_or_default().to_owned();
         self.originals.insert(hash(new), hash(old));
+        self.originals.insert(new.to_owned(), old.to_owned());
         self.nft.insert(hash(old), new.to_owned());
     }
 

@@ -15,15 +15,15 @@ impl Redactor {
         while let Some(start) = rest.find(is_word) {
             let (before, tail) = rest.split_at(start);
             new.push_str(before);
-            // The longest name that begins here: names consist of words and dashes.
+            // The longest name that begins here.
             let end = tail
-                .find(|c| !is_word(c) && c != '-' && c != '_' && c != '.' && c != ':')
+                .find(|c| !is_word(c) && !matches!(c, '-' | '_' | '.' | ':' | '/'))
                 .unwrap_or(tail.len());
             let run = &tail[..end];
             let ends = run
                 .char_indices()
                 .filter(|(_, c)| !is_word(*c))
-                .map(|(at, _)| at)
+                .flat_map(|(at, _)| [at, at + 1])
                 .chain([run.len()]);
             let found = ends
                 .filter_map(|at| Some((at, originals.get(&run[..at])?)))

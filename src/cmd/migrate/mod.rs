@@ -27,9 +27,10 @@ use crate::cli::{ContinueArgs, MigrateArgs, MigratePart};
 use crate::cmd::shared::change::open_after_guard;
 use crate::cmd::shared::failure::Failure;
 use crate::cmd::shared::session::Session;
+use crate::evidence::{Gap, Item};
 use crate::host::clock::Interrupts;
 use crate::migrate::engine::{Ended, Engine, Event, Limits};
-use crate::migrate::journal::MigrationState;
+use crate::migrate::journal::{self, MigrationState};
 use crate::migrate::migration::{Leg, Stage};
 use crate::migrate::wire::Outcome;
 use crate::report::migrate::{BridgeStatus, MigrateReport, MigrationStatus, StatusReport};
@@ -101,6 +102,9 @@ fn refuse_bundle(session: &Session) -> Result<(), Failure> {
 }
 
 async fn status(session: &Session) -> Result<StatusReport, Failure> {
+    if session.from.is_some() {
+        return recorded_status(session).await;
+    }
     let state = journals::newest(&journals::of(session))?;
     let bridged =
         |state: &MigrationState| !state.ended && state.stages().contains(&Stage::BridgeDown);
@@ -112,6 +116,24 @@ async fn status(session: &Session) -> Result<StatusReport, Failure> {
     };
     Ok(StatusReport {
         bridge,
+        next: state.as_ref().and_then(|state| next(session, state)),
+        migration: state.as_ref().map(MigrationStatus::from),
+    })
+}
+
+/// Returns the state of the migration that a bundle recorded.
+async fn recorded_status(session: &Session) -> Result<StatusReport, Failure> {
+    let evidence = session.gather(&[Item::Migration]).await?;
+    let state = match evidence.text(Item::Migration) {
+        Ok(text) => Some(journal::read(text).wrap_err("cannot read the journal in the bundle")?),
+        Err(Gap::Absent(..)) => None,
+        Err(gap) => {
+            let error = eyre!("the state of the migration is unknown: {gap}");
+            return Err(Failure::from(error));
+        }
+    };
+    Ok(StatusReport {
+        bridge: None,
         next: state.as_ref().and_then(|state| next(session, state)),
         migration: state.as_ref().map(MigrationStatus::from),
     })
