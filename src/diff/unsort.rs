@@ -31,7 +31,7 @@ pub(super) fn unsort(changes: &mut Vec<Change>) {
     for places in chains.into_values() {
         let [have, want] = sides(changes, &places);
         let pairs = pairs(&have, &want);
-        let chances = |side: &[Side], of: fn(&(usize, usize)) -> usize| {
+        let probabilities = |side: &[Side], of: fn(&(usize, usize)) -> usize| {
             let mut all: Vec<u32> = pairs
                 .iter()
                 .filter_map(|pair| side[of(pair)].chance)
@@ -39,7 +39,7 @@ pub(super) fn unsort(changes: &mut Vec<Change>) {
             all.sort_unstable();
             all
         };
-        if chances(&have, |pair| pair.0) == chances(&want, |pair| pair.1) {
+        if probabilities(&have, |pair| pair.0) == probabilities(&want, |pair| pair.1) {
             matched[0].extend(pairs.iter().map(|(at, _)| have[*at].change));
             matched[1].extend(pairs.iter().map(|(_, at)| want[*at].change));
         }

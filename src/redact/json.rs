@@ -245,16 +245,15 @@ impl Redactor {
             let of_proxy = key.to_lowercase().contains("proxy-protocol");
             let is_word = value.len() < 16 && value.bytes().all(|b| b.is_ascii_alphanumeric());
             let public = is_public_key(&key);
-            let new = if key.starts_with("service.kubernetes.io/") && is_word {
+            let is_kept = match value {
+                "EnsureExists" => public,
+                "" | "*" | "true" | "false" | "none" | "v1" | "v2" => of_proxy,
+                _ => key.starts_with("service.kubernetes.io/") && is_word,
+            };
+            let new = if is_kept {
                 value.to_owned()
             } else if value.parse::<Cidr>().is_ok() {
                 self.addresses(value)
-            } else if of_proxy
-                && matches!(value, "" | "*" | "true" | "false" | "none" | "v1" | "v2")
-            {
-                value.to_owned()
-            } else if public && value == "EnsureExists" {
-                value.to_owned()
             } else if of_proxy || public && !key.starts_with("kubectl.kubernetes.io/") {
                 self.names.map(Kind::Other, value)
             } else {
@@ -344,12 +343,17 @@ impl Redactor {
                 let words = arg.split_whitespace().map(str::to_owned).collect();
                 new.push(self.arguments(words).join(" "));
             } else if let Some(rest) = arg.strip_prefix("--") {
-                let (name, _) = rest.split_once('=').unwrap_or((rest, ""));
-                name.clone_into(&mut flag);
+                // The value of a flag may be the next word.
+                flag.clear();
+                if !rest.contains('=') {
+                    flag.push_str(rest);
+                }
                 new.push(self.flag(&arg));
-            } else if i == 0 || words::in_names(&arg) || Kind::Program.is_known(&arg) {
-                new.push(self.path(&arg));
-            } else if flag.is_empty() && arg.ends_with("/kube-proxy") {
+            } else if i == 0
+                || words::in_names(&arg)
+                || Kind::Program.is_known(&arg)
+                || flag.is_empty() && arg.ends_with("/kube-proxy")
+            {
                 new.push(self.path(&arg));
             } else {
                 new.push(self.argument(&flag, &arg));
@@ -379,7 +383,18 @@ impl Redactor {
             "kube-proxy-arg" => self.flag(value),
             "pod-bridge-interface" | "pod-interface-name-prefix" => self.names.link(value),
             _ if FLAGS.contains(&flag) && value.starts_with('/') => self.path(value),
-            _ if FLAGS.contains(&flag) => self.addresses(value),
+            _ if FLAGS.contains(&flag) => {
+                let new = self.addresses(value);
+                let mut parts = value.split([',', '-', '.', ':', '/']);
+                let is_plain = is_number(value)
+                    || words::IN_MESSAGES.contains(value)
+                    || parts.all(|part| words::in_names(part) || is_number(part));
+                if new != value || is_plain {
+                    new
+                } else {
+                    self.names.map(Kind::Other, value)
+                }
+            }
             _ => "redacted".to_owned(),
         }
     }

@@ -225,8 +225,8 @@ impl Names {
 
     /// Sets the beginning of the names of pods' links.
     pub(super) fn learn_link_prefix(&mut self, prefix: &str) {
-        let is_common = |known: &&str| prefix.starts_with(*known);
-        if !prefix.is_empty() && !words::LINK_PREFIXES.iter().any(|known| is_common(&known)) {
+        let mut known = words::LINK_PREFIXES.iter();
+        if !prefix.is_empty() && !known.any(|known| prefix.starts_with(*known)) {
             self.link_prefix = Some(prefix.to_owned());
         }
     }

@@ -26,8 +26,8 @@ impl Redactor {
                 .flat_map(|(at, _)| [at, at + 1])
                 .chain([run.len()]);
             let found = ends
-                .filter_map(|at| Some((at, originals.get(&run[..at])?)))
-                .last();
+                .rev()
+                .find_map(|at| Some((at, originals.get(&run[..at])?)));
             let next = if let Some((at, original)) = found {
                 new.push_str(original);
                 at

@@ -16,7 +16,7 @@ const COMMENTS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active
     will with xlb DEFAULT";
 
 /// Words of kube-proxy's, the kernel's and kpx's messages.
-const MESSAGES: &str = "Another Kernel Proxier Proxy Using Unmaintained Warning a an app asked back before build can case \
+const MESSAGES: &str = "BridgeInterface ClusterCIDR InterfaceNamePrefix NodeCIDR Another Kernel Proxier Proxy Using Unmaintained Warning a an app asked back before build can case \
     chance could currently default detected deprecated detected: dbg driver drivers err error exit exec execute failed \
     fell falling get grab hash:ip hash:ip,port hash:net holding incompatible ip6tables ip6tables-restore ip_set ip_tables \
     ip_vs ipset ipsets iptables iptables-restore it kernel kube-proxy's list listing lock loaded missing mode module \
