@@ -26,11 +26,13 @@ impl Pair {
     fn of(name: &str) -> Self {
         let path = root().join("testdata/nodes").join(name);
         let before = load(&path, ITEMS).unwrap();
-        Self::new(name, before)
+        // Each recording has another key: keys decide the order of addresses and names.
+        let length = u8::try_from(name.len()).unwrap();
+        Self::new(name, before, [length; 32])
     }
 
-    fn new(name: &str, before: Evidence) -> Self {
-        let mut redactor = Redactor::new([42; 32], &before);
+    fn new(name: &str, before: Evidence, key: [u8; 32]) -> Self {
+        let mut redactor = Redactor::new(key, &before);
         let after = redactor.evidence(&before);
         let folder = tempfile::tempdir().unwrap();
         let time = before
@@ -355,7 +357,7 @@ async fn a_bundle_is_not_compared_with_its_redacted_copy() {
 #[test]
 fn the_migration_in_a_bundle_has_the_same_status_after_redaction() {
     let status: &[&str] = &["migrate", "status"];
-    let zebra = Pair::new("zebra", of_zebra());
+    let zebra = Pair::new("zebra", of_zebra(), [42; 32]);
     for mut pair in [Pair::of("mx06-unfinished-migration"), zebra] {
         pair.compare(status).unwrap();
         let (before, after) = pair.reports(status, status);
@@ -376,6 +378,11 @@ fn redaction_changes_no_answer_about_any_recording() {
                 .iter()
                 .filter_map(|args| pair.compare(args).err())
                 .collect();
+            for key in if is_large(name) { 0..0 } else { 0..8 } {
+                let before = pair.before.clone();
+                let mut pair = Pair::new(name, before, [key; 32]);
+                errors.extend(commands.iter().filter_map(|args| pair.compare(args).err()));
+            }
             let most = if is_large(name) { 10 } else { usize::MAX };
             errors.extend(pair.compare_traces(most).err());
             errors

@@ -10,6 +10,7 @@ mod json;
 mod learn;
 mod logs;
 mod names;
+mod order;
 mod restore;
 mod rules;
 mod text;
@@ -93,9 +94,15 @@ impl Redactor {
             | Item::IptablesLegacy4
             | Item::IptablesLegacy6
             | Item::IptablesNft4
-            | Item::IptablesNft6
-            | Item::NftText
-            | Item::Ipset => self.rules(text),
+            | Item::IptablesNft6 => {
+                let text = self.reorder_iptables(text);
+                self.rules(&text)
+            }
+            Item::NftText => {
+                let text = self.reorder_nft_text(text);
+                self.rules(&text)
+            }
+            Item::Ipset => self.rules(text),
             Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
                 self.addresses(text)
             }
@@ -132,7 +139,8 @@ impl Redactor {
                 self.document(value, "").to_string()
             }
             Item::Nft => {
-                let value = parse(item, text)?;
+                let mut value = parse(item, text)?;
+                self.reorder_nft(&mut value);
                 self.nft(value, "").to_string()
             }
             Item::Access => {

@@ -23,7 +23,7 @@ const MESSAGES: &str = "BridgeInterface ClusterCIDR InterfaceNamePrefix NodeCIDR
     modules modprobe msg name nftables nft_compat operator proxier running rr wrr lc wlc lblc lblcr sh dh sed nq mh \
     requested restore restart revision rollback scheduler settype specified stage start status still stopped supported \
     sync syncing t terminated time timed try unmaintained use used user userspace using version wait waiting was were \
-    xtables Generated Completed Table tables table tool incompatible present see them iptables-save ip6tables-save \
+    xtables Generated Completed nf_tables legacy Table tables table tool incompatible present see them iptables-save ip6tables-save \
     iptables-legacy-save ip6tables-legacy-save iptables-nft-save ip6tables-nft-save iptables-legacy ip6tables-legacy nft managed touch \
     Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec by do filter mangle nat raw security ahead have us v4 v6 IPv4 IPv6 IPVS Can't can't cannot Failed Kube-proxy reach reached answer answers failing";
 
