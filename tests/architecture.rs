@@ -63,7 +63,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("host", "access action apply cluster dns evidence net words"),
     (
         "cli",
-        "access backend check cluster diff evidence migrate net render view",
+        "access backend check cluster diff evidence migrate net provider render view",
     ),
     (
         "cmd",
