@@ -11,7 +11,6 @@ mod owners;
 mod print;
 mod row;
 mod sequence;
-mod unsort;
 mod userspace;
 
 use serde::Serialize;
@@ -122,10 +121,6 @@ pub fn against(node: &NodeSnapshot<'_>, desired: &DesiredState, families: &[Fami
     }
     diff.changes.sort_by_cached_key(Change::order);
     diff.changes.dedup();
-    let manifest = node.evidence().manifest();
-    if manifest.is_some_and(|manifest| manifest.redacted) {
-        unsort::unsort(&mut diff.changes);
-    }
     diff
 }
 

@@ -87,14 +87,48 @@ const DOMAINS: &[&str] = &[
     "k3s.io",
     "k8s.io",
     "kpx.dev",
+    "kubeone.io",
     "kubernetes.io",
     "metallb.io",
     "metallb.universe.tf",
+    "microk8s.io",
+    "openshift.io",
     "openstack.org",
     "oraclecloud.com",
     "projectcalico.org",
+    "rke2.io",
     "scw.cloud",
 ];
+
+/// Keys of labels and taints of Kubernetes and of public software that have no domain.
+const KEYS: &[&str] = &[
+    "ToBeDeletedByClusterAutoscaler",
+    "app",
+    "component",
+    "k8s-app",
+    "tier",
+];
+
+/// Schemes of provider IDs, which name the cloud or the distribution.
+const CLOUDS: &[&str] = &[
+    "aws",
+    "azure",
+    "digitalocean",
+    "eks-hybrid",
+    "gce",
+    "hcloud",
+    "k3s",
+    "kind",
+    "linode",
+    "oci",
+    "openstack",
+    "rke2",
+    "scaleway",
+    "vsphere",
+];
+
+/// Beginnings of the names of pods that kpx looks for; the rest is replaced.
+const PODS: &[&str] = &["kube-proxy-", "nginx-proxy-", "haproxy-"];
 
 /// Flags of service proxies whose values are not secret: numbers, modes, addresses or standard paths.
 const FLAGS: &[&str] = &[
@@ -166,8 +200,12 @@ impl Redactor {
                     self.names.id(&id).into()
                 }
                 ("providerID", Value::String(id)) => {
-                    let last = id.rsplit('/').next().unwrap_or_default();
-                    self.names.id(last).into()
+                    let (cloud, _) = id.split_once("://").unwrap_or_default();
+                    let last = self.names.id(id.rsplit('/').next().unwrap_or_default());
+                    match CLOUDS.contains(&cloud) {
+                        true => format!("{cloud}://{last}").into(),
+                        false => last.into(),
+                    }
                 }
                 ("labels" | "matchLabels" | "selector" | "nodeSelector", Value::Object(all))
                     if !all.contains_key("matchLabels") =>
@@ -195,10 +233,10 @@ impl Redactor {
             ("forZones", _) => Kind::Zone,
             _ => Kind::Other,
         };
-        // The prefix identifies the proxy; the rest of the pod's name is replaced.
-        match (kind, text.strip_prefix("kube-proxy-")) {
-            (Kind::Pod, Some(own)) => format!("kube-proxy-{}", self.names.map(Kind::Pod, own)),
-            _ => self.names.map(kind, text),
+        let start = PODS.iter().find(|start| text.starts_with(**start));
+        match start.filter(|_| kind == Kind::Pod) {
+            Some(start) => format!("{start}{}", self.names.map(kind, &text[start.len()..])),
+            None => self.names.map(kind, text),
         }
     }
 
@@ -287,8 +325,7 @@ impl Redactor {
                 }
                 _ => self.names.map(Kind::Other, &value),
             };
-            let plain = ["app", "component", "k8s-app", "tier"];
-            let key = if is_public_key(&key) || plain.contains(&key.as_str()) {
+            let key = if is_public_key(&key) {
                 key
             } else {
                 self.names.map(Kind::Other, &key)
@@ -314,18 +351,17 @@ impl Redactor {
         }
         let last = text.rsplit('/').next().unwrap_or(text);
         let (name, version) = last.split_at(last.find([':', '@']).unwrap_or(last.len()));
-        // A digest identifies the image, and a tag of an unknown program may be private.
+        // A digest identifies the image, and words in a tag may be private.
         let version = version.split('@').next().unwrap_or_default();
-        let tag = version.trim_start_matches(':');
-        let is_version = tag
-            .trim_start_matches('v')
-            .starts_with(|c: char| c.is_ascii_digit());
-        let version = match (Kind::Program.is_known(name), is_version) {
-            (true, true) => version.to_owned(),
-            (false, true) if is_number(tag) => version.to_owned(),
-            (_, _) if tag.is_empty() => String::new(),
-            _ => format!(":{}", self.names.map(Kind::Other, tag)),
-        };
+        let version = version.split_inclusive([':', '.', '-', '_', '+']).map(|piece| {
+            let word = piece.trim_end_matches([':', '.', '-', '_', '+']);
+            let new = match is_number(word) || words::in_names(word) {
+                true => word.to_owned(),
+                false => self.names.map(Kind::Other, word),
+            };
+            new + &piece[word.len()..]
+        });
+        let version: String = version.collect();
         let name = self.names.map(Kind::Program, name);
         format!(
             "{}/{name}{version}",
@@ -403,7 +439,7 @@ impl Redactor {
 /// Returns whether a label, annotation or taint with this key is defined by Kubernetes or by public software.
 fn is_public_key(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else {
-        return false;
+        return KEYS.contains(&key);
     };
     DOMAINS.iter().any(|public| {
         domain

@@ -94,15 +94,9 @@ impl Redactor {
             | Item::IptablesLegacy4
             | Item::IptablesLegacy6
             | Item::IptablesNft4
-            | Item::IptablesNft6 => {
-                let text = self.reorder_iptables(text);
-                self.rules(&text)
-            }
-            Item::NftText => {
-                let text = self.reorder_nft_text(text);
-                self.rules(&text)
-            }
-            Item::Ipset => self.rules(text),
+            | Item::IptablesNft6
+            | Item::NftText
+            | Item::Ipset => self.rules(text),
             Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
                 self.addresses(text)
             }
@@ -118,8 +112,12 @@ impl Redactor {
             Item::ProxyFiles => self.proxy_files(item, text)?,
             Item::Migration => self.journal(text),
             Item::Host => self.host_identity(text),
+            Item::EndpointSlices => {
+                let mut value = parse(item, text)?;
+                order::number_endpoints(&mut value);
+                self.api(value).to_string()
+            }
             Item::Services
-            | Item::EndpointSlices
             | Item::Nodes
             | Item::ConfigMaps
             | Item::DaemonSets
@@ -131,7 +129,8 @@ impl Redactor {
             Item::Ipvs => {
                 let mut value = parse(item, text)?;
                 // Other addresses have other hashes.
-                for service in value["services"].as_array_mut().into_iter().flatten() {
+                let services = value.get_mut("services").and_then(Value::as_array_mut);
+                for service in services.into_iter().flatten() {
                     if let Some(service) = service.as_object_mut() {
                         service.remove("order");
                     }
@@ -139,8 +138,7 @@ impl Redactor {
                 self.document(value, "").to_string()
             }
             Item::Nft => {
-                let mut value = parse(item, text)?;
-                self.reorder_nft(&mut value);
+                let value = parse(item, text)?;
                 self.nft(value, "").to_string()
             }
             Item::Access => {

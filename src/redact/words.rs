@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 /// Words of kube-proxy's own comments.
-const COMMENTS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active ClusterIP ClusterIPs Drop ExternalIP IP \
+const COMMENTS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active ClusterIP ClusterIPs Drop Ensure ExternalIP IP \
     IPs KUBE-FIREWALL KUBE-PROXY-FIREWALL KUBE-SERVICES Kubernetes LOCAL LoadBalancer LoadBalancerSourceRanges NOTE \
-    NodePort NodePorts Reject SNAT TCP UDP SCTP accept accepted access active affinity all and are balancer be block by \
-    chain check cidr cluster clusterIP connection connections conntrack destinations drop dropped dst endpoint endpoints \
-    external externalIP externalTrafficPolicy=local externally-visible filter firewall for forwarding from hairpin has \
+    NodePort NodePorts Reject SNAT TCP UDP SCTP accept accepted access active affinity all and are balancer be before block by \
+    can chain check cidr cluster clusterIP connection connections conntrack destinations drop dropped dst endpoint endpoints \
+    external externalIP externalTrafficPolicy=local externally-visible filter firewall flow for forwarding from hairpin handle has \
     health helper in incoming invalid ip ip:port ips ipvs is jump kube-proxy kubernetes last lb load loadbalancer local \
-    localnet mark masq masquerade must no node nodeport nodeports not of off-cluster on or other outside packet packets \
+    localnet mark masq masquerade must no node nodeport nodeports non-local not of off-cluster on or other outside packet packets \
     pod pods port portal portals ports postrouting purpose redirect reject requiring route rule rules service services \
     session set short-circuit solving source sourceRange src subject tcp that the this to traffic udp unallocated vmap \
     will with xlb DEFAULT";
@@ -32,19 +32,19 @@ const NAMES: &str = "ACCEPT ADMIN ANTREA CANARY CHECK CLUSTER CNI CT DN DOCKER D
     FW FWD FWDI FWDO GROUP HINT HOSTPORT HOSTPORTS HP IN INGRESS EGRESS INPUT IP IPS IPTABLES IPVS ISOLATION KUBE KUBELET LIBVIRT LOAD BALANCER \
     LOCAL LOG LOGDROP MANGLE MARK MASQ NAT NODE NODEPORT NODEPORTS NODES NWPLCY OLD OUT OUTPUT POD PODS POSTRT POSTRTG PORT PORTS PORTALS \
     POSTROUTING PRE POST PREROUTING PRT PRX PROXY RAW REJECT ROUTER SECURITY SERVICES SERVICE SETMARK SNAT DNAT SOURCE RANGES STAGE USER WEAVE \
-    CILIUM DEFAULT NPC agent besteffort burstable kubepods kubelite podruntime rke2 runtime slice scope controller worker accept after alive all allow allowed antrea app api apps b backends bans before bin binary blacklist block bridge broute by cali \
+    CILIUM DEFAULT NPC agent besteffort burstable kubepods kubelite podruntime rke2 runtime slice scope controller worker accept after alive all allow allowed alpha antrea app api apps args b beta backends bans before bin binary blacklist block bridge broute by cali \
     cali40all cali40masq cali40s cali40this cali60all cali60masq cali60s cali60this calico canary chain check cidr \
-    cilium cluster clusters cni cni0 common conf config connection connections conntrack consul container containers control counter d \
-    daemon default deny devices dispatch dnat dns docker docker0 drop dropped dst dummy egress enabled endpoint endpoints \
+    cilium cluster clusters cni cni0 common conf config connection connections conntrack consul container containers control counter current d \
+    daemon default deny devices dispatch dnat dns docker docker0 drop dropped dst dummy egress eks eksbuild enabled endpoint endpoints \
     etc ext external f2b failsafe fib filter firewall firewalld flannel flowtable for forward forwarding from fw group \
     hairpin hairpins firewalls refuse refused refusing outside daddr dport saddr l4proto hep hook host hosts hostport hostports http https icmp if in incoming ingress inet init input install internal invalid ip ip4 ip6 ipam ipip \
     ips iptables ip6tables ipv4 ipv6 ipvs k0s k3s k8s kpx kube kubelet kubernetes kubeproxy lib lib64 libvirt limit link links lo load local log \
-    logging loopback main manage manager mangle manifests map mark masq masquerade masquerading mcast modprobe modules multi multicast nat \
+    logging loopback main manage manager mangle manifest manifests map mark masq masquerade masquerading mcast microk8s modprobe modules multi multicast nat \
     net netfilter netif network new nftables no node nodeport nodeports nodes ns none ntp os other out outgoing output parent pi \
     po podman pods policy pools port portals ports post posts postrouting pre pri pro prefix prerouting private \
-    profile proxy public pod raw reject rejects related return route router routing rpf rules run save sbin security server service \
-    services set sets skip snat source src ssh sshd state static sysctl sysinit sysconfig system systemd table tables target tcp th this \
-    to tracking trusted tw udp ufw usr user users untracked v v4 v6 validate var vip vips vmap vxlan wants weave wg wireguard wl work yaml \
+    profile proxy public pod rancher raw rc reject rejects related return route router routing rpf rules run save sbin security server service \
+    services set sets skip snap snat source src ssh sshd state static sysctl sysinit sysconfig system systemd table tables target tcp th this \
+    to tracking trusted tw udp ufw usr user users untracked v v4 v6 validate var vip vips vmap vxlan wants weave wg wireguard wl work yaml yml \
     yes zone zones true false modprobe NetworkManager conf.d modprobe.d modules-load.d";
 
 /// Names of links that the kernel or common software gives, and that show nothing private.
