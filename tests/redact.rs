@@ -169,8 +169,8 @@ fn restored(redactor: &mut Redactor, value: Value) -> Value {
     }
 }
 
-/// Returns the report without what depends on the order of names and addresses: places in lists, numbers of rules, and
-/// the probabilities of single rules.
+/// Returns the report without what depends on the order of names: places in lists, places of rules that are missing, and
+/// which of several objects with the same finding the next command names.
 fn normal(key: &str, value: Value) -> Value {
     match value {
         Value::Array(all) => {
@@ -178,18 +178,43 @@ fn normal(key: &str, value: Value) -> Value {
             all.sort_by_key(Value::to_string);
             Value::Array(all)
         }
-        Value::Object(all) => {
-            let is_hop = key == "hops";
-            let kept = all.into_iter().filter(|(name, _)| {
-                !is_hop || !matches!(name.as_str(), "number" | "outcomes" | "probability")
+        Value::Object(mut all) => {
+            let next = all
+                .get("next")
+                .and_then(|next| Some((next.as_str()?, all.get("findings")?.as_array()?)));
+            if let Some((next, findings)) = next {
+                let named = findings
+                    .iter()
+                    .find(|of| next.split(' ').any(|word| word == of["subject"]));
+                if let Some(of) = named {
+                    let (id, message) = (&of["id"], &of["message"]);
+                    let next = next.replace(of["subject"].as_str().unwrap(), "SUBJECT");
+                    all["next"] = format!("{next} {id} {message}").into();
+                }
+            }
+            // Hops refer to outcomes by their places.
+            if let Some(Value::Array(outcomes)) = all.get("outcomes").cloned() {
+                for hop in all
+                    .get_mut("hops")
+                    .and_then(Value::as_array_mut)
+                    .into_iter()
+                    .flatten()
+                {
+                    for at in hop
+                        .get_mut("outcomes")
+                        .and_then(Value::as_array_mut)
+                        .into_iter()
+                        .flatten()
+                    {
+                        *at = outcomes[usize::try_from(at.as_u64().unwrap()).unwrap()].clone();
+                    }
+                }
+            }
+            let normal = all.into_iter().map(|(name, value)| {
+                let value = normal(&name, value);
+                (name, value)
             });
-            Value::Object(
-                kept.map(|(name, value)| {
-                    let value = normal(&name, value);
-                    (name, value)
-                })
-                .collect(),
-            )
+            Value::Object(normal.collect())
         }
         Value::String(text) if key != "id" => Value::String(sorted(&text)),
         other => other,
@@ -208,18 +233,14 @@ fn sorted(text: &str) -> String {
     if let Some(at) = more {
         return words[at - 1..].join(" ");
     }
-    // The number of a rule in its chain, the probability of a rule, and the source of a trace, which is the first address
-    // of the pods' network that no pod has.
-    for (before, is_left_out) in [
-        ("rule", is_number as fn(&str) -> bool),
-        ("--probability", is_number),
-        ("--source", |_: &str| true),
-    ] {
-        let places =
-            (1..words.len()).filter(|at| words[at - 1] == before && is_left_out(words[*at]));
-        for at in places.collect::<Vec<_>>().into_iter().rev() {
-            words.remove(at);
-        }
+    if let Some(at) = words.iter().position(|word| *word == "rule")
+        && words.get(at + 1).is_some_and(|word| is_number(word))
+    {
+        words.remove(at + 1);
+    }
+    // The source of a trace is the first address of the pods' network that no pod has.
+    if let Some(at) = words.iter().position(|word| *word == "--source") {
+        words.truncate(at);
     }
     words.sort_unstable();
     words.join(" ")

@@ -158,9 +158,9 @@ const FLAGS: &[&str] = &[
 ];
 
 impl Redactor {
-    /// Redacts a list of API objects.
-    pub(super) fn api(&mut self, value: Value) -> Value {
-        self.api_value(value, "", "")
+    /// Redacts a list of API objects of `kind`.
+    pub(super) fn api(&mut self, value: Value, kind: &str) -> Value {
+        self.api_value(value, "", kind)
     }
 
     /// Redacts the value of `key` in an object of kind `of`.
@@ -186,10 +186,9 @@ impl Redactor {
 
     fn map(&mut self, map: Map<String, Value>, key: &str, of: &str) -> Value {
         let own = map.get("kind").and_then(Value::as_str).map(str::to_owned);
-        // Items of a list from the API server have no kind of their own.
-        let of = own
-            .as_deref()
-            .map_or(of, |kind| kind.strip_suffix("List").unwrap_or(kind));
+        // A list and its items may have no kind of their own.
+        let own = own.as_deref().filter(|kind| !kind.ends_with("List"));
+        let of = own.unwrap_or(of);
         let mut new = Map::new();
         for (name, value) in map {
             let value = match (name.as_str(), value) {
@@ -349,24 +348,29 @@ impl Redactor {
         if text.starts_with("registry.k8s.io/") && !text.contains('@') {
             return text.to_owned();
         }
-        let last = text.rsplit('/').next().unwrap_or(text);
+        let (registry, last) = match text.rsplit_once('/') {
+            Some((registry, last)) => (Some(registry), last),
+            None => (None, text),
+        };
         let (name, version) = last.split_at(last.find([':', '@']).unwrap_or(last.len()));
         // A digest identifies the image, and words in a tag may be private.
         let version = version.split('@').next().unwrap_or_default();
-        let version = version.split_inclusive([':', '.', '-', '_', '+']).map(|piece| {
-            let word = piece.trim_end_matches([':', '.', '-', '_', '+']);
-            let new = match is_number(word) || words::in_names(word) {
-                true => word.to_owned(),
-                false => self.names.map(Kind::Other, word),
-            };
-            new + &piece[word.len()..]
-        });
+        let version = version
+            .split_inclusive([':', '.', '-', '_', '+'])
+            .map(|piece| {
+                let word = piece.trim_end_matches([':', '.', '-', '_', '+']);
+                let new = match is_number(word) || words::in_names(word) {
+                    true => word.to_owned(),
+                    false => self.names.map(Kind::Other, word),
+                };
+                new + &piece[word.len()..]
+            });
         let version: String = version.collect();
         let name = self.names.map(Kind::Program, name);
-        format!(
-            "{}/{name}{version}",
-            self.names.map(Kind::Host, text.trim_end_matches(last))
-        )
+        match registry {
+            Some(registry) => format!("{}/{name}{version}", self.names.map(Kind::Host, registry)),
+            None => name + &version,
+        }
     }
 
     /// Redacts the command line of a service proxy.

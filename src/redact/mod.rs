@@ -115,17 +115,14 @@ impl Redactor {
             Item::EndpointSlices => {
                 let mut value = parse(item, text)?;
                 order::number_endpoints(&mut value);
-                self.api(value).to_string()
+                self.api(value, "EndpointSlice").to_string()
             }
-            Item::Services
-            | Item::Nodes
-            | Item::ConfigMaps
-            | Item::DaemonSets
-            | Item::ServiceCidrs
-            | Item::Pods => {
-                let value = parse(item, text)?;
-                self.api(value).to_string()
-            }
+            Item::Services => self.api(parse(item, text)?, "Service").to_string(),
+            Item::Nodes => self.api(parse(item, text)?, "Node").to_string(),
+            Item::ConfigMaps => self.api(parse(item, text)?, "ConfigMap").to_string(),
+            Item::DaemonSets => self.api(parse(item, text)?, "DaemonSet").to_string(),
+            Item::ServiceCidrs => self.api(parse(item, text)?, "ServiceCIDR").to_string(),
+            Item::Pods => self.api(parse(item, text)?, "Pod").to_string(),
             Item::Ipvs => {
                 let mut value = parse(item, text)?;
                 // Other addresses have other hashes.
@@ -137,27 +134,15 @@ impl Redactor {
                 }
                 self.document(value, "").to_string()
             }
-            Item::Nft => {
-                let value = parse(item, text)?;
-                self.nft(value, "").to_string()
-            }
-            Item::Access => {
-                let value = parse(item, text)?;
-                self.access(value).to_string()
-            }
-            Item::Configz => {
-                let value = parse(item, text)?;
-                self.settings(value, "").to_string()
-            }
+            Item::Nft => self.nft(parse(item, text)?, "").to_string(),
+            Item::Access => self.access(parse(item, text)?).to_string(),
+            Item::Configz => self.settings(parse(item, text)?, "").to_string(),
             Item::Addresses
             | Item::Links
             | Item::Routes
             | Item::Rules
             | Item::Processes
-            | Item::Healthz => {
-                let value = parse(item, text)?;
-                self.document(value, "").to_string()
-            }
+            | Item::Healthz => self.document(parse(item, text)?, "").to_string(),
         })
     }
 

@@ -63,6 +63,7 @@ impl Kind {
             ],
             Self::Program | Self::Other => &[
                 "antrea-agent",
+                "aws-eks-nodeagent",
                 "aws-node",
                 "calico-felix",
                 "calico-node",
