@@ -7,6 +7,9 @@ use super::logs::is_number;
 use super::names::Kind;
 use crate::cluster::config::ORIGIN;
 
+/// Kind of a kube-proxy configuration.
+pub(super) const CONFIGURATION: &str = "KubeProxyConfiguration";
+
 /// Fields with words of kube-proxy or Kubernetes.
 const WORDS: &[&str] = &[
     "acceptContentTypes",

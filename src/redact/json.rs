@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Redactor;
+use super::config::CONFIGURATION;
 use super::logs::is_number;
 use super::names::Kind;
 use super::words;
@@ -250,14 +251,8 @@ impl Redactor {
             "targetPort" => self.names.map(Kind::Port, text),
             "externalName" => self.host(text),
             "image" => self.image(text),
-            "path" | "mountPath"
-                if ["/lib/", "/run/", "/var/lib/kube-proxy", "/etc/cni"]
-                    .iter()
-                    .any(|own| text.starts_with(own)) =>
-            {
-                text.to_owned()
-            }
-            "key" if is_public_key(text) => text.to_owned(),
+            "path" | "mountPath" | "subPath" => self.path(text),
+            "key" => self.key(text),
             _ => {
                 let new = self.addresses(text);
                 if new != text || text.parse::<Cidr>().is_ok() || text == "None" {
@@ -324,21 +319,26 @@ impl Redactor {
                 }
                 _ => self.names.map(Kind::Other, &value),
             };
-            let key = if is_public_key(&key) {
-                key
-            } else {
-                self.names.map(Kind::Other, &key)
-            };
-            Some((key, Value::String(new)))
+            Some((self.key(&key), Value::String(new)))
         });
         Value::Object(labels.collect())
+    }
+
+    /// Redacts the key of a label, of a taint or in a `ConfigMap`.
+    fn key(&mut self, key: &str) -> String {
+        if is_public_key(key) {
+            key.to_owned()
+        } else {
+            self.path(key)
+        }
     }
 
     /// Keeps kube-proxy's configuration; other data of a `ConfigMap` may be secret.
     fn data(&mut self, all: Map<String, Value>) -> Value {
         let kept = all.into_iter().filter_map(|(key, value)| {
             let text = value.as_str()?;
-            (key == "config.conf").then(|| (key.clone(), Value::String(self.config(text))))
+            let is_own = key == "config.conf" || text.contains(CONFIGURATION);
+            is_own.then(|| (self.key(&key), Value::String(self.config(text))))
         });
         Value::Object(kept.collect())
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::Redactor;
+use super::config::CONFIGURATION;
 use super::names::Kind;
 use super::words;
 use crate::evidence::processes::ProxyFiles;
@@ -95,12 +96,10 @@ impl Redactor {
             if pieces.all(words::in_names) || Kind::Program.is_known(part) {
                 return part.to_owned();
             }
-            let (stem, end) = part.rsplit_once('.').unwrap_or((part, ""));
-            let stem = self.names.map(Kind::Other, stem);
-            if words::in_names(end) && !end.is_empty() {
-                format!("{stem}.{end}")
-            } else {
-                stem
+            let ended = part.rsplit_once('.');
+            match ended.filter(|(_, end)| words::in_names(end) && !end.is_empty()) {
+                Some((stem, end)) => format!("{}.{end}", self.names.map(Kind::Other, stem)),
+                None => self.names.map(Kind::Other, part),
             }
         });
         parts.collect::<Vec<_>>().join("/")
@@ -220,7 +219,7 @@ impl Redactor {
         let mut files: ProxyFiles = serde_json::from_str(text).map_err(|_| unreadable())?;
         for file in &mut files.files {
             file.path = self.path(&file.path.to_string_lossy()).into();
-            file.text = if file.text.contains("KubeProxyConfiguration") {
+            file.text = if file.text.contains(CONFIGURATION) {
                 self.config(&file.text)
             } else {
                 self.arguments_file(&file.text)

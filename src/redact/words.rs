@@ -38,13 +38,13 @@ const NAMES: &str = "ACCEPT ADMIN ANTREA CANARY CHECK CLUSTER CNI CT DN DOCKER D
     daemon default deny devices dispatch dnat dns docker docker0 drop dropped dst dummy egress eks eksbuild enabled endpoint endpoints \
     etc ext external f2b failsafe fib filter firewall firewalld flannel flowtable for forward forwarding from fw group \
     hairpin hairpins firewalls refuse refused refusing outside daddr dport saddr l4proto hep hook host hosts hostport hostports http https icmp if in incoming ingress inet init input install internal invalid ip ip4 ip6 ipam ipip \
-    ips iptables ip6tables ipv4 ipv6 ipvs k0s k3s k8s kpx kube kubeconfig kubelet kubernetes kubeproxy lib lib64 libvirt limit link links lo load local log \
+    ips iptables ip6tables ipv4 ipv6 ipvs k0s k3s k8s kpx kube kubeconfig kubelet kubernetes kubeproxy lib lib64 libvirt limit link links lo load local lock log \
     logging loopback main manage manager mangle manifest manifests map mark masq masquerade masquerading mcast microk8s modprobe modules multi multicast nat \
     net netfilter netif network new nftables no node nodeport nodeports nodes ns none ntp os other out outgoing output parent pi \
     po podman pods policy pools port portals ports post posts postrouting pre pri pro prefix prerouting private \
     profile proxy public pod rancher raw rc reject rejects related return route router routing rpf rules run save sbin security server service \
     services set sets skip snap snat source src ssh sshd state static sysctl sysinit sysconfig system systemd table tables target tcp th this \
-    to tracking trusted tw udp ufw usr user users untracked v v4 v6 validate var vip vips vmap vxlan wants weave wg wireguard wl work yaml yml \
+    to tracking trusted tw udp ufw usr user users untracked v v4 v6 validate var vip vips vmap vxlan wants weave wg wireguard wl work xtables yaml yml \
     yes zone zones true false modprobe NetworkManager conf.d modprobe.d modules-load.d";
 
 /// Names of links that the kernel or common software gives, and that show nothing private.
