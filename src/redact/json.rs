@@ -202,9 +202,10 @@ impl Redactor {
                 ("providerID", Value::String(id)) => {
                     let (cloud, _) = id.split_once("://").unwrap_or_default();
                     let last = self.names.id(id.rsplit('/').next().unwrap_or_default());
-                    match CLOUDS.contains(&cloud) {
-                        true => format!("{cloud}://{last}").into(),
-                        false => last.into(),
+                    if CLOUDS.contains(&cloud) {
+                        format!("{cloud}://{last}").into()
+                    } else {
+                        last.into()
                     }
                 }
                 ("labels" | "matchLabels" | "selector" | "nodeSelector", Value::Object(all))
@@ -228,7 +229,7 @@ impl Redactor {
             ("metadata", "Service") => Kind::Service,
             ("metadata", "EndpointSlice") => Kind::Slice,
             ("metadata" | "targetRef", "Pod") => Kind::Pod,
-            ("metadata" | "targetRef", "Node") | ("forNodes", _) => Kind::Node,
+            ("metadata" | "targetRef" | "ownerReferences", "Node") | ("forNodes", _) => Kind::Node,
             ("ports", _) => Kind::Port,
             ("forZones", _) => Kind::Zone,
             _ => Kind::Other,
@@ -359,9 +360,10 @@ impl Redactor {
             .split_inclusive([':', '.', '-', '_', '+'])
             .map(|piece| {
                 let word = piece.trim_end_matches([':', '.', '-', '_', '+']);
-                let new = match is_number(word) || words::in_names(word) {
-                    true => word.to_owned(),
-                    false => self.names.map(Kind::Other, word),
+                let new = if is_number(word) || words::in_names(word) {
+                    word.to_owned()
+                } else {
+                    self.names.map(Kind::Other, word)
                 };
                 new + &piece[word.len()..]
             });
