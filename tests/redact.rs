@@ -193,21 +193,12 @@ fn normal(key: &str, value: Value) -> Value {
                 }
             }
             // Hops refer to outcomes by their places.
-            if let Some(Value::Array(outcomes)) = all.get("outcomes").cloned() {
-                for hop in all
-                    .get_mut("hops")
-                    .and_then(Value::as_array_mut)
-                    .into_iter()
-                    .flatten()
-                {
-                    for at in hop
-                        .get_mut("outcomes")
-                        .and_then(Value::as_array_mut)
-                        .into_iter()
-                        .flatten()
-                    {
-                        *at = outcomes[usize::try_from(at.as_u64().unwrap()).unwrap()].clone();
-                    }
+            let outcomes = all.get("outcomes").cloned();
+            for hop in list(all.get_mut("hops")) {
+                for at in list(hop.get_mut("outcomes")) {
+                    *at = outcomes.as_ref().unwrap()
+                        [usize::try_from(at.as_u64().unwrap()).unwrap()]
+                    .clone();
                 }
             }
             let normal = all.into_iter().map(|(name, value)| {
@@ -219,6 +210,10 @@ fn normal(key: &str, value: Value) -> Value {
         Value::String(text) if key != "id" => Value::String(sorted(&text)),
         other => other,
     }
+}
+
+fn list(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+    value.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 /// Returns the words of `text`, sorted: lists in it are in the order of names.
@@ -240,7 +235,7 @@ fn sorted(text: &str) -> String {
     }
     // The source of a trace is the first address of the pods' network that no pod has.
     if let Some(at) = words.iter().position(|word| *word == "--source") {
-        words.truncate(at);
+        words.remove(at + 1);
     }
     words.sort_unstable();
     words.join(" ")

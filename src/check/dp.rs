@@ -306,7 +306,7 @@ fn unmaintained(facts: &Facts<'_>) -> Verdict {
     let log = if_recorded(facts.node.evidence().text(Item::KernelLog))?;
     let seen: Vec<_> = log
         .lines()
-        .filter(|line| signs::is_of_kernel(line))
+        .filter(|line| signs::is_unmaintained(line))
         .filter(|line| DRIVERS.iter().any(|driver| line.contains(driver)))
         .map(|line| Proof::Log(line.trim().to_owned()))
         .collect();

@@ -13,7 +13,7 @@ pub const MODE_END: &str = " Proxier";
 /// The default scheduler follows.
 pub const SCHEDULER: &str = "IPVS scheduler not specified, use ";
 /// The kernel loads a driver that the distribution no longer maintains; in lower case.
-pub const UNMAINTAINED: &str = "unmaintained driver";
+const UNMAINTAINED: &str = "unmaintained driver";
 
 /// Returns whether kpx looks for the text of `line`, a line of kube-proxy's log.
 pub fn is_of_proxy(line: &str) -> bool {
@@ -27,7 +27,17 @@ pub fn is_of_proxy(line: &str) -> bool {
         || mode()
 }
 
+/// Returns whether `line`, a message of the kernel, reports a driver that the distribution no longer maintains.
+pub fn is_unmaintained(line: &str) -> bool {
+    line.to_lowercase().contains(UNMAINTAINED)
+}
+
+/// Returns whether `line`, a message of the kernel, reports a processor that nft holds.
+pub fn is_soft_lockup(line: &str) -> bool {
+    line.contains("soft lockup") && line.contains("[nft:")
+}
+
 /// Returns whether kpx looks for the text of `line`, a message of the kernel.
 pub fn is_of_kernel(line: &str) -> bool {
-    line.to_lowercase().contains(UNMAINTAINED)
+    is_unmaintained(line) || is_soft_lockup(line)
 }

@@ -75,7 +75,11 @@ impl Redactor {
     }
 
     fn message_word(&mut self, word: &str) -> String {
-        if words::IN_MESSAGES.contains(word) || is_place(word) {
+        // A processor, or a program with its process ID: CPU#3, nft:5123.
+        let numbered = word.split_once([':', '#']).is_some_and(|(name, number)| {
+            words::IN_MESSAGES.contains(name) && number.bytes().all(|b| b.is_ascii_digit())
+        });
+        if numbered || words::IN_MESSAGES.contains(word) || is_place(word) {
             return word.to_owned();
         }
         let new = self.code_word(word);

@@ -16,13 +16,13 @@ const COMMENTS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active
     will with xlb DEFAULT";
 
 /// Words of kube-proxy's, the kernel's and kpx's messages.
-const MESSAGES: &str = "BridgeInterface ClusterCIDR InterfaceNamePrefix NodeCIDR Another Kernel Proxier Proxy Using Unmaintained Warning a an app asked back before build can case \
+const MESSAGES: &str = "BUG BridgeInterface CPU ClusterCIDR InterfaceNamePrefix NodeCIDR Another Kernel Proxier Proxy Using Unmaintained Warning a an app asked back before build can case \
     chance could currently default detected deprecated detected: dbg driver drivers err error exit exec execute failed \
     fell falling get grab hash:ip hash:ip,port hash:net holding incompatible ip6tables ip6tables-restore ip_set ip_tables \
-    ip_vs ipset ipsets iptables iptables-restore it kernel kube-proxy's list listing lock loaded missing mode module \
+    ip_vs ipset ipsets iptables iptables-restore it kernel kube-proxy's list listing lock lockup loaded missing mode module \
     modules modprobe msg name nftables nft_compat operator proxier running rr wrr lc wlc lblc lblcr sh dh sed nq mh \
-    requested restore restart revision rollback scheduler settype specified stage start status still stopped supported \
-    sync syncing t terminated time timed try unmaintained use used user userspace using version wait waiting was were \
+    requested restore restart revision rollback scheduler settype soft specified stage start status still stopped stuck supported \
+    sync syncing t terminated time timed try unmaintained use used user userspace using version wait waiting was watchdog were \
     xtables Generated Completed nf_tables legacy Table tables table tool incompatible present see them iptables-save ip6tables-save \
     iptables-legacy-save ip6tables-legacy-save iptables-nft-save ip6tables-nft-save iptables-legacy ip6tables-legacy nft managed touch \
     Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec by do filter mangle nat raw security ahead have us v4 v6 IPv4 IPv6 IPVS Can't can't cannot Failed Kube-proxy reach reached answer answers failing";
