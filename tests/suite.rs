@@ -33,6 +33,7 @@ mod random;
 mod reach;
 mod readme;
 mod reconcile;
+mod redact;
 mod registry;
 mod remote;
 mod render;

@@ -61,6 +61,8 @@ pub struct Endpoint {
     pub zone: Option<String>,
     /// Topology hints.
     pub hints: Option<Hints>,
+    /// Number among the endpoints of the Service, in the order of their addresses before redaction; 0 without redaction.
+    pub order: u64,
     /// The pod behind it.
     pub target_ref: Option<TargetRef>,
 }

@@ -14,7 +14,7 @@ use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
 use crate::desired::serves_localhost;
 use crate::diff::{self, ChangeKind, Object};
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, Item, signs};
 use crate::net::{Cidr, Family, Proto};
 use crate::node::runtime::Metrics;
 use crate::words::number_of;
@@ -288,7 +288,7 @@ pub(super) fn newer_sets(facts: &Facts<'_>) -> Seen {
 
 pub(super) fn soft_lockup(facts: &Facts<'_>) -> Seen {
     let log = facts.node.evidence().text(Item::KernelLog)?.lines();
-    let stuck = log.filter(|line| line.contains("soft lockup") && line.contains("[nft:"));
+    let stuck = log.filter(|line| signs::is_soft_lockup(line));
     let stuck = stuck.map(|line| Proof::Log(line.trim().to_owned()));
     Ok(some(stuck.collect(), "line"))
 }
