@@ -8,7 +8,6 @@ use crate::backend::Mode;
 use crate::check::{Why, stale};
 use crate::evidence::{Gap, Item};
 use crate::node::NodeSnapshot;
-use crate::owner::Owners;
 use crate::words::number_of;
 
 /// What [`forget`] reads.
@@ -29,7 +28,7 @@ pub fn forget(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Plan, Gap> {
     let mut plan = Plan::default();
     let mut elsewhere = 0;
     let mut by_service: BTreeMap<_, Vec<Flow>> = BTreeMap::new();
-    for of in stale(node, Some(mode), &Owners::new(node))? {
+    for of in stale(node, Some(mode))? {
         let entry = of.entry;
         if entry.zone != 0 {
             elsewhere += 1;

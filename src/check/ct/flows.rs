@@ -134,7 +134,12 @@ pub enum Why {
 /// # Errors
 ///
 /// What has to be known for that, and is not.
-pub fn stale<'e>(
+pub fn stale<'e>(node: &'e NodeSnapshot<'_>, mode: Option<Mode>) -> Result<Vec<Stale<'e>>, Gap> {
+    stale_of(node, mode, &Owners::new(node))
+}
+
+/// Like [`stale`], with the node's service ports.
+pub(in crate::check) fn stale_of<'e>(
     node: &'e NodeSnapshot<'_>,
     mode: Option<Mode>,
     owners: &Owners,
@@ -205,7 +210,7 @@ fn connection(entry: &Entry) -> Proof {
 /// Returns a finding for each Service address with UDP flows that are stale for this reason.
 fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verdict {
     let mut by_port: BTreeMap<(String, SocketAddr), Vec<Proof>> = BTreeMap::new();
-    for of in stale(facts.node, mode, facts.owners())? {
+    for of in stale_of(facts.node, mode, facts.owners())? {
         if of.why == why && of.entry.proto == Proto::Udp {
             let name = format!("{}/{}", of.service.namespace, of.service.name);
             let to = of.entry.original.destination;

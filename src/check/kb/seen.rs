@@ -8,7 +8,7 @@ use crate::backend::nftables::model::{Datum, Verdict};
 use crate::check::core::{
     connection_proof, is_served, name_of, newer_nft, rules_in_use, sets_of_others,
 };
-use crate::check::ct::{Why, stale};
+use crate::check::ct::{Why, stale_of};
 use crate::check::{Facts, Proof};
 use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
@@ -38,7 +38,7 @@ fn some(mut proofs: Vec<Proof>, what: &str) -> Vec<Proof> {
 
 /// Returns the UDP flows that no endpoint answers for the reason `why`.
 fn udp(facts: &Facts<'_>, why: Why) -> Seen {
-    let flows = stale(facts.node, None, facts.owners())?.into_iter();
+    let flows = stale_of(facts.node, None, facts.owners())?.into_iter();
     let flows = flows.filter(|of| of.why == why && of.entry.proto == Proto::Udp);
     Ok(some(
         flows.map(|of| connection_proof(of.entry)).collect(),
