@@ -3,6 +3,7 @@
 mod bundle;
 mod links;
 mod run;
+mod schema;
 
 use std::fs;
 use std::path::PathBuf;

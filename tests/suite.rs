@@ -39,6 +39,7 @@ mod remote;
 mod render;
 mod repository;
 mod resolve;
+mod schema;
 mod shell;
 mod show;
 mod snapshot;

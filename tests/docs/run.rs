@@ -29,6 +29,9 @@ const BUNDLES: &[(&str, &str)] = &[
 /// Stands for omitted lines of an output.
 const OMITTED: &str = "...";
 
+/// Other programs that run.
+const SHELL: &[&str] = &["grep ", "printf "];
+
 /// Accepts a man page on its standard input.
 const MAN: &str = "#!/bin/sh\n[ \"$*\" = '-l -' ] && grep -q '^.TH kpx-'\n";
 
@@ -94,7 +97,7 @@ impl Desk {
             ("LC_ALL", "C.UTF-8"),
             ("HOME", "/nonexistent"),
         ];
-        let line = format!("exec 2>&1; {command}");
+        let line = format!("set +e; exec 2>&1; {command}");
         let ran = shell(&line, &at("bin"), &at("work"), &at("root"), &variables);
         let out = String::from_utf8(ran.stdout).unwrap();
         (out, ran.status.code().unwrap())
@@ -174,7 +177,8 @@ fn page(text: &str) -> Done {
             || command.to_owned(),
             |arguments| format!("kpx {arguments}"),
         );
-        let Some(arguments) = command.strip_prefix("kpx ") else {
+        let is_shell = SHELL.iter().any(|tool| command.starts_with(tool));
+        let Some(arguments) = command.strip_prefix("kpx ").or(is_shell.then_some("")) else {
             // Files of the repository exist.
             for word in words(&command) {
                 let ours = ["deploy/", "docs/", "testdata/"];
@@ -196,7 +200,7 @@ fn page(text: &str) -> Done {
         let own = format!("kpx {}", &arguments[..end.unwrap_or(arguments.len())]);
         let own = words(&own);
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        if let Some(why) = live(&own) {
+        if let Some(why) = live(&own).filter(|_| !is_shell) {
             done.parsed += 1;
             if !output.is_empty() {
                 done.wrong
@@ -241,7 +245,7 @@ fn every_command_of_every_document_runs() {
         }
         let name = |why: String| format!("{}: {why}", file.display());
         wrong.extend(done.wrong.into_iter().map(name));
-        if file.starts_with("docs/runbooks") {
+        if file.starts_with("docs/runbooks") && !file.ends_with("README.md") {
             assert!(done.ran > done.parsed, "{}", file.display());
             assert!(done.compared > 1, "{} quotes nothing", file.display());
         }
