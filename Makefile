@@ -8,8 +8,8 @@
 # make test-cluster KUBE_BIN=DIR
 #                 kpx in a real cluster of three nodes on this machine, with the Kubernetes programs of DIR, under traffic;
 #                 SCENARIOS="NAME…" runs those alone (root; half an hour)
-# make bench      how long a trace and the doctor take on a large node (root; wants iptables, nfacct, and hyperfine
-#                 where it is installed)
+# make bench      how long the doctor, a diff and a trace take on a large node, and more (root; wants iptables, nftables,
+#                 ipset, conntrack and nfacct)
 
 SHELL = /bin/bash
 .SHELLFLAGS = -eu -o pipefail -c
@@ -80,7 +80,7 @@ test-loops:
 test-files: $(PROMTOOL)
 	$(PROMTOOL) check rules deploy/serve/prometheus/rules.yaml
 	$(PROMTOOL) test rules deploy/serve/prometheus/rules-test.yaml
-	shellcheck -x .ci/run src/cmd/snapshot.sh tests/lab/node tests/static tests/vm/*
+	shellcheck -x .ci/run benches/*.sh src/cmd/snapshot.sh tests/lab/node tests/static tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
@@ -131,7 +131,6 @@ static: packages
 .PHONY: bench
 bench: root
 	cargo build --locked --release
-	$(SUDO) benches/trace.sh
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
 	$(SUDO) benches/serve.sh

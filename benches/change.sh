@@ -5,33 +5,13 @@
 #     cleanup      kpx cleanup --apply      against  iptables-restore --noflush  of the same lines in the order in which
 #                                           iptables-save lists the chains
 #
-# At most 1.15 and 1.2 times. What is cleaned up was written in the order that kube-proxy comes upon its chains, which is
-# that of their hashes: none. (Of chains that were made in alphabetical order, iptables-nft-save 1.8.9 makes a list twelve
-# times as slowly.) 2000 Services of 10 endpoints, in network namespaces of its own, as root; `make bench`
-# builds and calls it.
-set -euo pipefail
-
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-kpx=${KPX:-target/release/kpx}
+# At most 1.15 and 1.2 times. What is cleaned up was written in kube-proxy's order. 2000 Services of 10 endpoints, in
+# network namespaces of its own, as root; `make bench` builds and calls it.
+# shellcheck source=benches/node.sh
+source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 recording=testdata/nodes/scale-2000x10-iptables
 runs=${RUNS:-3}
 
-[ "$(id -u)" = 0 ] || { echo "benches/change.sh: a network namespace takes root" >&2; exit 2; }
-[ -x "$kpx" ] || { echo "benches/change.sh: no $kpx: 'make bench' builds it" >&2; exit 2; }
-
-netns=kpx-bench-change-$$
-scratch=$(mktemp -d)
-trap 'ip netns del "$netns" 2>/dev/null || true; rm -rf "$scratch"' EXIT
-
-fresh() {
-    ip netns del "$netns" 2>/dev/null || true
-    ip netns add "$netns"
-    ip -n "$netns" link set lo up
-    ip -n "$netns" link add eth0 type veth peer name far0
-    ip -n "$netns" addr add 10.0.2.15/24 dev eth0
-    ip -n "$netns" link set eth0 up
-}
-inside() { ip netns exec "$netns" "$@"; }
 on_node() { "$kpx" --netns "$netns" --cluster-from "$recording" --node node1 "$@"; }
 
 # Takes the text of the steps of iptables out of a plan: one file for each program, in order.
@@ -49,12 +29,8 @@ texts() {
     '
 }
 
-seconds() {
-    local start=$EPOCHREALTIME
-    "$@" >"$scratch/out" 2>&1 || { cat "$scratch/out" >&2; return 1; }
-    awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }'
-}
 # `iptables-nft-restore` has a dash in its name.
+# shellcheck disable=SC2317 # `milliseconds` calls it.
 load() {
     local file name
     for file in "$1"/*; do
@@ -71,15 +47,6 @@ listed() {
         BEGIN { sort = "LC_ALL=C sort" }
         /^:|^-X / { print | sort; sorting = 1; next }
         sorting { flush(); sorting = 0 }
-        { print; fflush() }
-    '
-}
-# Puts the chains of each table into no order, always the same.
-mixed() {
-    awk -v seed="$recording" '
-        BEGIN { shuffle = "shuf --random-source=" seed "/node/iptables-save.txt.gz" }
-        /^:KUBE-/ { print | shuffle; mixing = 1; next }
-        mixing { close(shuffle); mixing = 0 }
         { print; fflush() }
     '
 }
@@ -102,31 +69,30 @@ on_node cleanup --mode iptables --force -o wide >"$scratch/plan" || [ $? = 1 ]
 texts "$scratch/none" <"$scratch/plan"
 for file in "$scratch/none"/*; do listed <"$file" >"$scratch/none.listed/${file##*/}"; done
 
-status=0
-compare() {
-    awk -v what="$1" -v limit="$2" -v ours="$3" -v theirs="$4" 'BEGIN {
-        printf "%-12s kpx %7.2f s   iptables-restore %7.2f s   %5.2f times\n", what, ours, theirs, ours / theirs
+for ((i = 0; i < runs; i++)); do
+    fresh
+    milliseconds load "$scratch/all" >>"$scratch/all.theirs"
+    fresh
+    milliseconds on_node reconcile --apply --yes -q >>"$scratch/all.ours"
+    fresh
+    as_kube_proxy
+    milliseconds load "$scratch/none.listed" >>"$scratch/none.theirs"
+    fresh
+    as_kube_proxy
+    milliseconds load "$scratch/none" >>"$scratch/none.ordered"
+    fresh
+    as_kube_proxy
+    milliseconds on_node cleanup --mode iptables --force --apply --yes -q >>"$scratch/none.ours"
+done
+# Prints two times, and whether ours is at most `limit` of theirs.
+at_most() {
+    awk -v what="$1" -v limit="$2" -v ours="$(least <"$3")" -v theirs="$(least <"$4")" 'BEGIN {
+        printf "%-12s kpx %7.2f s   iptables-restore %7.2f s   %5.2f times\n", what, ours / 1000, theirs / 1000, ours / theirs
         exit ours > limit * theirs
     }' || status=1
 }
-
-for ((i = 0; i < runs; i++)); do
-    fresh
-    seconds load "$scratch/all" >>"$scratch/all.theirs"
-    fresh
-    seconds on_node reconcile --apply --yes -q >>"$scratch/all.ours"
-    fresh
-    as_kube_proxy
-    seconds load "$scratch/none.listed" >>"$scratch/none.theirs"
-    fresh
-    as_kube_proxy
-    seconds load "$scratch/none" >>"$scratch/none.ordered"
-    fresh
-    as_kube_proxy
-    seconds on_node cleanup --mode iptables --force --apply --yes -q >>"$scratch/none.ours"
-done
-compare "from empty" 1.15 "$(least <"$scratch/all.ours")" "$(least <"$scratch/all.theirs")"
-compare cleanup 1.2 "$(least <"$scratch/none.ours")" "$(least <"$scratch/none.theirs")"
-printf '%-12s %28s %7.2f s\n' "" "in kpx's own order" "$(least <"$scratch/none.ordered")"
-[ "$status" = 0 ] || echo "benches/change.sh: kpx takes longer than it may" >&2
+at_most "from empty" 1.15 "$scratch/all.ours" "$scratch/all.theirs"
+at_most cleanup 1.2 "$scratch/none.ours" "$scratch/none.theirs"
+awk -v time="$(least <"$scratch/none.ordered")" 'BEGIN { printf "%-12s %28s %7.2f s\n", "", "in the order of kpx", time / 1000 }'
+[ "$status" = 0 ] || echo "$0: kpx takes longer than it may" >&2
 exit "$status"

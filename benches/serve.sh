@@ -5,36 +5,16 @@
 #     memory       at most 64 MiB resident, without the process of a reading, whose peak is printed
 #
 # Runs in a network namespace of its own, as root, for TIME seconds (15 minutes); `make bench` builds and calls it.
-set -euo pipefail
-
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-kpx=${KPX:-target/release/kpx}
-recording=testdata/nodes/scale-2000x10-iptables
+# shellcheck source=benches/node.sh
+source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 time=${TIME:-900}
 port=${PORT:-10299}
 
-[ "$(id -u)" = 0 ] || { echo "benches/serve.sh: a network namespace takes root" >&2; exit 2; }
-[ -x "$kpx" ] || { echo "benches/serve.sh: no $kpx: 'make bench' builds it" >&2; exit 2; }
+restored
+inside nft add table ip foreign
 
-netns=kpx-bench-$$
-scratch=$(mktemp -d)
-server=
-trap '[ -z "$server" ] || kill "$server"; ip netns del "$netns" 2>/dev/null || true; rm -rf "$scratch"' EXIT
-
-cp -r "$recording" "$scratch/bundle"
-find "$scratch/bundle" -name '*.gz' -exec gunzip {} +
-ip netns add "$netns"
-inside="ip netns exec $netns"
-ip -n "$netns" link set lo up
-for name in ct_state_invalid_dropped_pkts localhost_nps_accepted_pkts; do
-    $inside nfacct add "$name"
-done
-$inside iptables-nft-restore <"$scratch/bundle/node/iptables-save.txt"
-$inside ip6tables-nft-restore <"$scratch/bundle/node/ip6tables-save.txt"
-$inside nft add table ip foreign
-
-$inside "$kpx" --cluster-from "$scratch/bundle" --node node1 --timeout 60s serve --listen "127.0.0.1:$port" &
-server=$!
+ip netns exec "$netns" "$kpx" --cluster-from "$scratch/bundle" --node node1 --timeout 60s serve --listen "127.0.0.1:$port" &
+child=$!
 
 # Prints the value of a metric.
 value() {
@@ -47,7 +27,7 @@ value() {
 }
 export -f value
 export port
-ask() { $inside bash -c "value '$1'"; }
+ask() { inside bash -c "value '$1'"; }
 
 until [ "$(ask 'kpx_readings_total{reading="node",result="ok"}' 2>/dev/null || true)" = 1 ]; do sleep 1; done
 began=$(ask kpx_processor_seconds_total)
@@ -55,7 +35,7 @@ start=$SECONDS
 most=0
 while [ $((SECONDS - start)) -lt "$time" ]; do
     sleep 60
-    $inside nft add chain ip foreign "c$SECONDS"
+    inside nft add chain ip foreign "c$SECONDS"
     memory=$(ask kpx_resident_memory_bytes)
     [ "$memory" -le "$most" ] || most=$memory
 done

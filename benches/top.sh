@@ -7,32 +7,12 @@
 #
 # Runs in a network namespace of its own, as root, for TIME seconds (one minute) with CONNECTIONS entries of the connection
 # table (5000); `make bench` builds and calls it.
-set -euo pipefail
-
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-kpx=${KPX:-target/release/kpx}
-recording=testdata/nodes/scale-2000x10-iptables
+# shellcheck source=benches/node.sh
+source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 time=${TIME:-60}
 connections=${CONNECTIONS:-5000}
 
-[ "$(id -u)" = 0 ] || { echo "benches/top.sh: a network namespace takes root" >&2; exit 2; }
-[ -x "$kpx" ] || { echo "benches/top.sh: no $kpx: 'make bench' builds it" >&2; exit 2; }
-
-netns=kpx-bench-$$
-scratch=$(mktemp -d)
-top=
-trap '[ -z "$top" ] || kill "$top" 2>/dev/null || true; ip netns del "$netns" 2>/dev/null || true; rm -rf "$scratch"' EXIT
-
-cp -r "$recording" "$scratch/bundle"
-find "$scratch/bundle" -name '*.gz' -exec gunzip {} +
-ip netns add "$netns"
-inside="ip netns exec $netns"
-ip -n "$netns" link set lo up
-for name in ct_state_invalid_dropped_pkts localhost_nps_accepted_pkts; do
-    $inside nfacct add "$name"
-done
-$inside iptables-nft-restore <"$scratch/bundle/node/iptables-save.txt"
-$inside ip6tables-nft-restore <"$scratch/bundle/node/ip6tables-save.txt"
+restored
 
 # Connections from one client port each to a Service and its endpoint, as the rules would translate them.
 fill() {
@@ -68,20 +48,20 @@ awk '
         for (chain in endpoint)
             if (owner[chain] in service) print service[owner[chain]], endpoint[chain]
     }' "$scratch/bundle/node/iptables-save.txt" >"$scratch/pairs"
-[ -s "$scratch/pairs" ] || { echo "benches/top.sh: no endpoint in $recording" >&2; exit 2; }
+[ -s "$scratch/pairs" ] || { echo "$0: no endpoint in the recording" >&2; exit 2; }
 export -f fill
 export connections scratch
-$inside bash -c fill
-entries=$($inside conntrack -C)
-[ "$entries" -ge "$connections" ] || { echo "benches/top.sh: only $entries connections" >&2; exit 2; }
+inside bash -c fill
+entries=$(inside conntrack -C)
+[ "$entries" -ge "$connections" ] || { echo "$0: only $entries connections" >&2; exit 2; }
 
 # iptables creates the file of the lock when it takes it.
-XTABLES_LOCKFILE=$scratch/xtables.lock $inside "$kpx" --cluster-from "$scratch/bundle" --node node1 --timeout 60s \
+XTABLES_LOCKFILE=$scratch/xtables.lock ip netns exec "$netns" "$kpx" --cluster-from "$scratch/bundle" --node node1 --timeout 60s \
     top -o json --interval 2s --count $((time / 2)) >"$scratch/lines" &
-top=$!
+child=$!
 
 # Prints the processor time of kpx and its ended children, in ticks.
-used() { sed 's/.*) //' "/proc/$top/stat" | awk '{ print $12 + $13 + $14 + $15 }'; }
+used() { sed 's/.*) //' "/proc/$child/stat" | awk '{ print $12 + $13 + $14 + $15 }'; }
 
 until [ -s "$scratch/lines" ]; do sleep 0.1; done
 began=$(used)
@@ -91,15 +71,15 @@ end=$start
 while now=$(used 2>/dev/null) && [ -n "$now" ]; do
     ended=$now
     end=$(date +%s%N)
-    for file in "/proc/$top/fd/"*; do
+    for file in "/proc/$child/fd/"*; do
         case $(readlink "$file" || true) in
         */xtables.lock) touch "$scratch/xtables.lock" ;;
         esac
     done
     sleep 0.5
 done
-wait "$top"
-top=
+wait "$child"
+child=
 lines=$(wc -l <"$scratch/lines")
 interval=$(sed 's/.*"seconds":\([0-9.]*\).*/\1/' "$scratch/lines" | awk '{ sum += $1 } END { print sum / NR }')
 lock="not taken"

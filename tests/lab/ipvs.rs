@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,66 @@ pub(crate) fn run(lab: &Lab) {
         report.unharmed();
         kpx(lab, &["diff"], &[0, 3]);
         assert_eq!(modes(), [to], "what is left of other modes");
+        if (from, to) == ("nftables", "ipvs") {
+            proxy = served(lab, proxy);
+        }
     }
+}
+
+/// Serves the node in mode ipvs in place of `proxy`, while endpoints come and go; the kube-proxy that takes over changes
+/// nothing.
+fn served(lab: &Lab, mut proxy: Proxy) -> Proxy {
+    const CHANGES: usize = 10;
+    let traffic = Traffic::of(lab, places(lab), Duration::from_millis(100));
+    proxy.stop();
+    let words = ["reconcile", "--watch", "--apply", "--yes", "--mode", "ipvs"];
+    let mut watch = kpx_on_node(lab, &words).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let first = lines.find(|line| line.as_ref().unwrap().contains(" start: "));
+    assert!(first.is_some(), "{:?}", watch.wait_with_output());
+    for change in 0..CHANGES {
+        let count = 2 - (change + 1) % 2;
+        slices(lab, count);
+        let wanted = format!("{ADDRESS}:30080");
+        wait_for("its real servers", Duration::from_secs(10), || {
+            let text = node("ipvsadm -Sn");
+            let servers = text.lines().filter(|line| {
+                line.starts_with("-a") && line.contains(&wanted) && !line.ends_with("-w 0")
+            });
+            (servers.count() == count).then_some(())
+        });
+        thread::sleep(Duration::from_secs(1));
+    }
+    let before = state();
+    proxy = Proxy::start(lab, "ipvs");
+    let ended = watch.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(4), "{err}");
+    assert!(err.contains("runs: stopped; the rules stay"), "{err}");
+    thread::sleep(Duration::from_secs(10));
+    assert_eq!(state(), before, "what kube-proxy changed");
+    let report = traffic.stop();
+    println!("served in ipvs by kpx to the end of {CHANGES} changes: {report}");
+    report.unharmed();
+    proxy
+}
+
+/// What a shell command prints on the node.
+fn node(script: &str) -> String {
+    must(&["ip", "netns", "exec", NODE, "sh", "-c", script])
+}
+
+/// Virtual servers, sets, addresses and rules, without counters and order.
+fn state() -> Vec<String> {
+    let text = node(
+        "ipvsadm -Sn; ipset save; ip -o addr show dev kube-ipvs0; iptables-save; ip6tables-save",
+    );
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let mut lines: Vec<_> = lines
+        .map(|line| line.split(" [").next().unwrap().to_owned())
+        .collect();
+    lines.sort_unstable();
+    lines
 }
 
 /// The modes of which something is on the node.
@@ -91,8 +150,8 @@ fn modes() -> Vec<&'static str> {
         .collect()
 }
 
-/// Runs kpx on the node; it must end with one of `codes`. Returns what it printed.
-fn kpx(lab: &Lab, arguments: &[&str], codes: &[i32]) -> String {
+/// The command that runs kpx on the node.
+fn kpx_on_node(lab: &Lab, arguments: &[&str]) -> Command {
     let kubeconfig = lab.folder.join("pki/admin.conf");
     let kpx = env!("CARGO_BIN_EXE_kpx");
     let mut words = vec![
@@ -106,13 +165,18 @@ fn kpx(lab: &Lab, arguments: &[&str], codes: &[i32]) -> String {
     ];
     words.extend(["--node", "node"]);
     words.extend(arguments);
-    // Each line of progress with its time, also if the machine ends before kpx.
-    let mut child = crate::run::command(&words)
+    let mut command = crate::run::command(&words);
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs kpx on the node; it must end with one of `codes`. Returns what it printed.
+fn kpx(lab: &Lab, arguments: &[&str], codes: &[i32]) -> String {
+    // Each line of progress with its time, also if the machine ends before kpx.
+    let mut child = kpx_on_node(lab, arguments).spawn().unwrap();
     let mut err = String::new();
     let began = Instant::now();
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
@@ -255,7 +319,6 @@ fn network() {
 
 /// A Node, and Services of which the endpoints are written here: there is no controller.
 fn objects(lab: &Lab) {
-    let meta = |name: &str| json!({ "name": name, "namespace": "demo" });
     let mut all = vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "demo" } }),
         json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "node", "labels": { "kubernetes.io/os": "linux" } },
@@ -290,34 +353,51 @@ fn objects(lab: &Lab) {
         all.push(
             json!({ "apiVersion": "v1", "kind": "Service", "metadata": meta(name), "spec": spec }),
         );
-        let endpoint = |(_, address): (&str, &str)| json!({ "addresses": [address], "nodeName": "node", "conditions": { "ready": true } });
-        let endpoints = [PODS[0], PODS[1]].map(endpoint);
-        let mut slice = meta(&format!("{name}-1"));
-        slice["labels"] = json!({ "kubernetes.io/service-name": name });
-        let ports = [
-            ("http", 8080, "TCP"),
-            ("datagrams", 9001, "UDP"),
-            ("echo", 9000, "TCP"),
-        ];
-        let ports = ports.map(
-            |(name, port, protocol)| json!({ "name": name, "port": port, "protocol": protocol }),
-        );
-        all.push(json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": slice,
-            "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
-        }));
     }
-    let mut text = String::new();
-    for object in all {
-        writeln!(text, "---\n{object}").unwrap();
-    }
-    lab.apply(&text);
+    apply(lab, &all);
+    slices(lab, 2);
     let status = json!({ "status": { "addresses": [
         { "type": "InternalIP", "address": ADDRESS }, { "type": "Hostname", "address": "node" },
     ] } });
     lab.kubectl(&format!(
         "patch node node --subresource=status --type=merge -p '{status}'"
     ));
+}
+
+fn meta(name: &str) -> Value {
+    json!({ "name": name, "namespace": "demo" })
+}
+
+/// Has the first `count` of the servers be the endpoints of each Service.
+fn slices(lab: &Lab, count: usize) {
+    let ports = [
+        ("http", 8080, "TCP"),
+        ("datagrams", 9001, "UDP"),
+        ("echo", 9000, "TCP"),
+    ];
+    let ports = ports
+        .map(|(name, port, protocol)| json!({ "name": name, "port": port, "protocol": protocol }));
+    let endpoints: Vec<_> = PODS[..count]
+        .iter()
+        .map(|(_, address)| json!({ "addresses": [address], "nodeName": "node", "conditions": { "ready": true } }))
+        .collect();
+    let slice = |service: &str| {
+        let mut meta = meta(&format!("{service}-1"));
+        meta["labels"] = json!({ "kubernetes.io/service-name": service });
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": meta,
+            "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
+        })
+    };
+    apply(lab, &["web", "sticky", "nodeport", "local"].map(slice));
+}
+
+fn apply(lab: &Lab, objects: &[Value]) {
+    let mut text = String::new();
+    for object in objects {
+        writeln!(text, "---\n{object}").unwrap();
+    }
+    lab.apply(&text);
 }
 
 fn places(lab: &Lab) -> Vec<Place> {

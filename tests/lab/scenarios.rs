@@ -113,8 +113,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "no-proxy",
-        about: "a node without kube-proxy, served by kpx while Deployments roll; then kube-proxy takes over",
+        about: "a node without kube-proxy, or with one that hangs, served by kpx while Deployments roll; then kube-proxy takes over",
         run: no_proxy,
+    },
+    Scenario {
+        name: "serve",
+        about: "kpx serve as a DaemonSet under traffic; lost rules are noticed, on their node alone",
+        run: serve,
     },
     Scenario {
         name: "crash-loop",
@@ -1054,7 +1059,7 @@ fn proxy_on_w1(lab: &Lab, wanted: bool) {
     });
 }
 
-/// What fails while Deployments roll, grow and shrink; then, of the health checks of w1.
+/// What fails while Deployments roll, grow and shrink.
 fn rolled(lab: &Lab) -> Report {
     let scale = |count: u32| {
         lab.kubectl(&format!("-n demo scale deployment/web --replicas={count}"));
@@ -1069,7 +1074,11 @@ fn rolled(lab: &Lab) -> Report {
     }
     // Pods that end serve for some time.
     thread::sleep(Duration::from_secs(20));
-    let report = traffic.stop();
+    traffic.stop()
+}
+
+/// The Service's health check answers on w1.
+fn health_checked(lab: &Lab) {
     let port =
         lab.kubectl("-n demo get service edge-balanced -o jsonpath='{.spec.healthCheckNodePort}'");
     let target = format!("health-check=http={}:{port}", NODES[1].1);
@@ -1078,7 +1087,6 @@ fn rolled(lab: &Lab) -> Report {
     thread::sleep(Duration::from_secs(2));
     let checks = checks.stop();
     assert!(checks.failed == 0, "{}", checks.details());
-    report
 }
 
 /// The rules of w1 without counters, sorted: kube-proxy writes Services in any order.
@@ -1099,10 +1107,38 @@ fn rules(lab: &Lab) -> Vec<String> {
     lines
 }
 
+/// A kube-proxy that does not serve w1.
+#[derive(Clone, Copy, PartialEq)]
+enum Away {
+    Removed,
+    /// Its process is stopped by a signal: it holds its ports, and answers nothing.
+    Hangs,
+}
+
+impl Away {
+    fn goes(self, lab: &Lab) {
+        match self {
+            Self::Removed => proxy_on_w1(lab, false),
+            Self::Hangs => drop(lab.sh("w1", "pkill -STOP -x kube-proxy")),
+        }
+    }
+
+    fn comes_back(self, lab: &Lab) {
+        match self {
+            Self::Removed => proxy_on_w1(lab, true),
+            Self::Hangs => drop(lab.sh("w1", "pkill -CONT -x kube-proxy")),
+        }
+    }
+}
+
 fn no_proxy(lab: &Lab) -> String {
     settled(lab);
     let mut said = Vec::new();
-    for mode in ["iptables", "nftables"] {
+    for (mode, away) in [
+        ("iptables", Away::Removed),
+        ("nftables", Away::Removed),
+        ("nftables", Away::Hangs),
+    ] {
         commit(lab, mode);
         proxy_on_w1(lab, false);
         proxy_on_w1(lab, true);
@@ -1110,7 +1146,8 @@ fn no_proxy(lab: &Lab) -> String {
             (on(lab, "w1", &["diff", "--mode", mode]).code == Some(0)).then_some(())
         });
         let theirs = rolled(lab);
-        proxy_on_w1(lab, false);
+        health_checked(lab);
+        away.goes(lab);
         let all = kpx(
             lab,
             &["reconcile", "--watch", "--apply", "--yes", "--mode", mode],
@@ -1127,6 +1164,9 @@ fn no_proxy(lab: &Lab) -> String {
         assert!(first.is_some(), "{:?}", child.wait_with_output());
         let count = thread::spawn(move || lines.count());
         let ours = rolled(lab);
+        if away == Away::Removed {
+            health_checked(lab);
+        }
         if child.try_wait().unwrap().is_some() {
             let ended = child.wait_with_output().unwrap();
             panic!("ended early: {}", String::from_utf8_lossy(&ended.stderr));
@@ -1137,7 +1177,7 @@ fn no_proxy(lab: &Lab) -> String {
             ours.details()
         );
         let before = rules(lab);
-        proxy_on_w1(lab, true);
+        away.comes_back(lab);
         let began = Instant::now();
         let ended = child.wait_with_output().unwrap();
         let took = began.elapsed();
@@ -1151,17 +1191,117 @@ fn no_proxy(lab: &Lab) -> String {
         wait_for("the first sync", Duration::from_secs(60), || {
             (on(lab, "w1", &["doctor"]).code == Some(0)).then_some(())
         });
+        // One that hung may sync what it missed later than that, and all of it at the end of its period.
+        thread::sleep(Duration::from_secs(35));
         assert_eq!(rules(lab), before);
         let lines = count.join().unwrap();
         assert!(lines > 5, "only {lines} changes");
+        let how = match away {
+            Away::Removed => "no kube-proxy",
+            Away::Hangs => "a hung kube-proxy",
+        };
         said.push(format!(
-            "{mode}: {lines} changes, with kube-proxy {theirs}; with kpx {ours}; ended after {} ms",
+            "{mode}, {how}: {lines} changes, with kube-proxy {theirs}; with kpx {ours}; ended after {} ms",
             took.as_millis()
         ));
     }
     commit(lab, "");
     lab.kubectl("-n kube-system rollout restart daemonset/kube-proxy");
     format!("\n  {}", said.join("\n  "))
+}
+
+/// Reads a page of `kpx serve` on `node`: its status, and its text.
+fn page(lab: &Lab, node: &str, path: &str) -> (String, String) {
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/10266; printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
+    );
+    let text = lab.sh(node, &format!("bash -c \"{script}\""));
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+/// The sum of the values of a metric on `node`, over the lines that contain `label`.
+fn metric(lab: &Lab, node: &str, name: &str, label: &str) -> f64 {
+    let (_, text) = page(lab, node, "/metrics");
+    let lines = text.lines().filter(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with([' ', '{'])) && line.contains(label)
+    });
+    let values = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+    values.sum()
+}
+
+fn serve(lab: &Lab) -> String {
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/serve/kustomize");
+    settled(lab);
+    let objects = lab.kubectl(&format!("kustomize {FOLDER}"));
+    lab.apply(&objects.replace("image: kpx:0.1.0", "image: lab.local/kpx:1"));
+    lab.kubectl("-n kube-system rollout status daemonset/kpx-serve --timeout=120s");
+    let count = |node: &str, name: &str| metric(lab, node, name, "");
+    let errors = |node: &str| metric(lab, node, "kpx_doctor_findings", "severity=\"error\"");
+    let healthy = |node: &str| page(lab, node, "/healthz").0.contains(" 200 ");
+    let workers = ["w1", "w2"];
+    for node in workers {
+        wait_for("the first reading", Duration::from_secs(60), || {
+            (count(node, "kpx_doctor_timestamp_seconds") > 0.0).then_some(())
+        });
+        assert!(healthy(node), "{node}: {:?}", page(lab, node, "/healthz"));
+        assert_eq!(
+            errors(node),
+            0.0,
+            "{node}: {}",
+            page(lab, node, "/metrics").1
+        );
+    }
+
+    let (seen, report) = under_traffic(lab, || {
+        let before = workers.map(|node| count(node, "kpx_processor_seconds_total"));
+        let began = Instant::now();
+        thread::sleep(Duration::from_secs(60));
+        let took = began.elapsed().as_secs_f64();
+        let after = workers.map(|node| count(node, "kpx_processor_seconds_total"));
+        let memory = workers.map(|node| count(node, "kpx_resident_memory_bytes"));
+        let per_node = (0..2).map(|at| {
+            format!(
+                "{}: {:.2}% of a processor, {:.1} MiB",
+                workers[at],
+                100.0 * (after[at] - before[at]) / took,
+                memory[at] / f64::from(1 << 20),
+            )
+        });
+        per_node.collect::<Vec<_>>().join("; ")
+    });
+    let harm = report.unharmed();
+
+    // One node loses the rules of a Service.
+    let web = lab.address("web");
+    let chain = format!(
+        "iptables -t nat -S KUBE-SERVICES | sed -n 's/.* -d {web}.32 .* --dport 80 .*-j \\(KUBE-SVC-[A-Z0-9]*\\).*/\\1/p'"
+    );
+    lab.sh("w1", &format!("iptables -t nat -F $({chain})"));
+    let began = Instant::now();
+    wait_for("the finding", Duration::from_secs(120), || {
+        (errors("w1") > 0.0).then_some(())
+    });
+    let noticed = began.elapsed();
+    assert_eq!(errors("w2"), 0.0);
+    on(lab, "w1", &["reconcile", "--apply", "--yes"]).exits(0);
+    let began = Instant::now();
+    wait_for("its end", Duration::from_secs(120), || {
+        (errors("w1") == 0.0).then_some(())
+    });
+    let gone = began.elapsed();
+
+    lab.kubectl(&format!("delete -k {FOLDER}"));
+    wait_for("the pods' end", Duration::from_secs(60), || {
+        let pods = "-n kube-system get pods -l app.kubernetes.io/name=kpx-serve";
+        lab.objects(pods).is_empty().then_some(())
+    });
+    format!(
+        "{seen}; {harm}; lost rules were noticed after {}, their repair after {}",
+        seconds(noticed),
+        seconds(gone)
+    )
 }
 
 fn ipvs(_: &Lab) -> String {

@@ -1,6 +1,8 @@
 //! Messages of `nf_tables`, for the readers of single kinds of rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZero;
+use std::thread;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 
@@ -33,6 +35,12 @@ pub(in crate::host) mod get {
 
 /// Number of attempts at rules that change between two requests.
 pub(in crate::host) const TRIES: u32 = 5;
+
+/// Number of objects from which on several threads ask for them.
+const MANY: usize = 500;
+
+/// Highest number of such threads.
+const THREADS: usize = 4;
 
 /// Extent of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,11 +87,7 @@ pub(in crate::host) fn consistent<T>(
     mut read: impl FnMut(&mut Reader) -> Result<T, Gap>,
 ) -> Result<T, Gap> {
     for _ in 0..TRIES {
-        let mut reader = Reader {
-            item,
-            line: Line::netfilter(item)?,
-            seen: Generations::default(),
-        };
+        let mut reader = Reader::open(item)?;
         let found = read(&mut reader);
         if !reader.seen.differ {
             return found;
@@ -94,6 +98,53 @@ pub(in crate::host) fn consistent<T>(
 }
 
 impl Reader {
+    fn open(item: Item) -> Result<Self, Gap> {
+        Ok(Self {
+            item,
+            line: Line::netfilter(item)?,
+            seen: Generations::default(),
+        })
+    }
+
+    /// Passes `all` to `read`, in parts with a connection and a thread each if there are many; returns what it returned
+    /// for each part, in order.
+    ///
+    /// Blocks.
+    pub(in crate::host) fn in_parts<A: Sync, T: Send>(
+        &mut self,
+        all: &[A],
+        read: impl Fn(&mut Self, &[A]) -> Result<T, Gap> + Sync,
+    ) -> Result<Vec<T>, Gap> {
+        let threads = match all.len() {
+            ..MANY => 1,
+            _ => thread::available_parallelism().map_or(1, NonZero::get),
+        };
+        if threads == 1 {
+            return Ok(vec![read(self, all)?]);
+        }
+        let item = self.item;
+        let read_part = |part: &[A]| {
+            let mut reader = Self::open(item)?;
+            let found = read(&mut reader, part);
+            Ok((found, reader.seen))
+        };
+        let parts = thread::scope(|scope| {
+            let parts = all.chunks(all.len().div_ceil(threads.min(THREADS)));
+            let running: Vec<_> = parts
+                .map(|part| scope.spawn(move || read_part(part)))
+                .collect();
+            let ended = running.into_iter().map(thread::ScopedJoinHandle::join);
+            ended.collect::<Vec<_>>()
+        });
+        let mut found = Vec::with_capacity(parts.len());
+        for part in parts {
+            let (part, seen) = part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            self.seen.join(seen);
+            found.push(part);
+        }
+        found.into_iter().collect()
+    }
+
     /// Returns the item that is read.
     pub(in crate::host) const fn item(&self) -> Item {
         self.item

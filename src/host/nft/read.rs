@@ -130,30 +130,56 @@ fn table(
     let own = headers
         .iter()
         .filter(|of| of.chain.family == table.family && of.chain.table == table.name);
-    for header in own {
+    let own: Vec<&Header> = own.collect();
+    for header in &own {
         to.push_str(", ");
         if let Err(why) = chain(&mut to, header) {
             return Ok(Err(why));
         }
     }
-    let mut writer = Writer::new(family, &sets, links);
-    let (rules, odd) = reader.ask(
-        get::RULE,
-        Extent::All,
-        family,
-        &of,
-        |(to, odd): &mut (String, Option<Odd>), answer| {
-            if odd.is_none() {
-                *odd = rule(to, table, answer, &mut writer).err();
-            }
-            Ok(())
-        },
-    )?;
-    if let Some(why) = odd {
-        return Ok(Err(why));
+    let item = reader.item();
+    let parts = reader.in_parts(&own, |reader, chains| {
+        let mut links = Links { item, names: None };
+        let mut writer = Writer::new(family, &sets, &mut links);
+        rules(reader, table, chains, &mut writer)
+    })?;
+    for part in parts {
+        match part {
+            Ok(rules) => to.push_str(&rules),
+            Err(why) => return Ok(Err(why)),
+        }
     }
-    to.push_str(&rules);
     Ok(Ok(to))
+}
+
+/// Reads the rules of `chains`, one chain at a time: see `xtables`.
+fn rules(
+    reader: &mut Reader,
+    table: &Table,
+    chains: &[&Header],
+    writer: &mut Writer<'_>,
+) -> Result<Listed, Gap> {
+    let mut all = String::new();
+    for header in chains {
+        let of = key(&[(1, &table.name), (2, &header.chain.name)]);
+        let (rules, odd) = reader.ask(
+            get::RULE,
+            Extent::All,
+            family_number(table.family),
+            &of,
+            |(to, odd): &mut (String, Option<Odd>), answer| {
+                if odd.is_none() {
+                    *odd = rule(to, table, &header.chain.name, answer, writer).err();
+                }
+                Ok(())
+            },
+        )?;
+        if let Some(why) = odd {
+            return Ok(Err(why));
+        }
+        all.push_str(&rules);
+    }
+    Ok(Ok(all))
 }
 
 /// Appends the entry of a table.
@@ -345,22 +371,23 @@ fn chain(to: &mut String, header: &Header) -> Result<(), Odd> {
 fn rule(
     to: &mut String,
     table: &Table,
+    chain: &str,
     answer: Answer<'_>,
     writer: &mut Writer<'_>,
 ) -> Result<(), Odd> {
-    let (mut chain, mut handle, mut expressions, mut comment) = (None, 0, [].as_slice(), None);
+    let (mut handle, mut expressions, mut comment) = (0, [].as_slice(), None);
     for attribute in attributes(answer.attributes) {
         match attribute? {
             // The table, what iptables needs, the rule before, and padding.
             (1 | 5 | 6 | 8, _) => {}
-            (2, value) => chain = Some(text(value)?),
+            (2, value) if text(value)? == chain => {}
+            (2, _) => return Err("the kernel does not list one chain alone".to_owned()),
             (3, value) => handle = wide(value)?,
             (4, value) => expressions = value,
             (7, value) => comment = comment_in(value)?,
             (other, _) => return Err(format!("rule attribute {other} is unknown")),
         }
     }
-    let chain = chain.ok_or("a rule has no chain")?;
     put!(
         to,
         ", {{\"rule\": {{\"family\": \"{}\", \"table\": ",

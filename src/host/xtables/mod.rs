@@ -13,16 +13,17 @@ mod sockopt;
 mod targets;
 mod words;
 
-use foldhash::HashMap;
-
 use super::netlink::{attributes, text};
 use super::nf_tables::wire::{Answer, Extent, Odd, Reader, consistent, get, key};
-use super::nf_tables::{Header, built_in, family_number, headers, tables_by};
+use super::nf_tables::{Header, Table, built_in, family_number, headers, tables_by};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use rule::Writer;
-use saved::{Lines, Rules, Saved};
+use saved::{Rules, Saved};
 use sets::Sets;
+
+/// A chain with the lines of its rules, or why the tool must read them.
+type Ruled = (Header, Result<String, Odd>);
 
 /// Tables in the order of `iptables-save`.
 const TABLES: [&str; 5] = ["mangle", "security", "raw", "filter", "nat"];
@@ -30,31 +31,43 @@ const TABLES: [&str; 5] = ["mangle", "security", "raw", "filter", "nat"];
 /// Reads all tables of iptables of `family`. Blocks.
 pub(super) fn read(item: Item, family: Family) -> Result<Rules, Gap> {
     consistent(item, |reader| {
-        let mut tables = tables(reader, family)?;
+        let found = tables_by(reader, number(family))?;
         let mut chains = headers(reader, Extent::All, number(family), &[])?;
-        let mut rules = rules(reader, family, &[])?;
-        for table in &mut tables {
-            let own = chains.extract_if(.., |header| header.chain.table == table.name);
-            table.chains.extend(own);
-            // The tool prints those, too, that the kernel does not have.
-            for chain in built_in(family.nft_name(), table.name) {
-                if table.chains.iter().all(|of| of.chain.name != chain.name) {
-                    table.chains.push(Header::new(chain));
-                }
-            }
-            table.chains.sort_by(saved::order);
-            table.rules = rules.remove(table.name).unwrap_or_default();
-            let foreign = |header: &&Header| !header.chain.is_compatible();
-            if let Some(header) = table.chains.iter().find(foreign) {
-                let why = format!("base chain {} is not one of iptables", header.chain.name);
-                table.rules.odd = Some(why);
-            }
-        }
+        chains.retain(|header| TABLES.contains(&header.chain.table.as_str()));
+        let mut chains = rules(reader, family, chains)?;
+        let tables = TABLES.into_iter().filter_map(|name| {
+            let table = found.iter().find(|table| table.name == name)?;
+            let own = chains.extract_if(.., |(header, _)| header.chain.table == name);
+            Some(saved(name, table, own.collect(), family))
+        });
         Ok(Rules {
             backend: "nf_tables",
-            tables,
+            tables: tables.collect(),
         })
     })
+}
+
+/// Returns the table `name` with its chains.
+fn saved(name: &'static str, table: &Table, found: Vec<Ruled>, family: Family) -> Saved {
+    let mut odd = match table.flags {
+        0 => None,
+        flags => Some(format!("the table has flags {flags:#x}")),
+    };
+    let mut chains = Vec::with_capacity(found.len());
+    for (header, rules) in found {
+        match rules {
+            Ok(rules) => chains.push((header, rules)),
+            Err(why) => odd = odd.or(Some(why)),
+        }
+    }
+    // The tool prints those, too, that the kernel does not have.
+    for chain in built_in(family.nft_name(), name) {
+        if chains.iter().all(|(of, _)| of.chain.name != chain.name) {
+            chains.push((Header::new(chain), String::new()));
+        }
+    }
+    chains.sort_by(saved::order);
+    Saved { name, chains, odd }
 }
 
 /// Reads one chain, as a table with this chain only; `None` if it does not exist. Blocks.
@@ -79,100 +92,86 @@ pub(super) fn chain(
         let Some(header) = headers.into_iter().find(is_this) else {
             return Ok(None);
         };
-        let mut rules = rules(reader, family, &key(&[(1, table), (2, chain)]))?;
-        let mut rules = rules.remove(name).unwrap_or_default();
-        if !header.chain.is_compatible() {
-            rules.odd = Some(format!("base chain {chain} is not one of iptables"));
-        }
-        if let Some(why) = rules.odd.take() {
-            return Ok(Some(Err(why)));
-        }
-        let chains = vec![header];
-        let saved = Saved {
-            name,
-            chains,
-            rules,
-        };
-        Ok(Some(Ok(saved.text())))
+        let mut writer = Writer::new(family, Sets::new(item));
+        let rules = rules_of(reader, family, &header, &mut writer)?;
+        Ok(Some(rules.map(|rules| {
+            let saved = Saved {
+                name,
+                chains: vec![(header, rules)],
+                odd: None,
+            };
+            saved.text()
+        })))
     })
 }
 
-/// Reads the tables of iptables, in the order of the tool and without chains.
-fn tables(reader: &mut Reader, family: Family) -> Result<Vec<Saved>, Gap> {
-    let all = tables_by(reader, number(family))?;
-    let tables = TABLES.into_iter().filter_map(|name| {
-        let table = all.iter().find(|table| table.name == name)?;
-        let mut rules = Lines::default();
-        if table.flags != 0 {
-            rules.odd = Some(format!("the table has flags {:#x}", table.flags));
-        }
-        Some(Saved {
-            name,
-            chains: Vec::new(),
-            rules,
-        })
-    });
-    Ok(tables.collect())
+/// Reads the rules of `chains`.
+///
+/// In a dump of several chains, the kernel counts all rules that were in an earlier message once more for each message:
+/// for 88,000 rules, that is most of the time.
+fn rules(reader: &mut Reader, family: Family, chains: Vec<Header>) -> Result<Vec<Ruled>, Gap> {
+    let parts = reader.in_parts(&chains, |reader, chains| {
+        let mut writer = Writer::new(family, Sets::new(reader.item()));
+        let each = chains
+            .iter()
+            .map(|header| rules_of(reader, family, header, &mut writer));
+        each.collect::<Result<Vec<_>, Gap>>()
+    })?;
+    Ok(chains
+        .into_iter()
+        .zip(parts.into_iter().flatten())
+        .collect())
 }
 
-/// Reads rules by table, all or those of the chain that `key` names.
-fn rules(
+fn rules_of(
     reader: &mut Reader,
     family: Family,
-    key: &[u8],
-) -> Result<HashMap<&'static str, Lines>, Gap> {
-    let mut writer = Writer::new(family, Sets::new(reader.item()));
-    reader.ask(
+    header: &Header,
+    writer: &mut Writer,
+) -> Result<Result<String, Odd>, Gap> {
+    let chain = &header.chain;
+    if !chain.is_compatible() {
+        let why = format!("base chain {} is not one of iptables", chain.name);
+        return Ok(Err(why));
+    }
+    let of = key(&[(1, &chain.table), (2, &chain.name)]);
+    let (lines, odd) = reader.ask(
         get::RULE,
         Extent::All,
         number(family),
-        key,
-        |tables, answer| rule(answer, &mut writer, tables),
-    )
+        &of,
+        |(lines, odd): &mut (String, Option<Odd>), answer| {
+            if odd.is_none() {
+                *odd = rule(answer, &chain.name, writer, lines)?;
+            }
+            Ok(())
+        },
+    )?;
+    Ok(match odd {
+        None => Ok(lines),
+        Some(why) => Err(format!("chain {}: {why}", chain.name)),
+    })
 }
 
-/// Adds a rule to its table. A rule that is not known makes the table one for the tool, and is no error.
+/// Adds the line of a rule of `chain`. Returns why the tool must read it, if it is not known: that is no error.
 fn rule(
     answer: Answer<'_>,
+    chain: &str,
     writer: &mut Writer,
-    tables: &mut HashMap<&'static str, Lines>,
-) -> Result<(), Odd> {
-    let (mut table, mut chain, mut expressions) = (None, None, [].as_slice());
-    let mut odd = None;
+    lines: &mut String,
+) -> Result<Option<Odd>, Odd> {
+    let mut expressions = [].as_slice();
     for attribute in attributes(answer.attributes) {
         match attribute? {
-            (1, value) => table = Some(text(value)?),
-            (2, value) => chain = Some(text(value)?),
-            // The handle, the one of the rule before, and padding.
-            (3 | 6 | 8, _) => {}
+            // The table, the handle, the one of the rule before, and padding.
+            (1 | 3 | 6 | 8, _) => {}
+            (2, value) if text(value)? == chain => {}
+            (2, _) => return Ok(Some("the kernel does not list one chain alone".to_owned())),
             (4, value) => expressions = value,
-            (other, _) => odd = Some(format!("rule attribute {other} is unknown")),
+            (other, _) => return Ok(Some(format!("rule attribute {other} is unknown"))),
         }
     }
-    let table = table.ok_or("a rule has no table")?;
-    let chain = chain.ok_or("a rule has no chain")?;
-    let Some(table) = TABLES.into_iter().find(|name| *name == table) else {
-        return Ok(());
-    };
-    let lines = tables.entry(table).or_default();
-    if lines.odd.is_some() {
-        return Ok(());
-    }
-    let start = lines.text.len();
-    let written = match odd {
-        Some(odd) => Err(odd),
-        None => writer.write(&mut lines.text, chain, expressions),
-    };
-    if let Err(why) = written {
-        lines.odd = Some(format!("chain {chain}: {why}"));
-        return Ok(());
-    }
-    let end = lines.text.len();
-    match lines.parts.last_mut() {
-        Some((name, part)) if name == chain => part.end = end,
-        _ => lines.parts.push((chain.to_owned(), start..end)),
-    }
-    Ok(())
+    Ok(writer.write(lines, chain, expressions).err())
 }
 
 /// Returns `AF_INET` or `AF_INET6`.

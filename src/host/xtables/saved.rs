@@ -1,9 +1,6 @@
 //! Rules in the form of `iptables-save -c`.
 
 use std::cmp::Ordering;
-use std::ops::Range;
-
-use foldhash::HashMap;
 
 use crate::host::nf_tables::Header;
 use crate::host::nf_tables::wire::{Odd, put};
@@ -20,16 +17,8 @@ pub(in crate::host) struct Rules {
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) name: &'static str,
-    pub(super) chains: Vec<Header>,
-    pub(super) rules: Lines,
-}
-
-/// Rules of one table, as lines.
-#[derive(Debug, Default)]
-pub(super) struct Lines {
-    pub(super) text: String,
-    /// Parts of `text`, by chain: the kernel returns the rules of a chain one after the other.
-    pub(super) parts: Vec<(String, Range<usize>)>,
+    /// Each with the lines of its rules.
+    pub(super) chains: Vec<(Header, String)>,
     /// Why the tool must read the table.
     pub(super) odd: Option<Odd>,
 }
@@ -37,7 +26,7 @@ pub(super) struct Lines {
 impl Rules {
     /// Returns the names of the tables that the tool must read.
     pub(in crate::host) fn odd(&self) -> impl Iterator<Item = &'static str> {
-        let odd = self.tables.iter().filter(|table| table.rules.odd.is_some());
+        let odd = self.tables.iter().filter(|table| table.odd.is_some());
         odd.map(|table| table.name)
     }
 
@@ -45,8 +34,8 @@ impl Rules {
     pub(in crate::host) fn text(&self, by_tool: &[(&str, String)]) -> String {
         let lengths = self.tables.iter().map(|table| {
             let chains = table.chains.iter();
-            let chains = chains.map(|header| header.chain.name.len() + 16);
-            table.rules.text.len() + chains.sum::<usize>()
+            let chains = chains.map(|(header, rules)| header.chain.name.len() + 16 + rules.len());
+            chains.sum::<usize>()
         });
         let mut text = String::with_capacity(lengths.sum::<usize>() + 1024);
         put!(
@@ -56,7 +45,7 @@ impl Rules {
         );
         for table in &self.tables {
             let of_tool = by_tool.iter().find(|(name, _)| *name == table.name);
-            match (of_tool, &table.rules.odd) {
+            match (of_tool, &table.odd) {
                 (Some((name, saved)), Some(why)) => {
                     put!(&mut text, "# kpx read table {name} with the tool: {why}\n");
                     text.push_str(saved);
@@ -71,14 +60,14 @@ impl Rules {
 impl Saved {
     /// Returns the text that `iptables-save -c` prints for it.
     pub(super) fn text(&self) -> String {
-        let mut text = String::with_capacity(self.rules.text.len() + 128);
+        let mut text = String::new();
         self.write(&mut text);
         text
     }
 
     fn write(&self, to: &mut String) {
         put!(to, "*{}\n", self.name);
-        for header in &self.chains {
+        for (header, _) in &self.chains {
             let (name, packets, bytes) = (&header.chain.name, header.packets, header.bytes);
             let policy = match (&header.chain.base, header.policy) {
                 (None, _) => "-",
@@ -87,20 +76,15 @@ impl Saved {
             };
             put!(to, ":{name} {policy} [{packets}:{bytes}]\n");
         }
-        let parts = self.rules.parts.iter();
-        let parts: HashMap<&str, &Range<usize>> =
-            parts.map(|(name, part)| (name.as_str(), part)).collect();
-        for header in &self.chains {
-            if let Some(part) = parts.get(header.chain.name.as_str()) {
-                to.push_str(&self.rules.text[(*part).clone()]);
-            }
+        for (_, rules) in &self.chains {
+            to.push_str(rules);
         }
         to.push_str("COMMIT\n");
     }
 }
 
 /// Base chains by hook, then the others by name.
-pub(super) fn order(one: &Header, other: &Header) -> Ordering {
+pub(super) fn order((one, _): &(Header, String), (other, _): &(Header, String)) -> Ordering {
     let key = |header: &Header| {
         header
             .chain

@@ -7,7 +7,7 @@ use foldhash::HashMap;
 use self::table::{
     ACCEPT, Chain, DROP, Entry, RETURN, Table, Target, by_offset, extension, layout,
 };
-use super::saved::{Lines, Rules, Saved, order};
+use super::saved::{Rules, Saved, order};
 use super::sets::Sets;
 use super::words::{mask, not, only, protocol};
 use super::{matches, targets};
@@ -38,10 +38,7 @@ pub(in crate::host) fn read(item: Item, family: Family, names: &str) -> Result<R
             Err(why) => Saved {
                 name: table.name,
                 chains: Vec::new(),
-                rules: Lines {
-                    odd: Some(why),
-                    ..Lines::default()
-                },
+                odd: Some(why),
             },
         })
     });
@@ -115,26 +112,22 @@ impl Table {
         names: &HashMap<usize, &str>,
         sets: &mut Sets,
     ) -> Result<Saved, Odd> {
-        let mut rules = Lines::default();
-        let mut headers = Vec::with_capacity(chains.len());
+        let mut all = Vec::with_capacity(chains.len());
         for chain in chains {
             let of_chain = |why: Odd| format!("chain {}: {why}", chain.name);
             let (header, entries) = self.header(chain).map_err(of_chain)?;
-            headers.push(header);
-            let start = rules.text.len();
+            let mut rules = String::new();
             for entry in entries {
-                let text = &mut rules.text;
-                self.rule(text, chain.name, entry, names, sets)
+                self.rule(&mut rules, chain.name, entry, names, sets)
                     .map_err(of_chain)?;
             }
-            let part = start..rules.text.len();
-            rules.parts.push((chain.name.to_owned(), part));
+            all.push((header, rules));
         }
-        headers.sort_by(order);
+        all.sort_by(order);
         Ok(Saved {
             name: self.name,
-            chains: headers,
-            rules,
+            chains: all,
+            odd: None,
         })
     }
 
