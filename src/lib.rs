@@ -33,6 +33,7 @@ pub mod migrate;
 pub mod net;
 pub mod node;
 pub mod owner;
+mod pages;
 pub mod plan;
 pub mod proof;
 pub mod provider;

@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("backend", "action cluster desired evidence net"),
     ("node", "backend cluster desired evidence net"),
     ("provider", "cluster evidence node"),
+    ("pages", "provider"),
     ("bridge", "backend desired evidence net node"),
     ("owner", "backend cluster evidence net node"),
     ("meter", "evidence net owner"),
@@ -63,11 +64,11 @@ const MAY_USE: &[(&str, &str)] = &[
     ("host", "access action apply cluster dns evidence net words"),
     (
         "cli",
-        "access backend check cluster diff evidence migrate net provider render view",
+        "access backend check cluster diff evidence migrate net pages render view",
     ),
     (
         "cmd",
-        "access action apply backend bridge check cli cluster desired diff dns evidence history host meter migrate net node owner plan proof provider redact render report requirements trace view why words",
+        "access action apply backend bridge check cli cluster desired diff dns evidence history host meter migrate net node owner pages plan proof provider redact render report requirements trace view why words",
     ),
     ("lib", "cmd"),
     ("main", ""),

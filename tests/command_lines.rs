@@ -64,7 +64,7 @@ fn with_values(text: &str) -> String {
 }
 
 /// Returns why kpx does not understand `line`. A command that is only named, without options, may lack arguments.
-fn misunderstood(line: &str) -> Option<String> {
+pub(crate) fn misunderstood(line: &str) -> Option<String> {
     let line = with_values(line);
     let words: Vec<&str> = line
         .split_ascii_whitespace()

@@ -50,4 +50,7 @@ mod fake_api;
 mod random;
 
 #[expect(dead_code, reason = "the suite uses all of it")]
+mod schema;
+
+#[expect(dead_code, reason = "the suite uses all of it")]
 mod support;

@@ -2,7 +2,6 @@
 
 mod model;
 mod objects;
-mod page;
 mod run;
 mod tools;
 
@@ -169,8 +168,13 @@ fn every_page_has_its_provider_its_row_and_the_same_parts() {
         }
         assert_eq!(cost(text), cost(INDEX), "{id}");
     }
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(readme.contains("(docs/migrate/README.md)"));
+    for (document, link) in [
+        ("README.md", "(docs/migrate/README.md)"),
+        ("docs/migrate.md", "(migrate/README.md)"),
+    ] {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        assert!(text.contains(link), "{document}");
+    }
 }
 
 macro_rules! pages {

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::schema;
+
 /// Recordings of healthy nodes, whose rules and cluster belong together; the others lack parts or were broken on purpose.
 pub(crate) const HEALTHY: &[&str] = &[
     "dual-iptables",
@@ -50,6 +52,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Runs kpx offline. JSON that it prints has the form of its schema.
 pub(crate) async fn kpx(args: &[&str]) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let args = std::iter::once("kpx").chain(args.iter().copied());
@@ -68,8 +71,10 @@ pub(crate) async fn kpx(args: &[&str]) -> Ran {
         },
     )
     .await;
+    let out = String::from_utf8(out).unwrap();
+    schema::hold(&out);
     Ran {
-        out: String::from_utf8(out).unwrap(),
+        out,
         err: String::from_utf8(err).unwrap(),
         code,
     }

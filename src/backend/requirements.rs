@@ -207,6 +207,7 @@ impl fmt::Display for Want {
 
 /// Who sets a sysctl, or should.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum By {
     /// kube-proxy sets it when it starts.

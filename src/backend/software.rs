@@ -10,6 +10,7 @@ use crate::backend::iptables::{names, portals};
 
 /// Who made an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "name")]
 pub enum Maker {
     /// kube-proxy, in any mode.

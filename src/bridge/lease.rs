@@ -106,6 +106,7 @@ pub(super) fn rule() -> Vec<Statement> {
 
 /// The remaining lease of a bridge.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Held {
     /// It has expired: new connections take kube-proxy's rules.

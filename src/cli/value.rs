@@ -15,7 +15,7 @@ use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::migrate::migration::Strategy;
 use crate::net::{Family, Mark, Proto};
-use crate::provider::PROVIDERS;
+use crate::pages;
 use crate::view::View;
 use crate::view::top::SortKey;
 
@@ -307,12 +307,10 @@ pub(super) fn check() -> Offered {
     Offered(checks().collect())
 }
 
-/// Parses what `kpx explain` explains, and offers the checks and the providers.
+/// Parses what `kpx explain` explains, and offers the checks and the pages.
 pub(super) fn explained() -> Offered {
-    let pages = PossibleValue::new("providers").help("The list of providers");
-    let providers = PROVIDERS.iter();
-    let each = providers.map(|provider| PossibleValue::new(provider.id).help(provider.name));
-    Offered(checks().chain([pages]).chain(each).collect())
+    let pages = pages::all().map(|page| PossibleValue::new(page.word).help(page.subject));
+    Offered(checks().chain(pages).collect())
 }
 
 fn checks() -> impl Iterator<Item = PossibleValue> {

@@ -85,6 +85,7 @@ impl Serialize for Version {
 
 /// Sources of kube-proxy's version, most reliable first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// `kubernetes_build_info` in the metrics of the running process.
@@ -113,6 +114,7 @@ impl fmt::Display for Source {
 
 /// kube-proxy's version and its source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProxyVersion {
     /// Version of kube-proxy.
     pub version: Version,

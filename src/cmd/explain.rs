@@ -2,28 +2,21 @@
 
 use super::shared::failure::Failure;
 use crate::check;
-use crate::provider::{self, Provider};
-use crate::report::explain::{CheckList, Explanation, ProviderPage};
+use crate::pages;
+use crate::report::explain::{CheckList, Document, Explanation};
 
 /// Lists every check.
 pub(super) fn list() -> CheckList {
     CheckList::new(check::all())
 }
 
-/// Returns the page about a provider that `word` names, or their list.
-pub(super) fn provider(word: &str) -> Option<ProviderPage> {
-    if word == "providers" {
-        return Some(ProviderPage {
-            id: "providers",
-            page: "docs/migrate/README.md".to_owned(),
-            text: provider::INDEX,
-        });
-    }
-    let found = Provider::named(word)?;
-    Some(ProviderPage {
-        id: found.id,
-        page: found.page(),
-        text: found.text,
+/// Returns the page that `word` names.
+pub(super) fn page(word: &str) -> Option<Document> {
+    let page = pages::named(word)?;
+    Some(Document {
+        id: page.word,
+        page: page.path,
+        text: page.text,
     })
 }
 
@@ -33,7 +26,8 @@ pub(super) fn one(word: &str) -> Result<Explanation, Failure> {
     match named.as_slice() {
         [check] => Ok(Explanation::new(check)),
         [] => Err(super::doctor::unknown_check(word).with_hint(
-            "`kpx doctor --list` lists checks, `kpx explain providers` the pages about providers",
+            "`kpx doctor --list` lists checks; modes, schedulers, affinity, chains and providers are pages, \
+             and `kpx explain providers` names the others",
         )),
         [first, ..] => {
             let checks = named.iter().map(|check| check.id).collect::<Vec<_>>();

@@ -164,7 +164,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Doctor(args) => doctor::run(session, io, args).await,
         Command::Explain(args) => match &args.check {
             None => session.finish(io, &explain::list()),
-            Some(word) => match explain::provider(word) {
+            Some(word) => match explain::page(word) {
                 Some(page) => session.finish(io, &page),
                 None => session.finish(io, &explain::one(word)?),
             },

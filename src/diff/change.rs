@@ -49,6 +49,7 @@ impl Change {
 
 /// A kind of difference.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
     /// Desired, but not live.
@@ -61,6 +62,7 @@ pub enum ChangeKind {
 
 /// A part of the kernel's state.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
     /// Chains and rules.

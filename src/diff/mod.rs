@@ -48,6 +48,7 @@ pub struct Diff {
 
 /// A part that could not be compared.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Unknown {
     /// Name of the part, for people.
     pub what: String,

@@ -7,6 +7,7 @@ use crate::net::Family;
 
 /// A difference, as text.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Row {
     /// The kind.
     pub action: ChangeKind,

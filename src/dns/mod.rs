@@ -25,6 +25,7 @@ pub(crate) use zone::{Expected, Zone};
 
 /// Records of a name. All are empty if the name exists without records of the queried types.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Records {
     /// A and AAAA records.
@@ -40,6 +41,7 @@ pub(crate) struct Records {
 
 /// An SRV record.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Server {
     /// Target host name, without the trailing dot.
     pub host: String,

@@ -8,6 +8,7 @@ use crate::cluster::Service;
 
 /// An environment variable.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Variable {
     /// Name of the variable.
     pub name: String,

@@ -11,6 +11,7 @@ use super::Item;
 ///
 /// A bundle records a gap as `{"kind": …, "detail": …}`; a kpx that does not know the kind reads it as `failed`.
 #[derive(Clone, Debug, Deserialize, Eq, Error, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
 pub enum Gap {
     /// The item does not apply to this node.
@@ -44,6 +45,7 @@ pub enum Gap {
 
 /// A request that the API server refused with status 403.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Forbidden {
     /// Reason as text for users.

@@ -155,6 +155,7 @@ pub struct Destination {
 
 /// Forwarding method of a real server (`IP_VS_CONN_F_FWD_MASK`, in the order of its values).
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Forwarding {
     /// `-m`: network address translation, the only method that kube-proxy uses.

@@ -18,6 +18,7 @@ use crate::owner::{Owners, Port};
 
 /// A kind of facts.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Topic {
     /// The doctor's findings.
@@ -100,6 +101,7 @@ struct Fact {
 
 /// A fact that came, went or changed.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Change {
     /// Its kind.
@@ -119,6 +121,7 @@ pub(crate) struct Change {
 
 /// What happened to a fact.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Action {
     /// It is new.

@@ -28,6 +28,7 @@ pub const fn awaited(strategy: Strategy) -> &'static [Item] {
 
 /// Open connections by Service.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Gauge {
     /// Their number.
     pub count: usize,
@@ -37,6 +38,7 @@ pub struct Gauge {
 
 /// A Service with open connections, or a host process with sockets.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Holder {
     /// `NAMESPACE/NAME:PORT`, the address of an unknown Service, or `process NAME, pid PID`.
     pub service: String,

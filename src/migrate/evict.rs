@@ -8,6 +8,7 @@ use crate::words::number_of;
 
 /// Pods that have to leave and have not left.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Leaving {
     /// Their number.
     pub count: usize,
@@ -17,6 +18,7 @@ pub struct Leaving {
 
 /// A pod whose eviction is refused.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Kept {
     /// `NAMESPACE/NAME`.
     pub pod: String,

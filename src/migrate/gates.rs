@@ -18,6 +18,7 @@ use crate::plan;
 
 /// A condition with its status.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Gate {
     /// The condition.
     pub name: Name,
@@ -30,6 +31,7 @@ pub struct Gate {
 
 /// A condition.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
     /// kube-proxy was restarted.
@@ -56,6 +58,7 @@ pub enum Name {
 
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// It holds.

@@ -180,6 +180,7 @@ pub struct MigrationState {
 
 /// The duration of a stage.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Took {
     /// The direction.
     pub leg: Leg,

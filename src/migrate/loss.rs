@@ -16,6 +16,7 @@ use crate::words::number_of;
 
 /// The expected loss of a migration to the new mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Loss {
     /// New connections.
@@ -30,6 +31,7 @@ pub struct Loss {
 
 /// The expected loss of new connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum New {
     /// None.
@@ -42,6 +44,7 @@ pub enum New {
 
 /// Pods that are evicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
 pub enum Evicted {
     /// None.
@@ -54,6 +57,7 @@ pub enum Evicted {
 
 /// Established connections that break.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
 pub enum Established {
     /// None.
@@ -68,6 +72,7 @@ pub enum Established {
 
 /// The loss that kpx observed.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedLoss {
     /// Connections that were still open when a drain timed out, with `--accept-loss`.
@@ -177,6 +182,7 @@ fn gauge(
 
 /// The expected loss of a plain restart of kube-proxy in the new mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Plain {
     /// For about how long new connections to Services fail, in seconds.

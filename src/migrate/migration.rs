@@ -76,6 +76,7 @@ impl Migration {
 
 /// How connections are served while kube-proxy changes its mode.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// The rules of the modes take over from each other.
@@ -131,6 +132,7 @@ impl Display for Strategy {
 
 /// The direction of a migration.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Leg {
     /// To the new mode.
@@ -141,6 +143,7 @@ pub enum Leg {
 
 /// A stage of a migration.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// Writes a bundle of the node into the migration's folder.

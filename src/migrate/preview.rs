@@ -6,6 +6,7 @@ use crate::words::number_of;
 
 /// The preview of a node's migration.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Preview {
     /// Findings that block the migration, as `ID: message`.
@@ -24,6 +25,7 @@ pub struct Preview {
 
 /// The result of a preview on one of many nodes.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PreviewResult {
     /// The preview.
@@ -36,6 +38,7 @@ pub enum PreviewResult {
 
 /// A node with the result of its preview.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodePreview {
     /// The node.
     pub node: String,

@@ -13,6 +13,7 @@ use crate::plan::{self, Plan, Refusal};
 
 /// Counts of what is removed.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Removal {
     /// Chains of iptables, with the rules in them.
     pub chains: usize,

@@ -41,6 +41,7 @@ pub struct Observed {
 
 /// Leftover objects of one kind.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Leftover {
     /// Mode that created them.
@@ -57,6 +58,7 @@ pub struct Leftover {
 
 /// A kind of leftover objects.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// iptables chains.

@@ -75,6 +75,7 @@ impl Serialize for PortName {
 
 /// Role of a Service address.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// A cluster IP.
@@ -135,6 +136,7 @@ pub struct Endpoint {
 
 /// Conditions of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EndpointState {
     /// Receives traffic.
@@ -160,6 +162,7 @@ impl fmt::Display for EndpointState {
 
 /// Source of the index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The cluster's objects.

@@ -44,14 +44,17 @@ pub struct Plan {
 
 /// A change and its undo.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Step {
     /// Description in the imperative.
     pub title: String,
     /// The change itself.
     #[serde(serialize_with = "as_text")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub action: Action,
     /// How to undo the change.
     #[serde(serialize_with = "as_text")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub undo: Undo,
 }
 

@@ -16,6 +16,7 @@ use crate::trace::{Entry, Flow, Verdict};
 
 /// The harm of a difference to those who send the packets, the largest first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Harm {
     /// They should reach a backend, and do not.

@@ -9,6 +9,7 @@ use crate::words::number_of;
 
 /// The outcome of `kpx access`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AccessReport {
     /// The command that needs the permissions; absent for all commands.
@@ -31,6 +32,7 @@ pub(crate) struct AccessReport {
 
 /// The permissions of a level.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LevelAccess {
     /// The level: `read`, `nodes` or `migrate`.
@@ -45,6 +47,7 @@ pub(crate) struct LevelAccess {
 
 /// A permission on one resource.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RuleAccess {
     /// The API group; empty for the core group.
@@ -71,6 +74,7 @@ pub(crate) struct RuleAccess {
 
 /// A verb with its state.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VerbAccess {
     /// The verb.
@@ -81,6 +85,7 @@ pub(crate) struct VerbAccess {
 
 /// Whether a permission is granted.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum AccessState {
     /// It is granted.

@@ -12,6 +12,7 @@ use crate::words::number_of;
 
 /// The outcome of `kpx diff`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DiffReport {
     /// The mode compared with, if known.
@@ -34,6 +35,7 @@ pub(crate) struct DiffReport {
 
 /// The number of differences.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Summary {
     /// Desired, but not live.
     pub missing: usize,

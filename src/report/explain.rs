@@ -9,6 +9,7 @@ use crate::render::{Page, Report, Tone};
 
 /// A list of checks.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CheckList {
     /// The checks, in the order of their groups.
     pub checks: Vec<CheckLine>,
@@ -16,6 +17,7 @@ pub(crate) struct CheckList {
 
 /// One check in a list.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CheckLine {
     /// Id of the check, as `MX01`.
     pub id: &'static str,
@@ -80,10 +82,11 @@ impl Report for CheckList {
     }
 }
 
-/// The page about changing the mode with a provider.
+/// A page of the documents.
 #[derive(Debug, Serialize)]
-pub(crate) struct ProviderPage {
-    /// Short name of the provider; `providers` for their list.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Document {
+    /// The word that names it: a topic, `providers`, or the short name of a provider.
     pub id: &'static str,
     /// Path of the page in the repository.
     pub page: String,
@@ -91,8 +94,8 @@ pub(crate) struct ProviderPage {
     pub text: &'static str,
 }
 
-impl Report for ProviderPage {
-    const KIND: &'static str = "ProviderPage";
+impl Report for Document {
+    const KIND: &'static str = "Document";
 
     fn page(&self, page: &mut Page) {
         for line in self.text.lines() {
@@ -107,6 +110,7 @@ impl Report for ProviderPage {
 
 /// One check, explained.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Explanation {
     /// Id of the check, as `MX01`.
     pub id: &'static str,

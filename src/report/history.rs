@@ -12,6 +12,7 @@ use crate::words::number_of;
 
 /// What changed between two bundles, or a bundle and now.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryReport {
     /// The earlier state: a bundle.
@@ -26,6 +27,7 @@ pub(crate) struct HistoryReport {
 
 /// A change at a time.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ChangeEvent<'c> {
     pub(crate) at: Time,

@@ -13,6 +13,8 @@ pub(crate) mod plan;
 pub(crate) mod preflight;
 pub(crate) mod program;
 pub(crate) mod resolve;
+#[cfg(test)]
+mod schema;
 pub(crate) mod show;
 pub(crate) mod snapshot;
 pub(crate) mod top;

@@ -18,6 +18,7 @@ use crate::words::{listed, number_of};
 
 /// The outcome of `kpx diff --packets`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PacketsReport {
     /// The mode compared with, if known.
@@ -40,6 +41,7 @@ pub(crate) struct PacketsReport {
 
 /// Packets with two fates.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     /// The harm.
@@ -76,6 +78,7 @@ pub(crate) struct Row {
 
 /// A packet as it is sent.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Sent {
     /// The source address; unset if the node chooses it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,6 +96,7 @@ pub(crate) struct Sent {
 
 /// A fate.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct FateRow {
     /// As text.
     pub text: String,
@@ -104,6 +108,7 @@ pub(crate) struct FateRow {
 
 /// A way that a packet may go.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct WayRow {
     /// How it ends.
     pub verdict: Verdict,
@@ -126,6 +131,7 @@ pub(crate) struct WayRow {
 
 /// A rule.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RuleRow {
     /// Whether the node has the rule; else it should have.

@@ -13,6 +13,7 @@ pub(crate) const CONNECTIONS: &str = "connections that began while the rules wer
 
 /// The outcome of a command that changes a node.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PlanReport {
     /// The goal, as the end of "to …".
@@ -33,6 +34,7 @@ pub(crate) struct PlanReport {
 
 /// A plan that stopped.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Stopped {
     /// The step that failed, from 1.
     pub step: usize,
@@ -44,6 +46,7 @@ pub(crate) struct Stopped {
 
 /// A step that could not be rolled back.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Left {
     /// The number of the step, from 1.
     pub step: usize,

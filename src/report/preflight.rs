@@ -12,6 +12,7 @@ use crate::requirements::{Area, Need, Requirements, Standing, Status};
 
 /// The outcome of `kpx preflight`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PreflightReport {
     /// The mode to switch to.
@@ -36,6 +37,7 @@ pub(crate) struct PreflightReport {
 
 /// A test of the kernel.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Proof {
     /// The object that the kernel had to create.
     pub what: String,

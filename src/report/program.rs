@@ -10,6 +10,7 @@ use crate::render::{Page, Report};
 
 /// The outcome of `kpx render`: the text that kube-proxy would load.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ProgramReport {
     /// The mode.
@@ -26,6 +27,7 @@ pub(crate) struct ProgramReport {
 
 /// The text of one part.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PartText {
     /// The part.

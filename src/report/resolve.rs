@@ -10,6 +10,7 @@ use crate::render::{Page, Report, Tone};
 
 /// The outcome of `kpx resolve`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ResolveReport {
     /// The name to resolve.
@@ -35,6 +36,7 @@ pub(crate) struct ResolveReport {
 
 /// The DNS server that was queried.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum DnsServer {
     /// Its address.
@@ -45,6 +47,7 @@ pub(crate) enum DnsServer {
 
 /// A name that a resolver tries.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Candidate {
     /// The full name, without the final dot.
@@ -64,6 +67,7 @@ pub(crate) struct Candidate {
 
 /// The answer of a DNS server.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Answer {
     /// No server was queried.
@@ -78,6 +82,7 @@ pub(crate) enum Answer {
 
 /// The variables of a Service in a container's environment.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Environment {
     /// These variables.

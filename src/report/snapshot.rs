@@ -12,6 +12,7 @@ use crate::words::number_of;
 
 /// The outcome of `kpx snapshot`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SnapshotReport {
     /// The path of the bundle.

@@ -13,6 +13,7 @@ use crate::words::number_of;
 
 /// What flowed through Services in one interval.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopReport {
     pub(crate) at: Time,
@@ -38,6 +39,7 @@ pub(crate) struct TopReport {
 
 /// What the numbers come from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Source {
     /// The connection table.

@@ -16,6 +16,7 @@ const MOST_SHOWN: usize = 10;
 
 /// The outcome of `kpx why`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WhyReport {
     /// The answer.
@@ -28,6 +29,7 @@ pub(crate) struct WhyReport {
 
 /// The result of a real connection.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Probed {
     /// Address and port.

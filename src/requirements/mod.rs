@@ -73,6 +73,7 @@ pub(crate) fn of(facts: &Facts<'_>, to: Mode) -> Requirements {
 
 /// A requirement of a mode.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Need {
     /// The area.
     pub area: Area,
@@ -94,6 +95,7 @@ pub(crate) struct Need {
 
 /// An area of requirements.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Area {
     /// The kernel's release.
@@ -114,6 +116,7 @@ pub(crate) enum Area {
 
 /// Whether a requirement is met.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Status {
     /// Met.

@@ -10,6 +10,7 @@ use super::packet::AsSent;
 
 /// A netfilter hook.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
     /// Before routing, for packets from a link.
@@ -50,6 +51,7 @@ impl Hook {
 
 /// The part of the node that a hop is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Subsystem {
     /// A rule of iptables, in the back end in use.
@@ -111,6 +113,7 @@ impl Hop {
 
 /// The effect of a hop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Effect {
     /// Into a chain, and back.
@@ -208,6 +211,7 @@ pub enum Effect {
 
 /// The verdict on a packet.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Translated to a backend, and sent to it.

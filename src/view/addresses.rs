@@ -13,6 +13,7 @@ use crate::owner::{Role, Source};
 
 /// An address.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) address: IpAddr,
@@ -24,6 +25,7 @@ pub(crate) struct Row {
 
 /// What an address is to a Service.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Use {
     /// `NAMESPACE/NAME`.

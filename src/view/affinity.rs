@@ -16,6 +16,7 @@ use crate::owner::{NftName, Owner, Owners, Port, PortName};
 
 /// A client and the backend of a Service to which its new connections go.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) service: PortName,

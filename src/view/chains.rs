@@ -10,6 +10,7 @@ use crate::owner::{Owner, PortName};
 
 /// A chain.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) family: Family,

@@ -15,10 +15,12 @@ use crate::node::NodeSnapshot;
 use crate::node::mode::Leftover;
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Config {
     /// `null` if unknown.
     #[serde(serialize_with = "or_null")]
+    #[cfg_attr(test, schemars(with = "Option<ProxyVersion>"))]
     pub(crate) version: Result<ProxyVersion, Gap>,
     pub(crate) mode: ModeThreeWays,
     /// Empty if the configuration is unknown.
@@ -26,13 +28,16 @@ pub(crate) struct Config {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ModeThreeWays {
     /// The mode in kube-proxy's configuration; `null` if unknown.
     #[serde(serialize_with = "or_null")]
+    #[cfg_attr(test, schemars(with = "Option<Mode>"))]
     pub(crate) configured: Result<Mode, Gap>,
     /// The mode that kube-proxy reports; `null` if unknown.
     #[serde(serialize_with = "or_null")]
+    #[cfg_attr(test, schemars(with = "Option<Mode>"))]
     pub(crate) reported: Result<Mode, Gap>,
     /// The modes in the kernel, by family.
     pub(crate) observed: Vec<ObservedModes>,
@@ -40,6 +45,7 @@ pub(crate) struct ModeThreeWays {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObservedModes {
     pub(crate) family: Family,
@@ -48,6 +54,7 @@ pub(crate) struct ObservedModes {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
@@ -61,6 +68,7 @@ pub(crate) struct Setting {
 
 /// The source of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Origin {
     /// The configuration file or ConfigMap.

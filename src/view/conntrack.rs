@@ -13,6 +13,7 @@ use crate::owner::{EndpointState, Port, PortName};
 
 /// A tracked connection.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) service: PortName,
@@ -36,6 +37,7 @@ pub(crate) struct Row {
 
 /// The tracked connections of a Service to one backend.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Count {
     pub(crate) service: PortName,
@@ -54,6 +56,7 @@ pub(crate) struct Count {
 
 /// What a connection's backend is to the Service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum BackendStatus {
     /// A ready endpoint.

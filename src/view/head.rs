@@ -29,6 +29,7 @@ pub(crate) const HEAD_WHOLE: &[Item] = &[
 
 /// The node, its mode and its cluster.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Head {
     /// The node.
     pub node: NodeHead,
@@ -45,6 +46,7 @@ pub(crate) struct Head {
 
 /// The node.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeHead {
     /// The Node's name.
@@ -57,6 +59,7 @@ pub(crate) struct NodeHead {
 
 /// The mode from three sources.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ModeHead {
     /// The configured mode.
@@ -73,6 +76,7 @@ pub(crate) struct ModeHead {
 
 /// The cluster's objects.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClusterHead {
     /// The number of Services.
     pub services: usize,
@@ -82,6 +86,7 @@ pub(crate) struct ClusterHead {
 
 /// The last sync.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sync {
     /// The IP family; unset before 1.33, which reports one time for both.

@@ -13,6 +13,7 @@ use crate::owner::{EndpointState, Owners, Port, PortName, Source};
 
 /// A virtual server.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     /// `ADDRESS:PORT/PROTOCOL`, or `mark MARK`.
@@ -30,6 +31,7 @@ pub(crate) struct Row {
 
 /// A real server.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Real {
     pub(crate) address: SocketAddr,

@@ -41,6 +41,7 @@ use mode::{InForce, Relevant};
 
 /// A view of the live state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum View {
     /// Services and what the node does with their packets.
@@ -200,6 +201,7 @@ pub(crate) struct Joined<'j, 'e> {
 
 /// The rows of a view.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Rows {
     Services(Vec<services::Row>),
@@ -219,6 +221,7 @@ pub(crate) enum Rows {
 
 /// A view of a node.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Shown {
     /// The view.

@@ -15,6 +15,7 @@ use crate::node::{IptablesBackend, NodeSnapshot};
 
 /// The mode in force.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InForce {
     /// The mode; `null` if unknown.
@@ -27,6 +28,7 @@ pub(crate) struct InForce {
 
 /// The source of the mode in force.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ModeSource {
     /// kube-proxy's `/proxyMode`.

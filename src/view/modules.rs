@@ -10,6 +10,7 @@ use crate::node::modules::{Modules, Standing};
 
 /// A module.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) module: String,
@@ -29,6 +30,7 @@ pub(crate) struct Row {
 
 /// The state of a module.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ModuleState {
     Loaded,

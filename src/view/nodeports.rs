@@ -14,6 +14,7 @@ use crate::owner::PortName;
 
 /// A NodePort or health check port.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) node_port: u16,
@@ -31,6 +32,7 @@ pub(crate) struct Row {
 
 /// A listening socket.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
@@ -40,6 +42,7 @@ pub(crate) struct Listener {
 
 /// Whether the expected process listens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Listening {
     /// It does, or no process has to.

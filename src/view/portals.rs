@@ -13,6 +13,7 @@ use crate::owner::PortName;
 
 /// The portals of one address and port that lead to one port of the process.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     /// `null` if the rules do not name it.

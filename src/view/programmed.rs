@@ -29,6 +29,7 @@ pub(crate) struct Dest {
 
 /// What a mode does with the packets to a destination.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Handling {
     /// Forwards them to an endpoint.
@@ -77,6 +78,7 @@ struct Entry {
 
 /// What a mode has for a port of a Service.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Programmed {
     pub(crate) mode: Mode,
@@ -86,6 +88,7 @@ pub(crate) struct Programmed {
 
 /// What a mode has for one address or NodePort.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TargetRow {
     pub(crate) family: Family,

@@ -11,6 +11,7 @@ use crate::owner::{EndpointState, PortName, Role, Source};
 
 /// A port of a Service.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) service: PortName,
@@ -27,6 +28,7 @@ pub(crate) struct Row {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Address {
     pub(crate) address: IpAddr,
@@ -35,6 +37,7 @@ pub(crate) struct Address {
 
 /// Numbers of endpoints.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Counts {
     /// `null` if unknown.

@@ -16,6 +16,7 @@ use crate::owner::{NftName, Owners, PortName};
 
 /// An IP set, or a set or map of nftables.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) set: String,
@@ -29,6 +30,7 @@ pub(crate) struct Row {
 }
 
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Member {
     pub(crate) member: String,

@@ -6,6 +6,7 @@ use crate::evidence::{Evidence, Item};
 
 /// A file of a bundle.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BundleFile {
     /// The item, by its file.

@@ -11,6 +11,7 @@ use crate::requirements;
 
 /// A sysctl.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) sysctl: &'static str,

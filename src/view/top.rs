@@ -60,6 +60,7 @@ impl SortKey {
 
 /// What flows through a service port.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) service: PortName,
@@ -73,6 +74,7 @@ pub(crate) struct Row {
 
 /// What flows to a backend.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BackendRow {
     pub(crate) backend: SocketAddr,
@@ -91,6 +93,7 @@ pub(crate) struct BackendRow {
 
 /// Numbers of one interval.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Rates {
     pub(crate) new_per_second: f64,

@@ -24,6 +24,7 @@ pub const UNSEEN: &[&str] = &[
 
 /// The answer to why a Service does not work, seen from one node.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
     /// Name of the node, if known.
@@ -55,6 +56,7 @@ pub struct Answer {
 
 /// The verdict on a Service; a greater one is worse.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Every path that kpx sees leads to an endpoint.
@@ -71,6 +73,7 @@ pub enum Verdict {
 
 /// A cause, with the packets that it breaks.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Broken {
     /// The cause.

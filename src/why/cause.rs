@@ -16,6 +16,7 @@ pub(super) const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
 /// A cause, in the order in which a packet meets it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(
     tag = "cause",
     rename_all = "kebab-case",
@@ -197,6 +198,7 @@ pub enum Cause {
 
 /// How sure it is that a cause breaks the Service.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Degree {
     /// It breaks the Service.

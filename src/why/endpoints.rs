@@ -14,6 +14,7 @@ pub(super) use crate::trace::mismatch::usable;
 
 /// Why a Service port has no usable endpoint.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(
     tag = "lack",
     rename_all = "kebab-case",
@@ -46,6 +47,7 @@ pub enum Lack {
 
 /// An endpoint of a Service port.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointRow {
     /// Service port, as `NAMESPACE/NAME:PORT`.

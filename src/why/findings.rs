@@ -12,6 +12,7 @@ use crate::owner;
 
 /// A finding of the doctor that concerns the Service.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Related {
     /// The check.

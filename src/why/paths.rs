@@ -21,6 +21,7 @@ const MOST_ENDPOINTS: usize = 3;
 
 /// A kind of client.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Client {
     /// A pod of this node.
@@ -107,6 +108,7 @@ impl Serialize for Kind {
 
 /// The packets from one client to one address.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Path {
     /// Service port, as `NAMESPACE/NAME:PORT`.

@@ -115,6 +115,7 @@ fn top(node: &Netns, more: &[&str]) -> Vec<Value> {
     ]);
     line.extend_from_slice(more);
     let text = run(&line, "");
+    crate::schema::hold(&text);
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()

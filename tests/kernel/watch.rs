@@ -56,6 +56,7 @@ fn a_rule_that_comes_and_goes_is_reported_twice() {
         let line = events.recv_timeout(PATIENCE).unwrap();
         let event: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(event["kind"], "ChangeEvent");
+        crate::schema::hold(&line);
         if event["name"] == format!("IPv4 nat {chain}") {
             assert_eq!(event["action"], action, "{event}");
             return event;

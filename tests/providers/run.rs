@@ -20,9 +20,9 @@ use kpx::provider::Provider;
 use serde_json::{Value, json};
 
 use super::model::Model;
-use super::page::{Line, lines, words};
 use super::tools::{self, shell};
 use crate::fleet::World;
+use crate::page::{Line, lines, words};
 use crate::support::{Ran, kpx, parse};
 
 /// A page at work.
@@ -50,9 +50,18 @@ async fn text(id: &str, text: &str) {
         undo: Vec::new(),
         world: None,
     };
+    assert_eq!(
+        text.matches("```").count(),
+        2 * text.matches("```console\n").count(),
+        "a block that no test runs"
+    );
     let lines = lines(text);
     assert!(lines.len() > 1);
-    for (at, Line { section, command }) in lines.iter().enumerate() {
+    for (at, line) in lines.iter().enumerate() {
+        let Line {
+            section, command, ..
+        } = line;
+        assert_eq!(line.output, "", "{command} has output");
         if command.starts_with("kpx ") {
             page.kpx(command).await;
         } else {

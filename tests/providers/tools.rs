@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use super::model::Model;
-use super::page::words;
+use crate::page::words;
+use crate::shell::shell as run;
 use crate::support::root;
 
 /// A command line that a stand-in accepts.
@@ -192,7 +192,6 @@ exit 64
 
 /// Runs `line` in a shell, with the stand-ins of `tools` on its PATH, and changes the model accordingly. Returns which tool
 /// was called.
-#[expect(clippy::disallowed_methods, reason = "a shell runs what users type")]
 pub(super) fn shell(line: &str, tools: &[Tool], model: &mut Model) -> Option<usize> {
     let here = tempfile::tempdir().unwrap();
     let (bin, accepts) = (here.path().join("bin"), here.path().join("accepts"));
@@ -213,20 +212,7 @@ pub(super) fn shell(line: &str, tools: &[Tool], model: &mut Model) -> Option<usi
         fs::write(file("answer"), answer).unwrap();
     }
     // The node's files are the model's.
-    let root = model.root();
-    let line = ["etc", "var"].iter().fold(line.to_owned(), |line, part| {
-        line.replace(
-            &format!(" /{part}/"),
-            &format!(" {}/{part}/", root.display()),
-        )
-    });
-    let ran = Command::new("/bin/sh")
-        .args(["-ec", &line])
-        .current_dir(model.work())
-        .env_clear()
-        .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
-        .output()
-        .unwrap();
+    let ran = run(line, &bin, &model.work(), &model.root(), &[]);
     assert!(ran.status.success(), "{line}: {ran:?}");
     let called = fs::read_to_string(here.path().join("called")).ok()?;
     assert_eq!(called.lines().count(), 1, "{line}: {called}");

@@ -199,6 +199,7 @@ impl RealServer {
 
 /// Connections of a real server.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Connections {
     /// Established.
     pub active: u32,

@@ -27,6 +27,7 @@ pub struct Finding {
 
 /// How to fix a finding.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fix {
     /// As a sentence.
     pub text: String,

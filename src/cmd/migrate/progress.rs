@@ -3,14 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use serde::Serialize;
-
 use crate::cmd::Io;
 use crate::cmd::shared::failure::Failure;
 use crate::cmd::shared::output::Output;
 use crate::cmd::shared::session::Session;
 
-use crate::evidence::Time;
 use crate::host::clock;
 use crate::migrate::engine::Event;
 use crate::migrate::fleet::engine::Event as TaskEvent;
@@ -19,11 +16,8 @@ use crate::migrate::fleet::task::Task;
 use crate::migrate::migration::Leg;
 use crate::migrate::wire::{self, EventLine, Line};
 use crate::render::{self, Board, Format, Report as _};
-use crate::report::migrate::{FleetEvent, MigrateReport};
+use crate::report::migrate::{FleetEvent, FleetEventLine, MigrateReport};
 use crate::words::number_of;
-
-/// The `kind` of an event of a fleet's migration.
-const FLEET_EVENT: &str = "FleetEvent";
 
 /// The name in front of an event of no node.
 const CLUSTER: &str = "cluster";
@@ -65,14 +59,6 @@ pub(super) struct NodeProgress<'t, 'io> {
     last: String,
     /// The title of the current stage, and the number of its steps.
     stage: (String, usize),
-}
-
-/// An event of a fleet's migration, with its time.
-#[derive(Serialize)]
-struct FleetEventLine<'e> {
-    time: Time,
-    #[serde(flatten)]
-    event: FleetEvent<'e>,
 }
 
 impl<'t, 'io> NodeProgress<'t, 'io> {
@@ -201,7 +187,7 @@ impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
                 time: clock::now(),
                 event: FleetEvent::from(event),
             };
-            render::write_line(FLEET_EVENT, &line, io.out).ok();
+            render::write_line(FleetEventLine::KIND, &line, io.out).ok();
             return;
         }
         self.draw(event);

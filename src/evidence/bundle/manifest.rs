@@ -42,6 +42,7 @@ pub struct Manifest {
 
 /// An item that is missing from a bundle.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Recorded {
     /// The missing item.

@@ -125,6 +125,7 @@ pub struct Configured {
 
 /// The state of a node.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
     /// The new mode is built.
@@ -139,6 +140,7 @@ pub enum NodeState {
 
 /// A part of a node's migration.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// The new mode is built.

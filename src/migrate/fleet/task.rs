@@ -9,6 +9,7 @@ use crate::migrate::migration::Leg;
 
 /// A task of a fleet's migration.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "task", content = "node")]
 pub enum Task {
     /// Copies ConfigMap and DaemonSet for the nodes that migrate.

@@ -12,6 +12,7 @@ use crate::words::number_of;
 
 /// One event.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum Event {
     /// A stage begins.
@@ -88,6 +89,7 @@ pub enum Event {
 
 /// An event as it is printed: with its words for people.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventLine {
     /// The event.
     #[serde(flatten)]

@@ -10,6 +10,7 @@ use crate::migrate::preview::Preview;
 
 /// The result of `kpx migrate` on a node.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
     /// The migration's id, once it began.
@@ -48,6 +49,7 @@ pub struct NodeReport {
 
 /// The outcome of a migration.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Only planned.

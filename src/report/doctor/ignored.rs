@@ -10,6 +10,7 @@ use crate::evidence::Time;
 
 /// A finding that the ignore file hides.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Ignored {
     /// The id of its check.
     pub id: &'static str,
@@ -29,6 +30,7 @@ pub(crate) struct Ignored {
 
 /// An entry of the ignore file.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct IgnoreEntry {
     /// Its first line in the file.
     pub line: u64,
@@ -47,6 +49,7 @@ pub(crate) struct IgnoreEntry {
 
 /// The status of an entry of the ignore file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum EntryStatus {
     /// It hides findings.

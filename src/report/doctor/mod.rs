@@ -24,6 +24,7 @@ pub(crate) use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
 
 /// The report of `kpx doctor`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DoctorReport {
     /// The node, its mode and its cluster.
@@ -66,6 +67,7 @@ pub(crate) struct DoctorReport {
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CheckResult {
     /// Id of the check.
     pub id: &'static str,
@@ -86,6 +88,7 @@ pub(crate) struct CheckResult {
 
 /// The status of a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Status {
     /// It found nothing wrong.
@@ -100,6 +103,7 @@ pub(crate) enum Status {
 
 /// One finding.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Problem {
     /// The id of its check.
     pub id: &'static str,
@@ -122,6 +126,7 @@ pub(crate) struct Problem {
 
 /// A finding that another one explains.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Consequence {
     /// The id of its check.
     pub id: &'static str,
@@ -135,6 +140,7 @@ pub(crate) struct Consequence {
 
 /// The number of findings by severity, and of checks by status.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Summary {
     /// Findings of severity error.
     pub errors: usize,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::FoundProvider;
 use super::guard::GuardStatus;
 use crate::backend::Mode;
+use crate::evidence::Time;
 use crate::migrate::fleet::engine::Event;
 use crate::migrate::fleet::state::{Fleet, NodeState, Part};
 use crate::migrate::fleet::task::Task;
@@ -22,6 +23,7 @@ use crate::words::number_of;
 
 /// The result of `kpx migrate` for a cluster's nodes.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FleetReport {
     /// The migration's id, once it began.
@@ -63,6 +65,7 @@ pub(crate) struct FleetReport {
 
 /// Who holds the Lease of the cluster.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LeaseStatus {
     /// No one: no kpx is running the migration.
@@ -80,6 +83,7 @@ pub(crate) enum LeaseStatus {
 
 /// A node and its state.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeRow {
     /// Name of the Node.
@@ -100,6 +104,7 @@ pub(crate) struct NodeRow {
 
 /// The plan of a fleet's migration.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PlannedFleet {
     /// The place of kube-proxy's configuration.
@@ -399,8 +404,25 @@ impl PlannedFleet {
     }
 }
 
+/// An event of a fleet's migration, with its time.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct FleetEventLine<'e> {
+    /// When it happened.
+    pub(crate) time: Time,
+    /// The event.
+    #[serde(flatten)]
+    pub(crate) event: FleetEvent<'e>,
+}
+
+impl FleetEventLine<'_> {
+    /// The `kind` in the JSON envelope.
+    pub(crate) const KIND: &'static str = "FleetEvent";
+}
+
 /// An event of a fleet's migration: a line of JSON each.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub(crate) enum FleetEvent<'e> {
     /// A task begins.

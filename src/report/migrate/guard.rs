@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// The pod that keeps a node's bridge.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GuardStatus {
     /// The node.
@@ -18,6 +19,7 @@ pub(crate) struct GuardStatus {
 
 /// The state of a guard's pod.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum GuardState {
     /// It runs, and renews the lease.

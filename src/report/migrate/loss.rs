@@ -11,6 +11,7 @@ use crate::words::number_of;
 
 /// Another strategy, with its expected loss.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Offer {
     /// The strategy.
@@ -24,6 +25,7 @@ pub(crate) struct Offer {
 
 /// The strategies.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Offers {
     /// The reason for the chosen one.

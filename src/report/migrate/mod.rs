@@ -17,7 +17,9 @@ use crate::migrate::wire::{Line, NodeReport, Outcome};
 use crate::render::{Page, Report, Tone};
 use crate::words::number_of;
 
-pub(crate) use fleet::{FleetEvent, FleetReport, FleetSummary, LeaseStatus, PlannedFleet};
+pub(crate) use fleet::{
+    FleetEvent, FleetEventLine, FleetReport, FleetSummary, LeaseStatus, PlannedFleet,
+};
 pub(crate) use guard::{GuardState, GuardStatus};
 pub(crate) use loss::{Offer, Offers};
 pub(crate) use planned::{PlannedMigration, PlannedStage};
@@ -26,6 +28,7 @@ pub(crate) use status::{BridgeStatus, MigrationStatus, StatusReport};
 
 /// The result of `kpx migrate` on this node.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MigrateReport {
     /// The part that the coordinator of a fleet reads.

@@ -18,6 +18,7 @@ use crate::words::number_of;
 
 /// The plan of a node's migration.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PlannedMigration {
     /// The place of kube-proxy's configuration, or why it is unknown.
@@ -41,6 +42,7 @@ pub(crate) struct PlannedMigration {
 
 /// The plan of a stage.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PlannedStage {
     /// The stage.
     pub stage: Stage,

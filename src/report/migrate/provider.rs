@@ -8,6 +8,7 @@ use crate::render::Page;
 
 /// The provider of a cluster.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FoundProvider {
     /// The only one that the evidence names.

@@ -13,6 +13,7 @@ use crate::report::{CLEAN, FOUND};
 
 /// The result of `kpx migrate status`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StatusReport {
     /// The newest migration of this node; `None` if there is none.
@@ -27,6 +28,7 @@ pub(crate) struct StatusReport {
 
 /// The bridge of a node.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum BridgeStatus {
     /// No bridge is loaded.
@@ -59,6 +61,7 @@ impl BridgeStatus {
 
 /// The state of a migration.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MigrationStatus {
     /// Its id.
@@ -89,6 +92,7 @@ pub(crate) struct MigrationStatus {
 
 /// A stage with its progress.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct StageStatus {
     /// The stage.
     pub stage: Stage,
@@ -98,6 +102,7 @@ pub(crate) struct StageStatus {
 
 /// The progress of a stage.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StageProgress {
     /// Done.

@@ -14,6 +14,7 @@ use crate::words::number_of;
 
 /// The differences of several nodes, by part of the live state and Service.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DiffOfNodes {
     /// The number of nodes without differences.
@@ -36,6 +37,7 @@ pub(crate) struct DiffOfNodes {
 
 /// A part of the live state that differs.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PartOfNodes {
     /// Whether it is missing, extra or different.

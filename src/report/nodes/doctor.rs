@@ -13,6 +13,7 @@ use crate::words::number_of;
 
 /// The findings of several nodes, each once.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DoctorOfNodes {
     /// The number of nodes with errors.
@@ -38,6 +39,7 @@ type Key = (Severity, &'static str, &'static str, Box<str>);
 
 /// A finding, with the nodes that have it.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Finding {
     /// The id of its check.
     pub id: &'static str,
@@ -57,6 +59,7 @@ pub(crate) struct Finding {
 
 /// Checks whose data is missing for one reason.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Unknown {
     /// The reason.
     pub reason: Box<str>,

@@ -62,6 +62,7 @@ pub(crate) trait Together: Serialize {
 
 /// The report of several nodes.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodesReport<T> {
     /// The number of nodes.
@@ -82,6 +83,7 @@ pub(crate) struct NodesReport<T> {
 
 /// A node that was not read.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct UnreadNode {
     /// Name of the node.
     pub node: String,

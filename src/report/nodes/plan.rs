@@ -12,6 +12,7 @@ use crate::words::number_of;
 
 /// Groups of nodes with the same steps.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PlanOfNodes {
     /// The groups: those that failed first, then those of the fewest nodes.
     pub groups: Vec<Group>,
@@ -21,6 +22,7 @@ pub(crate) struct PlanOfNodes {
 
 /// Nodes with the same steps, in the same state.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Group {
     /// The nodes.
     pub nodes: Nodes,
@@ -31,6 +33,7 @@ pub(crate) struct Group {
 
 /// What is kept of a node's report.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Part {
     /// The state.
     pub state: State,
@@ -43,6 +46,7 @@ pub(crate) struct Part {
 
 /// The state of a node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum State {
     /// A step failed.

@@ -15,6 +15,7 @@ use crate::requirements::Status;
 
 /// The nodes that are ready for a mode, and what blocks the others.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PreflightOfNodes {
     /// The nodes that are ready.
@@ -37,6 +38,7 @@ pub(crate) struct PreflightOfNodes {
 
 /// Requirements and checks whose data is missing on the same nodes.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Unknown {
     /// Names of requirements, and ids of checks.
     pub what: Vec<String>,
@@ -46,6 +48,7 @@ pub(crate) struct Unknown {
 
 /// An unmet requirement, or a finding that blocks the switch.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Blocker {
     /// The requirement's name, or the id of the check.
     pub what: String,

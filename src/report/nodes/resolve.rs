@@ -11,6 +11,7 @@ use crate::report::resolve::ResolveReport;
 
 /// The answers to one name, each with the nodes that get it.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ResolveOfNodes {
     /// The answers, those of the fewest nodes first.
     pub answers: Vec<Answer>,
@@ -20,6 +21,7 @@ pub(crate) struct ResolveOfNodes {
 
 /// An answer, and the nodes that get it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Answer {
     /// The nodes.
     pub nodes: Nodes,

@@ -27,6 +27,7 @@ struct Row {
 
 /// A row that differs between nodes.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Differing {
     /// The row's name.
     pub row: String,
@@ -36,6 +37,7 @@ pub(crate) struct Differing {
 
 /// A value of a row.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ValueOf {
     /// The value; `null` if these nodes do not have the row, `?` if it is unknown.
     pub value: Option<String>,

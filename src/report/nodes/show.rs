@@ -15,6 +15,7 @@ use crate::words::number_of;
 
 /// The rows of a view that differ between nodes, and the number of the others.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ShowOfNodes {
     /// The number of rows that are equal on all nodes.
     pub equal: usize,

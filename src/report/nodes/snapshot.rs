@@ -13,6 +13,7 @@ use crate::report::snapshot::SnapshotReport;
 
 /// A bundle of all nodes.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SnapshotOfNodes {
     /// The path of the bundle.
     pub path: PathBuf,
@@ -26,6 +27,7 @@ pub(crate) struct SnapshotOfNodes {
 
 /// An item that could not be read.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct GapOfNodes {
     /// The item.
     pub item: Item,

@@ -12,6 +12,7 @@ use crate::trace::Verdict;
 
 /// Groups of nodes on which the packets end alike.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TraceOfNodes {
     /// The groups, the smallest first.
     pub groups: Vec<Group>,
@@ -21,6 +22,7 @@ pub(crate) struct TraceOfNodes {
 
 /// Nodes on which the packets end alike.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Group {
     /// The nodes.
     pub nodes: Nodes,
@@ -33,6 +35,7 @@ pub(crate) struct Group {
 
 /// The end of the packets of some sources.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PathRow {
     /// The sources: `pod`, `host`, `outside`, or an address.
     pub from: Vec<String>,

@@ -14,6 +14,7 @@ use crate::why::Verdict;
 
 /// The answers for one target, the worst first.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct WhyOfNodes {
     /// The answers: the worst verdict first, and then that of the fewest nodes.
     pub answers: Vec<Answered>,
@@ -23,6 +24,7 @@ pub(crate) struct WhyOfNodes {
 
 /// An answer, and the nodes that give it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Answered {
     /// The nodes.
     pub nodes: Nodes,

@@ -33,6 +33,7 @@ use crate::view::{Rows, Shown, View};
 
 /// The outcome of `kpx show`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub(crate) struct ShowReport(Shown);
 

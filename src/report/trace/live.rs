@@ -15,6 +15,7 @@ use crate::words::number_of;
 
 /// What the kernel did with one packet of the flow.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Observation {
     /// Whether it did what was predicted.
@@ -37,6 +38,7 @@ pub(crate) struct Observation {
 
 /// The result of a comparison with the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Agreement {
     /// The packet went and ended as predicted.
@@ -51,6 +53,7 @@ pub(crate) enum Agreement {
 
 /// A packet that the kernel traced.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SeenPacket {
     /// Where it came from, with its port.
@@ -68,6 +71,7 @@ pub(crate) struct SeenPacket {
 
 /// How the packet ended.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum SeenEnd {
     /// It left the node.
@@ -95,6 +99,7 @@ pub(crate) enum SeenEnd {
 
 /// A step of one of the paths, or of both.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SeenStep {
     /// Which path has it.
     pub path: Which,
@@ -108,6 +113,7 @@ pub(crate) struct SeenStep {
 
 /// The paths that have a step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Which {
     /// Both.
@@ -122,6 +128,7 @@ pub(crate) enum Which {
 
 /// A step that was not predicted.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ObservedStep {
     /// The hook.
     pub hook: Hook,

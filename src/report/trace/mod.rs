@@ -24,6 +24,7 @@ pub(crate) use live::Observation;
 
 /// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TraceReport {
     /// The node's mode, if known; with `assumed`, the mode given.
     pub mode: Option<Mode>,
@@ -48,6 +49,7 @@ pub(crate) struct TraceReport {
 
 /// The result of a real connection.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ProbeRow {
     /// How the connection went: `answered`, `refused`, …
     pub result: String,
@@ -66,6 +68,7 @@ pub(crate) struct ProbeRow {
 
 /// The trace from one source.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SourceTrace {
     /// `pod`, `host` or `outside`, with the address.
     pub from: String,
@@ -83,6 +86,7 @@ pub(crate) struct SourceTrace {
 
 /// The packet, as it is sent.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PacketRow {
     /// The source address.
     pub source: IpAddr,
@@ -96,6 +100,7 @@ pub(crate) struct PacketRow {
 
 /// A Service port.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ServiceRow {
     /// The namespace.
     pub namespace: String,
@@ -107,6 +112,7 @@ pub(crate) struct ServiceRow {
 
 /// One possible end of a packet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OutcomeRow {
     /// The verdict.
@@ -127,6 +133,7 @@ pub(crate) struct OutcomeRow {
 
 /// A backend.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct BackendRow {
     /// The address.
     pub address: IpAddr,
@@ -148,6 +155,7 @@ pub(crate) struct BackendRow {
 
 /// One hop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct HopRow {
     /// The hook.
     pub hook: Hook,

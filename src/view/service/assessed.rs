@@ -22,6 +22,7 @@ const CLIENTS: [Client; 3] = [Client::Pod, Client::Host, Client::Outside];
 
 /// What is wrong with a Service.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Assessed {
     pub(crate) drift: Drift,
@@ -32,6 +33,7 @@ pub(crate) struct Assessed {
 
 /// How the live state of a Service differs from the desired one.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Drift {
     /// `null` if nothing was compared.
@@ -44,6 +46,7 @@ pub(crate) struct Drift {
 
 /// The doctor's findings that concern a Service.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Findings {
     /// `null` if the cluster's Services are unknown.
@@ -54,6 +57,7 @@ pub(crate) struct Findings {
 
 /// A check without a result.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Undecided {
     pub(crate) id: &'static str,
     pub(crate) reason: String,
@@ -61,6 +65,7 @@ pub(crate) struct Undecided {
 
 /// Where packets from one kind of client end.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Traced {
     pub(crate) client: Client,
@@ -77,6 +82,7 @@ pub(crate) struct Traced {
 
 /// The same end of packets to some addresses of a Service.
 #[derive(Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct End {
     /// `ADDRESS:PORT/PROTOCOL`

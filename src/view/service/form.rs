@@ -13,6 +13,7 @@ use crate::view::{Gaps, Joined, Query, View, addresses, ipvs, sets, tree};
 
 /// An object that implements the Service.
 #[derive(Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Part {
     pub(crate) family: Family,
@@ -27,6 +28,7 @@ pub(crate) struct Part {
 
 /// A kind of object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     Rule,
@@ -40,6 +42,7 @@ pub(crate) enum Kind {
 
 /// What an object does with a packet.
 #[derive(Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "value")]
 pub(crate) enum Does {
     /// Sends it to this chain.

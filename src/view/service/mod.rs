@@ -17,6 +17,7 @@ use assessed::Assessed;
 
 /// One Service.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
     /// `null` if the API is unknown.
@@ -38,6 +39,7 @@ pub(crate) struct Page {
 
 /// What decides how packets to the Service are treated, beside its addresses.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Spec {
     pub(crate) internal_traffic_policy: String,
@@ -54,6 +56,7 @@ pub(crate) struct Spec {
 
 /// An endpoint of the Service.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Endpoint {
     pub(crate) service: PortName,

@@ -13,6 +13,7 @@ use crate::owner::{Endpoint, EndpointState};
 
 /// A rule or map element, and the rules of the chain that it leads to.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Node {
     pub(crate) family: Family,

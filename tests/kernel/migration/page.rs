@@ -1,6 +1,6 @@
 //! Pages about providers on a node that serves: kpx prepares and finishes it, around the change that the page describes.
 
-#[path = "../../providers/page.rs"]
+#[path = "../../page.rs"]
 mod text;
 
 use std::thread;

@@ -1,0 +1,199 @@
+//! JSON Schemas of the reports, made from their types: the files in `docs/schema/`.
+
+mod texts;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::access::AccessReport;
+use super::diff::DiffReport;
+use super::doctor::DoctorReport;
+use super::explain::{CheckList, Document, Explanation};
+use super::history::{ChangeEvent, HistoryReport};
+use super::migrate::{FleetEventLine, FleetReport, MigrateReport, StatusReport};
+use super::nodes::{
+    DiffOfNodes, DoctorOfNodes, NodesReport, PlanOfNodes, PreflightOfNodes, ResolveOfNodes,
+    ShowOfNodes, SnapshotOfNodes, TraceOfNodes, WhyOfNodes,
+};
+use super::packets::PacketsReport;
+use super::plan::PlanReport;
+use super::preflight::PreflightReport;
+use super::program::ProgramReport;
+use super::resolve::ResolveReport;
+use super::show::ShowReport;
+use super::snapshot::SnapshotReport;
+use super::top::TopReport;
+use super::trace::TraceReport;
+use super::why::WhyReport;
+use crate::migrate::wire::{EventLine, Line};
+use crate::render::Report;
+
+/// The folder of the schemas.
+const FOLDER: &str = "docs/schema";
+
+/// The schemas, by `kind`.
+type Schemas = BTreeMap<&'static str, Value>;
+
+fn generator() -> SchemaGenerator {
+    SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator()
+}
+
+/// Adds the schema of a document: `root` in the envelope of `kind`.
+fn add(schemas: &mut Schemas, kind: &'static str, root: Schema) {
+    let mut root = root.to_value();
+    let object = root.as_object_mut().unwrap();
+    let mut fields = json!({"apiVersion": {"const": "kpx/v1"}, "kind": {"const": kind}});
+    let mut required = json!(["apiVersion", "kind"]);
+    if let Some(own) = object.get_mut("properties").and_then(Value::as_object_mut) {
+        fields.as_object_mut().unwrap().append(own);
+    }
+    if let Some(own) = object.get_mut("required").and_then(Value::as_array_mut) {
+        required.as_array_mut().unwrap().append(own);
+    }
+    object.insert("title".to_owned(), json!(kind));
+    object.insert("properties".to_owned(), fields);
+    object.insert("required".to_owned(), required);
+    let first = [
+        "$schema",
+        "title",
+        "description",
+        "type",
+        "properties",
+        "required",
+    ];
+    let mut ordered = Map::new();
+    for key in first {
+        ordered.extend(object.shift_remove_entry(key));
+    }
+    ordered.append(object);
+    let twice = schemas.insert(kind, ordered.into());
+    assert!(twice.is_none(), "{kind} has two schemas");
+}
+
+/// Adds the schema of `T`, whose `kind` is `kind`.
+fn of<T: JsonSchema>(schemas: &mut Schemas, kind: &'static str) {
+    add(schemas, kind, generator().into_root_schema_for::<T>());
+}
+
+/// Adds the schema of a report.
+fn report<R: Report + JsonSchema>(schemas: &mut Schemas) {
+    of::<R>(schemas, R::KIND);
+}
+
+/// Adds the schemas of the reports of several nodes.
+fn several(schemas: &mut Schemas) {
+    let mut generator = generator();
+    let parts = [
+        generator.subschema_for::<NodesReport<DoctorOfNodes>>(),
+        generator.subschema_for::<NodesReport<ShowOfNodes>>(),
+        generator.subschema_for::<NodesReport<TraceOfNodes>>(),
+        generator.subschema_for::<NodesReport<WhyOfNodes>>(),
+        generator.subschema_for::<NodesReport<DiffOfNodes>>(),
+        generator.subschema_for::<NodesReport<PlanOfNodes>>(),
+        generator.subschema_for::<NodesReport<PreflightOfNodes>>(),
+        generator.subschema_for::<NodesReport<ResolveOfNodes>>(),
+        generator.subschema_for::<NodesReport<SnapshotOfNodes>>(),
+    ];
+    let each = json_schema!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "description": "The reports of several nodes, one after the other, and what they have in common.",
+        "type": "object",
+        "properties": {
+            "nodes": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "node": {"description": "The name of the node.", "type": "string"},
+                        "report": {
+                            "description": "The report of the node, whose schema is the one of its `kind`.",
+                            "type": "object",
+                            "properties": {
+                                "apiVersion": {"const": "kpx/v1"},
+                                "kind": {"type": "string"},
+                            },
+                            "required": ["apiVersion", "kind"],
+                            "additionalProperties": true,
+                        },
+                        "error": {"description": "Why the node was not read.", "type": "string"},
+                    },
+                    "required": ["node"],
+                    "oneOf": [{"required": ["report"]}, {"required": ["error"]}],
+                },
+            },
+            "summary": {"anyOf": parts},
+        },
+        "required": ["nodes", "summary"],
+        "$defs": generator.definitions(),
+    });
+    add(schemas, "NodeReports", each);
+}
+
+fn all() -> Schemas {
+    let mut schemas = Schemas::new();
+    let all = &mut schemas;
+    report::<AccessReport>(all);
+    report::<CheckList>(all);
+    report::<DiffReport>(all);
+    report::<DoctorReport>(all);
+    report::<Document>(all);
+    report::<Explanation>(all);
+    report::<FleetReport>(all);
+    report::<HistoryReport>(all);
+    report::<MigrateReport>(all);
+    report::<PacketsReport>(all);
+    report::<PlanReport>(all);
+    report::<PreflightReport>(all);
+    report::<ProgramReport>(all);
+    report::<ResolveReport>(all);
+    report::<ShowReport>(all);
+    report::<SnapshotReport>(all);
+    report::<StatusReport>(all);
+    report::<TopReport>(all);
+    report::<TraceReport>(all);
+    report::<WhyReport>(all);
+    of::<ChangeEvent<'_>>(all, ChangeEvent::KIND);
+    of::<FleetEventLine<'_>>(all, FleetEventLine::KIND);
+    of::<EventLine>(all, Line::EVENT);
+    several(all);
+    schemas
+}
+
+#[test]
+fn generated_schemas_are_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
+    #[expect(clippy::disallowed_methods, reason = "the one setting of this test")]
+    let bless = std::env::var("KPX_BLESS").is_ok();
+    let texts: BTreeMap<String, String> = all()
+        .iter()
+        .map(|(kind, schema)| {
+            let text = serde_json::to_string_pretty(schema).unwrap();
+            (format!("{kind}.json"), text + "\n")
+        })
+        .collect();
+    if bless {
+        fs::create_dir_all(&folder).unwrap();
+        for entry in fs::read_dir(&folder).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        for (name, text) in &texts {
+            fs::write(folder.join(name), text).unwrap();
+        }
+    }
+    let remedy = "Run `KPX_BLESS=1 cargo test --lib generated` and commit docs/schema";
+    let names = fs::read_dir(&folder).unwrap();
+    for name in names.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+        assert!(texts.contains_key(&name), "{name} has no report. {remedy}");
+    }
+    for (name, text) in &texts {
+        let have = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        assert!(have == *text, "{name} is stale. {remedy}");
+    }
+}
