@@ -69,8 +69,8 @@ pub enum Cause {
     StaleConnections {
         /// The number of connections.
         count: usize,
-        /// The Service address.
-        to: SocketAddr,
+        /// The Service's address.
+        address: SocketAddr,
         /// The protocol.
         protocol: String,
         /// The backends that are gone.
@@ -174,7 +174,8 @@ pub enum Cause {
     Finding {
         /// The check.
         id: &'static str,
-        /// The subject.
+        /// The subject. Each cause has a `subject`, which is the Service.
+        #[serde(rename = "object")]
         subject: String,
         /// The message.
         message: String,
@@ -190,6 +191,7 @@ pub enum Cause {
     /// A real connection fails although every rule on its path is right.
     Probe {
         /// The address.
+        #[serde(rename = "address")]
         to: SocketAddr,
         /// The result.
         result: String,
@@ -320,12 +322,12 @@ impl Cause {
             }
             Self::StaleConnections {
                 count,
-                to,
+                address,
                 protocol,
                 backends,
                 ..
             } => format!(
-                "{} to {to} on {node} still {} to {}, which {} no longer an endpoint of {subject}: the clients get no answer until the entries end",
+                "{} to {address} on {node} still {} to {}, which {} no longer an endpoint of {subject}: the clients get no answer until the entries end",
                 number_of(*count, &format!("tracked {protocol} connection")),
                 if *count == 1 { "goes" } else { "go" },
                 addresses(backends),
