@@ -177,6 +177,31 @@ impl Reader {
         self.seen.join(seen);
         Ok(found)
     }
+
+    /// Like [`Reader::ask`], but what `take` does not know is no failure: it is returned inside, and the answers behind it
+    /// are passed over. Blocks.
+    pub(in crate::host) fn ask_known<T: Default>(
+        &mut self,
+        kind: u16,
+        extent: Extent,
+        family: u8,
+        key: &[u8],
+        mut take: impl FnMut(&mut T, Answer<'_>) -> Result<(), Odd>,
+    ) -> Result<Result<T, Odd>, Gap> {
+        let (found, odd) = self.ask(
+            kind,
+            extent,
+            family,
+            key,
+            |(found, odd): &mut (T, Option<Odd>), answer| {
+                if odd.is_none() {
+                    *odd = take(found, answer).err();
+                }
+                Ok(())
+            },
+        )?;
+        Ok(odd.map_or(Ok(found), Err))
+    }
 }
 
 impl<'a> Answer<'a> {

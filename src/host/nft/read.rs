@@ -62,7 +62,7 @@ pub(super) fn set(item: Item, of: &Table, name: &str) -> Result<Option<Listed>, 
         exist(reader, std::slice::from_ref(of))?;
         let mut links = Links { item, names: None };
         let family = family_number(of.family);
-        let (found, odd) = match sets(
+        let found = match sets(
             reader,
             Extent::One,
             family,
@@ -71,8 +71,10 @@ pub(super) fn set(item: Item, of: &Table, name: &str) -> Result<Option<Listed>, 
             Err(Gap::Absent(..)) => return Ok(None),
             read => read?,
         };
-        let Some(mut set) = found.into_iter().next() else {
-            return Ok(odd.map(Err));
+        let mut set = match found.map(|found| found.into_iter().next()) {
+            Ok(Some(set)) => set,
+            Ok(None) => return Ok(None),
+            Err(why) => return Ok(Some(Err(why))),
         };
         if let Err(why) = elements(reader, family, &of.name, &mut set, &mut links)? {
             return Ok(Some(Err(why)));
@@ -111,13 +113,14 @@ fn table(
     }
     let family = family_number(table.family);
     let of = key(&[(1, &table.name)]);
-    if let Some(why) = objects(reader, table, &of, &mut to)? {
-        return Ok(Err(why));
+    match objects(reader, table, &of)? {
+        Ok(objects) => to.push_str(&objects),
+        Err(why) => return Ok(Err(why)),
     }
-    let (found, odd) = sets(reader, Extent::All, family, &of)?;
-    if let Some(why) = odd {
-        return Ok(Err(why));
-    }
+    let found = match sets(reader, Extent::All, family, &of)? {
+        Ok(found) => found,
+        Err(why) => return Ok(Err(why)),
+    };
     let mut sets = Sets::default();
     for mut set in found {
         if let Err(why) = elements(reader, family, &table.name, &mut set, links)? {
@@ -166,22 +169,17 @@ fn rules(
     let mut all = String::new();
     for header in chains {
         let of = key(&[(1, &table.name), (2, &header.chain.name)]);
-        let (rules, odd) = reader.ask(
+        let rules = reader.ask_known(
             get::RULE,
             Extent::All,
             family_number(table.family),
             &of,
-            |(to, odd): &mut (String, Option<Odd>), answer| {
-                if odd.is_none() {
-                    *odd = rule(to, table, &header.chain.name, answer, writer).err();
-                }
-                Ok(())
-            },
+            |to: &mut String, answer| rule(to, table, &header.chain.name, answer, writer),
         )?;
-        if let Some(why) = odd {
-            return Ok(Err(why));
+        match rules {
+            Ok(rules) => all.push_str(&rules),
+            Err(why) => return Ok(Err(why)),
         }
-        all.push_str(&rules);
     }
     Ok(Ok(all))
 }
@@ -207,35 +205,19 @@ fn head(to: &mut String, table: &Table) -> Result<(), Odd> {
     Ok(())
 }
 
-/// Appends the table's named objects; returns why one of them is not known.
-fn objects(
-    reader: &mut Reader,
-    table: &Table,
-    of: &[u8],
-    to: &mut String,
-) -> Result<Option<Odd>, Gap> {
+/// Reads the table's named objects.
+fn objects(reader: &mut Reader, table: &Table, of: &[u8]) -> Result<Listed, Gap> {
     let family = family_number(table.family);
     let is_there = |found: &mut bool, _: Answer<'_>| {
         *found = true;
         Ok(())
     };
     if reader.ask(get::FLOW_TABLE, Extent::All, family, of, is_there)? {
-        return Ok(Some("it has a flowtable".to_owned()));
+        return Ok(Err("it has a flowtable".to_owned()));
     }
-    let (objects, odd) = reader.ask(
-        get::OBJECT,
-        Extent::All,
-        family,
-        of,
-        |(to, odd): &mut (String, Option<Odd>), answer| {
-            if odd.is_none() {
-                *odd = object(to, table, answer).err();
-            }
-            Ok(())
-        },
-    )?;
-    to.push_str(&objects);
-    Ok(odd)
+    reader.ask_known(get::OBJECT, Extent::All, family, of, |to, answer| {
+        object(to, table, answer)
+    })
 }
 
 fn object(to: &mut String, table: &Table, answer: Answer<'_>) -> Result<(), Odd> {
@@ -285,23 +267,20 @@ fn object(to: &mut String, table: &Table, answer: Answer<'_>) -> Result<(), Odd>
     Ok(())
 }
 
-/// Reads sets without their elements; returns why one of them is not known.
+/// Reads sets without their elements; an error inside is why one of them is not known.
 fn sets(
     reader: &mut Reader,
     extent: Extent,
     family: u8,
     of: &[u8],
-) -> Result<(Vec<Set>, Option<Odd>), Gap> {
-    reader.ask(
+) -> Result<Result<Vec<Set>, Odd>, Gap> {
+    reader.ask_known(
         get::SET,
         extent,
         family,
         of,
-        |(all, odd): &mut (Vec<Set>, Option<Odd>), answer| {
-            match Set::read(answer.attributes) {
-                Ok(set) => all.push(set),
-                Err(why) => *odd = Some(why),
-            }
+        |all: &mut Vec<Set>, answer| {
+            all.push(Set::read(answer.attributes)?);
             Ok(())
         },
     )
@@ -316,22 +295,14 @@ fn elements(
     links: &mut Links,
 ) -> Result<Result<(), Odd>, Gap> {
     let of = key(&[(1, table), (2, &set.name)]);
-    let (elements, odd) = reader.ask(
+    let elements = reader.ask_known(
         get::ELEMENTS,
         Extent::All,
         family,
         &of,
-        |(elements, odd): &mut (Elements, Option<Odd>), answer| {
-            if odd.is_none() {
-                *odd = elements.add(set, answer.attributes, links).err();
-            }
-            Ok(())
-        },
+        |elements: &mut Elements, answer| elements.add(set, answer.attributes, links),
     )?;
-    Ok(match odd {
-        Some(why) => Err(why),
-        None => elements.finish(set, links),
-    })
+    Ok(elements.and_then(|elements| elements.finish(set, links)))
 }
 
 /// Appends the entry of a chain.

@@ -135,43 +135,35 @@ fn rules_of(
         return Ok(Err(why));
     }
     let of = key(&[(1, &chain.table), (2, &chain.name)]);
-    let (lines, odd) = reader.ask(
+    let rules = reader.ask_known(
         get::RULE,
         Extent::All,
         number(family),
         &of,
-        |(lines, odd): &mut (String, Option<Odd>), answer| {
-            if odd.is_none() {
-                *odd = rule(answer, &chain.name, writer, lines)?;
-            }
-            Ok(())
-        },
+        |lines, answer| rule(answer, &chain.name, writer, lines),
     )?;
-    Ok(match odd {
-        None => Ok(lines),
-        Some(why) => Err(format!("chain {}: {why}", chain.name)),
-    })
+    Ok(rules.map_err(|why| format!("chain {}: {why}", chain.name)))
 }
 
-/// Adds the line of a rule of `chain`. Returns why the tool must read it, if it is not known: that is no error.
+/// Adds the line of a rule of `chain`.
 fn rule(
     answer: Answer<'_>,
     chain: &str,
     writer: &mut Writer,
     lines: &mut String,
-) -> Result<Option<Odd>, Odd> {
+) -> Result<(), Odd> {
     let mut expressions = [].as_slice();
     for attribute in attributes(answer.attributes) {
         match attribute? {
             // The table, the handle, the one of the rule before, and padding.
             (1 | 3 | 6 | 8, _) => {}
             (2, value) if text(value)? == chain => {}
-            (2, _) => return Ok(Some("the kernel does not list one chain alone".to_owned())),
+            (2, _) => return Err("the kernel does not list one chain alone".to_owned()),
             (4, value) => expressions = value,
-            (other, _) => return Ok(Some(format!("rule attribute {other} is unknown"))),
+            (other, _) => return Err(format!("rule attribute {other} is unknown")),
         }
     }
-    Ok(writer.write(lines, chain, expressions).err())
+    writer.write(lines, chain, expressions)
 }
 
 /// Returns `AF_INET` or `AF_INET6`.
