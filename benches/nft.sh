@@ -12,7 +12,7 @@ gunzip -c "$recording" | sed 's/}, {"\(table\|set\|map\|chain\|rule\)": {/}\n{"\
 {
     printf '{"nftables": ['
     for kind in table chain set map rule; do
-        grep "^{\"$kind\": " "$scratch/objects" || true
+        sed -n "/^{\"$kind\": /p" "$scratch/objects"
     done | paste -sd,
     printf ']}\n'
 } | inside nft -j -f -

@@ -12,10 +12,8 @@ netns=kpx-bench-$$
 [ -x "$kpx" ] || { echo "$0: no $kpx: 'make bench' builds it" >&2; exit 2; }
 
 scratch=$(mktemp -d)
-# A program that the benchmark leaves running.
-child=
 leave() {
-    [ -z "$child" ] || kill "$child" 2>/dev/null || true
+    # Programs that the benchmark leaves running.
     ip netns pids "$netns" 2>/dev/null | xargs -r kill || true
     ip netns del "$netns" 2>/dev/null || true
     rm -rf "$scratch"

@@ -14,7 +14,6 @@ restored
 inside nft add table ip foreign
 
 ip netns exec "$netns" "$kpx" --cluster-from "$scratch/bundle" --node node1 --timeout 60s serve --listen "127.0.0.1:$port" &
-child=$!
 
 # Prints the value of a metric.
 value() {

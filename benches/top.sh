@@ -79,7 +79,6 @@ while now=$(used 2>/dev/null) && [ -n "$now" ]; do
     sleep 0.5
 done
 wait "$child"
-child=
 lines=$(wc -l <"$scratch/lines")
 interval=$(sed 's/.*"seconds":\([0-9.]*\).*/\1/' "$scratch/lines" | awk '{ sum += $1 } END { print sum / NR }')
 lock="not taken"

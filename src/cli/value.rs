@@ -293,24 +293,30 @@ pub(super) fn lease(text: &str) -> Result<Duration, String> {
 /// A parser that offers values and accepts any word. `--output` in front of the command is parsed before the command is
 /// known: `Session` refuses what the command does not have. Checks also have names and groups.
 #[derive(Clone)]
-pub(super) struct Offered(Vec<PossibleValue>);
+pub(super) enum Offered {
+    Words(Vec<&'static str>),
+    /// Made when they are asked for: every command line is parsed, and few are completed.
+    Made(fn() -> Vec<PossibleValue>),
+}
 
 impl Offered {
     /// Returns the parser that offers `words`.
     pub(super) fn of(words: &[&'static str]) -> Self {
-        Self(words.iter().map(PossibleValue::new).collect())
+        Self::Words(words.to_vec())
     }
 }
 
 /// Parses a check, and offers the ids.
 pub(super) fn check() -> Offered {
-    Offered(checks().collect())
+    Offered::Made(|| checks().collect())
 }
 
 /// Parses what `kpx explain` explains, and offers the checks and the pages.
 pub(super) fn explained() -> Offered {
-    let pages = pages::all().map(|page| PossibleValue::new(page.word).help(page.subject));
-    Offered(checks().chain(pages).collect())
+    Offered::Made(|| {
+        let pages = pages::all().map(|page| PossibleValue::new(page.word).help(page.subject));
+        checks().chain(pages).collect()
+    })
 }
 
 fn checks() -> impl Iterator<Item = PossibleValue> {
@@ -330,7 +336,10 @@ impl TypedValueParser for Offered {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let values = self.0.iter().cloned();
-        (!self.0.is_empty()).then(|| Box::new(values) as Box<dyn Iterator<Item = _>>)
+        let values = match self {
+            Self::Words(words) => words.iter().map(PossibleValue::new).collect(),
+            Self::Made(make) => make(),
+        };
+        (!values.is_empty()).then(|| Box::new(values.into_iter()) as Box<dyn Iterator<Item = _>>)
     }
 }

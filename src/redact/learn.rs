@@ -61,12 +61,12 @@ impl Redactor {
         }
         let slices = cluster::list::<EndpointSlice>(evidence, Item::EndpointSlices);
         for slice in slices.iter().flatten() {
-            let Some(service) = slice.metadata.labels.get("kubernetes.io/service-name") else {
+            let Some((namespace, service)) = slice.service() else {
                 continue;
             };
             for port in &slice.ports {
                 let name = port.name.as_deref().unwrap_or_default();
-                let spn = spn(&slice.metadata.namespace, service, name);
+                let spn = spn(namespace, service, name);
                 self.learn_service(&spn);
                 let Some(number) = port.port else { continue };
                 for address in slice.endpoints.iter().flat_map(|e| &e.addresses) {

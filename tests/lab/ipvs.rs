@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::lab::{CONTROL, Lab, OUTSIDE};
-use crate::run::{must, output, start, wait_for};
+use crate::run::{must, output, start, uncounted, wait_for};
 use crate::traffic::{Place, Traffic};
 
 const NODE: &str = "kpx-lab-node";
@@ -125,12 +125,7 @@ fn state() -> Vec<String> {
     let text = node(
         "ipvsadm -Sn; ipset save; ip -o addr show dev kube-ipvs0; iptables-save; ip6tables-save",
     );
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let mut lines: Vec<_> = lines
-        .map(|line| line.split(" [").next().unwrap().to_owned())
-        .collect();
-    lines.sort_unstable();
-    lines
+    uncounted(&text)
 }
 
 /// The modes of which something is on the node.

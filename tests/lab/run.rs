@@ -75,3 +75,16 @@ pub(crate) fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -
         thread::sleep(Duration::from_millis(250));
     }
 }
+
+/// The lines of rules without comments and the counters of chains, sorted: kube-proxy writes Services in any order.
+pub(crate) fn uncounted(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let mut lines: Vec<_> = lines
+        .map(|line| match line.starts_with(':') {
+            true => line.split(" [").next().unwrap().to_owned(),
+            false => line.to_owned(),
+        })
+        .collect();
+    lines.sort_unstable();
+    lines
+}

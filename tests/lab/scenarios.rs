@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::lab::{Lab, NODES};
-use crate::run::{must, wait_for};
+use crate::run::{must, uncounted, wait_for};
 use crate::traffic::{Report, Traffic};
 
 pub(crate) struct Scenario {
@@ -1089,22 +1089,14 @@ fn health_checked(lab: &Lab) {
     assert!(checks.failed == 0, "{}", checks.details());
 }
 
-/// The rules of w1 without counters, sorted: kube-proxy writes Services in any order.
+/// The rules of w1.
 fn rules(lab: &Lab) -> Vec<String> {
     let text = lab.sh(
         "w1",
         "iptables-save; ip6tables-save; nft list tables; \
          for family in ip ip6; do nft -s list table $family kube-proxy 2>/dev/null || true; done",
     );
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let mut lines: Vec<_> = lines
-        .map(|line| match line.starts_with(':') {
-            true => line.split(" [").next().unwrap().to_owned(),
-            false => line.to_owned(),
-        })
-        .collect();
-    lines.sort_unstable();
-    lines
+    uncounted(&text)
 }
 
 /// A kube-proxy that does not serve w1.
