@@ -80,8 +80,8 @@ async fn every_report_on_recordings_fits_its_schema() {
             "dual-",
             "faults-",
             "full-",
-            "leftover-",
-            "seed-",
+            "mx06-",
+            "seed-left",
             "userspace-",
         ];
         let all = kinds.iter().any(|kind| name.starts_with(kind));
