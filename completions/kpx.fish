@@ -589,7 +589,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l color -d 'Use colou
 always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact -d 'Replace names and addresses; omit logs and secrets'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact -d 'Replace names and addresses; omit secrets'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l script -d 'Print a shell script that records a bundle'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'

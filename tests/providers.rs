@@ -7,6 +7,7 @@ mod tools;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use kpx::provider::{INDEX, PROVIDERS, Provider};
 use serde_json::{Value, json};
@@ -17,7 +18,11 @@ use model::Model;
 
 /// Asks kpx for a plan of a migration on the model's node.
 async fn planned(model: &Model) -> (Ran, Value) {
-    let bundle = model.bundle();
+    planned_from(&model.bundle()).await
+}
+
+/// Asks kpx for a plan of a migration of the node in `bundle`.
+async fn planned_from(bundle: &Path) -> (Ran, Value) {
     let args = ["--from", bundle.to_str().unwrap()];
     let asked = ["migrate", "--to", "nftables", "--dry-run", "-o", "json"];
     let ran = kpx(&[&args[..], &asked[..]].concat()).await;
@@ -41,6 +46,30 @@ async fn each_provider_is_recognised_by_a_dry_run_and_its_page_is_named() {
         assert_eq!(known["page"], provider.page(), "{ran}");
         let evidence = known["evidence"].as_array().unwrap();
         assert!(!evidence.is_empty(), "{}: {known}", provider.id);
+    }
+}
+
+#[tokio::test]
+async fn a_provider_is_recognised_from_a_redacted_bundle() {
+    for provider in PROVIDERS {
+        let model = Model::new(provider.id);
+        let bundle = model.bundle();
+        let redacted = bundle.with_file_name("redacted");
+        let [from, to] = [&bundle, &redacted].map(|path| path.to_str().unwrap());
+        let ran = kpx(&["--from", from, "snapshot", "--redact", "-o", to]).await;
+        assert_eq!(ran.code, 0, "{ran}");
+        let (before, report) = planned(&model).await;
+        let known = &report["plan"]["provider"]["known"];
+        let (after, report) = planned_from(&redacted).await;
+        assert_eq!(after.code, before.code, "{after}");
+        if provider.id == "openshift" {
+            assert!(after.err.contains("`kpx explain openshift`"), "{after}");
+            continue;
+        }
+        let found = &report["plan"]["provider"]["known"];
+        assert_eq!(found["id"], provider.id, "{after}");
+        let count = |known: &Value| known["evidence"].as_array().unwrap().len();
+        assert_eq!(count(found), count(known), "{found} {known}");
     }
 }
 

@@ -12,7 +12,7 @@ use kpx::net::Proto;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{kpx, kpx_on, root};
+use crate::support::{kpx, kpx_on, recordings, root};
 
 /// Recordings that together contain everything that is redacted.
 const NODES: &[&str] = &[
@@ -88,7 +88,8 @@ fn names(evidence: &Evidence) -> BTreeSet<String> {
         Item::Nodes,
         Item::Pods,
     ] {
-        let list: Value = serde_json::from_str(evidence.text(item).unwrap()).unwrap();
+        let list: Value =
+            serde_json::from_str(evidence.text(item).unwrap_or(r#"{"items":[]}"#)).unwrap();
         for object in list["items"].as_array().unwrap() {
             for name in ["name", "namespace"] {
                 found.extend(object["metadata"][name].as_str().map(str::to_owned));
@@ -100,6 +101,8 @@ fn names(evidence: &Evidence) -> BTreeSet<String> {
             }
         }
     }
+    // A byte of a MAC or an address may look like a short name.
+    found.retain(|name| name.len() > 2 || !name.bytes().all(|b| b.is_ascii_hexdigit()));
     found.retain(|name| !kept.contains(&name.as_str()));
     found
 }
@@ -111,16 +114,19 @@ fn words(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn nothing_of_the_cluster_is_left_after_redaction() {
-    for name in NODES {
+    let all = recordings();
+    let small = all.iter().map(String::as_str);
+    for name in small.filter(|name| !name.starts_with("scale-")) {
+        let is_full = NODES.contains(&name);
         let (before, after) = redacted(name);
         let names = names(&before);
-        assert!(names.len() > 10, "{name}");
+        assert!(names.len() > 10 || !is_full, "{name}");
         let mut gone = BTreeSet::new();
         for (_, read) in before.iter() {
             gone.extend(read.map(addresses).unwrap_or_default());
         }
         gone.retain(|addr| !is_everybodys(*addr));
-        assert!(gone.len() > 20, "{name}");
+        assert!(gone.len() > 20 || !is_full, "{name}");
         for (item, read) in after.iter() {
             let Ok(text) = read else { continue };
             let left: Vec<_> = addresses(text).intersection(&gone).copied().collect();
@@ -135,7 +141,6 @@ fn nothing_of_the_cluster_is_left_after_redaction() {
                 assert!(!text.contains(mac), "{name} {item}");
             }
         }
-        assert!(after.text(Item::ProxyLog).is_err());
     }
 }
 

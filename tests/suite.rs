@@ -34,6 +34,7 @@ mod providers;
 mod random;
 mod reach;
 mod reconcile;
+mod redact;
 mod registry;
 mod remote;
 mod render;

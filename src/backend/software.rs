@@ -151,6 +151,12 @@ pub fn maker_of_table(name: &str) -> Maker {
     }
 }
 
+/// Returns the beginning of `name` that shows other software as its maker.
+pub fn prefix_of(name: &str) -> Option<&'static str> {
+    let mut prefixes = OTHERS.iter().map(|(prefix, _)| *prefix);
+    prefixes.find(|prefix| name.starts_with(prefix))
+}
+
 fn other(name: &str) -> Maker {
     OTHERS
         .iter()

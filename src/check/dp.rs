@@ -10,7 +10,7 @@ use crate::cluster::Service;
 use crate::cluster::config::written;
 use crate::cluster::release::Change;
 use crate::cluster::release::planned::NFTABLES_DEFAULT;
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, Item, signs};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -306,7 +306,7 @@ fn unmaintained(facts: &Facts<'_>) -> Verdict {
     let log = if_recorded(facts.node.evidence().text(Item::KernelLog))?;
     let seen: Vec<_> = log
         .lines()
-        .filter(|line| line.to_lowercase().contains("unmaintained driver"))
+        .filter(|line| signs::is_unmaintained(line))
         .filter(|line| DRIVERS.iter().any(|driver| line.contains(driver)))
         .map(|line| Proof::Log(line.trim().to_owned()))
         .collect();

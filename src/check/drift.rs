@@ -18,7 +18,6 @@ use crate::node::NodeSnapshot;
 
 mod classify;
 mod messages;
-mod unsort;
 
 /// The items that the comparison reads.
 pub(super) const DRIFT: &[Item] = &[
@@ -84,14 +83,8 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         return Err(Gap::NotApplicable(why));
     }
     let Diff {
-        mut changes,
-        unknown,
-        ..
+        changes, unknown, ..
     } = diff::compare(facts.node, mode, &families)?;
-    let manifest = facts.node.evidence().manifest();
-    if manifest.is_some_and(|manifest| manifest.redacted) {
-        unsort::unsort(&mut changes);
-    }
     let empty = empty_servers(facts.node);
     let mut parts: BTreeMap<(&'static str, String), Vec<Change>> = BTreeMap::new();
     for (id, subject, change) in classify::all(mode, changes, &empty) {

@@ -5,7 +5,7 @@ use crate::backend::software::set_purpose;
 use crate::check::core::{DRIFT_NEEDS, MODE, RESTART, if_recorded, tool_version};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::diff::Layer;
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, Item, signs};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -128,7 +128,6 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn revisions(facts: &Facts<'_>) -> Verdict {
-    const SIGN: &str = "not supported by userspace";
     let mut seen = Vec::new();
     let sets = facts.node.evidence().text(Item::Ipset);
     if let Err(Gap::Unsupported(_, why)) = &sets {
@@ -138,7 +137,7 @@ fn revisions(facts: &Facts<'_>) -> Verdict {
     let line = log
         .as_ref()
         .ok()
-        .and_then(|log| log.lines().rfind(|line| line.contains(SIGN)));
+        .and_then(|log| log.lines().rfind(|line| line.contains(signs::NEWER_SETS)));
     seen.extend(line.map(|line| Proof::Log(line.trim().to_owned())));
     if seen.is_empty() {
         return match (sets, log) {

@@ -103,9 +103,11 @@ Examples:
 /// Options of `kpx snapshot`.
 #[derive(Args, Clone, Debug)]
 pub struct SnapshotArgs {
-    /// Replace names and addresses; omit logs and secrets
+    /// Replace names and addresses; omit secrets
     ///
-    /// Each name and address has the same replacement everywhere in the bundle.
+    /// Each name and address has the same replacement everywhere in the bundle, under a random key that is not kept. Addresses
+    /// keep their common prefixes, and the names of chains are those of the new names, so kpx reports the same findings,
+    /// differences and traces. Of logs, only the lines that kpx looks for are kept.
     #[arg(long, env = "KPX_REDACT")]
     pub redact: bool,
 

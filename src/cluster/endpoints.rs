@@ -1,5 +1,7 @@
 //! EndpointSlices.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 
 use super::{Metadata, null_is_default};
@@ -20,6 +22,28 @@ pub struct EndpointSlice {
     pub ports: Vec<EndpointPort>,
 }
 
+/// EndpointSlices by namespace and name of their Service.
+pub type ByService<'s> = HashMap<(&'s str, &'s str), Vec<&'s EndpointSlice>>;
+
+impl EndpointSlice {
+    /// Returns namespace and name of its Service, if its label names one.
+    pub fn service(&self) -> Option<(&str, &str)> {
+        let name = self.metadata.labels.get("kubernetes.io/service-name")?;
+        (!name.is_empty()).then_some((&self.metadata.namespace, name))
+    }
+
+    /// Returns `slices` by their Service, without those that have none.
+    pub fn by_service<'s>(slices: impl IntoIterator<Item = &'s Self>) -> ByService<'s> {
+        let mut found = ByService::new();
+        for slice in slices {
+            if let Some(service) = slice.service() {
+                found.entry(service).or_default().push(slice);
+            }
+        }
+        found
+    }
+}
+
 /// One endpoint of a slice.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -37,6 +61,8 @@ pub struct Endpoint {
     pub zone: Option<String>,
     /// Topology hints.
     pub hints: Option<Hints>,
+    /// Number among the endpoints of the Service, in the order of their addresses before redaction; 0 without redaction.
+    pub order: u64,
     /// The pod behind it.
     pub target_ref: Option<TargetRef>,
 }

@@ -21,7 +21,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::evidence::Time;
-pub use endpoints::{Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Named, TargetRef};
+pub use endpoints::{
+    ByService, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Named, TargetRef,
+};
 pub use list::{List, list, list_naming, missing};
 pub use node::{Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus};
 pub use service::{

@@ -101,7 +101,7 @@ async fn all_nodes(
     // A bundle that is written again keeps its time.
     let mut time = session.from.is_none().then_some(now.clone());
     let keep = |node: &str, recorded: Result<(Evidence, Manifest), &str>| {
-        let name = redactor.as_ref().map(|redactor| redactor.node(node));
+        let name = redactor.as_mut().map(|redactor| redactor.node(node));
         let name = name.as_deref().unwrap_or(node);
         match recorded {
             Ok((evidence, manifest)) => {

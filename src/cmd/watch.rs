@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use super::Io;
@@ -266,6 +267,26 @@ fn find(state: &mut State, report: &DoctorReport) {
     }
 }
 
+/// Refuses to compare redacted evidence with evidence that is not: every name and address differs.
+async fn refuse_redacted(earlier: &Session, later: &Session) -> Result<(), Failure> {
+    let is_redacted = async |session: &Session| -> Result<bool, Failure> {
+        let evidence = session.gather(&[]).await?;
+        Ok(evidence.manifest().is_some_and(|of| of.redacted))
+    };
+    let redacted = match (is_redacted(earlier).await?, is_redacted(later).await?) {
+        (true, false) => earlier,
+        (false, true) => later,
+        _ => return Ok(()),
+    };
+    let path = redacted.from.as_deref().unwrap_or(Path::new("the node"));
+    let error = eyre!(
+        "cannot compare a redacted bundle with evidence that is not redacted: all names and addresses in {} are replaced, so \
+         it describes no node of the other",
+        path.display()
+    );
+    Err(Failure::from(error).with_hint("compare the bundles from before the redaction"))
+}
+
 /// Compares two bundles, or a bundle and the node of `session`.
 pub(super) async fn compare(
     session: &Session,
@@ -278,6 +299,7 @@ pub(super) async fn compare(
         session
     };
     let (earlier, later) = (at(before), after.map_or_else(|| session.clone(), at));
+    refuse_redacted(&earlier, &later).await?;
     let was = read(&earlier, &Asked::everything(&earlier)?, false).await?;
     let is = read(&later, &Asked::everything(&later)?, false)
         .await

@@ -18,6 +18,8 @@ use crate::net::{Family, Proto};
 pub struct Endpoint {
     /// Address and port.
     pub addr: SocketAddr,
+    /// Its number among the endpoints of its Service; 0 except in a redacted bundle.
+    pub order: u64,
     /// Address and port as text, the sort key and the name of the endpoint.
     pub text: String,
     /// Whether it runs on this node.
@@ -128,6 +130,7 @@ pub(super) fn collect(
                 let hints = endpoint.hints.as_ref();
                 found.push(Endpoint {
                     addr,
+                    order: endpoint.order,
                     text: addr.to_string(),
                     local: endpoint.node_name.as_deref() == Some(context.node),
                     ready: endpoint.conditions.ready.unwrap_or(true),
@@ -139,7 +142,7 @@ pub(super) fn collect(
             }
         }
     }
-    found.sort_by(|a, b| a.text.cmp(&b.text));
+    found.sort_by(|a, b| (a.order, &a.text).cmp(&(b.order, &b.text)));
     // If an address occurs twice, the later entry wins, unless it is terminating. Older releases keep the first, unless the
     // later one is local.
     let newer = context.version.has(Change::ReusedPodAddresses);
@@ -271,6 +274,7 @@ mod tests {
         };
         Endpoint {
             addr: text.parse().unwrap(),
+            order: 0,
             text: text.to_owned(),
             local: flags.contains('l'),
             ready: flags.contains('r'),

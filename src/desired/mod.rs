@@ -8,13 +8,12 @@ mod endpoints;
 mod ports;
 mod settings;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::cluster::config::{Mode, ProxyConfig};
 use crate::cluster::release::{Change, NEWEST, OLDEST, RECORDED};
 use crate::cluster::version::Version;
-use crate::cluster::{EndpointSlice, Node, Service};
+use crate::cluster::{ByService, EndpointSlice, Node, Service};
 use crate::evidence::{Gap, Kernel};
 use crate::net::{Cidr, Family};
 
@@ -227,22 +226,11 @@ impl FamilyState {
     }
 }
 
-/// Slices by namespace and Service name.
-type Slices<'a> = HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
-
-fn index(slices: &[EndpointSlice]) -> Slices<'_> {
-    let mut found: Slices<'_> = HashMap::with_capacity(slices.len());
-    for slice in slices {
+/// Returns the slices that kube-proxy watches, by their Service.
+fn index(slices: &[EndpointSlice]) -> ByService<'_> {
+    let is_headless = |slice: &&EndpointSlice| {
         let labels = &slice.metadata.labels;
-        let Some(service) = labels.get("kubernetes.io/service-name") else {
-            continue;
-        };
-        if !service.is_empty() && !labels.contains_key("service.kubernetes.io/headless") {
-            found
-                .entry((slice.metadata.namespace.as_str(), service.as_str()))
-                .or_default()
-                .push(slice);
-        }
-    }
-    found
+        labels.contains_key("service.kubernetes.io/headless")
+    };
+    EndpointSlice::by_service(slices.iter().filter(|slice| !is_headless(slice)))
 }

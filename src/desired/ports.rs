@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::Slices;
 use super::endpoints::{self, Choice, Context, Endpoint};
 use super::settings::lenient_ip;
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::release::Change;
 use crate::cluster::version::Version;
-use crate::cluster::{Service, ServicePort as ApiPort};
+use crate::cluster::{ByService, Service, ServicePort as ApiPort};
 use crate::net::{Cidr, Family, Proto};
 
 /// One port of a Service in one family: the unit that kube-proxy programs rules for.
@@ -114,7 +113,7 @@ impl ServicePort {
 /// Returns the service ports of `family`, sorted.
 pub(super) fn ports(
     services: &[Service],
-    slices: &Slices<'_>,
+    slices: &ByService<'_>,
     context: &Context<'_>,
     config: &ProxyConfig,
     family: Family,

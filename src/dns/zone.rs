@@ -5,9 +5,6 @@ use std::net::IpAddr;
 use super::{Records, Server};
 use crate::cluster::{Endpoint, EndpointSlice, Service};
 
-/// Label of a slice with the name of its Service.
-const SERVICE: &str = "kubernetes.io/service-name";
-
 /// The DNS zone of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zone<'c> {
@@ -144,8 +141,8 @@ impl<'c> Zone<'c> {
         service: &'c Service,
     ) -> impl Iterator<Item = (&'c EndpointSlice, &'c Endpoint)> {
         let slices = self.slices.iter().filter(|slice| {
-            slice.metadata.namespace == service.metadata.namespace
-                && slice.metadata.labels.get(SERVICE) == Some(&service.metadata.name)
+            let meta = &service.metadata;
+            slice.service() == Some((&meta.namespace, &meta.name))
         });
         let all = slices.flat_map(|slice| slice.endpoints.iter().map(move |of| (slice, of)));
         all.filter(|(_, endpoint)| endpoint.conditions.ready.unwrap_or(true))
@@ -190,7 +187,7 @@ mod tests {
 
     fn told(services: &[Service], name: &str) -> String {
         let slice: EndpointSlice = serde_json::from_value(json!({
-            "metadata": {"name": "db-1", "namespace": "demo", "labels": {SERVICE: "db"}},
+            "metadata": {"name": "db-1", "namespace": "demo", "labels": {"kubernetes.io/service-name": "db"}},
             "addressType": "IPv4",
             "ports": [{"name": "sql", "port": 5432}],
             "endpoints": [

@@ -6,6 +6,7 @@ pub mod ipvs;
 mod item;
 mod kernel;
 pub(crate) mod processes;
+pub mod signs;
 mod text;
 mod time;
 pub mod traced;

@@ -2,6 +2,7 @@
 
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
+use crate::evidence::signs;
 
 /// What kube-proxy logged when it started.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -16,11 +17,10 @@ pub struct Said {
 pub fn said(log: &str) -> Said {
     let mut said = Said::default();
     for line in log.lines() {
-        // `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
         let words = line
-            .split("Using ")
+            .split(signs::MODE)
             .nth(1)
-            .and_then(|rest| rest.split_once(" Proxier"));
+            .and_then(|rest| rest.split_once(signs::MODE_END));
         if let Some(mode) = words.and_then(|(name, _)| Mode::named(name)) {
             // A log may hold more than one start.
             said = Said {
@@ -28,7 +28,7 @@ pub fn said(log: &str) -> Said {
                 scheduler: None,
             };
         }
-        if let Some((_, rest)) = line.split_once("IPVS scheduler not specified, use ") {
+        if let Some((_, rest)) = line.split_once(signs::SCHEDULER) {
             said.scheduler = rest.split([' ', '"']).next().map(str::to_owned);
         }
     }

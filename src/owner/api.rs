@@ -1,6 +1,6 @@
 //! Service ports and endpoints from the cluster's objects.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Endpoint, EndpointState, Port, PortName, Role};
@@ -8,8 +8,6 @@ use crate::cluster::{self, Conditions, EndpointSlice, Service, ServicePort};
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
-
-type ByService<'s> = HashMap<(&'s str, &'s str), Vec<&'s EndpointSlice>>;
 
 /// Returns the service ports of those `services` that kube-proxy serves, and gaps in the data.
 pub(super) fn ports(node: &NodeSnapshot<'_>, services: &[Service]) -> (Vec<Port>, Vec<Gap>) {
@@ -33,16 +31,7 @@ pub(super) fn some_ports(node: &NodeSnapshot<'_>, services: &[&Service]) -> (Vec
 }
 
 fn together(node: &NodeSnapshot<'_>, services: &[&Service], slices: &[EndpointSlice]) -> Vec<Port> {
-    let mut by_service = ByService::new();
-    for slice in slices {
-        let meta = &slice.metadata;
-        let service = meta.labels.get("kubernetes.io/service-name");
-        let service = service.map_or("", String::as_str);
-        by_service
-            .entry((&meta.namespace, service))
-            .or_default()
-            .push(slice);
-    }
+    let by_service = EndpointSlice::by_service(slices);
     let here = node.name().ok();
     let served = services.iter().filter(|service| {
         service.spec.kind != "ExternalName"

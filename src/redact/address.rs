@@ -27,10 +27,13 @@ const FIXED: &[(&str, Within)] = &[
     ("169.254.0.0/16", Within::Keep),
     ("172.16.0.0/12", Within::Change),
     ("192.168.0.0/16", Within::Change),
+    // Networks for benchmarks: a trace takes its clients from them.
+    ("198.18.0.0/15", Within::Keep),
     ("198.51.100.0/24", Within::Keep),
     ("224.0.0.0/3", Within::Keep),
     ("::/127", Within::Keep),
     ("2000::/3", Within::Change),
+    ("2001:2::/48", Within::Keep),
     ("fc00::/8", Within::Change),
     ("fd00::/8", Within::Change),
     // The rest of a link-local address often contains the hardware address.
@@ -45,6 +48,8 @@ pub(super) struct Addresses {
     fixed: Vec<(Cidr, Within)>,
     flips: HashMap<(Family, u8, u128), bool>,
     done: HashMap<IpAddr, IpAddr>,
+    /// Whether the replacements are mapped back to their originals.
+    back: bool,
 }
 
 impl Addresses {
@@ -58,6 +63,15 @@ impl Addresses {
             fixed: fixed.collect(),
             flips: HashMap::new(),
             done: HashMap::new(),
+            back: false,
+        }
+    }
+
+    /// Maps originals to replacements, or `back`.
+    pub(super) fn turn(&mut self, back: bool) {
+        if self.back != back {
+            self.back = back;
+            self.done.clear();
         }
     }
 
@@ -98,9 +112,13 @@ impl Addresses {
     fn permute(&mut self, family: Family, value: u128) -> u128 {
         let width = family.bits();
         (0..width).fold(0, |new, place| {
-            let before = shift(value, width - place);
+            let original = if self.back {
+                new
+            } else {
+                shift(value, width - place)
+            };
             let bit = value >> (width - 1 - place) & 1;
-            new << 1 | bit ^ u128::from(self.flip(family, place, before))
+            new << 1 | bit ^ u128::from(self.flip(family, place, original))
         })
     }
 
@@ -163,6 +181,19 @@ mod tests {
             let near = Ipv4Addr::from_bits(a.to_bits() ^ low);
             for (x, y) in [(a.into(), b.into()), (a.into(), near.into()), (c.into(), d.into())] {
                 prop_assert_eq!(shared(map.map(x), map.map(y)), shared(x, y));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn replacements_are_mapped_back(a: Ipv4Addr, b: Ipv6Addr) {
+            let mut map = Addresses::new([7; 32]);
+            for addr in [IpAddr::V4(a), IpAddr::V6(b)] {
+                map.turn(false);
+                let new = map.map(addr);
+                map.turn(true);
+                prop_assert_eq!(map.map(new), addr);
             }
         }
     }

@@ -1,9 +1,12 @@
 //! Redaction of JSON: API objects keep only listed fields, other documents lose addresses and known names.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::Redactor;
+use super::config::CONFIGURATION;
+use super::logs::is_number;
 use super::names::Kind;
+use super::words;
 use crate::net::Cidr;
 
 /// Fields whose values are Kubernetes keywords, numbers or times.
@@ -40,6 +43,7 @@ const PLAIN: &[&str] = &[
     "reason",
     "resourceVersion",
     "restartPolicy",
+    "scheme",
     "sessionAffinity",
     "startedAt",
     "status",
@@ -49,30 +53,83 @@ const PLAIN: &[&str] = &[
 
 /// Fields that no check needs and that may contain anything.
 const DROPPED: &[&str] = &[
-    "bootID",
     "containerID",
     "env",
     "envFrom",
     "generateName",
     "imageID",
     "imagePullSecrets",
+    "httpHeaders",
     "images",
     "lifecycle",
     "livenessProbe",
-    "machineID",
-    "managedFields",
     "message",
-    "ownerReferences",
-    "providerID",
-    "readinessProbe",
     "securityContext",
     "selfLink",
     "startupProbe",
-    "systemUUID",
-    "uid",
     "volumesAttached",
     "volumesInUse",
 ];
+
+/// Domains of labels, annotations and taints of Kubernetes and of public software, with their subdomains.
+const DOMAINS: &[&str] = &[
+    "amazonaws.com",
+    "argoproj.io",
+    "azure.com",
+    "cilium.io",
+    "coreos.com",
+    "digitalocean.com",
+    "fluxcd.io",
+    "gardener.cloud",
+    "google.com",
+    "helm.sh",
+    "hetzner.cloud",
+    "k0sproject.io",
+    "k3s.io",
+    "k8s.io",
+    "kpx.dev",
+    "kubeone.io",
+    "kubernetes.io",
+    "metallb.io",
+    "metallb.universe.tf",
+    "microk8s.io",
+    "openshift.io",
+    "openstack.org",
+    "oraclecloud.com",
+    "projectcalico.org",
+    "rke2.io",
+    "scw.cloud",
+];
+
+/// Keys of labels and taints of Kubernetes and of public software that have no domain.
+const KEYS: &[&str] = &[
+    "ToBeDeletedByClusterAutoscaler",
+    "app",
+    "component",
+    "k8s-app",
+    "tier",
+];
+
+/// Schemes of provider IDs, which name the cloud or the distribution.
+const CLOUDS: &[&str] = &[
+    "aws",
+    "azure",
+    "digitalocean",
+    "eks-hybrid",
+    "gce",
+    "hcloud",
+    "k3s",
+    "kind",
+    "linode",
+    "oci",
+    "openstack",
+    "rke2",
+    "scaleway",
+    "vsphere",
+];
+
+/// Beginnings of the names of pods that kpx looks for; the rest is replaced.
+const PODS: &[&str] = &["kube-proxy-", "nginx-proxy-", "haproxy-"];
 
 /// Flags of service proxies whose values are not secret: numbers, modes, addresses or standard paths.
 const FLAGS: &[&str] = &[
@@ -86,6 +143,8 @@ const FLAGS: &[&str] = &[
     "ipvs-exclude-cidrs",
     "ipvs-scheduler",
     "ipvs-strict-arp",
+    "kube-proxy-args-file",
+    "kube-proxy-replacement",
     "kubeconfig",
     "masquerade-all",
     "metrics-bind-address",
@@ -94,23 +153,25 @@ const FLAGS: &[&str] = &[
     "run-router",
     "run-service-proxy",
     "run-firewall",
+    "service-cluster-ip-range",
+    "service-node-port-range",
     "v",
 ];
 
 impl Redactor {
-    /// Redacts a list of API objects.
-    pub(super) fn api(&mut self, value: Value) -> Value {
-        self.object(value, "", "")
+    /// Redacts a list of API objects of `kind`.
+    pub(super) fn api(&mut self, value: Value, kind: &str) -> Value {
+        self.api_value(value, "", kind)
     }
 
     /// Redacts the value of `key` in an object of kind `of`.
-    fn object(&mut self, value: Value, key: &str, of: &str) -> Value {
+    fn api_value(&mut self, value: Value, key: &str, of: &str) -> Value {
         match value {
             Value::Object(map) => self.map(map, key, of),
             Value::Array(list) if matches!(key, "command" | "args") => self.command_line(&list),
             Value::Array(list) => list
                 .into_iter()
-                .map(|value| self.object(value, key, of))
+                .map(|value| self.api_value(value, key, of))
                 .collect(),
             Value::String(text) => Value::String(self.string(&text, key, of)),
             other => other,
@@ -118,7 +179,7 @@ impl Redactor {
     }
 
     /// Redacts the words of a command line.
-    fn command_line(&mut self, list: &[Value]) -> Value {
+    pub(super) fn command_line(&mut self, list: &[Value]) -> Value {
         let words = list.iter().filter_map(Value::as_str).map(str::to_owned);
         let words = self.arguments(words.collect());
         words.into_iter().map(Value::String).collect()
@@ -126,15 +187,27 @@ impl Redactor {
 
     fn map(&mut self, map: Map<String, Value>, key: &str, of: &str) -> Value {
         let own = map.get("kind").and_then(Value::as_str).map(str::to_owned);
-        // Items of a list from the API server have no kind of their own.
-        let of = own
-            .as_deref()
-            .map_or(of, |kind| kind.strip_suffix("List").unwrap_or(kind));
+        // A list and its items may have no kind of their own.
+        let own = own.as_deref().filter(|kind| !kind.ends_with("List"));
+        let of = own.unwrap_or(of);
         let mut new = Map::new();
         for (name, value) in map {
             let value = match (name.as_str(), value) {
                 (name, _) if DROPPED.contains(&name) => continue,
-                ("annotations", Value::Object(all)) => annotations(all),
+                ("annotations", Value::Object(all)) => self.annotations(all),
+                ("managedFields", Value::Array(all)) => edits(all),
+                ("uid" | "bootID" | "machineID" | "systemUUID", Value::String(id)) => {
+                    self.names.id(&id).into()
+                }
+                ("providerID", Value::String(id)) => {
+                    let (cloud, _) = id.split_once("://").unwrap_or_default();
+                    let last = self.names.id(id.rsplit('/').next().unwrap_or_default());
+                    if CLOUDS.contains(&cloud) {
+                        format!("{cloud}://{last}").into()
+                    } else {
+                        last.into()
+                    }
+                }
                 ("labels" | "matchLabels" | "selector" | "nodeSelector", Value::Object(all))
                     if !all.contains_key("matchLabels") =>
                 {
@@ -143,7 +216,7 @@ impl Redactor {
                 ("data", Value::Object(all)) => self.data(all),
                 ("binaryData" | "stringData", _) => continue,
                 ("name", Value::String(text)) => Value::String(self.name(&text, key, of)),
-                (name, value) => self.object(value, name, of),
+                (name, value) => self.api_value(value, name, of),
             };
             new.insert(name, value);
         }
@@ -156,15 +229,15 @@ impl Redactor {
             ("metadata", "Service") => Kind::Service,
             ("metadata", "EndpointSlice") => Kind::Slice,
             ("metadata" | "targetRef", "Pod") => Kind::Pod,
-            ("metadata" | "targetRef", "Node") | ("forNodes", _) => Kind::Node,
+            ("metadata" | "targetRef" | "ownerReferences", "Node") | ("forNodes", _) => Kind::Node,
             ("ports", _) => Kind::Port,
             ("forZones", _) => Kind::Zone,
             _ => Kind::Other,
         };
-        // The prefix identifies the proxy; the rest of the pod's name is replaced.
-        match (kind, text.strip_prefix("kube-proxy-")) {
-            (Kind::Pod, Some(own)) => format!("kube-proxy-{}", self.names.map(Kind::Pod, own)),
-            _ => self.names.map(kind, text),
+        let start = PODS.iter().find(|start| text.starts_with(**start));
+        match start.filter(|_| kind == Kind::Pod) {
+            Some(start) => format!("{start}{}", self.names.map(kind, &text[start.len()..])),
+            None => self.names.map(kind, text),
         }
     }
 
@@ -179,13 +252,8 @@ impl Redactor {
             "targetPort" => self.names.map(Kind::Port, text),
             "externalName" => self.host(text),
             "image" => self.image(text),
-            "path" | "mountPath"
-                if ["/lib/", "/run/", "/var/lib/kube-proxy", "/etc/cni"]
-                    .iter()
-                    .any(|own| text.starts_with(own)) =>
-            {
-                text.to_owned()
-            }
+            "path" | "mountPath" | "subPath" => self.path(text),
+            "key" => self.key(text),
             _ => {
                 let new = self.addresses(text);
                 if new != text || text.parse::<Cidr>().is_ok() || text == "None" {
@@ -202,57 +270,109 @@ impl Redactor {
         }
     }
 
+    /// Keeps annotations that kpx looks for: those of Kubernetes' own controllers, of the software that manages an
+    /// object, of the PROXY protocol, and of agents that note an address of their node.
+    fn annotations(&mut self, all: Map<String, Value>) -> Value {
+        let kept = all.into_iter().filter_map(|(key, value)| {
+            let value = value.as_str()?;
+            let of_proxy = key.to_lowercase().contains("proxy-protocol");
+            let is_word = value.len() < 16 && value.bytes().all(|b| b.is_ascii_alphanumeric());
+            let public = is_public_key(&key);
+            let is_kept = match value {
+                "EnsureExists" => public,
+                "" | "*" | "true" | "false" | "none" | "v1" | "v2" => of_proxy,
+                _ => key.starts_with("service.kubernetes.io/") && is_word,
+            };
+            let new = if is_kept {
+                value.to_owned()
+            } else if value.parse::<Cidr>().is_ok() {
+                self.addresses(value)
+            } else if of_proxy || public && !key.starts_with("kubectl.kubernetes.io/") {
+                self.names.map(Kind::Other, value)
+            } else {
+                return None;
+            };
+            let key = if public {
+                key
+            } else if of_proxy {
+                format!("{}/proxy-protocol", self.names.map(Kind::Other, &key))
+            } else {
+                self.names.map(Kind::Other, &key)
+            };
+            Some((key, Value::String(new)))
+        });
+        Value::Object(kept.collect())
+    }
+
     fn labels(&mut self, all: Map<String, Value>) -> Value {
         let labels = all.into_iter().filter_map(|(key, value)| {
             let value = value.as_str()?.to_owned();
-            let domain = key.split_once('/').map(|(domain, _)| domain);
-            let system = domain.is_some_and(|domain| {
-                domain.ends_with("kubernetes.io") || domain.ends_with("k8s.io")
-            });
             let new = match key.as_str() {
                 "kubernetes.io/service-name" => self.names.map(Kind::Service, &value),
                 "kubernetes.io/hostname" => self.names.map(Kind::Node, &value),
                 "kubernetes.io/os"
                 | "kubernetes.io/arch"
                 | "service.kubernetes.io/headless"
+                | "addonmanager.kubernetes.io/mode"
                 | "endpointslice.kubernetes.io/managed-by" => value,
                 key if key.ends_with("/zone") || key.ends_with("/region") => {
                     self.names.map(Kind::Zone, &value)
                 }
                 _ => self.names.map(Kind::Other, &value),
             };
-            let plain = ["app", "component", "k8s-app", "tier"];
-            let key = if system || plain.contains(&key.as_str()) {
-                key
-            } else {
-                self.names.map(Kind::Other, &key)
-            };
-            Some((key, Value::String(new)))
+            Some((self.key(&key), Value::String(new)))
         });
         Value::Object(labels.collect())
+    }
+
+    /// Redacts the key of a label, of a taint or in a `ConfigMap`.
+    fn key(&mut self, key: &str) -> String {
+        if is_public_key(key) {
+            key.to_owned()
+        } else {
+            self.path(key)
+        }
     }
 
     /// Keeps kube-proxy's configuration; other data of a `ConfigMap` may be secret.
     fn data(&mut self, all: Map<String, Value>) -> Value {
         let kept = all.into_iter().filter_map(|(key, value)| {
             let text = value.as_str()?;
-            (key == "config.conf").then(|| (key.clone(), Value::String(self.config(text))))
+            let is_own = key == "config.conf" || text.contains(CONFIGURATION);
+            is_own.then(|| (self.key(&key), Value::String(self.config(text))))
         });
         Value::Object(kept.collect())
     }
 
     /// Keeps the program and its version; the registry is replaced.
-    fn image(&mut self, text: &str) -> String {
-        if text.starts_with("registry.k8s.io/") {
+    pub(super) fn image(&mut self, text: &str) -> String {
+        if text.starts_with("registry.k8s.io/") && !text.contains('@') {
             return text.to_owned();
         }
-        let last = text.rsplit('/').next().unwrap_or(text);
+        let (registry, last) = match text.rsplit_once('/') {
+            Some((registry, last)) => (Some(registry), last),
+            None => (None, text),
+        };
         let (name, version) = last.split_at(last.find([':', '@']).unwrap_or(last.len()));
+        // A digest identifies the image, and words in a tag may be private.
+        let version = version.split('@').next().unwrap_or_default();
+        let version = version
+            .split_inclusive([':', '.', '-', '_', '+'])
+            .map(|piece| {
+                let word = piece.trim_end_matches([':', '.', '-', '_', '+']);
+                let new = if is_number(word) || words::in_names(word) {
+                    word.to_owned()
+                } else {
+                    self.names.map(Kind::Other, word)
+                };
+                new + &piece[word.len()..]
+            });
+        let version: String = version.collect();
         let name = self.names.map(Kind::Program, name);
-        format!(
-            "{}/{name}{version}",
-            self.names.map(Kind::Host, text.trim_end_matches(last))
-        )
+        match registry {
+            Some(registry) => format!("{}/{name}{version}", self.names.map(Kind::Host, registry)),
+            None => name + &version,
+        }
     }
 
     /// Redacts the command line of a service proxy.
@@ -260,16 +380,23 @@ impl Redactor {
         let mut flag = String::new();
         let mut new = Vec::with_capacity(args.len());
         for (i, arg) in args.into_iter().enumerate() {
-            if let Some(rest) = arg.strip_prefix("--") {
-                let (name, value) = rest.split_once('=').unwrap_or((rest, ""));
-                name.clone_into(&mut flag);
-                new.push(if value.is_empty() {
-                    arg
-                } else {
-                    format!("--{name}={}", self.argument(name, value))
-                });
-            } else if i == 0 {
-                new.push(arg);
+            if arg.contains([' ', '\n']) {
+                // The argument of a shell.
+                let words = arg.split_whitespace().map(str::to_owned).collect();
+                new.push(self.arguments(words).join(" "));
+            } else if let Some(rest) = arg.strip_prefix("--") {
+                // The value of a flag may be the next word.
+                flag.clear();
+                if !rest.contains('=') {
+                    flag.push_str(rest);
+                }
+                new.push(self.flag(&arg));
+            } else if i == 0
+                || words::in_names(&arg)
+                || Kind::Program.is_known(&arg)
+                || flag.is_empty() && arg.ends_with("/kube-proxy")
+            {
+                new.push(self.path(&arg));
             } else {
                 new.push(self.argument(&flag, &arg));
                 flag.clear();
@@ -278,65 +405,57 @@ impl Redactor {
         new
     }
 
-    fn argument(&mut self, flag: &str, value: &str) -> String {
-        if value.starts_with("$(") {
-            value.to_owned()
-        } else if flag == "hostname-override" {
-            self.node(value)
-        } else if FLAGS.contains(&flag) {
-            self.addresses(value)
-        } else {
-            "redacted".to_owned()
-        }
-    }
-
-    /// Redacts the output of a tool: addresses, chains, comments, and names in known fields.
-    pub(super) fn document(&mut self, value: Value, key: &str) -> Value {
-        match value {
-            Value::Object(map) => {
-                if let Some(prefix) = self.prefix(&map) {
-                    return prefix;
-                }
-                let kept = map
-                    .into_iter()
-                    .filter(|(key, _)| key != "ifalias" && key != "alias");
-                let new = kept.map(|(key, value)| {
-                    let value = self.document(value, &key);
-                    // The keys of counters per address contain the address.
-                    (self.addresses(&key), value)
-                });
-                Value::Object(new.collect())
+    /// Redacts `--NAME=VALUE` or `NAME=VALUE`.
+    pub(super) fn flag(&mut self, word: &str) -> String {
+        match word.split_once('=') {
+            Some((name, value)) => {
+                let bare = name.trim_start_matches('-');
+                format!("{name}={}", self.argument(bare, value))
             }
-            Value::Array(list) if key == "args" => self.command_line(&list),
-            Value::Array(list) => list
-                .into_iter()
-                .map(|value| self.document(value, key))
-                .collect(),
-            Value::String(text) => Value::String(match key {
-                "comment" => self.comment(&text),
-                "hostnameOverride" if !text.is_empty() => self.node(&text),
-                _ => self.code_word(&text),
-            }),
-            other => other,
+            None => word.to_owned(),
         }
     }
 
-    /// Redacts `{"addr": …, "len": …}` and `{"local": …, "prefixlen": …}`.
-    fn prefix(&mut self, map: &Map<String, Value>) -> Option<Value> {
-        let addr = map.get("addr")?.as_str()?;
-        let length = map.get("len")?.as_u64()?;
-        let cidr: Cidr = format!("{addr}/{length}").parse().ok()?;
-        let cidr = self.addresses.map_prefix(cidr);
-        let mut new = map.clone();
-        new.insert("addr".to_owned(), Value::String(cidr.addr.to_string()));
-        Some(Value::Object(new))
+    fn argument(&mut self, flag: &str, value: &str) -> String {
+        let is_plain = matches!(value, "true" | "false" | "strict" | "");
+        match flag {
+            _ if is_plain || value.starts_with("$(") => value.to_owned(),
+            "hostname-override" => self.node(value),
+            // Flags of a kube-proxy in another program.
+            "kube-proxy-arg" => self.flag(value),
+            "pod-bridge-interface" | "pod-interface-name-prefix" => self.names.link(value),
+            _ if FLAGS.contains(&flag) && value.starts_with('/') => self.path(value),
+            _ if FLAGS.contains(&flag) => {
+                let new = self.addresses(value);
+                let mut parts = value.split([',', '-', '.', ':', '/']);
+                let is_plain = is_number(value)
+                    || words::IN_MESSAGES.contains(value)
+                    || parts.all(|part| words::in_names(part) || is_number(part));
+                if new != value || is_plain {
+                    new
+                } else {
+                    self.names.map(Kind::Other, value)
+                }
+            }
+            _ => "redacted".to_owned(),
+        }
     }
 }
 
-/// Keeps annotations that Kubernetes' own controllers read from a Service.
-fn annotations(all: Map<String, Value>) -> Value {
-    let kept = all.into_iter().filter(|(key, value)| {
-        key.starts_with("service.kubernetes.io/") && value.as_str().is_some_and(|v| v.len() < 16)
-    });
-    Value::Object(kept.collect())
+/// Returns whether a label, annotation or taint with this key is defined by Kubernetes or by public software.
+fn is_public_key(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else {
+        return KEYS.contains(&key);
+    };
+    DOMAINS.iter().any(|public| {
+        domain
+            .strip_suffix(public)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+/// Keeps the times of the writers of an object.
+fn edits(all: Vec<Value>) -> Value {
+    let times = all.into_iter().filter_map(|of| of.get("time").cloned());
+    times.map(|time| json!({ "time": time })).collect()
 }

@@ -4,17 +4,24 @@
 //! The key is random and not stored, so no one can reverse the replacement.
 
 mod address;
+mod config;
+mod document;
 mod json;
+mod learn;
+mod logs;
 mod names;
+mod order;
+mod restore;
+mod rules;
 mod text;
+mod words;
 
-use std::net::SocketAddr;
+use std::collections::HashSet;
+use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::cluster::{self, EndpointSlice, Service};
-use crate::evidence::{Evidence, Forbidden, Gap, IPTABLES, Item};
-use crate::net::Proto;
+use crate::evidence::{Evidence, Forbidden, Gap, Item};
 use address::Addresses;
 use names::{Kind, Names};
 
@@ -22,26 +29,29 @@ use names::{Kind, Names};
 pub struct Redactor {
     addresses: Addresses,
     names: Names,
+    /// Chains that a listing of iptables declares.
+    targets: HashSet<String>,
 }
 
 impl Redactor {
-    /// Returns a redactor that maps the chain hashes of the Services and endpoints in `evidence`.
+    /// Returns a redactor that maps the links and the chain hashes of the Services and endpoints in `evidence`.
     pub fn new(key: [u8; 32], evidence: &Evidence) -> Self {
         let mut redactor = Self {
             addresses: Addresses::new(key),
             names: Names::new(key),
+            targets: HashSet::new(),
         };
-        redactor.learn_from_cluster(evidence);
-        for item in IPTABLES.iter().copied() {
-            if let Ok(text) = evidence.text(item) {
-                redactor.learn_from_rules(text);
-            }
-        }
+        redactor.learn(evidence);
         redactor
     }
 
+    /// Returns the replacement of an address.
+    pub fn address(&mut self, address: IpAddr) -> IpAddr {
+        self.addresses.map(address)
+    }
+
     /// Returns the replacement of a node name.
-    pub fn node(&self, name: &str) -> String {
+    pub fn node(&mut self, name: &str) -> String {
         self.names.map(Kind::Node, name)
     }
 
@@ -77,7 +87,7 @@ impl Redactor {
             | Item::ProxyTools
             | Item::ProxyMode => text.to_owned(),
             Item::ModulesLoad | Item::Modprobe | Item::Firewalls | Item::LinkManagers => {
-                Self::without_comments(text)
+                self.filed(text)
             }
             Item::Iptables4
             | Item::Iptables6
@@ -87,53 +97,52 @@ impl Redactor {
             | Item::IptablesNft6
             | Item::NftText
             | Item::Ipset => self.rules(text),
-            Item::IpvsSave
-            | Item::IpvsStats
-            | Item::IpvsTimeout
-            | Item::Conntrack
-            | Item::Recent => self.addresses(text),
+            Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
+                self.addresses(text)
+            }
+            Item::Recent => self.recent(text),
             Item::IpvsConnections => self.connections(text),
             Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => self.proc_net(text),
             Item::Sockets | Item::HeldSockets => self.sockets(text),
             Item::Sysctl => self.sysctl(text),
             Item::ProxyConfig => self.config(text),
             Item::Metrics => self.metrics(text),
-            // Logs, journals and manifests may contain anything, and the machine's identity is private.
-            Item::Host | Item::ProxyLog | Item::KernelLog | Item::ProxyFiles | Item::Migration => {
-                return Err(Gap::NotCollected(item));
+            Item::ProxyLog => self.proxy_log(text),
+            Item::KernelLog => self.kernel_log(text),
+            Item::ProxyFiles => self.proxy_files(item, text)?,
+            Item::Migration => self.journal(text),
+            Item::Host => self.host_identity(text),
+            Item::EndpointSlices => {
+                let mut value = parse(item, text)?;
+                order::number_endpoints(&mut value);
+                self.api(value, "EndpointSlice").to_string()
             }
-            Item::Services
-            | Item::EndpointSlices
-            | Item::Nodes
-            | Item::ConfigMaps
-            | Item::DaemonSets
-            | Item::ServiceCidrs
-            | Item::Pods => {
-                let value = parse(item, text)?;
-                self.api(value).to_string()
-            }
+            Item::Services => self.api(parse(item, text)?, "Service").to_string(),
+            Item::Nodes => self.api(parse(item, text)?, "Node").to_string(),
+            Item::ConfigMaps => self.api(parse(item, text)?, "ConfigMap").to_string(),
+            Item::DaemonSets => self.api(parse(item, text)?, "DaemonSet").to_string(),
+            Item::ServiceCidrs => self.api(parse(item, text)?, "ServiceCIDR").to_string(),
+            Item::Pods => self.api(parse(item, text)?, "Pod").to_string(),
             Item::Ipvs => {
                 let mut value = parse(item, text)?;
                 // Other addresses have other hashes.
-                for service in value["services"].as_array_mut().into_iter().flatten() {
+                let services = value.get_mut("services").and_then(Value::as_array_mut);
+                for service in services.into_iter().flatten() {
                     if let Some(service) = service.as_object_mut() {
                         service.remove("order");
                     }
                 }
                 self.document(value, "").to_string()
             }
-            Item::Nft
-            | Item::Addresses
+            Item::Nft => self.nft(parse(item, text)?, "").to_string(),
+            Item::Access => self.access(parse(item, text)?).to_string(),
+            Item::Configz => self.settings(parse(item, text)?, "").to_string(),
+            Item::Addresses
             | Item::Links
             | Item::Routes
             | Item::Rules
             | Item::Processes
-            | Item::Healthz
-            | Item::Configz
-            | Item::Access => {
-                let value = parse(item, text)?;
-                self.document(value, "").to_string()
-            }
+            | Item::Healthz => self.document(parse(item, text)?, "").to_string(),
         })
     }
 
@@ -158,7 +167,7 @@ impl Redactor {
     }
 
     /// Returns the replacement of a user of the API server.
-    fn user(&self, user: &str) -> String {
+    fn user(&mut self, user: &str) -> String {
         const NODE: &str = "system:node:";
         const ACCOUNT: &str = "system:serviceaccount:";
         if let Some(node) = user.strip_prefix(NODE) {
@@ -173,77 +182,6 @@ impl Redactor {
             ),
             None => self.names.map(Kind::Other, user),
         }
-    }
-
-    fn learn_from_cluster(&mut self, evidence: &Evidence) {
-        // Unreadable objects are removed later, and so are the hashes of their names.
-        let services = cluster::list::<Service>(evidence, Item::Services);
-        for service in services.iter().flatten() {
-            for port in &service.spec.ports {
-                let spn = spn(
-                    &service.metadata.namespace,
-                    &service.metadata.name,
-                    &port.name,
-                );
-                self.learn_service(&spn);
-            }
-        }
-        let slices = cluster::list::<EndpointSlice>(evidence, Item::EndpointSlices);
-        for slice in slices.iter().flatten() {
-            let Some(service) = slice.metadata.labels.get("kubernetes.io/service-name") else {
-                continue;
-            };
-            for port in &slice.ports {
-                let name = port.name.as_deref().unwrap_or_default();
-                let spn = spn(&slice.metadata.namespace, service, name);
-                self.learn_service(&spn);
-                let Some(number) = port.port else { continue };
-                for address in slice.endpoints.iter().flat_map(|e| &e.addresses) {
-                    if let Ok(ip) = address.parse() {
-                        self.learn_endpoint(&spn, SocketAddr::new(ip, number));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Adds the names of deleted Services that still occur in rules.
-    fn learn_from_rules(&mut self, text: &str) {
-        for line in text.lines() {
-            let Some((_, comment)) = line.split_once("--comment \"") else {
-                continue;
-            };
-            let spn = comment.split(['"', ' ']).next().unwrap_or_default();
-            if !spn.contains('/') {
-                continue;
-            }
-            let destination = line.split_once("--to-destination ");
-            match destination.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()) {
-                Some(endpoint) => self.learn_endpoint(spn, endpoint),
-                None => self.learn_service(spn),
-            }
-        }
-    }
-
-    fn learn_service(&mut self, spn: &str) {
-        for proto in [Proto::Tcp, Proto::Udp, Proto::Sctp] {
-            self.names.learn_service(spn, proto);
-        }
-    }
-
-    fn learn_endpoint(&mut self, spn: &str, endpoint: SocketAddr) {
-        let to = self.addresses.map(endpoint.ip());
-        for proto in [Proto::Tcp, Proto::Udp, Proto::Sctp] {
-            self.names.learn_endpoint(spn, proto, endpoint, to);
-        }
-    }
-}
-
-fn spn(namespace: &str, service: &str, port: &str) -> String {
-    if port.is_empty() {
-        format!("{namespace}/{service}")
-    } else {
-        format!("{namespace}/{service}:{port}")
     }
 }
 

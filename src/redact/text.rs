@@ -3,163 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Redactor;
-use super::names::{Kind, nft_hash};
+use super::names::Kind;
 use crate::net::Cidr;
 
-/// Words in kube-proxy's own comments; any other word in a comment may be private.
-const WORDS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active ClusterIP ClusterIPs Drop ExternalIP IP \
-    IPs KUBE-FIREWALL KUBE-PROXY-FIREWALL KUBE-SERVICES Kubernetes LOCAL LoadBalancer LoadBalancerSourceRanges NOTE \
-    NodePort NodePorts Reject SNAT TCP UDP SCTP accept accepted access active affinity all and are balancer be block by \
-    chain check cidr cluster clusterIP connection connections conntrack destinations drop dropped dst endpoint endpoints \
-    external externalIP externalTrafficPolicy=local externally-visible filter firewall for forwarding from hairpin has \
-    health helper in incoming invalid ip ip:port ips ipvs is jump kube-proxy kubernetes last lb load loadbalancer local \
-    localnet mark masq masquerade must no node nodeport nodeports not of off-cluster on or other outside packet packets \
-    pod pods port portal portals ports postrouting purpose redirect reject requiring route rule rules service services \
-    session set short-circuit solving source sourceRange src subject tcp that the this to traffic udp unallocated vmap \
-    will with xlb";
-
-/// Context of a word.
-#[derive(Clone, Copy, PartialEq)]
-enum Context {
-    /// In quotes, or after `--comment`.
-    Comment,
-    /// Anywhere else.
-    Code,
-}
-
 impl Redactor {
-    /// Redacts rules and sets in the formats of iptables-save, nft and ipset.
-    pub(super) fn rules(&mut self, text: &str) -> String {
-        let mut new = String::with_capacity(text.len());
-        for line in text.split_inclusive('\n') {
-            if line.starts_with('#') {
-                new.push_str(line);
-                continue;
-            }
-            let mut after_comment = false;
-            for (i, part) in line.split('"').enumerate() {
-                if i > 0 {
-                    new.push('"');
-                }
-                let place = if i % 2 == 1 {
-                    Context::Comment
-                } else {
-                    Context::Code
-                };
-                after_comment = self.words(part, place, after_comment, &mut new);
-            }
-        }
-        new
-    }
-
-    /// Appends `text` word by word; returns whether the last word is followed by a comment.
-    fn words(&mut self, text: &str, place: Context, mut announced: bool, new: &mut String) -> bool {
-        for piece in text.split_inclusive([' ', '\t', '\n', ',', '{', '}']) {
-            let word = piece.trim_end_matches([' ', '\t', '\n', ',', '{', '}']);
-            let place = if announced && !word.is_empty() {
-                Context::Comment
-            } else {
-                place
-            };
-            match place {
-                Context::Comment => new.push_str(&self.comment_word(word)),
-                Context::Code => new.push_str(&self.code_word(word)),
-            }
-            new.push_str(&piece[word.len()..]);
-            if !word.is_empty() {
-                announced = place == Context::Code && word == "--comment";
-            }
-        }
-        announced
-    }
-
-    /// Redacts a comment.
-    pub(super) fn comment(&mut self, text: &str) -> String {
-        let mut new = String::new();
-        self.words(text, Context::Comment, false, &mut new);
-        new
-    }
-
-    fn comment_word(&mut self, word: &str) -> String {
-        let bare = word.trim_end_matches([';', ':', '.']);
-        if bare.is_empty() || WORDS.split_ascii_whitespace().any(|known| known == bare) {
-            return word.to_owned();
-        }
-        let tail = &word[bare.len()..];
-        if let Some(name) = self.names.service_port(bare) {
-            return name + tail;
-        }
-        let new = self.code_word(word);
-        if new == word && bare.contains(|c: char| c.is_ascii_alphabetic()) {
-            self.names.map(Kind::Other, bare) + tail
-        } else {
-            new
-        }
-    }
-
-    /// Redacts a word outside comments: a chain name, or addresses.
-    pub(super) fn code_word(&mut self, word: &str) -> String {
-        self.chain(word).unwrap_or_else(|| self.addresses(word))
-    }
-
-    /// Returns the replacement of a chain or set name that contains a Service's name or hash.
-    fn chain(&mut self, word: &str) -> Option<String> {
-        const IPTABLES: &[&str] = &["SVC", "SVL", "EXT", "FW", "SEP", "XLB"];
-        if let Some((lead, rest)) = word.split_once("KUBE-") {
-            let (kind, hash) = rest.split_once('-')?;
-            let is_hash = hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_alphanumeric());
-            return (IPTABLES.contains(&kind) && is_hash && matches!(lead, "" | ":"))
-                .then(|| format!("{lead}KUBE-{kind}-{}", self.names.chain_hash(hash)));
-        }
-        // nft prefixes a set name with `@` in expressions.
-        let (lead, word) = match word.strip_prefix('@') {
-            Some(name) => ("@", name),
-            None => ("", word),
-        };
-        let (kind, rest) = word.split_once('-')?;
-        let kinds = [
-            "service", "local", "external", "firewall", "endpoint", "affinity",
-        ];
-        let (hash, name) = rest.split_once('-')?;
-        if !kinds.contains(&kind) || hash.len() != 8 || !name.contains('/') {
-            return None;
-        }
-        let new = self.nft_name(name).unwrap_or_else(|| {
-            // A truncated name cannot be split into its parts.
-            format!("redacted/{}", self.names.keyed(name, 16))
-        });
-        Some(format!("{lead}{kind}-{}-{new}", nft_hash(&new)))
-    }
-
-    /// Returns the replacement of `NS/NAME/PROTO/PORT` or `NS/NAME/PROTO/PORT__IP/PORT`.
-    fn nft_name(&mut self, name: &str) -> Option<String> {
-        let (service, endpoint) = match name.split_once("__") {
-            Some((service, endpoint)) => (service, Some(endpoint)),
-            None => (name, None),
-        };
-        let parts: Vec<&str> = service.split('/').collect();
-        let &[namespace, service, proto, port] = parts.as_slice() else {
-            return None;
-        };
-        let mut new = format!(
-            "{}/{}/{proto}/{}",
-            self.names.map(Kind::Namespace, namespace),
-            self.names.map(Kind::Service, service),
-            if port.is_empty() {
-                String::new()
-            } else {
-                self.names.map(Kind::Port, port)
-            }
-        );
-        if let Some(endpoint) = endpoint {
-            let (ip, port) = endpoint.split_once('/')?;
-            let ip: IpAddr = ip.parse().or_else(|_| ip.replace('.', ":").parse()).ok()?;
-            let ip = self.addresses.map(ip).to_string().replace(':', ".");
-            new = format!("{new}__{ip}/{port}");
-        }
-        Some(new)
-    }
-
     /// Redacts every address in `text`.
     pub(super) fn addresses(&mut self, text: &str) -> String {
         let mut new = String::with_capacity(text.len());
@@ -225,9 +72,10 @@ impl Redactor {
         Some((format!("{}:{port}", self.addresses.map(addr.into())), false))
     }
 
-    fn mac(&self, mac: [u8; 6]) -> String {
+    fn mac(&mut self, mac: [u8; 6]) -> String {
+        let old = mac.map(|b| format!("{b:02x}")).join(":");
         if mac.iter().all(|&b| b == 0) || mac[0] & 1 == 1 {
-            return mac.map(|b| format!("{b:02x}")).join(":");
+            return old;
         }
         // A locally administered address belongs to no vendor.
         let hash = self.names.keyed(&format!("mac/{mac:?}"), 10);
@@ -236,7 +84,9 @@ impl Redactor {
             .chunks(2)
             .map(|two| format!("{:02x}", two[0].wrapping_mul(31).wrapping_add(two[1])))
             .collect();
-        format!("02:{}", bytes.join(":"))
+        let new = format!("02:{}", bytes.join(":"));
+        self.names.remember(&new, &old);
+        new
     }
 
     /// Redacts the format of `/proc/net/tcp`: addresses are hexadecimal words in the host's byte order.
@@ -316,7 +166,19 @@ impl Redactor {
 
     /// Redacts sockets in the format of ss, including program names.
     pub(super) fn sockets(&mut self, text: &str) -> String {
-        let text = self.addresses(text);
+        // `ADDRESS%LINK:PORT` is a socket of one link.
+        let mut text = self.addresses(text);
+        if text.contains('%') {
+            let words = text.split_inclusive([' ', '\n']).map(|word| {
+                let Some((address, rest)) = word.split_once('%') else {
+                    return word.to_owned();
+                };
+                let (link, port) =
+                    rest.split_at(rest.find([']', ':', ' ', '\n']).unwrap_or(rest.len()));
+                format!("{address}%{}{port}", self.names.link(link))
+            });
+            text = words.collect();
+        }
         let mut parts = text.split("((\"");
         let mut new = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -334,28 +196,6 @@ impl Redactor {
         new
     }
 
-    /// Redacts `KEY: VALUE` lines of a kube-proxy configuration.
-    pub(super) fn config(&mut self, text: &str) -> String {
-        let mut new = String::with_capacity(text.len());
-        for line in text.lines() {
-            let line = line.split(" #").next().unwrap_or(line);
-            if line.trim_start().starts_with('#') {
-                continue;
-            }
-            let name = line
-                .split_once("hostnameOverride:")
-                .map(|(lead, value)| (lead, value.trim().trim_matches(['"', '\''])));
-            match name {
-                Some((lead, name)) if !name.is_empty() => {
-                    new.extend([lead, "hostnameOverride: ", &self.node(name)]);
-                }
-                _ => new.push_str(&self.addresses(line)),
-            }
-            new.push('\n');
-        }
-        new
-    }
-
     /// Keeps network settings that are not secret.
     pub(super) fn sysctl(&mut self, text: &str) -> String {
         let kept = text.lines().filter(|line| {
@@ -364,18 +204,50 @@ impl Redactor {
             (line.starts_with("net.") || kernel.iter().any(|name| line.starts_with(name)))
                 && !secret.iter().any(|name| line.contains(name))
         });
-        let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
-        self.addresses(&kept)
+        let mut new = String::with_capacity(text.len());
+        for line in kept {
+            let (key, value) = line.split_once('=').unwrap_or((line, ""));
+            let mut parts: Vec<String> = key.split('.').map(str::to_owned).collect();
+            // net.ipv4.conf.LINK.rp_filter: the name of a link has `/` for its dots.
+            if let [_, _, table, link, ..] = parts.as_mut_slice()
+                && matches!(table.as_str(), "conf" | "neigh")
+            {
+                *link = self
+                    .names
+                    .link(&link.trim().replace('/', "."))
+                    .replace('.', "/");
+            }
+            new.push_str(&parts.join("."));
+            if line.contains('=') {
+                new.push('=');
+                new.push_str(&self.addresses(value));
+            }
+            new.push('\n');
+        }
+        new
     }
 
-    /// Removes comments from configuration lines that are prefixed with their file name.
-    pub(super) fn without_comments(text: &str) -> String {
-        let is_comment = |line: &str| {
-            line.split_once(": ")
-                .is_some_and(|(_, line)| line.trim_start().starts_with('#'))
-        };
-        let kept = text.lines().filter(|line| !is_comment(line));
-        kept.flat_map(|line| [line, "\n"]).collect()
+    /// Redacts the lists of `xt_recent`, each line prefixed with its file.
+    pub(super) fn recent(&mut self, text: &str) -> String {
+        let mut new = String::with_capacity(text.len());
+        for line in text.split_inclusive('\n') {
+            let (file, rest) = line.split_once(": ").unwrap_or(("", line));
+            let (folder, list) = file.rsplit_once('/').unwrap_or(("", file));
+            let list = if folder.ends_with("/xt_recent") {
+                self.object(list)
+            } else {
+                list.to_owned()
+            };
+            if !folder.is_empty() {
+                new.extend([folder, "/"]);
+            }
+            new.push_str(&list);
+            if !file.is_empty() {
+                new.push_str(": ");
+            }
+            new.push_str(&self.addresses(rest));
+        }
+        new
     }
 
     /// Redacts metrics, including host names in `host` labels.

@@ -189,10 +189,9 @@ fn by_endpoint<'s>(
         addresses.any(|text| text.parse() == Ok(addr)) && slice.ports.iter().any(|p| fits(p.port))
     };
     slices.iter().filter(is_at).find_map(|slice| {
-        let name = slice.metadata.labels.get(super::endpoints::SERVICE)?;
-        let is_owner = |of: &&Service| {
-            of.metadata.namespace == slice.metadata.namespace && of.metadata.name == *name
-        };
+        let owner = slice.service()?;
+        let is_owner =
+            |of: &&Service| (of.metadata.namespace.as_str(), of.metadata.name.as_str()) == owner;
         Some(Found {
             service: services.iter().find(is_owner)?,
             only: Some(Only::Endpoint(addr, port)),

@@ -12,9 +12,6 @@ use crate::net::Family;
 use crate::owner::{EndpointState, Port};
 pub(super) use crate::trace::mismatch::usable;
 
-/// Label of a slice with the name of its Service.
-pub(super) const SERVICE: &str = "kubernetes.io/service-name";
-
 /// Why a Service port has no usable endpoint.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -84,9 +81,9 @@ pub(super) fn slices_of<'s>(
     slices: &'s [EndpointSlice],
 ) -> impl Iterator<Item = &'s EndpointSlice> {
     let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
-    slices.iter().filter(move |slice| {
-        slice.metadata.namespace == *namespace && slice.metadata.labels.get(SERVICE) == Some(name)
-    })
+    slices
+        .iter()
+        .filter(move |slice| slice.service() == Some((namespace, name)))
 }
 
 /// Returns why a port of `service` with this `targetPort` has no usable endpoint of `family`, and since when.

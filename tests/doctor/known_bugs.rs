@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kpx::Redactor;
 use kpx::check::Finding;
 use kpx::evidence::{Evidence, Item};
 use serde_json::json;
@@ -274,6 +275,13 @@ fn a_known_bug_shows_with_its_version_and_its_evidence_only() {
         let found = known(&evidence, case.key);
         let found = found.unwrap_or_else(|| panic!("{} does not show", case.key));
         assert!(found.message.contains(case.version), "{}", case.key);
+        let redacted = Redactor::new([7; 32], &evidence).evidence(&evidence);
+        let same = known(&redacted, case.key);
+        let same = same.unwrap_or_else(|| panic!("{} does not show redacted", case.key));
+        assert_eq!(
+            (same.message, same.evidence.len()),
+            (found.message, found.evidence.len())
+        );
         let fix = &found.fix.as_ref().unwrap().text;
         if case.fixed.is_empty() {
             assert!(fix.starts_with("No known version fixes it."), "{fix}");

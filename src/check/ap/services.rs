@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::backend::Mode;
 use crate::check::core::{MODE, is_served, name_of, recorded, sysctl_proof};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
-use crate::cluster::Service;
+use crate::cluster::{EndpointSlice, Service};
 use crate::evidence::{Gap, Item};
 use crate::node::desired::NEEDS;
 
@@ -113,7 +113,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn no_endpoints(facts: &Facts<'_>) -> Verdict {
-    let slices = facts.node.slices()?;
+    let slices = EndpointSlice::by_service(facts.node.slices()?);
     let has_selector = |service: &&Service| {
         service
             .spec
@@ -124,11 +124,9 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
     let mut findings = Vec::new();
     let services = facts.node.services()?.iter();
     for service in services.filter(|s| is_served(s)).filter(has_selector) {
-        let ours = slices.iter().filter(|slice| {
-            let label = slice.metadata.labels.get("kubernetes.io/service-name");
-            slice.metadata.namespace == service.metadata.namespace
-                && label == Some(&service.metadata.name)
-        });
+        let meta = &service.metadata;
+        let ours = slices.get(&(meta.namespace.as_str(), meta.name.as_str()));
+        let ours = ours.into_iter().flatten();
         let all: Vec<_> = ours.flat_map(|slice| &slice.endpoints).collect();
         let ready = |e: &&&crate::cluster::Endpoint| e.conditions.ready.unwrap_or(true);
         if all.iter().any(|e| ready(&e)) {

@@ -1,5 +1,7 @@
 //! The input of a check, and the values that many checks read first.
 
+use std::cell::OnceCell;
+
 use crate::backend::Mode;
 use crate::check::Question;
 use crate::check::core::text_of;
@@ -9,6 +11,7 @@ use crate::cluster::{ConfigMap, Node};
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
+use crate::owner::Owners;
 
 /// The items that [`Facts::mode`] reads.
 pub const MODE: &[Item] = &[Item::ProxyMode, Item::ProxyConfig, Item::ConfigMaps];
@@ -24,6 +27,7 @@ pub struct Facts<'a> {
     pub drift: Drift,
     /// The question to answer: a switch or an upgrade is examined instead of the current state.
     pub question: Question,
+    owners: OnceCell<Owners>,
 }
 
 /// The source of the configured mode.
@@ -53,6 +57,7 @@ impl<'a> Facts<'a> {
             now,
             drift: Drift::default(),
             question: Question::Now,
+            owners: OnceCell::new(),
         }
     }
 
@@ -65,6 +70,11 @@ impl<'a> Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// Returns the service ports.
+    pub(in crate::check) fn owners(&self) -> &Owners {
+        self.owners.get_or_init(|| Owners::new(self.node))
+    }
+
     /// Returns the target mode of a planned switch.
     pub const fn target(&self) -> Option<Mode> {
         self.question.target()

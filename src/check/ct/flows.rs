@@ -135,6 +135,15 @@ pub enum Why {
 ///
 /// What has to be known for that, and is not.
 pub fn stale<'e>(node: &'e NodeSnapshot<'_>, mode: Option<Mode>) -> Result<Vec<Stale<'e>>, Gap> {
+    stale_of(node, mode, &Owners::new(node))
+}
+
+/// Like [`stale`], with the node's service ports.
+pub(in crate::check) fn stale_of<'e>(
+    node: &'e NodeSnapshot<'_>,
+    mode: Option<Mode>,
+    owners: &Owners,
+) -> Result<Vec<Stale<'e>>, Gap> {
     let flows = node.conntrack()?;
     // Without these, every endpoint would seem to be missing.
     node.services()?;
@@ -146,7 +155,6 @@ pub fn stale<'e>(node: &'e NodeSnapshot<'_>, mode: Option<Mode>) -> Result<Vec<S
         .iter()
         .filter(|at| at.link != DUMMY || mode != Some(Mode::Ipvs));
     let answering: BTreeSet<IpAddr> = answering.map(|at| at.addr.addr).collect();
-    let owners = Owners::new(node);
     let waits = |entry: &Entry| match entry.proto {
         Proto::Udp => true,
         Proto::Tcp => entry.state.as_deref() == Some("SYN_SENT"),
@@ -202,7 +210,7 @@ fn connection(entry: &Entry) -> Proof {
 /// Returns a finding for each Service address with UDP flows that are stale for this reason.
 fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verdict {
     let mut by_port: BTreeMap<(String, SocketAddr), Vec<Proof>> = BTreeMap::new();
-    for of in stale(facts.node, mode)? {
+    for of in stale_of(facts.node, mode, facts.owners())? {
         if of.why == why && of.entry.proto == Proto::Udp {
             let name = format!("{}/{}", of.service.namespace, of.service.name);
             let to = of.entry.original.destination;

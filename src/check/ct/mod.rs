@@ -4,6 +4,7 @@ mod flows;
 mod table;
 
 pub(in crate::check) use flows::FLOWS;
+pub(in crate::check) use flows::stale_of;
 pub use flows::{Stale, Why, stale};
 
 use super::Check;

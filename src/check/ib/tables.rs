@@ -6,7 +6,7 @@ use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Rule, Target};
 use crate::check::core::{MODE, RULES, containers, is_proxys, mounts, rules_in_use};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
-use crate::evidence::Item;
+use crate::evidence::{Item, signs};
 use crate::words::number_of;
 
 const CANARY: &str = "KUBE-PROXY-CANARY";
@@ -230,9 +230,7 @@ fn lock(facts: &Facts<'_>) -> Verdict {
     }
     let log = facts.node.evidence().text(Item::ProxyLog);
     if let Ok(log) = log {
-        let held = log
-            .lines()
-            .filter(|line| line.contains("holding the xtables lock"));
+        let held = log.lines().filter(|line| line.contains(signs::LOCK_HELD));
         let held: Vec<_> = held.collect();
         if let Some(last) = held.last() {
             let message = "another program holds the iptables lock for so long that kube-proxy's syncs wait or fail";

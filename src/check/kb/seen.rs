@@ -8,16 +8,15 @@ use crate::backend::nftables::model::{Datum, Verdict};
 use crate::check::core::{
     connection_proof, is_served, name_of, newer_nft, rules_in_use, sets_of_others,
 };
-use crate::check::ct::{Why, stale};
+use crate::check::ct::{Why, stale_of};
 use crate::check::{Facts, Proof};
 use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
 use crate::desired::serves_localhost;
 use crate::diff::{self, ChangeKind, Object};
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, Item, signs};
 use crate::net::{Cidr, Family, Proto};
 use crate::node::runtime::Metrics;
-use crate::owner::Owners;
 use crate::words::number_of;
 
 type Seen = Result<Vec<Proof>, Gap>;
@@ -39,7 +38,7 @@ fn some(mut proofs: Vec<Proof>, what: &str) -> Vec<Proof> {
 
 /// Returns the UDP flows that no endpoint answers for the reason `why`.
 fn udp(facts: &Facts<'_>, why: Why) -> Seen {
-    let flows = stale(facts.node, None)?.into_iter();
+    let flows = stale_of(facts.node, None, facts.owners())?.into_iter();
     let flows = flows.filter(|of| of.why == why && of.entry.proto == Proto::Udp);
     Ok(some(
         flows.map(|of| connection_proof(of.entry)).collect(),
@@ -63,7 +62,7 @@ pub(super) fn udp_of_deleted_service(facts: &Facts<'_>) -> Seen {
         .flat_map(|of| &of.spec.cidrs)
         .filter_map(|text| text.parse().ok())
         .collect();
-    let owners = Owners::new(facts.node);
+    let owners = facts.owners();
     let ended = flows.entries.iter().filter(|entry| {
         let (to, from) = (entry.original.destination, entry.reply.source);
         entry.proto == Proto::Udp
@@ -289,7 +288,7 @@ pub(super) fn newer_sets(facts: &Facts<'_>) -> Seen {
 
 pub(super) fn soft_lockup(facts: &Facts<'_>) -> Seen {
     let log = facts.node.evidence().text(Item::KernelLog)?.lines();
-    let stuck = log.filter(|line| line.contains("soft lockup") && line.contains("[nft:"));
+    let stuck = log.filter(|line| signs::is_soft_lockup(line));
     let stuck = stuck.map(|line| Proof::Log(line.trim().to_owned()));
     Ok(some(stuck.collect(), "line"))
 }

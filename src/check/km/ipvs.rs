@@ -5,11 +5,8 @@ use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{IPVS_TABLE, MODE};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, Item, signs};
 use crate::node::modules::{Modules, Standing};
-
-/// kube-proxy logs this before it exits.
-const REFUSAL: &str = "can't use the IPVS proxier";
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -180,7 +177,7 @@ fn ip_vs(facts: &Facts<'_>) -> Verdict {
 /// Returns the last line of kube-proxy's log that reports missing IPVS.
 fn refusal(facts: &Facts<'_>) -> Option<String> {
     let log = facts.node.evidence().text(Item::ProxyLog).ok()?;
-    let line = log.lines().rfind(|line| line.contains(REFUSAL))?;
+    let line = log.lines().rfind(|line| line.contains(signs::NO_IPVS))?;
     Some(format!("kube-proxy.log: {}", line.trim()))
 }
 

@@ -11,7 +11,7 @@ use crate::cluster::config::NodePortsAt;
 use crate::cluster::release::Change;
 use crate::desired::{LOCALHOST_GATE, serves_localhost};
 use crate::evidence::{Gap, Item};
-use crate::owner::{Owners, Role};
+use crate::owner::Role;
 use crate::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -131,7 +131,7 @@ fn passing_through(facts: &Facts<'_>) -> Verdict {
     };
     facts.node.services()?;
     facts.node.slices()?;
-    let owners = Owners::new(facts.node);
+    let owners = facts.owners();
     let entries = facts.node.conntrack()?.entries.iter();
     let passing: Vec<_> = entries
         .filter(|entry| {

@@ -109,6 +109,7 @@ pub(super) async fn run(
         accepted,
         programmed: None,
         flows: None,
+        flows_changed: false,
         full: None,
         disturbed: false,
         missed: 0,
@@ -223,6 +224,8 @@ struct Follower<'s> {
     programmed: Option<Programmed>,
     /// A reading of the connection table in progress.
     flows: Option<Reading<'s>>,
+    /// Whether UDP endpoints changed since that began.
+    flows_changed: bool,
     /// A reading of the node in progress.
     full: Option<Reading<'s>>,
     /// Whether the rules were changed since the last reading of the node began.
@@ -323,6 +326,9 @@ impl Follower<'_> {
                     }
                     Woke::Flows(read) => {
                         self.flows = None;
+                        if std::mem::take(&mut self.flows_changed) {
+                            self.read_flows();
+                        }
                         let forgotten = self.forget(read).await;
                         let why = forgotten.as_ref().err();
                         let why =
@@ -462,7 +468,6 @@ impl Follower<'_> {
             Some(before) => Some(before.at(desired)),
             None => Programmed::new(&node, desired),
         };
-        // A reading in progress may have passed the connections of endpoints that are gone only now.
         if forgets {
             self.read_flows();
         }
@@ -484,8 +489,13 @@ impl Follower<'_> {
         Ok(plan)
     }
 
-    /// Starts to read the connection table, which can take longer than the next change of the cluster.
+    /// Starts to read the connection table, which can take longer than the next change of the cluster; if that is going on,
+    /// again at its end, since it may have passed the connections of endpoints that are gone only now.
     fn read_flows(&mut self) {
+        if self.flows.is_some() {
+            self.flows_changed = true;
+            return;
+        }
         let session = self.session;
         self.flows = Some(Box::pin(async move {
             session.read(&[Item::Conntrack], &Progress::silent()).await

@@ -113,11 +113,10 @@ fn foreign_drops(facts: &Facts<'_>) -> Verdict {
         gap => Err(gap),
     }))?;
     let mut effects = BTreeMap::new();
-    let (mut owners, mut gap) = (None, None);
+    let mut gap = None;
     for (family, foreign) in by_family(|family| ForeignRules::of(node, family))? {
         if foreign.any {
-            let owners = owners.get_or_insert_with(|| Owners::new(node));
-            try_family(node, family, owners, &foreign, &mut effects);
+            try_family(node, family, facts.owners(), &foreign, &mut effects);
         }
         gap = gap.or(foreign.gap);
     }
