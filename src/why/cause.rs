@@ -70,7 +70,7 @@ pub enum Cause {
         /// The number of connections.
         count: usize,
         /// The Service address.
-        to: SocketAddr,
+        address: SocketAddr,
         /// The protocol.
         protocol: String,
         /// The backends that are gone.
@@ -174,8 +174,8 @@ pub enum Cause {
     Finding {
         /// The check.
         id: &'static str,
-        /// The subject.
-        subject: String,
+        /// The object that it is about.
+        object: String,
         /// The message.
         message: String,
         /// The fix.
@@ -190,7 +190,7 @@ pub enum Cause {
     /// A real connection fails although every rule on its path is right.
     Probe {
         /// The address.
-        to: SocketAddr,
+        address: SocketAddr,
         /// The result.
         result: String,
     },
@@ -320,12 +320,12 @@ impl Cause {
             }
             Self::StaleConnections {
                 count,
-                to,
+                address,
                 protocol,
                 backends,
                 ..
             } => format!(
-                "{} to {to} on {node} still {} to {}, which {} no longer an endpoint of {subject}: the clients get no answer until the entries end",
+                "{} to {address} on {node} still {} to {}, which {} no longer an endpoint of {subject}: the clients get no answer until the entries end",
                 number_of(*count, &format!("tracked {protocol} connection")),
                 if *count == 1 { "goes" } else { "go" },
                 addresses(backends),
@@ -410,15 +410,15 @@ impl Cause {
             }
             Self::Finding {
                 id,
-                subject: of,
+                object,
                 message,
                 ..
             } => format!(
-                "the rules of {subject} are right on {node}, but check {id} reports {of}: {message}"
+                "the rules of {subject} are right on {node}, but check {id} reports {object}: {message}"
             ),
             Self::Unexplained { reason } => format!("{fails}: {reason}"),
-            Self::Probe { to, result } => format!(
-                "the rules of {subject} are right on {node}, but a connection to {to} fails ({result}): check the application, NetworkPolicies and the network plugin"
+            Self::Probe { address, result } => format!(
+                "the rules of {subject} are right on {node}, but a connection to {address} fails ({result}): check the application, NetworkPolicies and the network plugin"
             ),
         }
     }

@@ -424,7 +424,7 @@ impl Look<'_> {
                 degree,
                 ..Blame::breaks(Cause::StaleConnections {
                     count: tracked.count,
-                    to: at,
+                    address: at,
                     protocol: port.proto.to_string(),
                     backends: tracked.stale,
                     end: trace::end_tracked(&flow),

@@ -289,7 +289,10 @@ impl Lab {
         );
         fs::copy(env!("CARGO_BIN_EXE_kpx"), self.folder.join("bin/kpx")).unwrap();
         let path = "/usr/local/bin/kpx";
-        let image = Image::default().add(&self.path("bin/kpx"), path).tools();
+        let image = Image::default()
+            .add(&self.path("bin/kpx"), path)
+            .link(path, "/kpx")
+            .tools();
         image.write("lab.local/kpx:1", &[path], &images.join("kpx.tar"));
     }
 
