@@ -40,7 +40,6 @@ const COMMANDS: &[(&str, &str)] = &[
     ("TraceReport", "trace default/kubernetes"),
     ("WhyReport", "why default/kubernetes"),
     ("MigrateReport", "migrate --to nftables --dry-run"),
-    ("MigrateStatus", "migrate status"),
     ("ShowReport", "show services"),
     ("ShowReport", "show services default/kubernetes"),
     ("ShowReport", "show chains"),
@@ -98,6 +97,8 @@ async fn every_report_on_recordings_fits_its_schema() {
     let recorded = |name: &str| root().join("testdata/nodes").join(name);
     let (from, other) = (recorded("full-iptables"), recorded("full-ipvs"));
     let (from, other) = (from.to_str().unwrap(), other.to_str().unwrap());
+    let unfinished = recorded("mx06-unfinished-migration");
+    let unfinished = unfinished.to_str().unwrap();
     let (_dir, several) = bundle_of(
         ".tar.gz",
         &[
@@ -114,6 +115,10 @@ async fn every_report_on_recordings_fits_its_schema() {
         ("HistoryReport", &["diff", from, other]),
         ("NodeReports", &["--from", several, "doctor", "--all-nodes"]),
         ("NodeReports", &["--from", several, "diff", "--all-nodes"]),
+        (
+            "MigrateStatus",
+            &["--from", unfinished, "migrate", "status"],
+        ),
         (
             "NodeReports",
             &["--from", several, "why", "shop/cart", "--all-nodes"],
