@@ -80,7 +80,7 @@ test-loops:
 test-files: $(PROMTOOL)
 	$(PROMTOOL) check rules deploy/serve/prometheus/rules.yaml
 	$(PROMTOOL) test rules deploy/serve/prometheus/rules-test.yaml
-	shellcheck -x .ci/run benches/*.sh src/cmd/snapshot.sh tests/lab/node tests/static tests/vm/*
+	shellcheck -x .ci/run docs/demo/record benches/*.sh src/cmd/snapshot.sh tests/lab/node tests/static tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \

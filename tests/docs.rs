@@ -1,6 +1,7 @@
 //! README.md and `docs/`: every command runs, every quoted output is current, every link leads somewhere.
 
 mod bundle;
+mod cast;
 mod links;
 mod run;
 mod schema;

@@ -14,6 +14,7 @@ mod kernel {
     mod bridge;
     mod change;
     mod conntrack;
+    mod demo;
     mod faults;
     mod ipvs;
     mod links;

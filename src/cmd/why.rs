@@ -93,7 +93,7 @@ async fn probes(
         // Many programs do not answer an empty datagram.
         if fails(&row, protocol) && works == Some(true) {
             answer.add(Cause::Probe {
-                to,
+                address: to,
                 result: row.result.clone(),
             });
         }

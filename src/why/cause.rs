@@ -69,7 +69,7 @@ pub enum Cause {
     StaleConnections {
         /// The number of connections.
         count: usize,
-        /// The Service's address.
+        /// The Service address.
         address: SocketAddr,
         /// The protocol.
         protocol: String,
@@ -174,9 +174,8 @@ pub enum Cause {
     Finding {
         /// The check.
         id: &'static str,
-        /// The subject. Each cause has a `subject`, which is the Service.
-        #[serde(rename = "object")]
-        subject: String,
+        /// The object that it is about.
+        object: String,
         /// The message.
         message: String,
         /// The fix.
@@ -191,8 +190,7 @@ pub enum Cause {
     /// A real connection fails although every rule on its path is right.
     Probe {
         /// The address.
-        #[serde(rename = "address")]
-        to: SocketAddr,
+        address: SocketAddr,
         /// The result.
         result: String,
     },
@@ -412,15 +410,15 @@ impl Cause {
             }
             Self::Finding {
                 id,
-                subject: of,
+                object,
                 message,
                 ..
             } => format!(
-                "the rules of {subject} are right on {node}, but check {id} reports {of}: {message}"
+                "the rules of {subject} are right on {node}, but check {id} reports {object}: {message}"
             ),
             Self::Unexplained { reason } => format!("{fails}: {reason}"),
-            Self::Probe { to, result } => format!(
-                "the rules of {subject} are right on {node}, but a connection to {to} fails ({result}): check the application, NetworkPolicies and the network plugin"
+            Self::Probe { address, result } => format!(
+                "the rules of {subject} are right on {node}, but a connection to {address} fails ({result}): check the application, NetworkPolicies and the network plugin"
             ),
         }
     }

@@ -368,7 +368,7 @@ impl<'n> Look<'n> {
             let errors = errors.filter(|of| of.severity == Severity::Error && !is_hairpin(of));
             causes.extend(errors.map(|of| Cause::Finding {
                 id: of.id,
-                subject: of.subject.clone(),
+                object: of.subject.clone(),
                 message: of.message.clone(),
                 fix: of.fix.clone(),
             }));

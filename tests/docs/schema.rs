@@ -75,14 +75,7 @@ async fn every_report_on_recordings_fits_its_schema() {
         if name.starts_with("scale-") {
             continue;
         }
-        let kinds = [
-            "dual-",
-            "faults-",
-            "full-",
-            "leftover-",
-            "seed-",
-            "userspace-",
-        ];
+        let kinds = ["dual-", "faults-", "full-", "seed-left", "userspace-"];
         let all = kinds.iter().any(|kind| name.starts_with(kind));
         let commands = if all { COMMANDS } else { &COMMANDS[..1] };
         let from = root().join("testdata/nodes").join(&name);

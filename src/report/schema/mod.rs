@@ -73,8 +73,32 @@ fn add(schemas: &mut Schemas, kind: &'static str, root: Schema) {
         ordered.extend(object.shift_remove_entry(key));
     }
     ordered.append(object);
-    let twice = schemas.insert(kind, ordered.into());
+    let ordered = Value::from(ordered);
+    distinct(kind, &ordered);
+    let twice = schemas.insert(kind, ordered);
     assert!(twice.is_none(), "{kind} has two schemas");
+}
+
+/// Fails if a field of a form (`oneOf`) has the name of a field that all forms have: JSON would have the key twice.
+fn distinct(kind: &str, schema: &Value) {
+    if let (Some(common), Some(forms)) =
+        (schema["properties"].as_object(), schema["oneOf"].as_array())
+    {
+        let fields = forms
+            .iter()
+            .filter_map(|form| form["properties"].as_object());
+        for name in fields.flat_map(Map::keys) {
+            assert!(!common.contains_key(name), "{kind}: two fields {name:?}");
+        }
+    }
+    let inner: Vec<&Value> = match schema {
+        Value::Object(object) => object.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    for value in inner {
+        distinct(kind, value);
+    }
 }
 
 /// Adds the schema of `T`, whose `kind` is `kind`.
