@@ -4,7 +4,7 @@ mod bundle;
 mod cast;
 mod links;
 mod run;
-mod schema;
+pub(crate) mod schema;
 
 use std::fs;
 use std::path::PathBuf;

@@ -23,6 +23,7 @@ mod frame;
 mod generated;
 mod help;
 mod history;
+mod hostile;
 mod migrate;
 mod nodes;
 mod owner;

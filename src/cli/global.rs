@@ -151,3 +151,14 @@ pub enum Color {
     /// Never
     Never,
 }
+
+impl Color {
+    /// Returns whether there are colours; `auto` is what the terminal decides.
+    pub(crate) const fn is_on(self, auto: bool) -> bool {
+        match self {
+            Self::Auto => auto,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}

@@ -37,6 +37,7 @@ use futures_util::FutureExt as _;
 
 use crate::cli::{BridgeAction, BridgeArgs, Cli, Command};
 use crate::host;
+use crate::render::TextWriter;
 use crate::report::{CLEAN, FAILED, USAGE};
 use shared::failure::{Failure, Verbosity};
 use shared::identity;
@@ -86,13 +87,8 @@ pub async fn main() -> ExitCode {
         ascii: terminal.ascii,
         progress: terminal.drawn,
     };
-    let theme = if terminal.err && terminal.color {
-        Theme::dark()
-    } else {
-        Theme::new()
-    };
     let hooks = HookBuilder::default()
-        .theme(theme)
+        .theme(Theme::new())
         .display_env_section(false)
         .panic_section(
             "This is a bug in kpx, not a problem of the node.\n\
@@ -109,24 +105,44 @@ pub async fn main() -> ExitCode {
 
 /// Runs kpx on `args`, writing to `io`; returns the exit status.
 pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u8 {
-    let mut verbosity = Verbosity::Normal;
     let words: Vec<OsString> = args.into_iter().collect();
-    let ran = match Cli::parse_from_words(&words) {
+    let parsed = Cli::parse_from_words(&words);
+    let cli = parsed.as_ref().ok();
+    let verbosity = cli.map_or(Verbosity::Normal, |cli| Verbosity::of(&cli.global));
+    let color = cli.is_some_and(|cli| cli.global.color.is_on(io.color));
+    let mut text;
+    let out: &mut dyn Write = if cli.is_some_and(snapshot::prints_bundle) {
+        &mut *io.out
+    } else {
+        text = TextWriter::new(&mut *io.out, color);
+        &mut text
+    };
+    let mut err = TextWriter::new(&mut *io.err, color);
+    let mut shown = Io {
+        out,
+        err: &mut err,
+        input: &mut *io.input,
+        ..*io
+    };
+    let ran = run_parsed(parsed, &words, &mut shown).await;
+    ran.unwrap_or_else(|failure| failure.tell(&mut err, verbosity))
+}
+
+async fn run_parsed(
+    parsed: Result<Cli, clap::Error>,
+    words: &[OsString],
+    io: &mut Io<'_>,
+) -> Result<u8, Failure> {
+    let code = match parsed {
         Ok(cli) => {
-            verbosity = Verbosity::of(&cli.global);
-            match Session::new(&cli, &words, io) {
-                Ok(session) => Box::pin(dispatch(&session, io, &cli.command)).await,
-                Err(failure) => Err(failure),
-            }
+            let session = Session::new(&cli, words, io)?;
+            Box::pin(dispatch(&session, io, &cli.command)).await?
         }
-        Err(answer) => usage(&answer, io),
+        Err(answer) => usage(&answer, io)?,
     };
     // Writing what is still buffered can fail as well.
-    let flushed = ran.and_then(|code| {
-        io.out.flush()?;
-        Ok(code)
-    });
-    flushed.unwrap_or_else(|failure| failure.tell(io.err, verbosity))
+    io.out.flush()?;
+    Ok(code)
 }
 
 /// Prints clap's answer: an error, or the help or version that was asked for.

@@ -12,7 +12,7 @@ use super::shared::failure::{Failure, Hint as _};
 use super::shared::nodes;
 use super::shared::output::Output;
 use super::shared::session::Session;
-use crate::cli::SnapshotArgs;
+use crate::cli::{Cli, Command, SnapshotArgs};
 use crate::evidence::{self, Evidence, ITEMS, Item, Manifest, NodesWriter};
 use crate::host::{self, clock};
 use crate::node::NodeSnapshot;
@@ -123,6 +123,14 @@ async fn all_nodes(
     let collected = nodes::collect(session, io, &args.nodes, together, &[], work, keep).await?;
     bundle.finish(time.unwrap_or(now)).hint(another)?;
     collected.print(session, io)
+}
+
+/// Returns whether `cli` asks for a bundle on standard output, which is no text.
+pub(super) fn prints_bundle(cli: &Cli) -> bool {
+    let Command::Snapshot(args) = &cli.command else {
+        return false;
+    };
+    !args.script && cli.global.output.as_deref() == Some("-")
 }
 
 /// Returns whether the bundle goes to standard output.

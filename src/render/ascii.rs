@@ -12,7 +12,8 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
 
 fn nearest(c: char) -> char {
     match c {
-        c if c.is_ascii() => c,
+        // Those of colours.
+        c if c.is_ascii() || ('\u{fdd0}'..='\u{fdef}').contains(&c) => c,
         '\u{2010}'..='\u{2015}' | '─' | '━' | '═' => '-',
         '│' | '┃' | '║' => '|',
         '├' | '└' | '┌' | '┐' | '┘' | '┤' | '┬' | '┴' | '┼' | '╰' | '╭' | '✓' | '✔' => {

@@ -6,6 +6,7 @@ mod page;
 mod progress;
 pub(crate) mod prometheus;
 mod stream;
+mod text;
 
 use std::io::{self, Write};
 
@@ -17,6 +18,7 @@ pub(crate) use board::glass;
 pub(crate) use page::{Page, Style, Tone, terminal_width};
 pub(crate) use progress::Progress;
 pub(crate) use stream::{Stream, entry, entry_of_error};
+pub(crate) use text::TextWriter;
 
 /// The result of a command: a page for people, or a serialised value for programs.
 ///

@@ -195,10 +195,11 @@ impl Page {
         self.text.lines().count()
     }
 
-    /// Returns `text` in the colour of `tone`, if the page has colours.
+    /// Returns `text` in the colour of `tone`, if the page has colours: between marks, of which a
+    /// [`TextWriter`](super::TextWriter) makes escape sequences.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         if self.style.color {
-            format!("\x1b[{}m{text}\x1b[0m", tone.code())
+            format!("{}{text}{UNTONED}", tone.mark())
         } else {
             text.to_owned()
         }
@@ -213,8 +214,13 @@ impl Page {
 /// The space between two cells, in columns.
 const GUTTER: usize = 2;
 
+/// The mark at which a tone ends.
+pub(super) const UNTONED: char = '\u{fdd0}';
+
+/// Returns the columns that `text` takes.
 fn length(text: &str) -> usize {
-    text.chars().count()
+    let is_mark = |c: char| c == UNTONED || Tone::marked(c).is_some();
+    text.chars().filter(|&c| !is_mark(c)).count()
 }
 
 /// Returns the parts of `text` between which a line may break: words, and commands in backticks with the punctuation
@@ -289,8 +295,32 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
+    const ALL: [Self; 5] = [
+        Self::Bad,
+        Self::Doubtful,
+        Self::Good,
+        Self::Unclear,
+        Self::Strong,
+    ];
+
+    /// Returns the mark at which it begins.
+    const fn mark(self) -> char {
+        match self {
+            Self::Bad => '\u{fdd1}',
+            Self::Doubtful => '\u{fdd2}',
+            Self::Good => '\u{fdd3}',
+            Self::Unclear => '\u{fdd4}',
+            Self::Strong => '\u{fdd5}',
+        }
+    }
+
+    /// Returns the tone that begins at the mark `c`.
+    pub(super) fn marked(c: char) -> Option<Self> {
+        Self::ALL.into_iter().find(|tone| tone.mark() == c)
+    }
+
     /// Returns the parameters of the escape sequence (SGR).
-    const fn code(self) -> &'static str {
+    pub(super) const fn code(self) -> &'static str {
         match self {
             Self::Bad => "1;31",
             Self::Doubtful => "1;33",

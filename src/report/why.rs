@@ -47,14 +47,8 @@ impl Report for WhyReport {
     fn page(&self, page: &mut Page) {
         let answer = &self.answer;
         let (word, tone) = word(answer.verdict);
-        let lead = format!("{word}: ");
-        // Colours would count as columns.
-        if page.style().color {
-            page.line(&page.paint(tone, word));
-            page.para("  ", &answer.sentence);
-        } else {
-            page.hang(&lead, "  ", &answer.sentence);
-        }
+        let lead = format!("{}: ", page.paint(tone, word));
+        page.hang(&lead, "  ", &answer.sentence);
         fix(page, answer.causes.first());
         if !answer.paths.is_empty() {
             page.line("");

@@ -26,7 +26,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
 ];
 
 /// Command lines, each with the `kind` of its report.
-const COMMANDS: &[(&str, &str)] = &[
+pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("DoctorReport", "doctor -v"),
     ("DoctorReport", "doctor --to nftables"),
     ("DoctorReport", "doctor --release 1.40"),

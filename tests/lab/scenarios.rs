@@ -1204,12 +1204,15 @@ fn no_proxy(lab: &Lab) -> String {
     format!("\n  {}", said.join("\n  "))
 }
 
-/// Reads a page of `kpx serve` on `node`: its status, and its text.
+/// Reads a page of `kpx serve` on `node`: its status, and its text. Waits for it to listen.
 fn page(lab: &Lab, node: &str, path: &str) -> (String, String) {
     let script = format!(
-        "exec 3<>/dev/tcp/127.0.0.1/10266; printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
+        "exec 3<>/dev/tcp/127.0.0.1/10266 || exit 0; printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
     );
-    let text = lab.sh(node, &format!("bash -c \"{script}\""));
+    let text = wait_for("kpx serve's answer", Duration::from_secs(30), || {
+        let text = lab.sh(node, &format!("bash -c \"{script}\""));
+        (!text.is_empty()).then_some(text)
+    });
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }

@@ -11,7 +11,7 @@ use super::READABLE;
 use super::failure::{Failure, Hint as _};
 use super::output::{self, Output};
 use crate::backend::Mode;
-use crate::cli::{Cli, Color, Command, GlobalArgs};
+use crate::cli::{Cli, Command, GlobalArgs};
 use crate::cmd::Io;
 use crate::dns;
 use crate::evidence::{BundleError, Evidence, Gap, Item};
@@ -75,11 +75,7 @@ impl Session {
         };
         let style = Style {
             width: io.width,
-            color: match global.color {
-                Color::Always => true,
-                Color::Never => false,
-                Color::Auto => io.color,
-            },
+            color: global.color.is_on(io.color),
             ascii: global.ascii || io.ascii,
             wide: output == Some(Output::WIDE),
             verbose: global.verbose,

@@ -212,18 +212,11 @@ fn shares(server: &VirtualServer) -> Vec<(&RealServer, f64)> {
                 even(idle)
             }
         }
-        // The heaviest that is not full.
-        "fo" => {
-            let heaviest = reals.iter().map(|real| real.weight).max();
-            even(
-                reals
-                    .into_iter()
-                    .filter(|real| Some(real.weight) == heaviest)
-                    .take(1)
-                    .collect(),
-            )
+        "fo" => even(heaviest(reals)),
+        "ovf" => {
+            let has_room = |real: &&RealServer| load(real, 1, 0) <= real.weight.into();
+            even(heaviest(reals.into_iter().filter(has_room).collect()))
         }
-        "ovf" => even(reals.into_iter().take(1).collect()),
         // wrr, sh, dh, mh, twos, lblc and what newer kernels add.
         _ => {
             let all: f64 = reals.iter().map(|real| f64::from(real.weight)).sum();
@@ -233,6 +226,14 @@ fn shares(server: &VirtualServer) -> Vec<(&RealServer, f64)> {
                 .collect()
         }
     }
+}
+
+/// Returns the first of those with the greatest weight; none if there are no servers.
+fn heaviest(mut reals: Vec<&RealServer>) -> Vec<&RealServer> {
+    let most = reals.iter().map(|real| real.weight).max();
+    reals.retain(|real| Some(real.weight) == most);
+    reals.truncate(1);
+    reals
 }
 
 fn even(reals: Vec<&RealServer>) -> Vec<(&RealServer, f64)> {
@@ -276,4 +277,66 @@ fn record(branch: &mut Branch, hook: Hook, packets: Option<u64>, effect: Effect,
 fn shown(key: (Proto, std::net::IpAddr, u16)) -> String {
     let (proto, addr, port) = key;
     format!("{proto} {}", SocketAddr::new(addr, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::ipvs::model::{Connections, Forwarding};
+
+    /// A virtual server with real servers of these weights and active connections.
+    fn server(scheduler: &str, reals: &[(u32, u32)]) -> VirtualServer {
+        let real = |(at, &(weight, active)): (usize, &(u32, u32))| RealServer {
+            addr: format!("10.244.1.{at}").parse().unwrap(),
+            port: 80,
+            weight,
+            forwarding: Forwarding::Masq,
+            upper: 0,
+            lower: 0,
+            connections: Some(Connections {
+                active,
+                ..Connections::default()
+            }),
+            stats: None,
+        };
+        VirtualServer {
+            key: Key::Fwmark {
+                mark: 1,
+                family: crate::net::Family::V4,
+            },
+            scheduler: scheduler.to_owned(),
+            flags: Flags(0),
+            timeout: 0,
+            prefix: 32,
+            engine: None,
+            reals: reals.iter().enumerate().map(real).collect(),
+            order: Vec::new(),
+            stats: None,
+        }
+    }
+
+    /// The indexes of the real servers that take a new connection.
+    fn chosen(scheduler: &str, reals: &[(u32, u32)]) -> Vec<usize> {
+        let server = server(scheduler, reals);
+        let is_chosen = |real: &RealServer| {
+            let mut shares = shares(&server).into_iter();
+            shares.any(|(of, _)| of.addr == real.addr)
+        };
+        let all = server.reals.iter().enumerate();
+        all.filter(|(_, real)| is_chosen(real))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    #[test]
+    fn fo_chooses_the_heaviest() {
+        assert_eq!(chosen("fo", &[(1, 0), (3, 9), (3, 0)]), [1]);
+    }
+
+    #[test]
+    fn ovf_chooses_the_heaviest_with_no_more_active_connections_than_its_weight() {
+        assert_eq!(chosen("ovf", &[(1, 0), (3, 3), (3, 0)]), [1]);
+        assert_eq!(chosen("ovf", &[(1, 0), (3, 4), (2, 0)]), [2]);
+        assert_eq!(chosen("ovf", &[(1, 2), (3, 4)]), [] as [usize; 0]);
+    }
 }

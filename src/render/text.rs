@@ -1,0 +1,201 @@
+//! Text on its way out: what a terminal would obey is shown instead.
+//!
+//! Names, comments and messages come from the cluster, from other programs, and from bundles of strangers. Nothing of them
+//! reaches a terminal as a command: every stream of a command is a [`TextWriter`].
+
+use std::io::{self, Write};
+use std::{mem, str};
+
+use super::page::{Tone, UNTONED};
+
+/// A writer of UTF-8 that shows control characters, those that change the direction of text, and invalid bytes as `\u001b`
+/// or `\xff`. Line ends and tabs pass.
+pub(crate) struct TextWriter<'a> {
+    to: &'a mut dyn Write,
+    color: bool,
+    /// The first bytes of a character whose others are still to come.
+    begun: Vec<u8>,
+}
+
+impl<'a> TextWriter<'a> {
+    /// Returns a writer that passes its text to `to`, with the colours of pages if `color` is set.
+    pub(crate) const fn new(to: &'a mut dyn Write, color: bool) -> Self {
+        Self {
+            to,
+            color,
+            begun: Vec::new(),
+        }
+    }
+
+    /// Writes the bytes of a character that was never completed.
+    fn end_character(&mut self) -> io::Result<()> {
+        let begun = mem::take(&mut self.begun);
+        self.show_bytes(&begun)
+    }
+
+    fn show(&mut self, text: &str) -> io::Result<()> {
+        let mut rest = text;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_obeyed(*c)) {
+            let (before, after) = rest.split_at(at);
+            self.to.write_all(before.as_bytes())?;
+            match sequence(c).filter(|_| self.color) {
+                Some(sequence) => write!(self.to, "\x1b[{sequence}m")?,
+                None => write!(self.to, "\\u{:04x}", u32::from(c))?,
+            }
+            rest = after.get(c.len_utf8()..).unwrap_or_default();
+        }
+        self.to.write_all(rest.as_bytes())
+    }
+
+    fn show_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        bytes
+            .iter()
+            .try_for_each(|byte| write!(self.to, "\\x{byte:02x}"))
+    }
+}
+
+impl Write for TextWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.begun.is_empty() && bytes.iter().all(|&byte| is_plain(byte)) {
+            self.to.write_all(bytes)?;
+            return Ok(bytes.len());
+        }
+        self.begun.extend(bytes);
+        let all = mem::take(&mut self.begun);
+        let mut rest = all.as_slice();
+        while !rest.is_empty() {
+            match str::from_utf8(rest) {
+                Ok(text) => {
+                    self.show(text)?;
+                    break;
+                }
+                Err(why) => {
+                    let (valid, after) = rest.split_at(why.valid_up_to());
+                    self.show(str::from_utf8(valid).unwrap_or_default())?;
+                    let Some(length) = why.error_len() else {
+                        self.begun.extend(after);
+                        break;
+                    };
+                    let (invalid, after) = after.split_at(length);
+                    self.show_bytes(invalid)?;
+                    rest = after;
+                }
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.end_character()?;
+        self.to.flush()
+    }
+}
+
+/// Returns whether a byte is an ASCII character that is written as it is.
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\n' | b'\t')
+}
+
+/// Returns whether a terminal may obey `c`, or show the text around it in another order than it has.
+const fn is_obeyed(c: char) -> bool {
+    matches!(
+        c,
+        '\u{0}'..='\u{8}'
+            | '\u{b}'..='\u{1f}'
+            | '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            // Those of `Page::paint` are among them; Unicode keeps them for use inside one program.
+            | '\u{fdd0}'..='\u{fdef}'
+    )
+}
+
+/// Returns the parameters of the escape sequence (SGR) that a mark of a page stands for.
+fn sequence(c: char) -> Option<&'static str> {
+    if c == UNTONED {
+        return Some("0");
+    }
+    Tone::marked(c).map(Tone::code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Page, Style};
+    use super::*;
+
+    fn written(pieces: &[&[u8]]) -> String {
+        let mut out = Vec::new();
+        let mut writer = TextWriter::new(&mut out, false);
+        for piece in pieces {
+            writer.write_all(piece).unwrap();
+        }
+        writer.flush().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        let hostile = "a\x1b[2Jb\u{9b}1mc\rd\u{202e}e\x07\u{7f}\n\tß…";
+        assert_eq!(
+            written(&[hostile.as_bytes()]),
+            "a\\u001b[2Jb\\u009b1mc\\u000dd\\u202ee\\u0007\\u007f\n\tß…"
+        );
+    }
+
+    #[test]
+    fn only_a_page_has_colours() {
+        let style = |color| Style {
+            width: 80,
+            color,
+            ascii: false,
+            wide: false,
+            verbose: 0,
+        };
+        let painted = Page::new(style(true)).paint(Tone::Bad, "a\x1b[1mb");
+        let mut out = Vec::new();
+        TextWriter::new(&mut out, true)
+            .write_all(painted.as_bytes())
+            .unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "\x1b[1;31ma\\u001b[1mb\x1b[0m"
+        );
+        assert_eq!(written(&[painted.as_bytes()]), "\\ufdd1a\\u001b[1mb\\ufdd0");
+        assert_eq!(Page::new(style(false)).paint(Tone::Bad, "a"), "a");
+    }
+
+    #[test]
+    fn a_character_may_come_in_pieces() {
+        let text = "ß\u{9b}…".as_bytes();
+        for at in 0..text.len() {
+            let (first, second) = text.split_at(at);
+            assert_eq!(written(&[first, second]), "ß\\u009b…");
+        }
+    }
+
+    #[test]
+    fn invalid_bytes_are_shown() {
+        assert_eq!(
+            written(&[b"a\xff\xc3b", b"\xe2\x80"]),
+            "a\\xff\\xc3b\\xe2\\x80"
+        );
+    }
+
+    #[test]
+    fn json_with_such_characters_means_the_same() {
+        let value = serde_json::json!({"name": "a\u{9b}\u{202e}\x1b"});
+        let text = serde_json::to_string(&value).unwrap();
+        let shown = written(&[text.as_bytes()]);
+        assert!(
+            !shown.contains('\u{9b}') && !shown.contains('\u{202e}'),
+            "{shown}"
+        );
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&shown).unwrap(),
+            value
+        );
+    }
+}
