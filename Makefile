@@ -5,6 +5,10 @@
 # make test-fast  the part that needs neither root nor packages
 # make static     one static program, target/static/kpx, which runs on any node; for this machine's architecture, or for
 #                 STATIC_TARGET=TRIPLE; checked in an empty root (root; a few minutes)
+# make dist       what a release has, in target/dist: the static program, .deb, .rpm and .tar.gz for amd64 and arm64, the image
+#                 for both, an SBOM, checksums, and manifests for krew and Homebrew; with the same bytes each time
+# make test-dist  installs target/dist in clean roots of Debian and of an RPM system, and starts its image (root)
+# make image      the image of the static program for this machine's architecture, target/kpx-image.tar
 # make test-cluster KUBE_BIN=DIR
 #                 kpx in a real cluster of three nodes on this machine, with the Kubernetes programs of DIR, under traffic;
 #                 SCENARIOS="NAME…" runs those alone (root; half an hour)
@@ -59,7 +63,7 @@ test: packages
 
 .PHONY: test-all
 test-all: packages
-	$(call timed,test-fast test-files test-loops static test-kernel test-vm,ALL=1)
+	$(call timed,test-fast test-files test-loops dist test-dist test-kernel test-vm,ALL=1 ARCHS=$(ARCH))
 
 # Many tests wait for a timer: more of them at a time keep the processors busy.
 .PHONY: test-fast
@@ -80,7 +84,8 @@ test-loops:
 test-files: $(PROMTOOL)
 	$(PROMTOOL) check rules deploy/serve/prometheus/rules.yaml
 	$(PROMTOOL) test rules deploy/serve/prometheus/rules-test.yaml
-	shellcheck -x .ci/run docs/demo/record benches/*.sh src/cmd/snapshot.sh tests/lab/node tests/static tests/vm/*
+	shellcheck -x .ci/run deploy/dist/* docs/demo/record benches/*.sh src/cmd/snapshot.sh tests/dist tests/lab/node tests/static \
+		tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
@@ -114,18 +119,69 @@ test-cluster: packages
 		$$(cargo test --locked --test lab --no-run --message-format=json 2>/dev/null | \
 			sed -n 's/.*"executable":"\([^"]*\/lab-[^"]*\)".*/\1/p') test $(SCENARIOS)
 
-# The C library's archive is in libc6-dev; for musl, the C compiler is in musl-tools. Addresses are fixed, so that there is
-# nothing for a dynamic linker to do.
-STATIC_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+# The C library's archive is in libc6-dev. For musl, Rust has it and the linker, and a C compiler is needed for the
+# processor. Addresses are fixed, so that there is nothing for a dynamic linker to do; paths of this machine are replaced, so
+# that the program has the same bytes wherever it is built. Functions with the same code are kept once.
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+STATIC_TARGET = $(HOST)
+STATIC = target/static/kpx
 MUSL = $(findstring musl,$(STATIC_TARGET))
+FOREIGN = $(filter-out $(firstword $(subst -, ,$(HOST))),$(firstword $(subst -, ,$(STATIC_TARGET))))
+CC_FOR_MUSL = $(if $(FOREIGN),$(FOREIGN)-linux-gnu-gcc,musl-gcc)
+CRATES = $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src
 .PHONY: static
 static: KERNELS =
-static: PACKAGES = gcc libc6-dev binutils $(if $(MUSL),musl-tools)
+static: PACKAGES = gcc libc6-dev binutils $(if $(MUSL),$(if $(FOREIGN),gcc-$(FOREIGN)-linux-gnu qemu-user-static,musl-tools))
 static: packages
-	$(if $(MUSL),TARGET_CC=musl-gcc) RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static" \
+	@[ -d "$$(rustc --print target-libdir --target $(STATIC_TARGET))" ] || rustup target add $(STATIC_TARGET)
+	$(if $(MUSL),TARGET_CC=$(CC_FOR_MUSL)) RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static \
+		--remap-path-prefix=$(CURDIR)=/kpx --remap-path-prefix=$(CRATES)=/crates $(if $(MUSL),-C linker=rust-lld -C link-arg=--icf=all -C link-arg=-O2)" \
 		cargo build --locked --profile static --target $(STATIC_TARGET)
-	install -D target/$(STATIC_TARGET)/static/kpx target/static/kpx
-	$(SUDO) tests/static target/static/kpx
+	install -D target/$(STATIC_TARGET)/static/kpx $(STATIC)
+	$(SUDO) tests/static $(STATIC)
+
+# What a release has, of the programs in PROGRAMS: a release builds each on a machine of its own.
+DIST = target/dist
+DIST_URL = file://$(abspath $(DIST))
+PROGRAMS = target/programs
+ARCHS = amd64 arm64
+ARCH = $(if $(filter aarch64-%,$(HOST)),arm64,amd64)
+TARGET_amd64 = x86_64-unknown-linux-musl
+TARGET_arm64 = aarch64-unknown-linux-musl
+IMAGE = kpx:$(VERSION)
+IMAGE_OF = deploy/dist/image $(IMAGE) $(1) $(foreach arch,$(2),$(arch)=$(PROGRAMS)/kpx-linux-$(arch))
+dist-files image: export VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
+dist-files image: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+dist-files image: KERNELS =
+dist-files image: PACKAGES = dpkg rpm jq
+
+.PHONY: dist
+dist: $(addprefix program-,$(ARCHS))
+	$(MAKE) dist-files
+
+.PHONY: program-amd64 program-arm64
+program-amd64 program-arm64: program-%:
+	$(MAKE) static STATIC_TARGET=$(TARGET_$*) STATIC=$(PROGRAMS)/kpx-linux-$*
+
+.PHONY: dist-files
+dist-files: packages
+	rm -rf $(DIST)
+	for arch in $(ARCHS); do deploy/dist/packages $(PROGRAMS)/kpx-linux-$$arch $$arch $(DIST); done
+	$(call IMAGE_OF,$(DIST)/kpx-image.tar,$(ARCHS))
+	deploy/dist/sbom $(TARGET_$(firstword $(ARCHS))) >$(DIST)/kpx.cdx.json
+	deploy/dist/manifests $(DIST) $(DIST_URL)
+
+.PHONY: image
+image: packages
+	$(MAKE) program-$(ARCH)
+	$(call IMAGE_OF,target/kpx-image.tar,$(ARCH))
+
+# In clean roots of Debian and of an RPM system, and in a containerd of its own.
+.PHONY: test-dist
+test-dist: KERNELS =
+test-dist: PACKAGES = mmdebstrap debian-archive-keyring rpm man-db jq containerd runc
+test-dist: packages
+	$(SUDO) tests/dist $(DIST)
 
 # How long a trace and the doctor take on a large node, beside the tools that read all rules.
 .PHONY: bench

@@ -1,7 +1,8 @@
-//! `deploy/serve/`: what is written from something else is current, and what names a metric or an option names a real one.
+//! `deploy/serve/` and `deploy/kustomize/`: what is written from something else is current, and what names a metric or an option names a real one.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 use kpx::access::{Selection, Subject, manifest};
 use serde_json::Value;
@@ -94,6 +95,37 @@ fn the_values_of_the_chart_give_the_kustomize_base() {
     let templates = fs::read_dir(root().join("deploy/serve/helm/templates")).unwrap();
     let templates = templates.map(|of| of.unwrap().file_name().into_string().unwrap());
     assert_eq!(templates.collect::<BTreeSet<_>>(), resources);
+}
+
+/// `tests/dist` and the tests of the cluster build them with kubectl.
+#[test]
+fn every_kustomize_base_has_the_objects_of_its_folder() {
+    let base = |folder: PathBuf| {
+        let path = folder.join("kustomization.yaml");
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let base: Value = serde_yaml::from_str(&text).unwrap();
+        assert_eq!(base["apiVersion"], "kustomize.config.k8s.io/v1beta1");
+        assert_eq!(base["kind"], "Kustomization");
+        let resources = base["resources"].as_array().unwrap().iter();
+        let mut resources: Vec<_> = resources.map(|of| of.as_str().unwrap().to_owned()).collect();
+        for name in &resources {
+            let text = fs::read_to_string(folder.join(name)).unwrap();
+            for object in text.split("---\n") {
+                let object: Value = serde_yaml::from_str(object).unwrap();
+                assert!(object["kind"].is_string(), "{name}: {object}");
+            }
+        }
+        resources.push("kustomization.yaml".to_owned());
+        let files = fs::read_dir(&folder).unwrap();
+        let files = files.map(|of| of.unwrap().file_name().into_string().unwrap());
+        let resources: BTreeSet<_> = resources.into_iter().collect();
+        assert_eq!(files.collect::<BTreeSet<_>>(), resources);
+    };
+    base(root().join("deploy/serve/kustomize"));
+    let bases = fs::read_dir(root().join("deploy/kustomize")).unwrap();
+    let bases: Vec<_> = bases.map(|of| of.unwrap().path()).collect();
+    assert_eq!(bases.len(), kpx::access::Level::ALL.len());
+    bases.into_iter().for_each(base);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, Command};
 use kpx::cli;
 
-use crate::support::kpx;
+use crate::support::{kpx, parse};
 
 /// Every command with its words: `["migrate", "status"]`.
 fn commands() -> Vec<(Vec<String>, Command)> {
@@ -24,6 +24,52 @@ fn commands() -> Vec<(Vec<String>, Command)> {
 #[test]
 fn the_command_line_is_sound() {
     cli::command().debug_assert();
+}
+
+#[test]
+fn a_plugin_of_kubectl_shows_how_kubectl_runs_it() {
+    for (words, command) in commands() {
+        if words == ["help"] {
+            continue;
+        }
+        for (option, examples) in [
+            ("-h", command.get_after_help()),
+            ("--help", command.get_after_long_help()),
+        ] {
+            let examples = examples.or(command.get_after_help()).unwrap();
+            let lines = examples.to_string();
+            let lines: Vec<_> = lines
+                .lines()
+                .filter_map(|line| line.strip_prefix("  kpx "))
+                .collect();
+            assert!(!lines.is_empty(), "{words:?}");
+            let of = |program: &str| {
+                let mut line = vec![program];
+                line.extend(words.iter().map(String::as_str));
+                line.push(option);
+                parse(&line).unwrap_err().to_string()
+            };
+            let name = |program: &str| [&[program.to_owned()], &words[..]].concat().join(" ");
+            let help = of("/usr/bin/kubectl-kpx");
+            let usage = format!("Usage: {}", name("kubectl kpx"));
+            assert!(help.contains(&usage), "{help}");
+            for line in lines {
+                assert!(
+                    help.contains(&format!("\n  kubectl kpx {line}\n")),
+                    "{line}: {help}"
+                );
+            }
+            assert!(!help.contains("\n  kpx "), "{help}");
+            let help = of("kpx");
+            assert!(
+                help.contains(&format!("Usage: {}", name("kpx"))),
+                "{help}"
+            );
+        }
+    }
+    let wrong = parse(&["kubectl-kpx", "doctor", "--nosuch"]).unwrap_err();
+    let wrong = wrong.to_string();
+    assert!(wrong.contains("Usage: kubectl kpx doctor"), "{wrong}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::cluster::release::Goal;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   kpx doctor                             all checks on this node
+  kpx doctor node1                       all checks on another node
   kpx --from node1.tar.gz doctor         all checks on a bundle
   kpx --from cluster.tar.gz doctor --all-nodes
   kpx doctor --only MX01,sysctl          some checks: by id, name or group
@@ -24,6 +25,10 @@ Examples:
 /// Options of `kpx doctor`.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
+    /// Check this node: the same as --node NODE
+    #[arg(value_name = "NODE", conflicts_with_all = ["all_nodes", "selector"])]
+    pub node: Option<String>,
+
     /// Run these checks only: ids, names or groups
     ///
     /// Ids, names or groups, separated by commas.

@@ -8,6 +8,7 @@ mod global;
 mod look;
 mod migrate;
 mod nodes;
+mod plugin;
 mod serve;
 mod trace;
 mod value;
@@ -56,6 +57,13 @@ impl Cli {
     /// Parses `words`, a command line with the program's name in front. Fails with clap's complaint, or with the help or
     /// version that was asked for.
     pub fn parse_from_words(words: &[OsString]) -> Result<Self, clap::Error> {
+        let command = || {
+            if plugin::is_meant(words) {
+                plugin::command()
+            } else {
+                command()
+            }
+        };
         let mut matches = command().try_get_matches_from(words)?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
     }

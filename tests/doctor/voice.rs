@@ -161,6 +161,10 @@ async fn every_output_has_the_same_counts() {
         // A bundle of all nodes has a time, which a recording may lack.
         let args = [&from[..], &["--node", "a", "doctor", "-o", "json"]].concat();
         let one: Value = serde_json::from_str(&kpx(&args).await.out).unwrap();
+        // `kubectl kpx doctor NODE` is short for it.
+        let args = [&from[..], &["doctor", "a", "-o", "json"]].concat();
+        let same: Value = serde_json::from_str(&kpx(&args).await.out).unwrap();
+        assert_eq!(same, one, "{name}");
         for (severity, key) in [
             ("error", "errors"),
             ("warning", "warnings"),

@@ -120,6 +120,8 @@ async fn only_selected_nodes_migrate() {
             &["doctor", "--node", "a,b"],
             "only `kpx migrate --to MODE` takes several",
         ),
+        (&["doctor", "a", "--node", "b"], "the node is given twice"),
+        (&["--node=b", "doctor", "a"], "the node is given twice"),
     ] {
         let ran = world.kpx(args).await;
         assert_eq!(ran.code, 2, "{ran}");

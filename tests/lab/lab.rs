@@ -161,9 +161,10 @@ impl Lab {
         let proxy = include_str!("kube-proxy.yaml").replace("VERSION", &self.version());
         self.apply(&proxy);
         self.apply(include_str!("objects.yaml"));
-        self.apply(include_str!("../../deploy/rbac.yaml"));
-        self.apply(include_str!("../../deploy/rbac-migrate.yaml"));
-        self.apply(include_str!("../../deploy/rbac-nodes.yaml"));
+        for base in ["rbac", "rbac-migrate", "rbac-nodes"] {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize");
+            self.apply(&self.kubectl(&format!("kustomize {folder}/{base}")));
+        }
         self.kubectl(&format!(
             "-n demo patch service edge-balanced --subresource=status --type=merge \
              -p '{{\"status\":{{\"loadBalancer\":{{\"ingress\":[{{\"ip\":\"{BALANCER}\"}}]}}}}}}'"

@@ -367,15 +367,26 @@ impl<T, E: Into<Failure>> Readable<T> for Result<T, E> {
     }
 }
 
-/// Returns the names that `--node` gives, each once given or separated by commas.
+/// Returns the names that `--node` gives, each once given or separated by commas, or the one that `kpx doctor NODE` gives.
 fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
-    let given = &cli.global.nodes;
     let is_node = |word: &&OsString| {
         let word = word.to_string_lossy();
         word == "--node" || word.starts_with("--node=")
     };
+    let options = words.iter().filter(is_node).count();
+    // A node on the command line replaces the one of KPX_NODE.
+    let argument = match &cli.command {
+        Command::Doctor(args) => args.node.as_slice(),
+        _ => &[],
+    };
+    if !argument.is_empty() && options > 0 {
+        return Err(Failure::usage(
+            "the node is given twice, with --node and as an argument: give it once",
+        ));
+    }
+    let given = if argument.is_empty() { &cli.global.nodes } else { argument };
     // The parser replaces the values in front of the command by those behind it.
-    if words.iter().filter(is_node).count() > given.len() {
+    if options > given.len() {
         return Err(Failure::usage(
             "--node is given both before and after the command: give all names on one side",
         ));
@@ -467,4 +478,17 @@ pub(in crate::cmd) fn parsed(args: &[&str]) -> (Cli, Session) {
         cli,
         session.unwrap_or_else(|failure| panic!("{args:?}: {failure}")),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_of_the_doctor_replaces_the_variable() {
+        let words = ["kpx", "doctor", "a"].map(OsString::from);
+        let mut cli = Cli::parse_from_words(&words).unwrap();
+        cli.global.nodes = vec!["of-the-variable".to_owned()];
+        assert_eq!(nodes(&cli, &words).unwrap(), ["a"]);
+    }
 }
