@@ -388,7 +388,11 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
             "the node is given twice, with --node and as an argument: give it once",
         ));
     }
-    let given = if argument.is_empty() { &cli.global.nodes } else { argument };
+    let given = if argument.is_empty() {
+        &cli.global.nodes
+    } else {
+        argument
+    };
     // The parser replaces the values in front of the command by those behind it.
     if options > given.len() {
         return Err(Failure::usage(
