@@ -187,6 +187,7 @@ test-dist: packages
 .PHONY: bench
 bench: root
 	cargo build --locked --release
+	benches/start.sh target/release/kpx
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
 	$(SUDO) benches/serve.sh

@@ -107,7 +107,9 @@ fn every_kustomize_base_has_the_objects_of_its_folder() {
         assert_eq!(base["apiVersion"], "kustomize.config.k8s.io/v1beta1");
         assert_eq!(base["kind"], "Kustomization");
         let resources = base["resources"].as_array().unwrap().iter();
-        let mut resources: Vec<_> = resources.map(|of| of.as_str().unwrap().to_owned()).collect();
+        let mut resources: Vec<_> = resources
+            .map(|of| of.as_str().unwrap().to_owned())
+            .collect();
         for name in &resources {
             let text = fs::read_to_string(folder.join(name)).unwrap();
             for object in text.split("---\n") {

@@ -61,10 +61,7 @@ fn a_plugin_of_kubectl_shows_how_kubectl_runs_it() {
             }
             assert!(!help.contains("\n  kpx "), "{help}");
             let help = of("kpx");
-            assert!(
-                help.contains(&format!("Usage: {}", name("kpx"))),
-                "{help}"
-            );
+            assert!(help.contains(&format!("Usage: {}", name("kpx"))), "{help}");
         }
     }
     let wrong = parse(&["kubectl-kpx", "doctor", "--nosuch"]).unwrap_err();
