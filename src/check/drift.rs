@@ -3,8 +3,8 @@
 //! The comparison is made once. Every change belongs to exactly one check, and changes with one cause
 //! are one finding: a Service whose chain is missing is not repeated for each of its endpoints.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::OnceLock;
 
 use super::{Facts, Finding, Fix, Proof, Severity, Verdict};
 use crate::backend::Mode;
@@ -41,7 +41,7 @@ pub(super) const DRIFT: &[Item] = &[
 
 /// The difference between live and desired state, computed when a check first asks for it.
 #[derive(Debug, Default)]
-pub struct Drift(OnceCell<Result<Taken, Gap>>);
+pub struct Drift(OnceLock<Result<Taken, Gap>>);
 
 /// The findings, by check.
 #[derive(Debug)]

@@ -13,6 +13,8 @@ mod row;
 mod sequence;
 mod userspace;
 
+use std::thread;
+
 use serde::Serialize;
 
 use crate::backend::iptables::expect::Names;
@@ -93,7 +95,11 @@ pub fn needs(mode: Mode) -> Vec<Item> {
 
 /// Compares the live state of `node` with the desired state of `mode`, for `families`.
 pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<Diff, Gap> {
-    let mut diff = against(node, node.desired(mode)?, families);
+    let desired = thread::scope(|scope| {
+        scope.spawn(|| node.parse_rules());
+        node.desired(mode)
+    });
+    let mut diff = against(node, desired?, families);
     let modes = node.modes();
     if modes.current() == Some(mode) {
         diff.leftovers = modes.leftovers;

@@ -352,6 +352,15 @@ impl<'a> NodeSnapshot<'a> {
         section.get_or_init(parse).as_ref().map_err(Clone::clone)
     }
 
+    /// Parses the rules in use, for a thread beside the one that asks for them and for what they are compared with.
+    pub fn parse_rules(&self) {
+        // What cannot be parsed is reported where it is used.
+        for family in Family::BOTH {
+            self.iptables(IptablesBackend::InUse, family).ok();
+        }
+        self.nft().ok();
+    }
+
     /// Returns the rules of `family` in `store`; each chain is parsed on first use.
     pub fn saved(
         &self,

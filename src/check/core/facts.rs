@@ -1,6 +1,6 @@
 //! The input of a check, and the values that many checks read first.
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 use crate::backend::Mode;
 use crate::check::Question;
@@ -27,7 +27,7 @@ pub struct Facts<'a> {
     pub drift: Drift,
     /// The question to answer: a switch or an upgrade is examined instead of the current state.
     pub question: Question,
-    owners: OnceCell<Owners>,
+    owners: OnceLock<Owners>,
 }
 
 /// The source of the configured mode.
@@ -57,7 +57,7 @@ impl<'a> Facts<'a> {
             now,
             drift: Drift::default(),
             question: Question::Now,
-            owners: OnceCell::new(),
+            owners: OnceLock::new(),
         }
     }
 
@@ -70,6 +70,11 @@ impl<'a> Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// Indexes the service ports, for a thread beside that of the checks.
+    pub fn index_owners(&self) {
+        self.owners();
+    }
+
     /// Returns the service ports.
     pub(in crate::check) fn owners(&self) -> &Owners {
         self.owners.get_or_init(|| Owners::new(self.node))

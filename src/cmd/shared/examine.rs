@@ -140,13 +140,20 @@ impl Worker {
         let work = move || {
             let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
             let facts = Facts::new(&node, case.now).before(case.question);
-            for check in checks {
-                // The receiver of an abandoned thread is gone.
-                if tell.send(check::run(check, &facts)).is_err() {
-                    return;
+            thread::scope(|scope| {
+                // What the first checks do not need, and later ones wait for.
+                scope.spawn(|| {
+                    node.parse_rules();
+                    facts.index_owners();
+                });
+                for check in checks {
+                    // The receiver of an abandoned thread is gone.
+                    if tell.send(check::run(check, &facts)).is_err() {
+                        return;
+                    }
                 }
-            }
-            drop(tell_head.send(Head::of(&facts)));
+                drop(tell_head.send(Head::of(&facts)));
+            });
         };
         // The stack size of a main thread.
         let stack = 8 << 20;
