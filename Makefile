@@ -30,7 +30,7 @@ PROMTOOL = target/promtool/usr/bin/promtool
 SUDO = $(if $(filter 0,$(shell id -u)),,sudo)
 
 # What a cluster has beside these.
-CLUSTER_PACKAGES = etcd-server containerd runc containernetworking-plugins openssl
+CLUSTER_PACKAGES = etcd-server containerd runc containernetworking-plugins openssl jq
 
 # The kernels of the virtual machines, of which the first run fetches one and builds one.
 KERNELS = target/vm/kernel target/vm/um

@@ -6,11 +6,11 @@
 mod control;
 mod nodes;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
+use std::{env, fs};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -29,6 +29,9 @@ pub(crate) const NODES: [(&str, &str); 3] = [
 /// The namespace of the control plane, which is also the switch between the nodes, and a place outside.
 pub(crate) const CONTROL: &str = "kpx-lab-control";
 pub(crate) const OUTSIDE: &str = "kpx-lab-outside";
+
+/// The static program, which runs everywhere and copies itself into pods of kube-proxy's image: `make static`.
+pub(crate) const STATIC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/static/kpx");
 
 /// An external address and that of a load balancer; both lead to w1.
 pub(crate) const EXTERNAL: &str = "10.210.0.77";
@@ -288,13 +291,32 @@ impl Lab {
             &[path],
             &images.join("broken.tar"),
         );
-        fs::copy(env!("CARGO_BIN_EXE_kpx"), self.folder.join("bin/kpx")).unwrap();
+        fs::copy(STATIC, self.folder.join("bin/kpx")).expect("`make static` builds it");
         let path = "/usr/local/bin/kpx";
         let image = Image::default()
             .add(&self.path("bin/kpx"), path)
             .link(path, "/kpx")
             .tools();
         image.write("lab.local/kpx:1", &[path], &images.join("kpx.tar"));
+        self.release_image(&images.join("release.tar"));
+    }
+
+    /// Writes the image of a release, which has kpx alone, as `make image` does.
+    fn release_image(&self, archive: &Path) {
+        let arch = match env::consts::ARCH {
+            "aarch64" => "arm64",
+            _ => "amd64",
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        must(&[
+            "env",
+            &format!("VERSION={version}"),
+            "SOURCE_DATE_EPOCH=0",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/dist/image"),
+            &format!("kpx:{version}"),
+            archive.to_str().unwrap(),
+            &format!("{arch}={}", self.path("bin/kpx")),
+        ]);
     }
 
     /// The command that runs `words` as root on a node: in its mounts, processes and network.

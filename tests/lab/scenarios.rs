@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::lab::{Lab, NODES};
+use crate::lab::{Lab, NODES, STATIC};
 use crate::run::{must, uncounted, wait_for};
 use crate::traffic::{Report, Traffic};
 
@@ -349,9 +349,6 @@ fn doctor(lab: &Lab) -> String {
     let ((), report) = under_traffic(lab, || thread::sleep(Duration::from_secs(8)));
     report.unharmed().to_string()
 }
-
-/// The static program, which copies itself into pods of kube-proxy's image: `make static`.
-pub(crate) const STATIC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/static/kpx");
 
 /// kpx on a machine that is no node, about `node`.
 fn from_afar(node: &str, arguments: &[&str]) -> Vec<String> {
@@ -1231,8 +1228,7 @@ fn metric(lab: &Lab, node: &str, name: &str, label: &str) -> f64 {
 fn serve(lab: &Lab) -> String {
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/serve/kustomize");
     settled(lab);
-    let objects = lab.kubectl(&format!("kustomize {FOLDER}"));
-    lab.apply(&objects.replace("image: kpx:0.1.0", "image: lab.local/kpx:1"));
+    lab.kubectl(&format!("apply -k {FOLDER}"));
     lab.kubectl("-n kube-system rollout status daemonset/kpx-serve --timeout=120s");
     let count = |node: &str, name: &str| metric(lab, node, name, "");
     let errors = |node: &str| metric(lab, node, "kpx_doctor_findings", "severity=\"error\"");

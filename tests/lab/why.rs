@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::lab::{Lab, NODES};
+use crate::lab::{Lab, NODES, STATIC};
 use crate::run::wait_for;
-use crate::scenarios::STATIC;
 
 /// What breaks a Service, or mends it.
 enum Act {
