@@ -2753,11 +2753,11 @@ _kpx() {
                     return 0
                     ;;
                 --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml mermaid dot" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "human wide json yaml mermaid dot svg" -- "${cur}"))
                     return 0
                     ;;
                 -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml mermaid dot" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "human wide json yaml mermaid dot svg" -- "${cur}"))
                     return 0
                     ;;
                 --from)

@@ -750,7 +750,8 @@ wide\t''
 json\t''
 yaml\t''
 mermaid\t''
-dot\t''"
+dot\t''
+svg\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l kubeconfig -d 'Use this kubeconfig file' -r -F

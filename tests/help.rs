@@ -177,7 +177,7 @@ fn each_command_offers_its_own_formats() {
     );
     assert_eq!(
         formats("trace"),
-        [&common[..], &["mermaid", "dot"]].concat()
+        [&common[..], &["mermaid", "dot", "svg"]].concat()
     );
     assert!(formats("snapshot").is_empty() && formats("man").is_empty());
 }

@@ -98,7 +98,7 @@ pub(crate) fn formats(command: &str) -> Vec<&'static str> {
             return Vec::new();
         }
         "doctor" => &["short", "junit", "prom", "npd"],
-        "trace" => &["mermaid", "dot"],
+        "trace" => &["mermaid", "dot", "svg"],
         _ => &[],
     };
     [&Format::NAMES[..], extra].concat()
@@ -283,7 +283,7 @@ pub enum Command {
     /// nftables, IPVS and routing, including the rules of other software. Read-only, and sends no packet unless you pass
     /// --probe.
     ///
-    /// Formats of its own: mermaid, dot.
+    /// Formats of its own: mermaid and dot, for these programs, and svg, a picture for a browser.
     #[command(after_help = trace::SHORT_EXAMPLES, after_long_help = trace::EXAMPLES)]
     Trace(TraceArgs),
 

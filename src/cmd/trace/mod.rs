@@ -25,7 +25,7 @@ use crate::net::{Family, Proto};
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::{self, Owner, Owners, Port};
 use crate::report::nodes::TraceOfNodes;
-use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
+use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, svg};
 use crate::trace::mismatch;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{Found, Target, TargetError};
@@ -40,7 +40,7 @@ fn needs() -> impl Iterator<Item = Item> {
 }
 
 /// The output formats of a trace, beside the common ones.
-const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
+const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot), ("svg", svg)];
 
 pub(super) async fn run(
     session: &Session,

@@ -4,6 +4,7 @@ mod graph;
 mod human;
 mod live;
 mod steps;
+mod svg;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +22,7 @@ use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 pub(crate) use graph::{dot, mermaid};
 use live::Agreement;
 pub(crate) use live::Observation;
+pub(crate) use svg::svg;
 
 /// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
 #[derive(Debug, Serialize)]
