@@ -34,12 +34,14 @@ const MARGIN: usize = 16;
 /// The space between two boxes of a row, and the space with an arrow and a word between two rows.
 const BESIDE: usize = 20;
 const BELOW: usize = 38;
+/// The place of arrows, from the left side of a box: the way is a straight line, also on a narrow screen.
+const ANCHOR: usize = 30;
 /// The space between two paths.
 const APART: usize = 40;
 
 /// Columns of a line of a caption, of a box that is alone in its row, and of a box beside others.
-const CAPTION: usize = 60;
-const ALONE: usize = 56;
+const CAPTION: usize = 42;
+const ALONE: usize = 40;
 const SHARED: usize = 30;
 
 /// Returns the picture as a document.
@@ -89,7 +91,7 @@ pub(crate) fn picture(
         }
         markup.empty("rect", &[("class", "page"), ("width", &w), ("height", &h)]);
         for drawing in &drawings {
-            drawing.add(markup, width);
+            drawing.add(markup);
         }
     });
 }
@@ -154,13 +156,12 @@ impl Drawing {
             let all = row.iter().map(|&at| boxes[at].width);
             all.sum::<usize>() + BESIDE * (row.len() - 1)
         };
-        let widths: Vec<usize> = rows.iter().map(wide).collect();
         let said = caption.iter().map(|line| columns(line) * CHAR);
-        let width = widths.iter().copied().chain(said).max();
+        let width = rows.iter().map(wide).chain(said).max();
         let width = width.unwrap_or_default();
         let mut y = top + caption.len() * LINE + PAD;
-        for (row, wide) in rows.iter().zip(widths) {
-            let mut x = MARGIN + (width - wide) / 2;
+        for row in &rows {
+            let mut x = MARGIN;
             let mut tallest = 0;
             for &at in row {
                 let placed = &mut boxes[at];
@@ -184,22 +185,19 @@ impl Drawing {
         }
     }
 
-    fn add(&self, markup: &mut Markup, page: usize) {
+    fn add(&self, markup: &mut Markup) {
         markup.element("g", &[("class", self.tone.class())], |markup| {
             for (at, line) in self.caption.iter().enumerate() {
                 let y = self.top + (at + 1) * LINE - 5;
                 text(markup, MARGIN, y, "said", line);
             }
         });
-        let shift = format!("translate({} 0)", page / 2 - self.width / 2 - MARGIN);
-        markup.element("g", &[("transform", &shift)], |markup| {
-            for (from, to, word) in &self.edges {
-                edge(markup, &self.boxes[*from], &self.boxes[*to], word);
-            }
-            for placed in &self.boxes {
-                placed.add(markup);
-            }
-        });
+        for (from, to, word) in &self.edges {
+            edge(markup, &self.boxes[*from], &self.boxes[*to], word);
+        }
+        for placed in &self.boxes {
+            placed.add(markup);
+        }
     }
 }
 
@@ -294,8 +292,8 @@ fn text(markup: &mut Markup, x: usize, y: usize, class: &str, line: &str) {
 
 /// Adds an arrow from the bottom of a box to the top of another, with `word` at its end.
 fn edge(markup: &mut Markup, from: &Placed, to: &Placed, word: &str) {
-    let (x, y) = (from.x + from.width / 2, from.y + from.height);
-    let (end, top) = (to.x + to.width / 2, to.y);
+    let (x, y) = (from.x + ANCHOR, from.y + from.height);
+    let (end, top) = (to.x + ANCHOR, to.y);
     let turn = top - BELOW * 2 / 3;
     let path = if x == end {
         format!("M{x} {y}V{top}")
