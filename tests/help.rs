@@ -160,7 +160,7 @@ fn short_help_fits_a_screen() {
         let words = words.join(" ");
         let lines = help.trim_end().lines().count();
         let most = if LONG.contains(&words.as_str()) {
-            40
+            41
         } else {
             24
         };
@@ -220,7 +220,7 @@ fn each_command_offers_its_own_formats() {
     );
     assert_eq!(
         formats("trace"),
-        [&common[..], &["mermaid", "dot"]].concat()
+        [&common[..], &["mermaid", "dot", "svg"]].concat()
     );
     assert!(formats("snapshot").is_empty() && formats("man").is_empty());
 }

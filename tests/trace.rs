@@ -460,6 +460,129 @@ async fn a_picture_has_every_backend_and_reads_as_its_language() {
     };
     insta::assert_snapshot!("mermaid", picture("mermaid").await);
     insta::assert_snapshot!("dot", picture("dot").await);
+    insta::assert_snapshot!("svg", picture("svg").await);
+}
+
+/// The text of each node of `document` that has the class `class`, at any depth.
+fn classed(document: &str, class: &str) -> Vec<String> {
+    let parsed = roxmltree::Document::parse(document).unwrap_or_else(|e| panic!("{e}: {document}"));
+    let of = parsed.descendants();
+    let of = of.filter(|node| node.attribute("class").is_some_and(|c| c == class));
+    let text = |node: roxmltree::Node<'_, '_>| {
+        let texts = node.descendants().filter(roxmltree::Node::is_text);
+        texts
+            .filter_map(|node| node.text())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    of.map(text).collect()
+}
+
+#[tokio::test]
+async fn a_drop_is_red_in_the_picture_and_named_with_its_rule() {
+    let drawn = trace("ir16-foreign-drops", &["default/nginx-svc", "-o", "svg"]).await;
+    let red = classed(&drawn.out, "bad");
+    let rule =
+        "prerouting: raw PREROUTING:1 drops -d 10.97.54.248/32 -p tcp -m tcp --dport 80 -j DROP";
+    assert!(red.iter().any(|text| text == rule), "{red:?}");
+    assert!(
+        red.iter().any(|text| text.starts_with("DROPPED: ")),
+        "{red:?}"
+    );
+    assert!(
+        red.iter()
+            .any(|text| text == "dropped: dropped by rule 1 of raw PREROUTING"),
+        "{red:?}"
+    );
+    assert!(
+        drawn.out.contains(".bad .step{fill:#fdeceb;stroke:#b3261e"),
+        "{drawn}"
+    );
+    // The host's packets are delivered: not everything is red.
+    assert!(!classed(&drawn.out, "good").is_empty());
+    let healthy = trace("seed-iptables", &["default/nginx-svc", "-o", "svg"]).await;
+    assert_eq!(classed(&healthy.out, "bad"), [""; 0]);
+}
+
+#[tokio::test]
+async fn each_box_of_a_picture_is_joined_to_another() {
+    // On the recording itself, forwarding is off: every path ends behind its branch.
+    for name in ["seed-iptables", "full-nftables", "ir16-foreign-drops"] {
+        let target = if name.starts_with("full") {
+            "203.0.113.11:443"
+        } else {
+            "default/nginx-svc"
+        };
+        let path = root().join("testdata/nodes").join(name);
+        let args = [
+            "--from",
+            path.to_str().unwrap(),
+            "trace",
+            target,
+            "-o",
+            "dot",
+        ];
+        let dot = kpx(&args).await.out;
+        let nodes = dot.lines().filter(|line| !line.contains(" -> "));
+        let nodes =
+            nodes.filter_map(|line| line.trim().split_once(" [label=")?.0.strip_prefix('n'));
+        for node in nodes {
+            let arrow = |line: &str| {
+                line.contains(" -> ")
+                    && line
+                        .split([' ', ';'])
+                        .any(|word| word == format!("n{node}"))
+            };
+            assert!(dot.lines().any(arrow), "{name}: n{node} in {dot}");
+        }
+        let svg = kpx(&[&args[..5], &["svg"]].concat()).await.out;
+        let parsed = roxmltree::Document::parse(&svg).unwrap();
+        let count = |class: &str| {
+            let all = parsed.descendants();
+            all.filter(|node| node.attribute("class") == Some(class))
+                .count()
+        };
+        // A path is a tree, but for branches that join again.
+        let paths = svg.matches(">from ").count();
+        assert!(count("edge") + paths >= count("step"), "{name}: {svg}");
+    }
+}
+
+#[tokio::test]
+async fn many_backends_share_a_box_in_the_picture_and_no_text_leaves_its_box() {
+    let wide = ["team-00/svc-00000", "--source", "host", "-o", "svg"];
+    let drawn = trace("scale-2000x10-iptables", &wide).await.out;
+    let good = classed(&drawn, "good");
+    assert!(
+        good.iter()
+            .any(|text| text.starts_with("10 backends 10%  ")),
+        "{good:?}"
+    );
+    let parsed = roxmltree::Document::parse(&drawn).unwrap();
+    let number = |node: roxmltree::Node<'_, '_>, name: &str| -> usize {
+        node.attribute(name).unwrap().parse().unwrap()
+    };
+    let page = number(parsed.root_element(), "width");
+    assert!(page < 1280, "{page}");
+    let steps = parsed
+        .descendants()
+        .filter(|node| node.attribute("class") == Some("step"));
+    for step in steps {
+        let (x, width) = (number(step, "x"), number(step, "width"));
+        assert!(x + width <= page, "{drawn}");
+        let lines = step
+            .parent()
+            .unwrap()
+            .children()
+            .filter(|node| node.has_tag_name("text"));
+        for line in lines {
+            let text = line.text().unwrap();
+            assert!(
+                number(line, "x") + text.chars().count() * 8 <= x + width,
+                "{text}"
+            );
+        }
+    }
 }
 
 /// Splits a line of Graphviz's language into names, numbers, marks, and strings in quotes.

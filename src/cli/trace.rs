@@ -21,6 +21,7 @@ Examples:
   kpx trace nodeport:31082 --source external   a NodePort, from outside
   kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full
   kpx trace default/nginx-svc --mode nftables  in another mode
+  kpx trace default/nginx-svc -o svg > way.svg a picture, drops in red
   kpx trace default/nginx-svc --probe          and open one real connection
   kpx trace default/nginx-svc --live           and let the kernel trace one";
 
@@ -81,4 +82,21 @@ pub struct TraceArgs {
     /// The nodes to read.
     #[command(flatten)]
     pub nodes: NodesArgs,
+}
+
+impl TraceArgs {
+    /// Returns the options of a trace to `target` with all defaults.
+    pub fn to(target: &str) -> Self {
+        Self {
+            target: target.to_owned(),
+            source: None,
+            protocol: None,
+            established: false,
+            mark: 0,
+            mode: None,
+            live: None,
+            probe: false,
+            nodes: NodesArgs::one(),
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 mod ascii;
 mod board;
+pub(crate) mod markup;
 mod page;
+pub(crate) mod palette;
 mod progress;
 pub(crate) mod prometheus;
 mod stream;

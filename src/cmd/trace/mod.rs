@@ -25,7 +25,7 @@ use crate::net::{Family, Proto};
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::{self, Owner, Owners, Port};
 use crate::report::nodes::TraceOfNodes;
-use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid};
+use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, svg};
 use crate::trace::mismatch;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::{Found, Target, TargetError};
@@ -40,7 +40,7 @@ fn needs() -> impl Iterator<Item = Item> {
 }
 
 /// The output formats of a trace, beside the common ones.
-const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot)];
+const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot), ("svg", svg)];
 
 pub(super) async fn run(
     session: &Session,
@@ -57,6 +57,17 @@ pub(super) async fn run(
         return nodes::report::<TraceOfNodes>(session, io, &nodes, &[], work).await;
     }
     session.finish_as(io, &trace_on(session, args, None).await?, FORMATS)
+}
+
+/// Returns the items that a trace over completely read rules reads.
+pub(super) fn whole_needs() -> impl Iterator<Item = Item> {
+    needs().chain(IPTABLES.iter().copied())
+}
+
+/// Traces from the usual sources to `target`.
+pub(super) async fn to(session: &Session, target: &str) -> Result<TraceReport, Failure> {
+    let args = TraceArgs::to(target);
+    trace_on(session, &args, None).await
 }
 
 /// Traces on one node; `seen` is a packet to compare with.
@@ -81,11 +92,12 @@ async fn trace_on(
     }
     let assumed = args.mode;
     // On this machine, each chain is read when the walk needs it.
-    let whole = !session.is_here() || assumed.is_some();
-    let mut items: Vec<_> = needs().collect();
-    if whole {
-        items.extend(IPTABLES);
-    }
+    let whole = !session.is_here() || session.evidence.is_some() || assumed.is_some();
+    let mut items: Vec<_> = if whole {
+        whole_needs().collect()
+    } else {
+        needs().collect()
+    };
     items.extend(assumed.into_iter().flat_map(diff::needs));
     items.sort();
     items.dedup();

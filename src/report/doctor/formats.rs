@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{DoctorReport, Status};
 use crate::check::Severity;
+use crate::render::markup::escaped as xml;
 use crate::render::prometheus::Exposition;
 use crate::report::metrics;
 
@@ -159,23 +160,6 @@ fn counts(report: &DoctorReport) -> String {
         summary.unknown,
         summary.skipped + folded,
     )
-}
-
-/// Escapes reserved characters of XML, and drops invalid ones.
-fn xml(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\n' | '\t' => safe.push(c),
-            c if c.is_control() => {}
-            c => safe.push(c),
-        }
-    }
-    safe
 }
 
 /// Returns the text format of Prometheus, for the textfile collector of `node_exporter`.

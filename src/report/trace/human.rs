@@ -1,6 +1,5 @@
 //! A trace as a page: the verdict, the hops and the notes.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::live;
@@ -11,7 +10,7 @@ use crate::render::{Page, Tone};
 use crate::trace::Verdict;
 
 /// Outcomes listed before the rest is counted.
-const MOST_SHOWN: usize = 10;
+pub(super) const MOST_SHOWN: usize = 10;
 
 /// Columns before the text of a hop: its number and its hook.
 const INDENT: usize = 17;
@@ -20,12 +19,8 @@ const INDENT: usize = 17;
 const COUNTER: usize = 9;
 
 pub(super) fn page(report: &TraceReport, page: &mut Page) {
-    let all: Vec<&SourceTrace> = if report.sources.is_empty() {
-        vec![&report.first]
-    } else {
-        report.sources.iter().collect()
-    };
-    let groups = alike(&all);
+    let all = all(report);
+    let groups = alike(all);
     for (at, group) in groups.iter().enumerate() {
         if at > 0 {
             page.line("");
@@ -33,13 +28,11 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
         let trace = group[0];
         let word = past(trace.verdict).to_ascii_uppercase();
         headline(page, &word, tone(trace.verdict), &sentence(report, trace));
-        let from: Vec<_> = group.iter().map(|trace| trace.from.as_str()).collect();
-        page.para("  from ", &from.join(", "));
+        page.para("  from ", &names(group));
     }
-    if report.assumed {
-        let mode = report.mode.map_or("another", Mode::name);
+    if let Some(text) = simulated(report) {
         page.line("");
-        page.para("", &format!("Simulated: the rules that kube-proxy would write in mode {mode}, with the live rules of other software."));
+        page.para("", &text);
     }
     // The steps of the packet that was seen are listed beside those of the kernel.
     let seen = report
@@ -57,19 +50,37 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
     if let Some(live) = &report.live {
         live::page(live, page);
     }
-    let mut said = BTreeSet::new();
-    for note in all.iter().flat_map(|trace| &trace.notes) {
-        if said.insert(note) {
-            if said.len() == 1 {
-                page.line("");
-            }
-            page.para("! ", note);
+    for (at, note) in report.notes().iter().enumerate() {
+        if at == 0 {
+            page.line("");
         }
+        page.para("! ", note);
     }
     if let Some(probe) = &report.probe {
         page.line("");
         page.para("Probe: ", &probe.message);
     }
+}
+
+/// Returns the traces of all sources.
+pub(super) fn all(report: &TraceReport) -> &[SourceTrace] {
+    if report.sources.is_empty() {
+        std::slice::from_ref(&report.first)
+    } else {
+        &report.sources
+    }
+}
+
+/// Returns the names of the sources in `group`.
+pub(super) fn names(group: &[&SourceTrace]) -> String {
+    let from: Vec<_> = group.iter().map(|trace| trace.from.as_str()).collect();
+    from.join(", ")
+}
+
+/// Returns the sentence that says which rules were assumed, if they are not the live ones.
+pub(super) fn simulated(report: &TraceReport) -> Option<String> {
+    let mode = report.mode.map_or("another", Mode::name);
+    report.assumed.then(|| format!("Simulated: the rules that kube-proxy would write in mode {mode}, with the live rules of other software."))
 }
 
 /// Adds a sentence behind a word in colour.
@@ -86,7 +97,7 @@ fn headline(page: &mut Page, word: &str, tone: Tone, text: &str) {
     }
 }
 
-const fn tone(verdict: Verdict) -> Tone {
+pub(super) const fn tone(verdict: Verdict) -> Tone {
     match verdict {
         Verdict::Deliver | Verdict::Local => Tone::Good,
         Verdict::Reject | Verdict::Drop => Tone::Bad,
@@ -96,9 +107,9 @@ const fn tone(verdict: Verdict) -> Tone {
 }
 
 /// Groups sources whose packets have the same outcomes.
-fn alike<'t>(all: &[&'t SourceTrace]) -> Vec<Vec<&'t SourceTrace>> {
+pub(super) fn alike(all: &[SourceTrace]) -> Vec<Vec<&SourceTrace>> {
     let mut groups: Vec<Vec<&SourceTrace>> = Vec::new();
-    for &trace in all {
+    for trace in all {
         let same = |group: &&mut Vec<&SourceTrace>| group[0].outcomes == trace.outcomes;
         match groups.iter_mut().find(same) {
             Some(group) => group.push(trace),
@@ -109,7 +120,7 @@ fn alike<'t>(all: &[&'t SourceTrace]) -> Vec<Vec<&'t SourceTrace>> {
 }
 
 /// The answer in one sentence.
-fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
+pub(super) fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
     let packet = &trace.packet;
     let target = format!(
         "{}/{}",
@@ -338,7 +349,7 @@ fn endings(page: &mut Page, trace: &SourceTrace) {
 }
 
 /// Breaks `text` into lines of at most `width` columns: at spaces; a longer word after a punctuation mark, or anywhere.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
