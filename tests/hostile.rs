@@ -168,7 +168,7 @@ async fn a_hostile_command_line_is_shown() {
     let hostile = format!("x{HOSTILE}");
     for args in [
         vec![hostile.as_str()],
-        vec!["doctor", hostile.as_str()],
+        vec!["--from", "testdata", "doctor", hostile.as_str()],
         vec!["--from", &hostile, "doctor"],
         vec!["explain", &hostile],
         vec!["trace", &hostile],
@@ -176,6 +176,7 @@ async fn a_hostile_command_line_is_shown() {
     ] {
         let ran = kpx(&args).await;
         hold(&args, &ran);
-        assert!(ran.err.contains("\\u"), "{args:?}: {ran}");
+        let printed = format!("{}{}", ran.out, ran.err);
+        assert!(printed.contains("\\u"), "{args:?}: {ran}");
     }
 }
