@@ -59,7 +59,7 @@ test: packages
 
 .PHONY: test-all
 test-all: packages
-	$(call timed,test-fast test-files test-loops static test-kernel test-vm,ALL=1)
+	$(call timed,test-fast test-files test-loops test-report static test-kernel test-vm,ALL=1)
 
 # Many tests wait for a timer: more of them at a time keep the processors busy.
 .PHONY: test-fast
@@ -72,8 +72,17 @@ test-fast: toolchain
 .PHONY: test-loops
 test-loops:
 	@mkdir -p target
-	cargo test --locked --test suite -- --ignored | tee target/loop-tests.txt
+	cargo test --locked --test suite -- --ignored --skip browser:: | tee target/loop-tests.txt
 	@$(PASSED) target/loop-tests.txt
+
+# The page of `kpx report` in a browser; the screenshots are in target/report.
+.PHONY: test-report
+test-report: KERNELS =
+test-report: PACKAGES = chromium fonts-dejavu-core
+test-report: packages
+	@mkdir -p target
+	cargo test --locked --test suite -- --ignored --test-threads=1 browser:: | tee target/report-tests.txt
+	@$(PASSED) target/report-tests.txt
 
 # What is no Rust.
 .PHONY: test-files

@@ -56,6 +56,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "explain" -d 'Explain a chec
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "resolve" -d 'Compare cluster DNS with the cluster\'s Services'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "diff" -d 'Compare the live rules with the cluster\'s Services'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "snapshot" -d 'Record the node in a bundle for offline analysis'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "report" -d 'Write a page for a ticket: findings, drift, traces, plan'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of the live state'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "top" -d 'Watch the traffic of Services, by backend'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "watch" -d 'Print what changes on this node, as it happens'
@@ -598,6 +599,34 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l ascii -d 'Print ASC
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l trace -d 'Add the trace to this address, Service or NodePort' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l timeline -d 'Add the changes that `kpx watch -o json` wrote here' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -s o -l output -d 'Write the page to this file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l as-group -d 'Impersonate this group; repeat for several' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l netns -d 'Read this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l root -d 'Use this folder as the host\'s root file system' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l no-api -d 'Do not contact the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -s q -l quiet -d 'Print results and errors only'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -s v -l verbose -d 'Print more details; twice for full error reports'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s o -l output -d 'Print in this format' -r -f -a "human\t''

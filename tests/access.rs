@@ -95,6 +95,7 @@ const RUNS: &[(&str, Way, &[&str])] = &[
     ("diff", Pod, &["diff"]),
     ("diff", All, &["diff", "--all-nodes"]),
     ("snapshot", Pod, &["snapshot", "-o", "BUNDLE"]),
+    ("report", Pod, &["report", "-o", "-"]),
     ("show", Pod, &["show", "services"]),
     ("show", Pod, &["show", "services", "shop/cart"]),
     ("show", Pod, &["show", "config"]),

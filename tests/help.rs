@@ -117,7 +117,7 @@ fn short_help_fits_a_screen() {
         let words = words.join(" ");
         let lines = help.trim_end().lines().count();
         let most = if LONG.contains(&words.as_str()) {
-            40
+            41
         } else {
             24
         };

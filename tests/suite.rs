@@ -5,6 +5,7 @@
 mod access;
 mod architecture;
 mod bridge;
+mod browser;
 mod bundle;
 mod clients;
 mod cluster;
@@ -38,6 +39,7 @@ mod redact;
 mod registry;
 mod remote;
 mod render;
+mod report;
 mod repository;
 mod resolve;
 mod schema;

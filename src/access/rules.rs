@@ -8,6 +8,7 @@ pub const COMMANDS: &[&str] = &[
     "resolve",
     "diff",
     "snapshot",
+    "report",
     "show",
     "top",
     "watch",
@@ -68,6 +69,7 @@ pub const RULES: &[Rule] = &[
             "doctor",
             "diff",
             "snapshot",
+            "report",
             "show",
             "trace",
             "watch",
@@ -189,6 +191,7 @@ const NODE: &[&str] = &[
     "doctor",
     "diff",
     "snapshot",
+    "report",
     "show",
     "top",
     "watch",
@@ -208,6 +211,7 @@ const ENDPOINTS: &[&str] = &[
     "resolve",
     "diff",
     "snapshot",
+    "report",
     "show",
     "top",
     "watch",
@@ -225,6 +229,7 @@ const DAEMONSETS: &[&str] = &[
     "doctor",
     "diff",
     "snapshot",
+    "report",
     "show",
     "top",
     "watch",
@@ -238,7 +243,7 @@ const DAEMONSETS: &[&str] = &[
 ];
 
 const LOG: &[&str] = &[
-    "doctor", "snapshot", "show", "watch", "serve", "why", "migrate",
+    "doctor", "snapshot", "report", "show", "watch", "serve", "why", "migrate",
 ];
 
 /// Commands that read another node through a pod on it.
@@ -247,6 +252,7 @@ const REMOTE: &[&str] = &[
     "resolve",
     "diff",
     "snapshot",
+    "report",
     "show",
     "trace",
     "why",

@@ -8,6 +8,7 @@ mod global;
 mod look;
 mod migrate;
 mod nodes;
+mod report;
 mod serve;
 mod trace;
 mod value;
@@ -30,6 +31,7 @@ pub use migrate::{
     RollbackArgs, StatusArgs,
 };
 pub use nodes::NodesArgs;
+pub use report::ReportArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use why::{ProbeFrom, WhyArgs};
@@ -80,6 +82,11 @@ pub fn command() -> clap::Command {
                 .value_name("PATH")
                 .value_hint(clap::ValueHint::AnyPath)
                 .help("Write the bundle to this path"),
+            "report" => output
+                .clone()
+                .value_name("FILE")
+                .value_hint(clap::ValueHint::FilePath)
+                .help("Write the page to this file"),
             _ => output
                 .clone()
                 .value_parser(value::Offered::of(&formats))
@@ -94,7 +101,8 @@ pub fn command() -> clap::Command {
 /// Returns the formats that `--output` takes for `command`; none for one that prints no report.
 pub(crate) fn formats(command: &str) -> Vec<&'static str> {
     let extra: &[&str] = match command {
-        "complete" | "completions" | "help" | "man" | "serve" | "snapshot" | "version" => {
+        "complete" | "completions" | "help" | "man" | "report" | "serve" | "snapshot"
+        | "version" => {
             return Vec::new();
         }
         "doctor" => &["short", "junit", "prom", "npd"],
@@ -234,6 +242,20 @@ pub enum Command {
     /// the bundle: it contains the cluster's addresses and names, unless --redact replaces them.
     #[command(after_help = look::SNAPSHOT_EXAMPLES, after_long_help = look::SNAPSHOT_EXAMPLES)]
     Snapshot(SnapshotArgs),
+
+    /// Write a page for a ticket: findings, drift, traces, plan
+    ///
+    /// One file of HTML for a browser, which needs no other file and no network: the findings with fix and evidence, the
+    /// differences from the desired state, the Services, traces as pictures, the plan of a repair, and the changes that `kpx
+    /// watch` printed. kpx reads the node once, and every part describes that state. Read-only.
+    ///
+    /// -o names the file; - is standard output. The default is kpx-report-NODE-TIME.html in the current folder. An existing
+    /// file is never overwritten. Only its owner can read the file: it contains the cluster's addresses and names. For a page
+    /// without them, write it from a bundle of `kpx snapshot --redact`, with --from.
+    ///
+    /// The exit status is 0 if the page was written, whatever it reports.
+    #[command(after_help = report::EXAMPLES, after_long_help = report::EXAMPLES)]
+    Report(ReportArgs),
 
     /// Show one view of the live state
     ///
@@ -435,6 +457,7 @@ impl Command {
             Self::Resolve(_) => "resolve",
             Self::Diff(_) => "diff",
             Self::Snapshot(_) => "snapshot",
+            Self::Report(_) => "report",
             Self::Show(_) => "show",
             Self::Serve(_) => "serve",
             Self::Top(_) => "top",

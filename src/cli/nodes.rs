@@ -35,6 +35,15 @@ pub struct NodesArgs {
 }
 
 impl NodesArgs {
+    /// Returns the options for one node.
+    pub const fn one() -> Self {
+        Self {
+            all_nodes: false,
+            selector: None,
+            parallel: 1,
+        }
+    }
+
     /// Returns whether several nodes are read.
     pub const fn are_several(&self) -> bool {
         self.all_nodes || self.selector.is_some()

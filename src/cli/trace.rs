@@ -83,3 +83,20 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub nodes: NodesArgs,
 }
+
+impl TraceArgs {
+    /// Returns the options of a trace to `target` with all defaults.
+    pub fn to(target: &str) -> Self {
+        Self {
+            target: target.to_owned(),
+            source: None,
+            protocol: None,
+            established: false,
+            mark: 0,
+            mode: None,
+            live: None,
+            probe: false,
+            nodes: NodesArgs::one(),
+        }
+    }
+}

@@ -26,8 +26,8 @@ pub(super) async fn run(
     args: &DiffArgs,
 ) -> Result<u8, Failure> {
     if args.nodes.are_several() {
-        let (args, nodes) = (args.clone(), args.nodes.clone());
-        let work = async move |session: Session| compare(&session, &args).await;
+        let (mode, nodes) = (args.mode, args.nodes.clone());
+        let work = async move |session: Session| compare(&session, mode).await;
         return nodes::report::<DiffOfNodes>(session, io, &nodes, &[], work).await;
     }
     if let Some(before) = args.bundles.first() {
@@ -37,7 +37,7 @@ pub(super) async fn run(
     if args.packets {
         return session.finish(io, &packets(session, args).await?);
     }
-    session.finish(io, &compare(session, args).await?)
+    session.finish(io, &compare(session, args.mode).await?)
 }
 
 /// Compares the fate of every packet.
@@ -84,8 +84,13 @@ pub(in crate::cmd) fn proof_of(
     }
 }
 
-async fn compare(session: &Session, args: &DiffArgs) -> Result<DiffReport, Failure> {
-    let mode = match session.configured(args.mode).await? {
+/// Compares the node with the desired state of its configured mode.
+pub(super) async fn of_node(session: &Session) -> Result<DiffReport, Failure> {
+    compare(session, None).await
+}
+
+async fn compare(session: &Session, mode: Option<Mode>) -> Result<DiffReport, Failure> {
+    let mode = match session.configured(mode).await? {
         Ok(mode) => mode,
         Err(gap) => return Ok(DiffReport::nothing(None, gap, "pass `--mode MODE`")),
     };

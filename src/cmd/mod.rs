@@ -16,6 +16,7 @@ mod pod;
 mod preflight;
 mod reconcile;
 mod render;
+mod report;
 mod resolve;
 mod serve;
 mod shared;
@@ -179,6 +180,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Migrate(args) => migrate::run(session, io, args).await,
         Command::Preflight(args) => preflight::run(session, io, args).await,
         Command::Reconcile(args) => reconcile::run(session, io, args).await,
+        Command::Report(args) => Box::pin(report::run(session, io, args)).await,
         Command::Resolve(args) => resolve::run(session, io, args).await,
         Command::Snapshot(args) if args.script => snapshot::script(session, io),
         Command::Snapshot(args) if snapshot::prints(session) => {

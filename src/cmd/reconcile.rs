@@ -16,7 +16,7 @@ use crate::diff::{self, Layer, Unknown};
 use crate::evidence::Item;
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Drain, FORGET_NEEDS, Plan};
-use crate::report::plan::CONNECTIONS;
+use crate::report::plan::{CONNECTIONS, PlanReport};
 
 pub(super) async fn run(
     session: &Session,
@@ -30,12 +30,12 @@ pub(super) async fn run(
         let all = args.clone();
         let make = async move |session: &Session| -> Result<Planned, Failure> {
             let mode = session.mode(all.mode).await?;
-            Ok((goal(mode), plan(session, &all, mode).await?))
+            Ok((goal(mode), plan(session, &Scope::of(&all), mode).await?))
         };
         return changes::carry_out(session, io, &args.nodes, args.change, make).await;
     }
     let mode = session.mode(args.mode).await?;
-    let make = async || plan(session, args, mode).await;
+    let make = async || plan(session, &Scope::of(args), mode).await;
     let mut report = carry_out(session, io, &args.change, &goal(mode), make).await?;
     if report.done > 0 && report.stopped.is_none() && !args.part.contains(&Part::Conntrack) {
         report.notes.push(CONNECTIONS.to_owned());
@@ -47,38 +47,77 @@ fn goal(mode: Mode) -> String {
     format!("bring this node to the desired state of mode {mode}")
 }
 
-/// Plans the repair of the node of `session`.
-async fn plan(session: &Session, args: &ReconcileArgs, mode: Mode) -> Result<Plan, Failure> {
-    let layers: Vec<Layer> = match args.part.as_slice() {
-        [] => Layer::ALL.to_vec(),
-        parts => parts.iter().filter_map(|part| part.layer()).collect(),
+/// Items that a plan reads, beside those of a difference of rules.
+pub(super) const NEEDS: [Item; 2] = [Item::Processes, Item::ProxyMode];
+
+/// Plans what `kpx reconcile` without options plans.
+pub(super) async fn proposed(session: &Session) -> Result<PlanReport, Failure> {
+    let mode = session.mode(None).await?;
+    let whole = Scope {
+        layers: Layer::ALL.to_vec(),
+        forgets: false,
+        drain: Drain::First,
+        force: false,
     };
-    let mut items = vec![Item::Processes, Item::ProxyMode];
+    Ok(PlanReport::new(
+        goal(mode),
+        plan(session, &whole, mode).await?,
+    ))
+}
+
+/// What a plan covers.
+struct Scope {
+    /// The parts of the kernel's state.
+    layers: Vec<Layer>,
+    /// Whether stale connections are deleted.
+    forgets: bool,
+    drain: Drain,
+    /// Whether another service proxy may own the node.
+    force: bool,
+}
+
+impl Scope {
+    /// Returns the scope that `args` select.
+    fn of(args: &ReconcileArgs) -> Self {
+        Self {
+            layers: match args.part.as_slice() {
+                [] => Layer::ALL.to_vec(),
+                parts => parts.iter().filter_map(|part| part.layer()).collect(),
+            },
+            forgets: args.part.contains(&Part::Conntrack),
+            drain: if args.no_drain {
+                Drain::No
+            } else {
+                Drain::First
+            },
+            force: args.force,
+        }
+    }
+}
+
+/// Plans the repair of the node of `session`.
+async fn plan(session: &Session, scope: &Scope, mode: Mode) -> Result<Plan, Failure> {
+    let layers = scope.layers.as_slice();
+    let mut items = NEEDS.to_vec();
     if !layers.is_empty() {
         items.extend(diff::needs(mode));
     }
-    let forgets = args.part.contains(&Part::Conntrack);
-    if forgets {
+    if scope.forgets {
         items.extend(FORGET_NEEDS);
     }
     items.sort();
     items.dedup();
-    let drain = if args.no_drain {
-        Drain::No
-    } else {
-        Drain::First
-    };
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
-    if !args.force {
+    if !scope.force {
         plan::refuse_other(&node).hint("pass --force to continue anyway")?;
     }
     let mut plan = if layers.is_empty() {
         Plan::default()
     } else {
-        repair(session, &node, mode, &layers, drain)?
+        repair(session, &node, mode, layers, scope.drain)?
     };
-    if forgets {
+    if scope.forgets {
         let Plan { steps, notes } = plan::forget(&node, mode).readable()?;
         plan.steps.extend(steps);
         plan.notes.extend(notes);

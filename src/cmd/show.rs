@@ -9,10 +9,11 @@ use super::shared::identity::reach;
 use super::shared::nodes;
 use super::shared::session::Session;
 use crate::cli::ShowArgs;
+use crate::evidence::Item;
 use crate::report::nodes::ShowOfNodes;
 use crate::report::show::ShowReport;
 use crate::view::near::meant;
-use crate::view::{self, Query};
+use crate::view::{self, Query, View};
 use crate::why;
 
 pub(super) async fn run(
@@ -28,6 +29,28 @@ pub(super) async fn run(
     let report = view(session, args).await?;
     found(args, &report)?;
     session.finish(io, &report)
+}
+
+/// The view of all Services.
+const SERVICES: Query<'static> = Query {
+    view: View::Services,
+    name: None,
+    family: None,
+};
+
+/// Returns the items that [`services`] reads.
+pub(super) fn services_need() -> Vec<Item> {
+    SERVICES.needs()
+}
+
+/// Returns the view of all Services.
+pub(super) async fn services(session: &Session) -> Result<ShowReport, Failure> {
+    let query = Query {
+        family: session.family(),
+        ..SERVICES
+    };
+    let evidence = session.gather(&query.needs()).await?;
+    Ok(ShowReport::new(view::show(&session.node(&evidence), query)))
 }
 
 async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure> {
@@ -77,7 +100,6 @@ mod tests {
     use crate::evidence::{self, ITEMS};
     use crate::node::NodeSnapshot;
     use crate::render::{self, Format, Report as _, Style};
-    use crate::view::View;
 
     const VIEWS: [View; 12] = [
         View::Services,

@@ -190,11 +190,16 @@ fn report(path: PathBuf, evidence: &Evidence, manifest: Manifest) -> SnapshotRep
 
 /// Returns the default name of a bundle: sorted by node, then by time.
 fn default_name(node: &str, time: &str) -> String {
+    file_name("snapshot", node, time, "tar.gz")
+}
+
+/// Returns the default name of a file: its kind, the node, the time, and its extension.
+pub(super) fn file_name(kind: &str, node: &str, time: &str, end: &str) -> String {
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     let node: String = node.chars().filter(is_plain).collect();
     let node = if node.is_empty() { "node" } else { &node };
     let time: String = time.chars().filter(char::is_ascii_alphanumeric).collect();
-    format!("kpx-snapshot-{node}-{time}.tar.gz")
+    format!("kpx-{kind}-{node}-{time}.{end}")
 }
 
 /// Returns a random key.

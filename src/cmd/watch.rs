@@ -1,5 +1,6 @@
 //! `kpx watch`, `kpx doctor --watch`, and `kpx diff BUNDLE [BUNDLE]`: what changes on a node.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -224,7 +225,7 @@ async fn event(
 ) -> Result<(), Failure> {
     let event = ChangeEvent {
         at,
-        change,
+        change: Cow::Borrowed(change),
         after_seconds,
     };
     if session.output == Some(Output::Format(Format::Json)) {

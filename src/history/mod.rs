@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::backend::iptables::model::Policy;
 use crate::backend::ipvs::model::Key;
@@ -17,7 +17,7 @@ use crate::owner::software::{self, Maker};
 use crate::owner::{Owners, Port};
 
 /// A kind of facts.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Topic {
@@ -100,7 +100,7 @@ struct Fact {
 }
 
 /// A fact that came, went or changed.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Change {
@@ -109,7 +109,7 @@ pub(crate) struct Change {
     /// What it is about.
     pub(crate) name: String,
     /// The Service that it serves, for rules, sets and virtual servers.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) service: Option<String>,
     /// Whether it came, went or changed.
     pub(crate) action: Action,
@@ -120,7 +120,7 @@ pub(crate) struct Change {
 }
 
 /// What happened to a fact.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Action {

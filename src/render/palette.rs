@@ -1,5 +1,7 @@
 //! The colours of HTML and SVG, on light and on dark paper.
 
+use std::fmt::Write as _;
+
 use super::Tone;
 
 /// A colour: its name in style sheets, and its values on light and on dark paper.
@@ -34,6 +36,20 @@ impl Tone {
             Self::Strong => "strong",
         }
     }
+}
+
+/// Returns the rules that define the colours as variables: light or dark as the reader prefers, light on paper.
+pub(crate) fn variables() -> String {
+    let all = |of: fn(&Color) -> &'static str| {
+        let mut text = ":root{".to_owned();
+        for color in COLORS {
+            // Writing to a string cannot fail.
+            write!(text, "--{}:{};", color.0, of(color)).ok();
+        }
+        text + "}"
+    };
+    let (light, dark) = (all(|color| color.1), all(|color| color.2));
+    format!("{light}@media screen and (prefers-color-scheme:dark){{{dark}}}")
 }
 
 /// Returns `sheet` with the values of the variables in their place, for readers that know no variables: on light paper and,

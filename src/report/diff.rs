@@ -88,7 +88,8 @@ impl DiffReport {
         }
     }
 
-    fn head(&self) -> String {
+    /// Returns the number of differences in a sentence.
+    pub(super) fn head(&self) -> String {
         let Some(mode) = self.mode.filter(|_| self.compared) else {
             return "inconclusive: nothing was compared".to_owned();
         };
@@ -171,36 +172,45 @@ impl DiffReport {
                 let title = page.paint(Tone::Strong, &title);
                 page.line(&title);
             }
-            let what = match left.kind {
-                Kind::Chains => "chains",
-                Kind::Sets => "sets",
-                Kind::VirtualServers => "virtual servers",
-                Kind::Addresses => "addresses of kube-ipvs0",
-                Kind::Link => "the link",
-                Kind::Table => "the table",
-            };
-            let family = left.family.map(|f| format!("{f} ")).unwrap_or_default();
-            let inside = match (left.kind, left.rules) {
-                (_, 0) => String::new(),
-                (Kind::Sets, members) => format!(" with {}", number_of(members, "member")),
-                (_, rules) => format!(" with {}", number_of(rules, "rule")),
-            };
-            let text = match (left.kind, left.names.as_slice()) {
-                (Kind::Link | Kind::Table, names) => format!("{what} {}{inside}", names.join(", ")),
-                (_, names) => format!("{family}{} {what}{inside}", names.len()),
-            };
-            page.para("  ", &text);
+            page.para("  ", &leftover(left));
         }
+    }
+}
+
+/// Returns a leftover in words: the number of its objects, or their names.
+pub(super) fn leftover(left: &Leftover) -> String {
+    let what = match left.kind {
+        Kind::Chains => "chains",
+        Kind::Sets => "sets",
+        Kind::VirtualServers => "virtual servers",
+        Kind::Addresses => "addresses of kube-ipvs0",
+        Kind::Link => "the link",
+        Kind::Table => "the table",
+    };
+    let family = left.family.map(|f| format!("{f} ")).unwrap_or_default();
+    let inside = match (left.kind, left.rules) {
+        (_, 0) => String::new(),
+        (Kind::Sets, members) => format!(" with {}", number_of(members, "member")),
+        (_, rules) => format!(" with {}", number_of(rules, "rule")),
+    };
+    match (left.kind, left.names.as_slice()) {
+        (Kind::Link | Kind::Table, names) => format!("{what} {}{inside}", names.join(", ")),
+        (_, names) => format!("{family}{} {what}{inside}", names.len()),
+    }
+}
+
+/// Returns the kind of a difference as a word.
+pub(super) const fn verb(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Missing => "missing",
+        ChangeKind::Extra => "extra",
+        ChangeKind::Differs => "differs",
     }
 }
 
 /// Adds the kind of a difference, and the object's name.
 pub(super) fn object(page: &mut Page, change: &Row) {
-    let verb = match change.action {
-        ChangeKind::Missing => "missing",
-        ChangeKind::Extra => "extra",
-        ChangeKind::Differs => "differs",
-    };
+    let verb = verb(change.action);
     let family = change.family.map(|f| format!("{f} ")).unwrap_or_default();
     page.para(
         &format!("  {verb:<8} "),

@@ -1,8 +1,9 @@
 //! What changed between two states of a node.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::evidence::{Gap, Time};
@@ -26,13 +27,13 @@ pub(crate) struct HistoryReport {
 }
 
 /// A change at a time.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ChangeEvent<'c> {
     pub(crate) at: Time,
     #[serde(flatten)]
-    pub(crate) change: &'c Change,
+    pub(crate) change: Cow<'c, Change>,
     /// How long it was so before, in seconds; `null` if it was so from the start.
     pub(crate) after_seconds: Option<u64>,
 }
@@ -40,6 +41,44 @@ pub(crate) struct ChangeEvent<'c> {
 impl ChangeEvent<'_> {
     /// The `kind` in the JSON envelope.
     pub(crate) const KIND: &'static str = "ChangeEvent";
+
+    /// Parses the lines that `kpx watch -o json` prints; fails with the number of the first line that is none.
+    pub(crate) fn parse(text: &str) -> Result<Vec<ChangeEvent<'static>>, NotAnEvent> {
+        let lines = text.lines().enumerate();
+        let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+        let events = lines.map(|(at, line)| {
+            let wrong = |why: String| NotAnEvent { line: at + 1, why };
+            let head: Head = serde_json::from_str(line).map_err(|why| wrong(why.to_string()))?;
+            if head.kind != Self::KIND {
+                return Err(wrong(format!(
+                    "its kind is {:?}, not {}",
+                    head.kind,
+                    Self::KIND
+                )));
+            }
+            serde_json::from_str(line).map_err(|why| wrong(why.to_string()))
+        });
+        events.collect()
+    }
+
+    /// Returns what happened, as a word.
+    pub(super) fn verb(&self) -> &'static str {
+        match self.change.action {
+            Action::Added => "appeared",
+            Action::Removed => "is gone",
+            Action::Changed => "changed",
+        }
+    }
+
+    /// Returns the object that changed, with its Service.
+    pub(super) fn subject(&self) -> String {
+        subject(&self.change)
+    }
+
+    /// Returns the values before and after.
+    pub(super) fn details(&self) -> String {
+        details(&self.change)
+    }
 
     /// Returns the event as one line.
     pub(crate) fn line(&self) -> String {
@@ -49,42 +88,57 @@ impl ChangeEvent<'_> {
         format!(
             "{} {}{}",
             self.at,
-            line(self.change),
+            line(&self.change),
             after.unwrap_or_default()
         )
     }
 }
 
+/// The head of a line of JSON.
+#[derive(Deserialize)]
+struct Head {
+    kind: String,
+}
+
+/// A line that is not an event of `kpx watch`.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line} is not an event of `kpx watch -o json`: {why}")]
+pub(crate) struct NotAnEvent {
+    line: usize,
+    why: String,
+}
+
 /// Returns a change as one line.
 fn line(change: &Change) -> String {
+    let sign = sign(change.action);
+    format!("{sign} {}: {}", subject(change), details(change))
+}
+
+/// Returns the object that changed, with its Service.
+fn subject(change: &Change) -> String {
     let of = change.service.as_ref().map(|name| format!(" of {name}"));
-    let head = format!(
-        "{} {} {}{}",
-        sign(change.action),
-        change.topic,
-        change.name,
-        of.unwrap_or_default()
-    );
+    let of = of.unwrap_or_default();
+    format!("{} {}{of}", change.topic, change.name)
+}
+
+/// Returns the values before and after; of rules and members, their number.
+fn details(change: &Change) -> String {
     let (before, after) = (change.before.join(", "), change.after.join(", "));
     match (change.topic, change.action) {
-        (Topic::Rules | Topic::Set, Action::Added) => {
-            format!("{head}: {}", count(change.topic, change.after.len()))
-        }
-        (Topic::Rules | Topic::Set, Action::Removed) => {
-            format!("{head}: {}", count(change.topic, change.before.len()))
-        }
+        (Topic::Rules | Topic::Set, Action::Added) => count(change.topic, change.after.len()),
+        (Topic::Rules | Topic::Set, Action::Removed) => count(change.topic, change.before.len()),
         (Topic::Rules | Topic::Set, Action::Changed)
             if change.before.is_empty() && change.after.is_empty() =>
         {
-            format!("{head}: in another order")
+            "in another order".to_owned()
         }
         (Topic::Rules | Topic::Set, Action::Changed) => {
             let (gone, new) = (change.before.len(), change.after.len());
-            format!("{head}: {} gone, {new} new", count(change.topic, gone))
+            format!("{} gone, {new} new", count(change.topic, gone))
         }
-        (_, Action::Added) => format!("{head}: {after}"),
-        (_, Action::Removed) => format!("{head}: {before}"),
-        (_, Action::Changed) => format!("{head}: {before} -> {after}"),
+        (_, Action::Added) => after,
+        (_, Action::Removed) => before,
+        (_, Action::Changed) => format!("{before} -> {after}"),
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod history;
+pub(crate) mod html;
 pub(crate) mod metrics;
 pub(crate) mod migrate;
 pub(crate) mod nodes;

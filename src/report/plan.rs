@@ -93,7 +93,8 @@ impl PlanReport {
         self
     }
 
-    fn head(&self) -> (Tone, String) {
+    /// Returns the outcome in a few words, and its tone.
+    pub(super) fn head(&self) -> (Tone, String) {
         let goal = &self.goal;
         let count = self.steps.len();
         let steps = number_of(count, "step");

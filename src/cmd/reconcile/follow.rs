@@ -83,7 +83,7 @@ pub(super) async fn run(
         writeln!(io.err, "kpx: {who} hangs: {why}; serving in its place")?;
         accepted = Some(Known::of(process));
     }
-    let make = async || super::plan(session, args, mode).await;
+    let make = async || super::plan(session, &super::Scope::of(args), mode).await;
     consented(session, io, args.change.yes, &goal(mode), &make).await?;
     let drain = if args.no_drain {
         Drain::No

@@ -40,6 +40,7 @@ fn reads(command: &Command) -> bool {
         | Command::Preflight(_)
         | Command::Reconcile(_)
         | Command::Render(_)
+        | Command::Report(_)
         | Command::Serve(_)
         | Command::Show(_)
         | Command::Top(_)
@@ -94,6 +95,7 @@ fn reaches_others(command: &Command) -> bool {
         | Command::Trace(_)
         | Command::Why(_)
         | Command::Snapshot(_)
+        | Command::Report(_)
         | Command::Resolve(_)
         | Command::Reconcile(_)
         | Command::Cleanup(_) => true,

@@ -19,7 +19,7 @@ pub(in crate::cmd) enum Output {
     Format(Format),
     /// A format of this command, by its name.
     Extra(&'static str),
-    /// The path of a bundle.
+    /// The path of a bundle or of a report.
     Path(PathBuf),
 }
 
@@ -33,7 +33,7 @@ pub(super) fn resolve(command: &Command, word: &str) -> Result<Output, Failure> 
     if let Some(format) = Format::named(word) {
         return Ok(Output::Format(format));
     }
-    if matches!(command, Command::Snapshot(_)) {
+    if matches!(command, Command::Snapshot(_) | Command::Report(_)) {
         return Ok(Output::Path(PathBuf::from(word)));
     }
     let formats = match command {

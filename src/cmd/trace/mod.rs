@@ -59,6 +59,17 @@ pub(super) async fn run(
     session.finish_as(io, &trace_on(session, args, None).await?, FORMATS)
 }
 
+/// Returns the items that a trace over completely read rules reads.
+pub(super) fn whole_needs() -> impl Iterator<Item = Item> {
+    needs().chain(IPTABLES.iter().copied())
+}
+
+/// Traces from the usual sources to `target`.
+pub(super) async fn to(session: &Session, target: &str) -> Result<TraceReport, Failure> {
+    let args = TraceArgs::to(target);
+    trace_on(session, &args, None).await
+}
+
 /// Traces on one node; `seen` is a packet to compare with.
 async fn trace_on(
     session: &Session,
@@ -81,11 +92,12 @@ async fn trace_on(
     }
     let assumed = args.mode;
     // On this machine, each chain is read when the walk needs it.
-    let whole = !session.is_here() || assumed.is_some();
-    let mut items: Vec<_> = needs().collect();
-    if whole {
-        items.extend(IPTABLES);
-    }
+    let whole = !session.is_here() || session.evidence.is_some() || assumed.is_some();
+    let mut items: Vec<_> = if whole {
+        whole_needs().collect()
+    } else {
+        needs().collect()
+    };
     items.extend(assumed.into_iter().flat_map(diff::needs));
     items.sort();
     items.dedup();

@@ -32,7 +32,7 @@ const PLACEHOLDERS: &[&str] = &[
 ];
 
 /// Findings that one fix clears, or a finding without such a fix.
-pub(super) struct Block<'r> {
+pub(in crate::report) struct Block<'r> {
     /// The command that clears all of them, if there is one.
     command: Option<&'r str>,
     /// The findings, by message.
@@ -40,7 +40,7 @@ pub(super) struct Block<'r> {
 }
 
 /// Returns the blocks of `findings`: the worst first, then those whose fix clears the most.
-pub(super) fn blocks(findings: &[Problem]) -> Vec<Block<'_>> {
+pub(in crate::report) fn blocks(findings: &[Problem]) -> Vec<Block<'_>> {
     let mut blocks: Vec<Block<'_>> = Vec::new();
     for group in groups(findings) {
         let command = common(&group);
@@ -54,7 +54,7 @@ pub(super) fn blocks(findings: &[Problem]) -> Vec<Block<'_>> {
         }
     }
     blocks.sort_by_key(|block| {
-        let cleared = block.clears_several().then(|| block.count());
+        let cleared = block.shared_fix().map(|_| block.count());
         std::cmp::Reverse((block.severity(), cleared))
     });
     blocks
@@ -129,7 +129,17 @@ fn is_complete(command: &str) -> bool {
     !words.any(|word| PLACEHOLDERS.contains(&word))
 }
 
-impl Block<'_> {
+impl<'r> Block<'r> {
+    /// Returns the findings, by message.
+    pub(in crate::report) fn groups(&self) -> &[Vec<&'r Problem>] {
+        &self.groups
+    }
+
+    /// Returns the command that clears all findings, if there are several.
+    pub(in crate::report) fn shared_fix(&self) -> Option<&'r str> {
+        self.command.filter(|_| self.count() > 1)
+    }
+
     /// Returns the number of findings.
     fn count(&self) -> usize {
         self.groups.iter().map(Vec::len).sum()
@@ -141,19 +151,14 @@ impl Block<'_> {
         all.max().unwrap_or(Severity::Info)
     }
 
-    fn clears_several(&self) -> bool {
-        self.command.is_some() && self.count() > 1
-    }
-
     /// Returns how many findings the fix clears, in words.
-    fn clears(&self) -> String {
+    pub(in crate::report) fn clears(&self) -> String {
         format!("1 fix clears {}", number_of(self.count(), "finding"))
     }
 
     /// Adds the block, without an empty line before it.
     pub(super) fn page(&self, page: &mut Page) {
-        let command = self.command.filter(|_| self.clears_several());
-        let Some(command) = command else {
+        let Some(command) = self.shared_fix() else {
             for group in &self.groups {
                 problem(group, page);
                 fixes(group, page);
@@ -214,17 +219,12 @@ fn subjects(group: &[&Problem], few: usize) -> String {
 fn problem(group: &[&Problem], page: &mut Page) {
     let first = group[0];
     let all = page.style().verbose > 0;
-    let tone = match first.severity {
-        Severity::Error => Tone::Bad,
-        Severity::Warning => Tone::Doubtful,
-        Severity::Info => Tone::Strong,
-    };
     let severity = first.severity.name().to_uppercase();
     let mut title = format!("{} {}  {}", severity, first.id, first.name);
     if group.len() > 1 {
         title.extend([", ", &number_of(group.len(), "finding")]);
     }
-    page.line(&page.paint(tone, &title));
+    page.line(&page.paint(first.tone(), &title));
     let few = if all { group.len() } else { FEW };
     page.para(
         "  ",
@@ -268,7 +268,7 @@ fn more(group: &[&Problem], page: &mut Page) {
 }
 
 /// Returns the text of each fix, once.
-fn texts<'r>(group: &[&'r Problem]) -> Vec<&'r str> {
+pub(in crate::report) fn texts<'r>(group: &[&'r Problem]) -> Vec<&'r str> {
     let mut texts: Vec<&str> = Vec::new();
     for finding in group {
         if !texts.contains(&finding.fix.text.as_str()) {

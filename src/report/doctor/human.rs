@@ -68,7 +68,7 @@ fn problems(report: &DoctorReport, page: &mut Page) {
     }
 }
 
-fn answer(report: &DoctorReport) -> (Tone, String) {
+pub(super) fn answer(report: &DoctorReport) -> (Tone, String) {
     let summary = &report.summary;
     let planned = report.planned();
     let (error, warning) = match planned {
@@ -111,6 +111,13 @@ fn answer(report: &DoctorReport) -> (Tone, String) {
 }
 
 fn head(report: &DoctorReport, page: &mut Page) {
+    for (name, text) in facts(report) {
+        page.para(&format!("  {name:<9}  "), &text);
+    }
+}
+
+/// Returns facts about the node, each with its name.
+pub(super) fn facts(report: &DoctorReport) -> Vec<(&'static str, String)> {
     let Head {
         node,
         mode,
@@ -128,12 +135,11 @@ fn head(report: &DoctorReport, page: &mut Page) {
     if machine.is_empty() {
         machine.push("kernel and kube-proxy version unknown".to_owned());
     }
-    page.para("  node       ", &machine.join(", "));
-    page.para("  mode       ", &modes(mode));
+    let mut facts = vec![("node", machine.join(", ")), ("mode", modes(mode))];
     if !mode.leftovers.is_empty() {
         let names: Vec<_> = mode.leftovers.iter().map(|mode| mode.name()).collect();
         let text = format!("of the {} mode", names.join(" and the "));
-        page.para("  leftovers  ", &text);
+        facts.push(("leftovers", text));
     }
     if let Some(cluster) = cluster {
         let mut text = number_of(cluster.services, "Service");
@@ -141,20 +147,21 @@ fn head(report: &DoctorReport, page: &mut Page) {
             text.push_str(", ");
             text.push_str(&number_of(endpoints, "endpoint"));
         }
-        page.para("  cluster    ", &text);
+        facts.push(("cluster", text));
     }
     if !sync.is_empty() {
         let parts: Vec<_> = sync.iter().map(synced).collect();
-        page.para("  last sync  ", &parts.join(", "));
+        facts.push(("last sync", parts.join(", ")));
     }
     if let Some(time) = report.taken {
-        page.para("  collected  ", &time.to_string());
+        facts.push(("collected", time.to_string()));
     }
     if !added.is_empty() {
         let names: Vec<&str> = added.iter().map(|item| item.file()).collect();
         let text = format!("from the API server, later: {}", names.join(", "));
-        page.para("  added      ", &text);
+        facts.push(("added", text));
     }
+    facts
 }
 
 /// Returns the configured, reported and observed mode; equal ones are joined.
@@ -235,9 +242,9 @@ fn every(report: &DoctorReport, page: &mut Page) {
     }
 }
 
-fn tail(report: &DoctorReport, page: &mut Page) {
+/// Returns the number of checks by status, in words; `skipped` follows that of the skipped ones.
+pub(super) fn checked(report: &DoctorReport, skipped: &str) -> String {
     let summary = &report.summary;
-    let verbose = page.style().verbose > 0;
     let mut failed = Vec::new();
     if summary.explained > 0 {
         failed.push(format!("{} explained by others", summary.explained));
@@ -251,19 +258,24 @@ fn tail(report: &DoctorReport, page: &mut Page) {
     } else {
         format!(" ({})", failed.join(", "))
     };
-    let skipped = if summary.skipped > 0 && !verbose {
-        " (-v lists them)"
-    } else {
-        ""
-    };
-    let text = format!(
+    format!(
         "{}: {} passed, {} failed{failed}, {} skipped{skipped}, {} unknown",
         number_of(report.checks.len(), "check"),
         summary.passed,
         summary.failed,
         summary.skipped,
         summary.unknown
-    );
+    )
+}
+
+fn tail(report: &DoctorReport, page: &mut Page) {
+    let verbose = page.style().verbose > 0;
+    let skipped = if report.summary.skipped > 0 && !verbose {
+        " (-v lists them)"
+    } else {
+        ""
+    };
+    let text = checked(report, skipped);
     page.hang("", "  ", &text);
     if verbose {
         for (reason, ids) in by_reason(report, Status::Skip) {
@@ -282,7 +294,7 @@ fn tail(report: &DoctorReport, page: &mut Page) {
 }
 
 /// Returns the ids of the checks with `status` by reason; the reason of most checks is first.
-fn by_reason(report: &DoctorReport, status: Status) -> Vec<(&str, Vec<&'static str>)> {
+pub(super) fn by_reason(report: &DoctorReport, status: Status) -> Vec<(&str, Vec<&'static str>)> {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for check in report.with(status) {
         let reason = check.reason.as_deref().unwrap_or("");

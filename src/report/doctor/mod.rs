@@ -16,9 +16,10 @@ use crate::backend::Mode;
 use crate::check::{Check, Finding, Fix, Outcome, Proof, Question, Severity};
 use crate::cluster::release::Goal;
 use crate::evidence::Time;
-use crate::render::{Page, Report};
+use crate::render::{Page, Report, Tone};
 
 pub(crate) use crate::view::head::{HEAD, HEAD_WHOLE, Head};
+pub(super) use blocks::{Block, blocks, texts};
 pub(crate) use formats::{JUNIT_HEAD, JUNIT_TAIL, junit_unread};
 pub(crate) use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
 
@@ -303,7 +304,7 @@ impl DoctorReport {
 
 /// Returns the command to run next; `is_planned` says whether the checks examined a planned change.
 fn next(findings: &[Problem], summary: Summary, is_planned: bool) -> String {
-    let next = blocks::next(&blocks::blocks(findings));
+    let next = blocks::next(&blocks(findings));
     next.unwrap_or_else(|| {
         let next = match (summary.unknown, is_planned) {
             (1.., _) => "kpx doctor --kubeconfig FILE, as root",
@@ -345,7 +346,38 @@ impl Summary {
     }
 }
 
+impl Problem {
+    /// Returns the tone of its severity.
+    pub(super) const fn tone(&self) -> Tone {
+        match self.severity {
+            Severity::Error => Tone::Bad,
+            Severity::Warning => Tone::Doubtful,
+            Severity::Info => Tone::Strong,
+        }
+    }
+}
+
 impl DoctorReport {
+    /// Returns the verdict in a few words, and its tone.
+    pub(super) fn answer(&self) -> (Tone, String) {
+        human::answer(self)
+    }
+
+    /// Returns facts about the node, each with its name.
+    pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
+        human::facts(self)
+    }
+
+    /// Returns the number of checks by status, in words.
+    pub(super) fn checked(&self) -> String {
+        human::checked(self, "")
+    }
+
+    /// Returns the ids of the checks with `status` by reason; the reason of most checks is first.
+    pub(super) fn by_reason(&self, status: Status) -> Vec<(&str, Vec<&'static str>)> {
+        human::by_reason(self, status)
+    }
+
     /// Adds the findings and the status of the checks to the page of another report.
     pub(super) fn rest(&self, page: &mut Page) {
         human::rest(self, page);

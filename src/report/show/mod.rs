@@ -53,6 +53,29 @@ impl ShowReport {
         lines::lines(&self.0)
     }
 
+    /// Returns the rows of the view of Services.
+    pub(crate) fn services(&self) -> &[crate::view::services::Row] {
+        match &self.0.rows {
+            Rows::Services(rows) => rows,
+            _ => &[],
+        }
+    }
+
+    /// Returns the titles and the rows of the table of Services, without empty columns.
+    pub(super) fn service_table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let cells = services::cells(self.services(), true);
+        let is_used = |at: &usize| cells.iter().any(|row| !row[*at].is_empty());
+        let used: Vec<usize> = (0..services::COLUMNS.len()).filter(is_used).collect();
+        let pick = |row: &Vec<String>| used.iter().map(|&at| row[at].clone()).collect();
+        let titles = used.iter().map(|&at| services::COLUMNS[at].0).collect();
+        (titles, cells.iter().map(pick).collect())
+    }
+
+    /// Returns why the view has fewer rows or columns than expected.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.0.notes
+    }
+
     /// Returns why parts of the view are unknown.
     pub(crate) fn gaps(&self) -> &[Gap] {
         &self.0.gaps

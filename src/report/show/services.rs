@@ -7,8 +7,21 @@ use crate::render::Page;
 use crate::view::programmed::Programmed;
 use crate::view::services::Row;
 
-pub(super) fn page(rows: &[Row], page: &mut Page) {
-    let wide = page.style().wide;
+/// The columns of the table, each with its rank.
+pub(super) const COLUMNS: [(&str, u8); 9] = [
+    ("SERVICE", 0),
+    ("ADDRESS", 0),
+    ("NODEPORT", 0),
+    ("READY", 0),
+    ("TRAFFIC", 0),
+    ("LEFTOVERS", 1),
+    ("LOCAL", 5),
+    ("TYPE", 6),
+    ("OBJECTS", 7),
+];
+
+/// Returns the cells of the table; `wide` has every address and object.
+pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
     let cells = rows.iter().map(|row| {
         let known = |count: Option<usize>| count.map_or("?".to_owned(), |count| count.to_string());
         let in_force: Vec<_> = row.programmed.iter().filter(|of| !of.leftover).collect();
@@ -40,21 +53,12 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
             objects.join(" "),
         ]
     });
-    let cells: Vec<_> = cells.collect();
-    page.grid(
-        &[
-            ("SERVICE", 0),
-            ("ADDRESS", 0),
-            ("NODEPORT", 0),
-            ("READY", 0),
-            ("TRAFFIC", 0),
-            ("LEFTOVERS", 1),
-            ("LOCAL", 5),
-            ("TYPE", 6),
-            ("OBJECTS", 7),
-        ],
-        &cells,
-    );
+    cells.collect()
+}
+
+pub(super) fn page(rows: &[Row], page: &mut Page) {
+    let cells = cells(rows, page.style().wide);
+    page.grid(&COLUMNS, &cells);
     let by_rules = |row: &Row| row.endpoints.ready.is_none() && row.endpoints.total.is_some();
     if rows.iter().any(by_rules) {
         page.para(

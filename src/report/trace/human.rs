@@ -1,6 +1,5 @@
 //! A trace as a page: the verdict, the hops and the notes.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::live;
@@ -51,14 +50,11 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
     if let Some(live) = &report.live {
         live::page(live, page);
     }
-    let mut said = BTreeSet::new();
-    for note in all.iter().flat_map(|trace| &trace.notes) {
-        if said.insert(note) {
-            if said.len() == 1 {
-                page.line("");
-            }
-            page.para("! ", note);
+    for (at, note) in report.notes().iter().enumerate() {
+        if at == 0 {
+            page.line("");
         }
+        page.para("! ", note);
     }
     if let Some(probe) = &report.probe {
         page.line("");

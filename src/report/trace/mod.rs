@@ -22,7 +22,7 @@ use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 pub(crate) use graph::{dot, mermaid};
 use live::Agreement;
 pub(crate) use live::Observation;
-pub(crate) use svg::svg;
+pub(crate) use svg::{PICTURE, picture, svg};
 
 /// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
 #[derive(Debug, Serialize)]
@@ -307,6 +307,19 @@ pub(crate) fn row(hop: &Hop, owners: &Owners) -> HopRow {
         probability: hop.chance,
         when: hop.when.clone(),
         outcomes: None,
+    }
+}
+
+impl TraceReport {
+    /// Returns the notes of all sources, each once.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = Vec::new();
+        for note in human::all(self).iter().flat_map(|trace| &trace.notes) {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        notes
     }
 }
 
