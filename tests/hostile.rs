@@ -24,7 +24,7 @@ const NODES: &[&str] = &[
 /// Formats beside those that every command has.
 const EXTRA: &[(&str, &[&str])] = &[
     ("doctor", &["short", "junit", "prom", "npd"]),
-    ("trace", &["mermaid", "dot"]),
+    ("trace", &["mermaid", "dot", "svg"]),
 ];
 
 /// Files of a bundle.

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::text::is_obeyed;
+
 /// An attribute: its name and its value.
 pub(crate) type Attribute<'a> = (&'static str, &'a str);
 
@@ -108,20 +110,17 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
 
 fn is_hidden(c: char) -> bool {
     match c {
-        '\n' | '\t' => false,
-        // Soft hyphen, marks of direction, spaces without width, selectors of variants, tags.
+        // Soft hyphen, spaces without width, selectors of variants, tags.
         '\u{ad}'
-        | '\u{61c}'
         | '\u{180e}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
+        | '\u{200b}'..='\u{200d}'
         | '\u{2060}'..='\u{206f}'
         | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}'
         | '\u{fff0}'..='\u{fffb}'
         | '\u{e0000}'..='\u{e0fff}' => true,
         // XML has no character for the last two of each plane.
-        c => c.is_control() || u32::from(c) & 0xfffe == 0xfffe,
+        c => is_obeyed(c) || u32::from(c) & 0xfffe == 0xfffe,
     }
 }
 

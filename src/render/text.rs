@@ -35,7 +35,10 @@ impl<'a> TextWriter<'a> {
 
     fn show(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_obeyed(*c)) {
+        while let Some((at, c)) = rest
+            .char_indices()
+            .find(|(_, c)| is_obeyed(*c) || is_internal(*c))
+        {
             let (before, after) = rest.split_at(at);
             self.to.write_all(before.as_bytes())?;
             match sequence(c).filter(|_| self.color) {
@@ -97,20 +100,19 @@ const fn is_plain(byte: u8) -> bool {
 }
 
 /// Returns whether a terminal may obey `c`, or show the text around it in another order than it has.
-const fn is_obeyed(c: char) -> bool {
-    matches!(
-        c,
-        '\u{0}'..='\u{8}'
-            | '\u{b}'..='\u{1f}'
-            | '\u{7f}'..='\u{9f}'
-            | '\u{61c}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            // Those of `Page::paint` are among them; Unicode keeps them for use inside one program.
-            | '\u{fdd0}'..='\u{fdef}'
-    )
+pub(super) fn is_obeyed(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            true
+        }
+        c => c.is_control(),
+    }
+}
+
+/// Returns whether Unicode keeps `c` for use inside one program: those of [`Page::paint`](super::Page::paint) are among them.
+const fn is_internal(c: char) -> bool {
+    matches!(c, '\u{fdd0}'..='\u{fdef}')
 }
 
 /// Returns the parameters of the escape sequence (SGR) that a mark of a page stands for.
