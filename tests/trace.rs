@@ -707,6 +707,17 @@ async fn a_missing_rule_is_named() {
 }
 
 #[tokio::test]
+async fn of_several_differences_the_one_of_the_traced_address_is_named() {
+    for target in ["10.109.235.134:80", "10.0.2.15:31082"] {
+        let args = ["--source", "host"];
+        let (_, report, _) = traces("fallback-no-ipvs-modules", target, &args).await;
+        let why = report["notes"][0].as_str().unwrap();
+        let wanted = format!("why: virtual server tcp {target} is missing");
+        assert!(why.starts_with(&wanted), "{why}");
+    }
+}
+
+#[tokio::test]
 async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     let before = |rule: &'static str| {
         move |text: &str| {

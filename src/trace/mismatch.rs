@@ -227,12 +227,13 @@ pub(crate) struct Causes<'d, 'o> {
     pub changes: Vec<&'d Change>,
 }
 
-/// Returns the reasons why packets with these `outcomes` do not reach the endpoints of `port`.
+/// Returns the reasons why packets to `at` with these `outcomes` do not reach the endpoints of `port`.
 ///
 /// `diff` compares the node with the desired state.
 pub(crate) fn reasons<'d, 'o>(
     diff: &'d Diff,
     port: &Port,
+    at: IpAddr,
     outcomes: &'o [Outcome],
 ) -> Causes<'d, 'o> {
     let Some(first) = outcomes.first() else {
@@ -268,8 +269,19 @@ pub(crate) fn reasons<'d, 'o>(
             .filter(|change| change.service.is_none() && change.kind() != ChangeKind::Extra)
             .collect();
     }
-    changes.sort_by_key(|change| change.kind());
+    // A Service has several addresses: what is wrong with the others explains less.
+    changes.sort_by_cached_key(|change| (change.kind(), !is_about(change, at)));
     Causes { taken, changes }
+}
+
+/// Returns whether a change's text has the address.
+fn is_about(change: &Change, at: IpAddr) -> bool {
+    let text = in_words(change);
+    text.split(|c: char| !(c.is_ascii_hexdigit() || matches!(c, '.' | ':')))
+        .any(|word| {
+            let with_port = || word.parse().map(|addr: SocketAddr| addr.ip());
+            word.parse().or_else(|_| with_port()) == Ok(at)
+        })
 }
 
 /// Returns a change as text: the object, and what is wrong with it.
@@ -290,12 +302,12 @@ pub(crate) fn in_words(change: &Change) -> String {
 /// Returns notes on the rule that takes the packet before kube-proxy's rules, and on missing rules of kube-proxy.
 ///
 /// `diff` compares the node with the desired state.
-pub(crate) fn causes(diff: &Diff, port: &Port, outcomes: &[Outcome]) -> Vec<String> {
+pub(crate) fn causes(diff: &Diff, port: &Port, at: IpAddr, outcomes: &[Outcome]) -> Vec<String> {
     let mut notes = Vec::new();
     if outcomes.is_empty() {
         return notes;
     }
-    let Causes { taken, changes } = reasons(diff, port, outcomes);
+    let Causes { taken, changes } = reasons(diff, port, at, outcomes);
     if let Some((hop, owner)) = taken {
         notes.push(format!(
             "table {} rule {} of {} takes the packet first: {} ({owner})",

@@ -138,7 +138,7 @@ impl Look<'_> {
     /// Returns the rule of other software that takes packets before kube-proxy's rules.
     pub(super) fn taken(&self, target: Target<'_>, outcomes: &[Outcome]) -> Option<Cause> {
         let diff = self.diff.as_ref().ok()?;
-        let reasons = mismatch::reasons(diff, target.port, outcomes);
+        let reasons = mismatch::reasons(diff, target.port, target.at.ip(), outcomes);
         reasons.taken.map(|(hop, _)| self.foreign(hop))
     }
 
@@ -150,7 +150,12 @@ impl Look<'_> {
         let Ok(diff) = &self.diff else {
             return Blame::breaks(unexplained());
         };
-        let reasons = mismatch::reasons(diff, target.port, std::slice::from_ref(outcome));
+        let reasons = mismatch::reasons(
+            diff,
+            target.port,
+            target.at.ip(),
+            std::slice::from_ref(outcome),
+        );
         if let Some((hop, _)) = reasons.taken {
             return Blame::breaks(self.foreign(hop));
         }

@@ -144,7 +144,7 @@ async fn trace_on(
         Some(port)
             if assumed.is_none() && walks.iter().any(|walk| mismatch::is_odd(port, walk)) =>
         {
-            why_not(session, &node, port, &walks).await?
+            why_not(session, &node, port, found.addr, &walks).await?
         }
         _ => Vec::new(),
     };
@@ -202,6 +202,7 @@ async fn why_not(
     session: &Session,
     node: &NodeSnapshot<'_>,
     port: &Port,
+    at: IpAddr,
     walks: &[Vec<Outcome>],
 ) -> Result<Vec<String>, Failure> {
     let mode = match node.configured_mode() {
@@ -216,7 +217,7 @@ async fn why_not(
     };
     let mut causes = Vec::new();
     for outcomes in walks.iter().filter(|walk| mismatch::is_odd(port, walk)) {
-        for cause in mismatch::causes(&compared, port, outcomes) {
+        for cause in mismatch::causes(&compared, port, at, outcomes) {
             if !causes.contains(&cause) {
                 causes.push(cause);
             }
