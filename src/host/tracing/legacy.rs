@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
 
 use netlink_sys::Socket;
 use nix::errno::Errno;
@@ -28,6 +30,10 @@ const CONFIGURE: u16 = 4 << 8 | 1;
 
 /// Group of the log to which the kernel passes traces.
 const GROUP: u16 = 0;
+
+/// Tries in addition to the first to receive it, and the pause before each.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes of a packet that are needed.
 const LENGTH: u32 = 128;
@@ -250,14 +256,28 @@ fn receive(socket: &Socket) -> Result<(), Gap> {
     append(&mut mode, 2, &packets);
     // NFULA_CFG_QTHRESH
     append(&mut mode, 5, &1u32.to_be_bytes());
-    let mut requests = message(CONFIGURE, REQUEST, 1, (0, GROUP), &command);
-    requests.extend(message(CONFIGURE, REQUEST, 2, (0, GROUP), &mode));
-    send(socket, &requests, 2).map_err(|e| match e.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EBUSY | Errno::EPERM) => {
+    let bind = message(CONFIGURE, REQUEST, 1, (0, GROUP), &command);
+    let is_taken = |e: &io::Error| {
+        let errno = e.raw_os_error().map(Errno::from_raw);
+        matches!(errno, Some(Errno::EBUSY | Errno::EPERM))
+    };
+    // A child process has the socket of an earlier trace until it executes its tool.
+    let mut bound = send(socket, &bind, 1);
+    for _ in 0..TRIES {
+        match &bound {
+            Err(e) if is_taken(e) => thread::sleep(PAUSE),
+            _ => break,
+        }
+        bound = send(socket, &bind, 1);
+    }
+    let mode = message(CONFIGURE, REQUEST, 2, (0, GROUP), &mode);
+    bound.and_then(|()| send(socket, &mode, 2)).map_err(|e| {
+        if is_taken(&e) {
             let why = "another program receives group 0 of the kernel's log: see /proc/net/netfilter/nfnetlink_log";
             Gap::Failed(ITEM, why.to_owned())
+        } else {
+            failed("the kernel's log", &e)
         }
-        _ => failed("the kernel's log", &e),
     })
 }
 
