@@ -12,6 +12,8 @@
 # make test-cluster KUBE_BIN=DIR
 #                 kpx in a real cluster of three nodes on this machine, with the Kubernetes programs of DIR, under traffic;
 #                 SCENARIOS="NAME…" runs those alone (root; half an hour)
+# make check-clients
+#                 compiles kpx for macOS and Windows, without linking it: there, it works on bundles and over the API
 # make bench      how long the doctor, a diff and a trace take on a large node, and more (root; wants iptables, nftables,
 #                 ipset, conntrack and nfacct)
 
@@ -184,6 +186,17 @@ dist-files: packages
 image: packages
 	$(MAKE) program-$(ARCH)
 	$(call IMAGE_OF,target/kpx-image.tar,$(ARCH))
+
+# ring compiles C, also for a check. Debian has a cross compiler for Windows, but none for macOS, where `true` stands in for it:
+# a check reads no object file. SDKROOT keeps the build script from asking Xcode for the SDK.
+CLIENTS = x86_64-pc-windows-gnu x86_64-apple-darwin aarch64-apple-darwin
+APPLE = $(foreach target,$(subst -,_,$(filter %-apple-darwin,$(CLIENTS))),CC_$(target)=true AR_$(target)=true) SDKROOT=/
+.PHONY: check-clients
+check-clients: KERNELS =
+check-clients: PACKAGES = gcc libc6-dev gcc-mingw-w64-x86-64
+check-clients: packages
+	rustup target add $(CLIENTS)
+	$(APPLE) RUSTFLAGS="-D warnings" cargo check --locked --bin kpx $(addprefix --target ,$(CLIENTS))
 
 # In clean roots of Debian and of an RPM system, and in a containerd of its own.
 .PHONY: test-dist

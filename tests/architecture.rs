@@ -109,7 +109,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("netlink_packet_sock_diag", &["host"]),
     ("netlink_sys", &["host"]),
     ("ratatui", &["cmd"]),
-    ("nix", &["cmd", "evidence", "host"]),
+    ("nix", &["evidence", "host"]),
     ("rtnetlink", &["host"]),
     ("rustls", &["host"]),
     ("serde_yaml", &["check", "cluster", "host", "render"]),

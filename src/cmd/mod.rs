@@ -160,6 +160,7 @@ fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
 
 /// Runs `command` on the machine that is meant, which another one may be.
 async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
+    identity::refuse_other_systems(session, command)?;
     root::refuse_others(session, command, false)?;
     if identity::claims(session, command)
         && let Some(remote) = identity::locate(session, command).await?

@@ -1,6 +1,7 @@
 //! Evidence: the unmodified text of each item, or the reason why it is missing.
 
 mod bundle;
+pub(crate) mod files;
 mod gap;
 pub mod ipvs;
 mod item;

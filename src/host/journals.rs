@@ -1,14 +1,10 @@
 //! Migration folders and their journals.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
-use super::context::{Context, gap};
-use crate::evidence::{Gap, Item};
+use crate::evidence::files;
 
 /// Folder of all migrations, relative to the host's root.
 const FOLDER: &str = "var/lib/kpx/migrate";
@@ -19,7 +15,7 @@ const JOURNAL: &str = "journal.jsonl";
 /// Journals of a node's migrations.
 #[derive(Clone, Debug)]
 pub struct Journals {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
 }
 
 /// A journal that is open for appending.
@@ -65,20 +61,16 @@ impl Journals {
     /// Creates the folder of migration `id` with an empty journal. Only the owner may read it.
     pub fn create(&self, id: &str) -> io::Result<Journal> {
         let folder = self.folder(id);
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&self.folder)?;
-        DirBuilder::new().mode(0o700).create(&folder)?;
+        files::private_folder()
+            .recursive(true)
+            .create(&self.folder)?;
+        files::private_folder().create(&folder)?;
         let path = folder.join(JOURNAL);
-        let mut options = OpenOptions::new();
-        let file = options
-            .create_new(true)
-            .append(true)
-            .mode(0o600)
-            .open(path)?;
+        let file = files::private_file().append(true).open(path)?;
         file.sync_all()?;
         // The new directory entries must survive a crash as well.
         for folder in folder.ancestors().take(1 + FOLDER.split('/').count()) {
-            File::open(folder)?.sync_all()?;
+            files::sync_folder(folder)?;
         }
         Ok(Journal { file })
     }
@@ -110,34 +102,6 @@ impl Journal {
     pub fn add(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(format!("{line}\n").as_bytes())?;
         self.file.sync_all()
-    }
-}
-
-/// Reads the journal of the last migration without its steps, which are long and may be confidential.
-pub(super) fn newest(item: Item, context: &Context) -> Result<String, Gap> {
-    let journals = Journals::below(&context.options.root);
-    let folder = journals.folder.display();
-    let all = journals.all().map_err(|e| gap(item, &folder, &e))?;
-    for id in all.iter().rev() {
-        let text = journals.read(id).map_err(|e| gap(item, &folder, &e))?;
-        if text.contains('\n') {
-            return Ok(text.lines().map(brief).collect());
-        }
-    }
-    Err(Gap::Absent(
-        item,
-        "no migration was started on this node".to_owned(),
-    ))
-}
-
-/// Returns a line without its steps; an invalid line is returned unchanged.
-fn brief(line: &str) -> String {
-    match serde_json::from_str(line) {
-        Ok(Value::Object(mut entry)) => {
-            entry.remove("steps");
-            Value::Object(entry).to_string() + "\n"
-        }
-        _ => format!("{line}\n"),
     }
 }
 

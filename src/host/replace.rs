@@ -1,9 +1,11 @@
 //! Replaces a file atomically.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+
+use super::os;
+use crate::evidence::files;
 
 /// Writes `text` to `path`; a reader sees either the old content or all of the new one.
 ///
@@ -23,7 +25,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    File::open(folder)?.sync_all()
+    files::sync_folder(folder)
 }
 
 fn write(temp: &Path, text: &str) -> io::Result<()> {
@@ -31,7 +33,7 @@ fn write(temp: &Path, text: &str) -> io::Result<()> {
     fs::remove_file(temp).ok();
     let mut file = File::create_new(temp)?;
     // The collector runs as another user, whatever the umask is.
-    file.set_permissions(Permissions::from_mode(0o644))?;
+    os::let_all_read(&file)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

@@ -7,7 +7,7 @@ use color_eyre::eyre::eyre;
 use crate::action::{Action, KubeCommand};
 use crate::apply::{Apply as _, StepError};
 use crate::cmd::shared::failure::Failure;
-use crate::host::{LiveCluster, clock};
+use crate::host::{self, LiveCluster, clock};
 use crate::migrate::fleet::lease::{self, BEAT, Claim, HOLDS};
 
 /// The held Lease.
@@ -18,8 +18,7 @@ pub(super) struct Lock {
 
 /// Returns an identity that no other run of kpx has.
 fn me() -> String {
-    let host = nix::unistd::gethostname().ok();
-    let host = host.and_then(|name| name.into_string().ok());
+    let host = host::host_name();
     let (pid, now) = (std::process::id(), clock::now());
     format!(
         "{}-{pid}-{}",

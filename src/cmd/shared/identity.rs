@@ -9,6 +9,7 @@ use super::session::Session;
 use crate::check::Fix;
 use crate::cli::{BridgeAction, Cli, Command, MigratePart};
 use crate::evidence::Gap;
+use crate::host;
 use crate::node::NodeSnapshot;
 use crate::node::identity::{Claim, Clue, Identity, NEEDS, OF_MACHINE};
 use crate::node::processes::{self, Process};
@@ -104,6 +105,28 @@ fn reaches_others(command: &Command) -> bool {
     }
 }
 
+/// Refuses `command` if it reads or changes this machine, which is no node.
+pub(in crate::cmd) fn refuse_other_systems(
+    session: &Session,
+    command: &Command,
+) -> Result<(), Failure> {
+    let given = session.other_root().is_some() || session.host.netns.is_some();
+    let reaches = !session.nodes.is_empty() && !given && reaches_others(command);
+    if host::MAY_BE_NODE
+        || !session.is_here()
+        || !reads(command)
+        || reads_several(command)
+        || reaches
+    {
+        return Ok(());
+    }
+    Err(Failure::usage(host::ONLY_LINUX).with_hint(if reaches_others(command) {
+        "pass `--node NODE` or `--all-nodes` to read nodes over the API, or `--from BUNDLE` to read a bundle"
+    } else {
+        "run the command on the node, or pass `--from BUNDLE` to read a bundle"
+    }))
+}
+
 /// Finds the machine that `--node` names: returns the session that reaches it through a pod if it is another one, and `None`
 /// if it is this one, as far as that is known.
 ///
@@ -115,6 +138,9 @@ pub(in crate::cmd) async fn locate(
     let Some(name) = session.name() else {
         return Ok(None);
     };
+    if !host::MAY_BE_NODE {
+        return Box::pin(session.at(name)).await.map(Some);
+    }
     let evidence = session.gather(NEEDS).await?;
     let node = NodeSnapshot::new(&evidence);
     // With --root or --netns, the machine is given.

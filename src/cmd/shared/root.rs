@@ -1,13 +1,11 @@
 //! Changes of this machine need root: refused at once, before anything is read.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-
 use color_eyre::eyre::eyre;
 
 use super::failure::Failure;
 use super::session::Session;
 use crate::cli::{BridgeAction, Command, MigratePart};
+use crate::host;
 
 /// Refuses `command` if it changes this machine and kpx does not run as root.
 ///
@@ -19,7 +17,7 @@ pub(in crate::cmd) fn refuse_others(
 ) -> Result<(), Failure> {
     let here = session.is_here() && (located || session.nodes.is_empty());
     // Another root may belong to its user.
-    if !here || session.other_root().is_some() || is_root() {
+    if !here || session.other_root().is_some() || host::is_root() {
         return Ok(());
     }
     let Some(what) = changes(command) else {
@@ -29,11 +27,6 @@ pub(in crate::cmd) fn refuse_others(
         Failure::from(eyre!("run as root: {what} changes this machine"))
             .with_hint("put `sudo` in front of the command; without the change, kpx reads what this user may read"),
     )
-}
-
-/// Returns whether this process has the rights of root; if that is unknown, the change itself will tell.
-fn is_root() -> bool {
-    fs::metadata("/proc/self").map_or(true, |of| of.uid() == 0)
 }
 
 /// Returns what of `command` changes the machine that it runs on, if anything does.

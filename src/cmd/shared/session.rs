@@ -446,11 +446,18 @@ fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
         no_api: global.no_api,
         environment: host::Environment {
             kubeconfig: std::env::var_os("KUBECONFIG"),
-            home: std::env::var_os("HOME").map(PathBuf::from),
+            home: home(),
             service_host: std::env::var_os("KUBERNETES_SERVICE_HOST").and_then(text),
             service_port: std::env::var_os("KUBERNETES_SERVICE_PORT").and_then(text),
         },
     }
+}
+
+/// Returns the user's folder, which Windows has in a variable of its own.
+fn home() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME");
+    let home = home.or_else(|| std::env::var_os("USERPROFILE").filter(|_| cfg!(windows)));
+    home.map(PathBuf::from)
 }
 
 /// Returns the failure for a node that cannot be reached.

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::super::{ITEMS, Item};
+use super::super::{ITEMS, Item, files};
 use super::member::{self, Found, Member, Packing, Refusal};
 use super::nodes::{FOLDER, Loaded, MOST_NODES, is_name};
-use super::{BundleError, ERRORS, Limits, MANIFEST, NODES, not_one, open_member};
+use super::{BundleError, ERRORS, Limits, MANIFEST, NODES, not_one};
 
 /// Loads `items` and the manifest from the folder `path`, or from the only bundle folder in it: those of the bundle and,
 /// in a bundle of all nodes, those of `node`.
@@ -138,14 +137,14 @@ fn read(root: &Path, file: &str, packing: Packing, space: u64) -> Option<Result<
     if !metadata.is_file() {
         return refused("a device, pipe or socket");
     }
-    if metadata.nlink() > 1 {
+    if files::links(&metadata) > 1 {
         return refused("a hard link to a file outside the bundle; copy the bundle with cp -r");
     }
     Some(open(&path, packing, space))
 }
 
 fn open(path: &Path, packing: Packing, space: u64) -> Result<String, Refusal> {
-    let mut file = open_member(path)?;
+    let mut file = files::open_unlinked(path)?;
     // The file may have been replaced in the meantime.
     let metadata = file.metadata()?;
     if !metadata.is_file() {

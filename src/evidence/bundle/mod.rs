@@ -14,15 +14,13 @@ mod member;
 mod nodes;
 mod save;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::OFlag;
 use thiserror::Error;
 
-use super::{Evidence, Gap, Item};
+use super::{Evidence, Gap, Item, files};
 pub use manifest::{MANIFEST, Manifest, Recorded};
 use member::Found;
 pub use nodes::{NODES, Visit, each_node};
@@ -186,12 +184,7 @@ fn open(path: &Path) -> Result<Option<File>, BundleError> {
         path: path.to_owned(),
         source,
     };
-    // Without O_NONBLOCK, opening a FIFO blocks until it has a writer.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
-        .open(path)
-        .map_err(open)?;
+    let file = files::open(path).map_err(open)?;
     let kind = file.metadata().map_err(open)?.file_type();
     if kind.is_dir() {
         Ok(None)
@@ -267,13 +260,4 @@ fn noted(line: &str, item: Item) -> Option<Gap> {
             "not in the bundle ({why}); add it with `kpx --from BUNDLE --kubeconfig FILE COMMAND`"
         ),
     ))
-}
-
-/// Opens a member of a folder without following links or waiting for a writer.
-fn open_member(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(path)
 }

@@ -1,11 +1,10 @@
 //! Writes a bundle completely or not at all.
 
 use std::collections::hash_map::RandomState;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::mem;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -13,7 +12,7 @@ use flate2::write::GzEncoder;
 use tar::{Builder, Header};
 use thiserror::Error;
 
-use super::super::{Evidence, Gap};
+use super::super::{Evidence, Gap, files};
 use super::nodes::{CLUSTER, FOLDER, Index, Listed, is_name};
 use super::{MANIFEST, Manifest, NODES, Recorded};
 
@@ -75,7 +74,7 @@ impl NodesWriter {
             } else if name.ends_with(".tar") {
                 Out::Tar(Builder::new(file()?))
             } else {
-                private().create(&temp.0)?;
+                files::private_folder().create(&temp.0)?;
                 Out::Folder
             })
         };
@@ -232,7 +231,7 @@ fn write(evidence: &Evidence, manifest: &Manifest, path: &Path) -> io::Result<()
         let plain = BufWriter::new(create(&temp.0)?);
         publish(pack(plain, top(&name), files)?, &temp.0, path)
     } else {
-        private().create(&temp.0)?;
+        files::private_folder().create(&temp.0)?;
         for (file, text) in files {
             store(&temp.0, file, text)?;
         }
@@ -285,18 +284,11 @@ fn publish(out: BufWriter<File>, temp: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns a builder of folders that only the owner may enter.
-fn private() -> DirBuilder {
-    let mut builder = DirBuilder::new();
-    builder.mode(0o700);
-    builder
-}
-
 /// Writes `file` below the folder `dir`.
 fn store(dir: &Path, file: &str, text: &str) -> io::Result<()> {
     let path = dir.join(file);
     if let Some(parent) = path.parent() {
-        private().recursive(true).create(parent)?;
+        files::private_folder().recursive(true).create(parent)?;
     }
     let mut file = create(&path)?;
     file.write_all(text.as_bytes())?;
@@ -304,8 +296,7 @@ fn store(dir: &Path, file: &str, text: &str) -> io::Result<()> {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(path)
+    files::private_file().write(true).open(path)
 }
 
 /// Temporary name of the output; removed at the end.

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::refusal::Refusal;
 use super::token::{TokenSource, bearer};
-use crate::host::{Options, proxy, rooted};
+use crate::host::{Options, machine, rooted};
 
 /// Environment variables that select the cluster.
 #[derive(Clone, Debug, Default)]
@@ -138,7 +138,7 @@ async fn on_the_node(options: &Options) -> Result<Vec<Access>, Refusal> {
         }
     }
     // On a worker, a kubelet may have fewer list permissions than kube-proxy.
-    let of_proxy = proxy::kubeconfig(&options.root);
+    let of_proxy = machine::proxy_kubeconfig(&options.root);
     let mut offer = String::new();
     match (of_proxy, options.selection.proxy_credentials) {
         (Some((path, inside)), true) => {

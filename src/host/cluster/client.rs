@@ -23,7 +23,7 @@ use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
 use super::access::root_cause;
 use super::socks;
-use crate::host::names::{Names, Unresolved};
+use crate::host::machine::{Names, Unresolved};
 
 /// Creates the client. An authentication provider of the kubeconfig may be a program, and the client blocks until it ends:
 /// this runs on a thread of its own.

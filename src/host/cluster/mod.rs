@@ -61,6 +61,25 @@ pub(super) struct Cluster {
 #[derive(Clone, Debug, Default)]
 pub struct Connection(pub(super) Arc<Cluster>);
 
+/// The API server that options select.
+#[derive(Debug)]
+pub(super) struct Api {
+    /// Its connections.
+    pub(super) cluster: Arc<Cluster>,
+    /// The options.
+    pub(super) options: Options,
+}
+
+impl Api {
+    /// Returns the API server that `options` select.
+    pub(super) fn new(options: &Options) -> Arc<Self> {
+        Arc::new(Self {
+            cluster: Arc::default(),
+            options: options.clone(),
+        })
+    }
+}
+
 impl Cluster {
     /// Reads `item` for node `node`, as one List.
     pub(super) async fn read(

@@ -25,7 +25,7 @@ use super::refusal::{Refusal, RequestError};
 use super::tls;
 use super::token::{Token, TokenSource};
 use crate::host::clock;
-use crate::host::names::Names;
+use crate::host::machine::Names;
 
 /// Cause in the refusal by a `PodDisruptionBudget`: `DisruptionBudgetCause` of policy/v1.
 const BUDGET: &str = "DisruptionBudget";

@@ -14,13 +14,13 @@ use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use super::Api;
 use super::patience::Urgency;
 use super::refusal::RequestError;
 use super::session::Session;
 use crate::cluster::{EndpointSlice, Metadata, Service};
 use crate::evidence::{Gap, Item};
 use crate::host::Options;
-use crate::host::context::Context;
 
 /// Requested duration of a watch; a longer silence means that the connection is broken.
 const WATCH: Duration = Duration::from_secs(240);
@@ -38,7 +38,7 @@ type Events<T> = BoxStream<'static, Result<WatchEvent<T>, RequestError>>;
 
 /// A watched cluster.
 pub struct Watch {
-    context: Arc<Context>,
+    api: Arc<Api>,
     services: Collection<Service>,
     slices: Collection<EndpointSlice>,
     /// Whether there are changes that [`Watch::next`] has not returned yet.
@@ -87,7 +87,7 @@ impl Watch {
     /// Lists the objects and starts to watch them.
     pub async fn start(options: &Options) -> Result<Self, Gap> {
         let mut watch = Self {
-            context: Context::new(options),
+            api: Api::new(options),
             services: Collection::default(),
             slices: Collection::default(),
             changed: false,
@@ -153,9 +153,9 @@ impl Watch {
 
     /// Lists and watches the collections that are not watched.
     async fn resume(&mut self) -> Result<(), Gap> {
-        let cluster = &self.context.cluster;
+        let cluster = &self.api.cluster;
         let sessions = cluster
-            .sessions(&self.context.options, Urgency::Look)
+            .sessions(&self.api.options, Urgency::Look)
             .await
             .map_err(|why| why.gap(Item::Services))?;
         let mut denied = None;

@@ -52,7 +52,7 @@ impl NodeChange {
             arrived = Err(failed(kept.stderr.trim()));
         }
         // Without an exit status, the plan may be on its way. A pod that has ended by then has a log.
-        let end = Instant::now() + node.pod.remote.context.options.timeout;
+        let end = Instant::now() + node.pod.remote.api.options.timeout;
         while matches!(&arrived, Ok(kept) if kept.code.is_none())
             && !node.pod.is_started().await.unwrap_or(true)
         {
@@ -84,8 +84,8 @@ async fn follow(
     node: &RemoteNode,
     on_line: &mut impl FnMut(&Line),
 ) -> Result<Result<(), Stopped>, Unreached> {
-    let context = &node.pod.remote.context;
-    let (cluster, options) = (&context.cluster, &context.options);
+    let api = &node.pod.remote.api;
+    let (cluster, options) = (&api.cluster, &api.options);
     let limit = options.timeout * STARTS;
     let mut answered = Instant::now();
     let (mut read, mut step) = (0, 0);

@@ -71,7 +71,7 @@ impl Purpose {
 impl Remote {
     /// Deletes Jobs of earlier runs that have ended, in a cluster that does not.
     pub(super) async fn sweep(&self) {
-        let (cluster, options) = (&self.context.cluster, &self.context.options);
+        let (cluster, options) = (&self.api.cluster, &self.api.options);
         let jobs = cluster.labelled(Resource::Job, OURS, options).await;
         // Leftovers that cannot be listed or deleted do no harm: their pods have ended.
         for job in jobs.unwrap_or_default() {
@@ -123,7 +123,7 @@ impl Remote {
 
     /// Waits until the pod of `job` runs; returns its name.
     pub(super) async fn running(&self, name: &str, job: &Object) -> Result<String, Unreached> {
-        let (cluster, options) = (&self.context.cluster, &self.context.options);
+        let (cluster, options) = (&self.api.cluster, &self.api.options);
         let stuck = |why: String| Unreached::Stuck(name.to_owned(), why);
         let began = Instant::now();
         let limit = options.timeout * STARTS;
@@ -221,7 +221,7 @@ impl Remote {
             (Purpose::Read | Purpose::Client, true) => words(&["cat"]),
             (Purpose::Read | Purpose::Client, false) => words(&[OWN, "pod"]),
             (Purpose::Change, _) => {
-                let limit = format!("--timeout={}ms", self.context.options.timeout.as_millis());
+                let limit = format!("--timeout={}ms", self.api.options.timeout.as_millis());
                 let root = format!("--root={ROOT}");
                 let mut main = if copies {
                     waits_for_copy(NOT_COPIED)

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::Options;
-use super::context::Context;
+use super::cluster::Api;
 use crate::action::{COPY, Object};
 use crate::host::LiveCluster;
 pub use change::NodeChange;
@@ -53,7 +53,7 @@ pub struct PodOptions {
 #[derive(Clone, Debug)]
 pub struct Remote {
     live: LiveCluster,
-    context: Arc<Context>,
+    api: Arc<Api>,
     pods: PodOptions,
     /// kpx as it is copied into pods, by processor.
     programs: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
@@ -70,10 +70,10 @@ struct Program {
 impl Remote {
     /// Returns the nodes of the cluster that `options` select.
     pub fn new(options: &Options, pods: PodOptions) -> Self {
-        let context = Context::new(options);
+        let api = Api::new(options);
         Self {
-            live: LiveCluster::of(&context),
-            context,
+            live: LiveCluster::of(&api),
+            api,
             pods,
             programs: Arc::default(),
             swept: Arc::default(),
@@ -145,7 +145,7 @@ impl Remote {
 
     /// Returns the image of kube-proxy on the Node `name`.
     async fn image(&self, name: &str) -> Result<String, Unreached> {
-        let pods = self.context.cluster.proxy_pods(name, &self.context.options);
+        let pods = self.api.cluster.proxy_pods(name, &self.api.options);
         let pods = pods.await?;
         let containers = pods.iter().flat_map(|pod| &pod.spec.containers);
         let mut images = containers.map(|of| of.image.clone());

@@ -29,7 +29,7 @@ impl RemoteNode {
         if items.is_empty() {
             return Ok(Evidence::default());
         }
-        let limit = self.pod.remote.context.options.timeout;
+        let limit = self.pod.remote.api.options.timeout;
         let names: Vec<&str> = items.iter().map(|item| item.file()).collect();
         let mut words = vec![
             self.program.to_owned(),
@@ -63,14 +63,14 @@ impl RemoteNode {
 
     /// Reads kube-proxy's log and configuration through the API, for a node on which they are not found.
     pub async fn from_api(&self, item: Item) -> Result<String, Gap> {
-        let context = &self.pod.remote.context;
+        let api = &self.pod.remote.api;
         match item {
             Item::ProxyConfig => {
-                let config = context.cluster.proxy_config(&self.name, &context.options);
+                let config = api.cluster.proxy_config(&self.name, &api.options);
                 config.await
             }
             Item::ProxyLog => {
-                let log = context.cluster.proxy_log(&self.name, &context.options);
+                let log = api.cluster.proxy_log(&self.name, &api.options);
                 log.await
             }
             other => Err(Gap::NotCollected(other)),

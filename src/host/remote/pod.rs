@@ -83,7 +83,7 @@ impl Remote {
 
     /// Keeps the standard input of `pod` open.
     pub(super) async fn hold(&self, pod: &str) -> Result<Held, StepError> {
-        self.context.cluster.hold(pod, &self.context.options).await
+        self.api.cluster.hold(pod, &self.api.options).await
     }
 }
 
@@ -102,7 +102,7 @@ impl NodePod {
         if copied.code.is_some_and(|code| code != 0) {
             return Err(failed(copied.stderr));
         }
-        let end = Instant::now() + self.remote.context.options.timeout;
+        let end = Instant::now() + self.remote.api.options.timeout;
         loop {
             let digest = [COPY, "version", "--digest"].map(str::to_owned);
             let done = self.run(&digest, None).await?;
@@ -141,11 +141,11 @@ impl NodePod {
         words: &[String],
         input: Option<&[u8]>,
     ) -> Result<Ended, Unreached> {
-        let context = &self.remote.context;
-        let quiet = context.options.timeout * READ;
-        let done = context
+        let api = &self.remote.api;
+        let quiet = api.options.timeout * READ;
+        let done = api
             .cluster
-            .exec(&self.name, words, input, quiet, &context.options);
+            .exec(&self.name, words, input, quiet, &api.options);
         done.await.map_err(|why| match why {
             StepError::Denied(_) => Unreached::Request(why),
             why => Unreached::Failed(self.node.clone(), why.to_string()),

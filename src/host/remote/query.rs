@@ -52,7 +52,7 @@ impl RemoteNode {
     async fn query<T: DeserializeOwned>(&self, query: &Query) -> Result<T, Unreached> {
         let failed = |why: String| Unreached::Failed(self.name.clone(), why);
         let query = serde_json::to_string(query).map_err(|e| failed(e.to_string()))?;
-        let limit = self.pod.remote.context.options.timeout.as_millis();
+        let limit = self.pod.remote.api.options.timeout.as_millis();
         let words = [
             self.program.to_owned(),
             format!("--timeout={limit}ms"),
