@@ -12,6 +12,14 @@
 //! environment, no sockets, no async.
 //!
 //! A module is public if tests or benchmarks use it. The compiler finds unused code in the others.
+#![cfg_attr(
+    not(target_os = "linux"),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "the readers of a live node use it"
+    )
+)]
 
 pub mod access;
 pub mod action;
