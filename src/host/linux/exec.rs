@@ -245,7 +245,7 @@ mod tests {
     use tempfile::TempDir;
     use tokio::sync::Mutex;
 
-    use super::super::{Environment, Options, Selection};
+    use crate::host::{Environment, Options, Selection};
     use super::*;
     use crate::net::Family;
 
