@@ -28,12 +28,13 @@ mod watch;
 mod why;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, BufRead, Write};
-use std::panic::AssertUnwindSafe;
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
 use color_eyre::config::{HookBuilder, Theme};
-use color_eyre::eyre::WrapErr as _;
+use color_eyre::eyre::{Report, WrapErr as _};
 use futures_util::FutureExt as _;
 
 use crate::cli::{BridgeAction, BridgeArgs, Cli, Command};
@@ -88,20 +89,40 @@ pub async fn main() -> ExitCode {
         ascii: terminal.ascii,
         progress: terminal.drawn,
     };
-    let hooks = HookBuilder::default()
+    if let Err(error) = install_hooks() {
+        return ExitCode::from(Failure::from(error).tell(io.err, Verbosity::Normal));
+    }
+    // The panic hook has printed the error; the exit status is still missing.
+    let code = AssertUnwindSafe(run(std::env::args_os(), &mut io)).catch_unwind();
+    ExitCode::from(code.await.unwrap_or(FAILED))
+}
+
+/// Installs the hooks that report errors and panics.
+fn install_hooks() -> Result<(), Report> {
+    let (panics, errors) = hooks().try_into_hooks()?;
+    errors.install()?;
+    panic::set_hook(Box::new(move |panic| {
+        tell_panic(&panics.panic_report(panic), &mut io::stderr());
+    }));
+    Ok(())
+}
+
+fn hooks() -> HookBuilder {
+    HookBuilder::default()
         .theme(Theme::new())
         .display_env_section(false)
         .panic_section(
             "This is a bug in kpx, not a problem of the node.\n\
              Please report it with the command line, the text above, and the bundle\n\
              that `kpx snapshot --redact` writes on this node.",
-        );
-    if let Err(error) = hooks.install() {
-        return ExitCode::from(Failure::from(error).tell(io.err, Verbosity::Normal));
-    }
-    // The panic hook has printed the error; the exit status is still missing.
-    let code = AssertUnwindSafe(run(std::env::args_os(), &mut io)).catch_unwind();
-    ExitCode::from(code.await.unwrap_or(FAILED))
+        )
+}
+
+/// Writes the report of a panic. Its message may quote a bundle: a terminal must not obey it.
+fn tell_panic(report: &impl Display, err: &mut dyn Write) {
+    let mut err = TextWriter::new(err, false);
+    // There is no other place for an error.
+    writeln!(err, "{report}").and_then(|()| err.flush()).ok();
 }
 
 /// Runs kpx on `args`, writing to `io`; returns the exit status.
@@ -261,5 +282,33 @@ async fn bridge_command(
             Ok(CLEAN)
         }
         BridgeAction::Guard => bridge::guard::run(session, io, args).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_panic_is_shown_and_not_obeyed() {
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (panics, _) = hooks().into_hooks();
+        let to = Arc::clone(&shown);
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            tell_panic(&panics.panic_report(panic), &mut *to.lock().unwrap());
+        }));
+        let ended = panic::catch_unwind(|| panic!("no Service {}", "a\u{1b}[2J\u{202e}b\r"));
+        panic::set_hook(before);
+        ended.unwrap_err();
+        let shown = String::from_utf8(shown.lock().unwrap().clone()).unwrap();
+        assert!(
+            shown.contains("no Service a\\u001b[2J\\u202eb\\u000d"),
+            "{shown}"
+        );
+        assert!(shown.contains("This is a bug in kpx"), "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{202e}', '\r']), "{shown}");
     }
 }
