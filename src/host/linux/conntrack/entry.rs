@@ -145,7 +145,9 @@ pub(super) fn tracked(attributes: &[u8], take: impl FnOnce(&Tracked)) -> Option<
         id: parts.id,
         phase,
         counted: match counted {
-            [Some(to), Some(back)] => Some((to.0 + back.0, to.1 + back.1)),
+            [Some(to), Some(back)] => {
+                Some((to.0.saturating_add(back.0), to.1.saturating_add(back.1)))
+            }
             _ => None,
         },
     });
@@ -343,6 +345,28 @@ mod tests {
             attribute(2, &from.to_be_bytes()),
             attribute(3, &to.to_be_bytes()),
         ]
+    }
+
+    #[test]
+    fn counters_end_at_the_highest_number() {
+        let counted = [u64::MAX, 1].map(u64::to_be_bytes);
+        let counted = [attribute(1, &counted[0]), attribute(2, &counted[1])].concat();
+        let bytes = [
+            attribute(
+                ORIGINAL,
+                &tuple([10, 0, 0, 1], [10, 96, 0, 1], &ports(6, 4000, 443)),
+            ),
+            attribute(
+                REPLY,
+                &tuple([10, 244, 1, 5], [10, 0, 0, 1], &ports(6, 6443, 4000)),
+            ),
+            attribute(COUNTERS[0], &counted),
+            attribute(COUNTERS[1], &counted),
+        ]
+        .concat();
+        let mut sum = None;
+        tracked(&bytes, |of| sum = of.counted).unwrap();
+        assert_eq!(sum, Some((u64::MAX, 2)));
     }
 
     #[test]
