@@ -245,8 +245,8 @@ mod tests {
     use tempfile::TempDir;
     use tokio::sync::Mutex;
 
-    use crate::host::{Environment, Options, Selection};
     use super::*;
+    use crate::host::{Environment, Options, Selection};
     use crate::net::Family;
 
     const ITEM: Item = Item::Ipset;
