@@ -22,6 +22,9 @@ const GET: u16 = 1 << 8 | 1;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const DUMP: u16 = 0x301;
 
+/// `AF_UNSPEC`: the connections of every family.
+const UNSPECIFIED: u8 = 0;
+
 /// Size of the netlink and nfnetlink headers.
 const HEADERS: usize = 16 + 4;
 
@@ -60,35 +63,50 @@ async fn each<T: Default + Send + 'static>(
         ));
     }
     let families = context.options.families.clone();
-    let list = async move |_: Arc<Context>| {
-        let all = families.into_iter().map(|family| list(item, family, &take));
-        all.collect()
-    };
+    let list = async move |_: Arc<Context>| list(item, &families, take);
     context.inside(item, list).await
 }
 
-/// Returns what `take` makes of the tracked connections of `family`. Blocks.
+/// Returns what `take` makes of the tracked connections of each of `families`. Blocks.
+///
+/// The kernel searches its table of all network namespaces for each list, so there is one for both families.
 fn list<T: Default>(
     item: Item,
-    family: Family,
+    families: &[Family],
     take: impl Fn(&mut T, &[u8]) -> Option<()>,
-) -> Result<T, Gap> {
-    let asks = |sequence| request(family, sequence);
-    stream(item, NETLINK_NETFILTER, asks, |all, bytes| {
+) -> Result<Vec<T>, Gap> {
+    let wanted: Vec<u8> = families.iter().map(|family| number(*family)).collect();
+    let asked = match wanted[..] {
+        [family] => family,
+        _ => UNSPECIFIED,
+    };
+    let asks = |sequence| request(asked, sequence);
+    let mut found = stream(item, NETLINK_NETFILTER, asks, |all: &mut Vec<T>, bytes| {
+        all.resize_with(wanted.len(), T::default);
+        let family = bytes.get(HEADERS - 4);
+        let Some(at) = wanted.iter().position(|of| Some(of) == family) else {
+            return Ok(());
+        };
         let attributes = bytes.get(HEADERS..).unwrap_or_default();
-        take(all, attributes).ok_or_else(|| {
+        take(&mut all[at], attributes).ok_or_else(|| {
             let why = "cannot decode a tracked connection in a netlink answer";
             Gap::Failed(item, why.to_owned())
         })
-    })
+    })?;
+    found.resize_with(wanted.len(), T::default);
+    Ok(found)
+}
+
+/// Returns `AF_INET` or `AF_INET6`.
+const fn number(family: Family) -> u8 {
+    match family {
+        Family::V4 => 2,
+        Family::V6 => 10,
+    }
 }
 
 /// Returns the request for all tracked connections of `family`: `struct nlmsghdr`, then `struct nfgenmsg`.
-fn request(family: Family, sequence: u32) -> Vec<u8> {
-    let family: u8 = match family {
-        Family::V4 => 2,
-        Family::V6 => 10,
-    };
+fn request(family: u8, sequence: u32) -> Vec<u8> {
     let length: u32 = 20;
     let mut bytes = Vec::with_capacity(HEADERS);
     bytes.extend(length.to_ne_bytes());
