@@ -160,9 +160,13 @@ fn follow(traced: &Traced, first: usize) -> Option<Observed> {
         .iter()
         .any(|own| own.name == start.chain.chain);
     for event in &traced.events[first + 1..] {
-        // A packet that comes in by another link, such as lo or the bridge of its port, gets another number.
+        // A packet that comes in by another link, such as lo or the bridge of its port, gets another number. Where rules are
+        // in legacy tables, it may be noticed only when the packet leaves, after they changed its source.
         if event.packet != id {
-            let goes_on = event.headers.is_some_and(|now| now.source == last.source);
+            let leaves = is_own(traced, event) && event.chain.chain == "left";
+            let goes_on = event.headers.is_some_and(|now| {
+                now.source == last.source || leaves && now.destination == last.destination
+            });
             if !goes_on || begins(traced, event) && event.input != Some(LO) {
                 continue;
             }
