@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::context::Context;
+use super::nf_tables::wire::consistent;
 use super::nf_tables::{self, Table};
 use super::{Listing, Options, exec, iptables, modules, xtables};
 use crate::evidence::{Gap, Item};
@@ -110,14 +111,16 @@ impl ChainReader {
             // For a chain that does not exist, iptables 1.8.9 prints that the chain is incompatible; older releases
             // print that there is no chain.
             Err(Gap::Failed(..)) => {
-                let list = async move |_: Arc<Context>| nf_tables::chains(item);
-                let mut all = self.context.inside(item, list).await?.into_iter();
-                let is_there = all.any(|c| c.family == of && c.table == table && c.name == chain);
-                Ok(if is_there {
-                    Listing::Incompatible
-                } else {
-                    Listing::Missing
-                })
+                let names = [table, chain].map(str::to_owned);
+                let look = async move |_: Arc<Context>| {
+                    let [table, chain] = names;
+                    let number = nf_tables::family_number(of);
+                    consistent(item, |reader| {
+                        nf_tables::header(reader, number, &table, &chain)
+                    })
+                };
+                let found = self.context.inside(item, look).await?;
+                Ok(found.map_or(Listing::Missing, |_| Listing::Incompatible))
             }
             listing => listing,
         }

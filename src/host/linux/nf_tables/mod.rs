@@ -6,7 +6,7 @@ pub(super) mod wire;
 
 use super::netlink::{attributes, text, wide, word};
 use crate::evidence::{Gap, Item};
-use wire::{Answer, Extent, Odd, Reader, consistent, get};
+use wire::{Answer, Extent, Odd, Reader, consistent, get, key};
 
 /// A table of nftables.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -54,6 +54,9 @@ pub(super) struct Base {
     pub(super) hook: u32,
     pub(super) priority: i32,
 }
+
+/// `NFTA_CHAIN_HOOK`, which only base chains have.
+const HOOK: u16 = 4;
 
 /// Built-in chains of iptables-nft: table, type, priority and hooks.
 const BUILT_IN: &[(&str, &str, i32, &[u32])] = &[
@@ -161,27 +164,55 @@ pub(super) fn tables_by(reader: &mut Reader, family: u8) -> Result<Vec<Table>, G
 
 /// Lists the chains. Blocks.
 pub(super) fn chains(item: Item) -> Result<Vec<Chain>, Gap> {
-    let headers = consistent(item, |reader| headers(reader, Extent::All, 0, &[]))?;
+    let headers = consistent(item, |reader| headers(reader, 0))?;
     Ok(headers.into_iter().map(|header| header.chain).collect())
 }
 
-/// Lists the chains of `family`, all or the one that `key` names. Blocks.
-pub(super) fn headers(
-    reader: &mut Reader,
-    extent: Extent,
-    family: u8,
-    key: &[u8],
-) -> Result<Vec<Header>, Gap> {
-    reader.ask(
-        get::CHAIN,
-        extent,
-        family,
-        key,
-        |all: &mut Vec<Header>, answer| {
-            all.push(Header::read(answer)?);
+/// Lists the base chains. Blocks.
+pub(super) fn base_chains(item: Item) -> Result<Vec<Chain>, Gap> {
+    consistent(item, |reader| {
+        let take = |bases: &mut Vec<Chain>, answer: Answer<'_>| {
+            let mut is_base = false;
+            for attribute in attributes(answer.attributes) {
+                is_base |= attribute?.0 == HOOK;
+            }
+            // A node can have thousands of others.
+            if is_base {
+                bases.push(Header::read(answer)?.chain);
+            }
             Ok(())
-        },
-    )
+        };
+        reader.ask(get::CHAIN, Extent::All, 0, &[], take)
+    })
+}
+
+/// Lists the chains of `family`, all if it is 0. Blocks.
+pub(super) fn headers(reader: &mut Reader, family: u8) -> Result<Vec<Header>, Gap> {
+    listed(reader, Extent::All, family, &[])
+}
+
+/// Returns the chain of a table; `None` if it does not exist. Blocks.
+pub(super) fn header(
+    reader: &mut Reader,
+    family: u8,
+    table: &str,
+    chain: &str,
+) -> Result<Option<Header>, Gap> {
+    match listed(reader, Extent::One, family, &key(&[(1, table), (3, chain)])) {
+        Err(Gap::Absent(..)) => Ok(None),
+        found => {
+            let mut found = found?.into_iter();
+            Ok(found.find(|header| header.chain.table == table && header.chain.name == chain))
+        }
+    }
+}
+
+fn listed(reader: &mut Reader, extent: Extent, family: u8, key: &[u8]) -> Result<Vec<Header>, Gap> {
+    let take = |all: &mut Vec<Header>, answer: Answer<'_>| {
+        all.push(Header::read(answer)?);
+        Ok(())
+    };
+    reader.ask(get::CHAIN, extent, family, key, take)
 }
 
 impl Header {
@@ -211,7 +242,7 @@ impl Header {
                 (1, value) => text(value)?.clone_into(&mut header.chain.table),
                 (2, value) => header.handle = wide(value)?,
                 (3, value) => text(value)?.clone_into(&mut header.chain.name),
-                (4, value) => place = Some(value),
+                (HOOK, value) => place = Some(value),
                 (5, value) => header.policy = word(value)?,
                 (7, value) => kind = text(value)?,
                 (8, value) => {

@@ -227,9 +227,16 @@ async fn tables(item: Item, context: &Arc<Context>) -> Result<(Vec<Table>, Vec<T
             "nf_tables is not loaded, so there are no nftables rules".to_owned(),
         ));
     }
-    let dump =
-        async move |_: Arc<Context>| Ok((nf_tables::tables(item)?, nf_tables::chains(item)?));
-    let (tables, chains) = context.inside(item, dump).await?;
+    let saves = context.saves;
+    let dump = async move |_: Arc<Context>| {
+        let bases = if saves {
+            Vec::new()
+        } else {
+            nf_tables::base_chains(item)?
+        };
+        Ok((nf_tables::tables(item)?, bases))
+    };
+    let (tables, bases) = context.inside(item, dump).await?;
     let mut native = Vec::new();
     for table in &tables {
         let family = match table.family {
@@ -238,11 +245,11 @@ async fn tables(item: Item, context: &Arc<Context>) -> Result<(Vec<Table>, Vec<T
             _ => None,
         };
         let is_iptables = match family {
-            Some(family) if context.saves => {
+            Some(family) if saves => {
                 let stores = context.iptables().await;
                 stores.nft_tables(family).contains(&table.name.as_str())
             }
-            _ => table.is_iptables(&chains),
+            _ => table.is_iptables(&bases),
         };
         if !is_iptables {
             native.push(table.clone());

@@ -47,7 +47,7 @@ pub(super) fn tables(item: Item, tables: &[Table]) -> Result<Vec<Listed>, Gap> {
     }
     consistent(item, |reader| {
         exist(reader, tables)?;
-        let headers = headers(reader, Extent::All, 0, &[])?;
+        let headers = headers(reader, 0)?;
         let mut links = Links { item, names: None };
         let all = tables
             .iter()

@@ -15,7 +15,7 @@ mod words;
 
 use super::netlink::{attributes, text};
 use super::nf_tables::wire::{Answer, Extent, Odd, Reader, consistent, get, key};
-use super::nf_tables::{Header, Table, built_in, family_number, headers, tables_by};
+use super::nf_tables::{Header, Table, built_in, family_number, header, headers, tables_by};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use rule::Writer;
@@ -32,7 +32,7 @@ const TABLES: [&str; 5] = ["mangle", "security", "raw", "filter", "nat"];
 pub(super) fn read(item: Item, family: Family) -> Result<Rules, Gap> {
     consistent(item, |reader| {
         let found = tables_by(reader, number(family))?;
-        let mut chains = headers(reader, Extent::All, number(family), &[])?;
+        let mut chains = headers(reader, number(family))?;
         chains.retain(|header| TABLES.contains(&header.chain.table.as_str()));
         let mut chains = rules(reader, family, chains)?;
         let tables = TABLES.into_iter().filter_map(|name| {
@@ -82,14 +82,7 @@ pub(super) fn chain(
         return Ok(Some(Err(format!("table {table} is not one of iptables"))));
     };
     consistent(item, |reader| {
-        let of = [(1, table), (3, chain)];
-        let headers = match headers(reader, Extent::One, number(family), &key(&of)) {
-            Ok(headers) => headers,
-            Err(Gap::Absent(..)) => return Ok(None),
-            Err(gap) => return Err(gap),
-        };
-        let is_this = |header: &Header| header.chain.table == table && header.chain.name == chain;
-        let Some(header) = headers.into_iter().find(is_this) else {
+        let Some(header) = header(reader, number(family), table, chain)? else {
             return Ok(None);
         };
         let mut writer = Writer::new(family, Sets::new(item));
