@@ -23,6 +23,7 @@ mod kernel {
     mod modules;
     mod netns;
     mod nftables;
+    mod others;
     mod preflight;
     mod privilege;
     mod probe;

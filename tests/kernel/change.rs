@@ -10,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::netns::{Netns, run};
+use super::others;
 
-/// A foreign chain, a rule in a chain of kube-proxy's neighbours, a set, a table: none of them kpx's to touch.
+/// Rules of others that the small kernel of a VM knows, too.
 const FOREIGN: &str = "*filter
 :CUSTOM-GUARD - [0:0]
 -I INPUT 1 -p tcp --dport 10250 -m comment --comment \"admin's own\" -j CUSTOM-GUARD
@@ -26,6 +27,7 @@ COMMIT
 -I POSTROUTING 1 -s 10.244.0.0/16 ! -d 10.244.0.0/16 -m comment --comment \"cni masquerade\" -j MASQUERADE
 COMMIT
 ";
+const FOREIGN_SET: &str = "create CUSTOM hash:ip\nadd CUSTOM 192.0.2.1\n";
 
 fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -144,15 +146,6 @@ pub(crate) fn state(netns: &Netns) -> Vec<String> {
     lines
 }
 
-/// What is not kube-proxy's, byte for byte and in order.
-fn foreign(netns: &Netns) -> Vec<String> {
-    let text = netns.run("iptables-nft-save") + &netns.run("ip6tables-nft-save");
-    let lines = text.lines();
-    let others =
-        lines.filter(|line| !line.contains("KUBE-") && !line.starts_with(['#', ':', '*', 'C']));
-    others.map(str::to_owned).collect()
-}
-
 /// Fails with the lines that one side alone has.
 pub(crate) fn assert_same(have: &[String], want: &[String], what: &str) {
     let only = |a: &[String], b: &[String]| -> Vec<String> {
@@ -228,18 +221,13 @@ fn damage_is_mended_and_what_others_wrote_stays() {
     let name = "full-iptables";
     let netns = node();
     reconcile(&netns, name);
-    netns.feed("iptables-nft-restore --noflush", FOREIGN);
-    netns.feed(
-        "ipset restore",
-        "create CUSTOM hash:ip\nadd CUSTOM 192.0.2.1\n",
-    );
-    let (whole, others) = (state(&netns), foreign(&netns));
-    assert_eq!(others.len(), 7, "{others:#?}");
+    others::add(&netns);
+    let (whole, foreign) = (state(&netns), others::state(&netns));
     damage(&netns);
     kpx(&netns, name, &["diff"], 1);
     reconcile(&netns, name);
     assert_same(&state(&netns), &whole, "mended");
-    assert_eq!(foreign(&netns), others);
+    others::assert_same(&netns, &foreign);
     kpx(&netns, name, &["diff"], 0);
 }
 
@@ -249,9 +237,8 @@ fn damage_to_the_nftables_mode_is_mended() {
     let name = "full-nftables";
     let netns = node();
     reconcile(&netns, name);
-    netns.feed("nft -f -", "table ip custom { chain x { type filter hook input priority 0; ip saddr 192.0.2.1 drop; }; }");
-    let whole = state(&netns);
-    let custom = netns.run("nft list table ip custom");
+    others::add(&netns);
+    let (whole, foreign) = (state(&netns), others::state(&netns));
     for line in [
         "nft flush chain ip kube-proxy masquerading",
         "nft flush map ip kube-proxy service-ips",
@@ -265,7 +252,7 @@ fn damage_to_the_nftables_mode_is_mended() {
     kpx(&netns, name, &["diff"], 1);
     reconcile(&netns, name);
     assert_same(&state(&netns), &whole, "mended");
-    assert_eq!(netns.run("nft list table ip custom"), custom);
+    others::assert_same(&netns, &foreign);
     netns.run("nft delete table ip6 kube-proxy");
     reconcile(&netns, name);
     assert_same(&state(&netns), &whole, "the table is back");
@@ -587,26 +574,21 @@ fn whole_state(netns: &Netns) -> Vec<String> {
     lines
 }
 
-const FOREIGN_SET: &str = "create CUSTOM hash:ip\nadd CUSTOM 192.0.2.1\n";
-
 #[test]
 #[ignore = "needs root and a network namespace"]
 fn what_iptables_mode_left_on_a_node_in_nftables_mode_is_removed_and_nothing_else() {
     let netns = node();
     restore(&netns, LEFT);
-    netns.feed("iptables-nft-restore --noflush", FOREIGN);
-    netns.feed("ipset restore", FOREIGN_SET);
+    others::add(&netns);
     netns.run("sysctl -q -w net.ipv4.conf.all.route_localnet=1");
-    let others = foreign(&netns);
-    let others: Vec<_> = others.into_iter().filter(|l| !l.contains("KUBE")).collect();
+    let foreign = others::state(&netns);
     kpx(&netns, LEFT, CLEANUP, 0);
 
     let alone = node();
     restore(&alone, "full-nftables");
-    alone.feed("iptables-nft-restore --noflush", FOREIGN);
-    alone.feed("ipset restore", FOREIGN_SET);
+    others::add(&alone);
     assert_same(&state(&netns), &state(&alone), "cleaned");
-    assert_eq!(foreign(&netns), others);
+    others::assert_same(&netns, &foreign);
     assert_eq!(
         netns.run("sysctl -n net.ipv4.conf.all.route_localnet"),
         "0\n"
@@ -621,13 +603,20 @@ fn what_iptables_mode_left_in_the_legacy_back_end_is_removed_from_there() {
     let netns = node();
     restore(&netns, "full-nftables");
     let rules = fs::read_to_string(recording("full-iptables").join("node/iptables-save.txt"));
+    // Built-in chains keep their policies.
     let rules = without_counters(&rules.unwrap());
-    netns.feed("iptables-legacy-restore", FOREIGN);
-    let before = (state(&netns), legacy(&netns));
+    let rules: String = rules
+        .lines()
+        .filter(|line| !line.contains(" ACCEPT ["))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    others::add_legacy(&netns);
+    let (before, foreign) = ((state(&netns), legacy(&netns)), others::state(&netns));
     netns.feed("iptables-legacy-restore --noflush", &rules);
     assert!(legacy(&netns).len() > before.1.len() + 100);
     kpx(&netns, "full-nftables", CLEANUP, 0);
     assert_eq!((state(&netns), legacy(&netns)), before);
+    others::assert_same(&netns, &foreign);
 }
 
 /// The chains and rules of the legacy back end.
@@ -649,8 +638,8 @@ fn the_mode_that_serves_the_node_is_not_removed() {
     kpx(&netns, "full-iptables", CLEANUP, 4);
     assert_same(&state(&netns), &before, "refused");
     // Where that is what is wanted, only others' rules are left.
-    netns.feed("iptables-nft-restore --noflush", FOREIGN);
-    let others = foreign(&netns);
+    others::add(&netns);
+    let foreign = others::state(&netns);
     let args = [
         "cleanup", "--mode", "iptables", "--force", "--apply", "--yes",
     ];
@@ -660,7 +649,7 @@ fn the_mode_that_serves_the_node_is_not_removed() {
         .filter(|line| line.contains("KUBE-"))
         .collect();
     assert_eq!(left, Vec::<String>::new());
-    assert_eq!(foreign(&netns), others);
+    others::assert_same(&netns, &foreign);
 }
 
 #[test]
