@@ -13,6 +13,7 @@ mod kernel {
     mod advance;
     mod bridge;
     mod change;
+    mod concurrent;
     mod conntrack;
     mod demo;
     mod faults;

@@ -6,6 +6,7 @@ use std::thread;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 
+use super::listed::Listed;
 use crate::evidence::{Gap, Item};
 use crate::host::linux::netlink::{HEADERS, Line, append, attributes, message, text, word};
 use crate::net::Family;
@@ -57,6 +58,7 @@ pub(in crate::host) struct Reader {
     item: Item,
     line: Line,
     seen: Generations,
+    listed: Listed,
 }
 
 /// An answer of `nf_tables`.
@@ -81,7 +83,7 @@ struct Generations {
     differ: bool,
 }
 
-/// Reads until all answers are of the same generation of the ruleset.
+/// Reads until all answers are of the same generation of the ruleset, and chains without rules are known to have none.
 pub(in crate::host) fn consistent<T>(
     item: Item,
     mut read: impl FnMut(&mut Reader) -> Result<T, Gap>,
@@ -89,7 +91,8 @@ pub(in crate::host) fn consistent<T>(
     for _ in 0..TRIES {
         let mut reader = Reader::open(item)?;
         let found = read(&mut reader);
-        if !reader.seen.differ {
+        let is_same = !reader.seen.differ;
+        if is_same && (found.is_err() || reader.is_whole()?) {
             return found;
         }
     }
@@ -103,6 +106,7 @@ impl Reader {
             item,
             line: Line::netfilter(item)?,
             seen: Generations::default(),
+            listed: Listed::default(),
         })
     }
 
@@ -126,7 +130,7 @@ impl Reader {
         let read_part = |part: &[A]| {
             let mut reader = Self::open(item)?;
             let found = read(&mut reader, part);
-            Ok((found, reader.seen))
+            Ok((found, reader.seen, reader.listed))
         };
         let parts = thread::scope(|scope| {
             let parts = all.chunks(all.len().div_ceil(threads.min(THREADS)));
@@ -138,8 +142,10 @@ impl Reader {
         });
         let mut found = Vec::with_capacity(parts.len());
         for part in parts {
-            let (part, seen) = part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let (part, seen, listed) =
+                part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             self.seen.join(seen);
+            self.listed.join(listed);
             found.push(part);
         }
         found.into_iter().collect()
@@ -201,6 +207,38 @@ impl Reader {
             },
         )?;
         Ok(odd.map_or(Ok(found), Err))
+    }
+
+    /// Lists the rules of a chain like [`Reader::ask_known`]. Blocks.
+    pub(in crate::host) fn rules<T: Default>(
+        &mut self,
+        family: u8,
+        table: &str,
+        chain: &str,
+        mut take: impl FnMut(&mut T, Answer<'_>) -> Result<(), Odd>,
+    ) -> Result<Result<T, Odd>, Gap> {
+        let mut number = 0;
+        let of = key(&[(1, table), (2, chain)]);
+        let found = self.ask_known(get::RULE, Extent::All, family, &of, |to, answer| {
+            number += 1;
+            take(to, answer)
+        })?;
+        self.listed.note(family, table, chain, number);
+        Ok(found)
+    }
+
+    /// Returns whether the chains without rules have none. Blocks.
+    fn is_whole(&mut self) -> Result<bool, Gap> {
+        let listed = std::mem::take(&mut self.listed);
+        let is_whole = listed.is_whole(|family, table, chain| {
+            let of = key(&[(1, table), (2, chain)]);
+            let is_there = |any: &mut bool, _: Answer<'_>| {
+                *any = true;
+                Ok(())
+            };
+            self.ask(get::RULE, Extent::All, family, &of, is_there)
+        })?;
+        Ok(is_whole && !self.seen.differ)
     }
 }
 

@@ -168,14 +168,11 @@ fn rules(
 ) -> Result<Listed, Gap> {
     let mut all = String::new();
     for header in chains {
-        let of = key(&[(1, &table.name), (2, &header.chain.name)]);
-        let rules = reader.ask_known(
-            get::RULE,
-            Extent::All,
-            family_number(table.family),
-            &of,
-            |to: &mut String, answer| rule(to, table, &header.chain.name, answer, writer),
-        )?;
+        let name = &header.chain.name;
+        let family = family_number(table.family);
+        let rules = reader.rules(family, &table.name, name, |to: &mut String, answer| {
+            rule(to, table, name, answer, writer)
+        })?;
         match rules {
             Ok(rules) => all.push_str(&rules),
             Err(why) => return Ok(Err(why)),

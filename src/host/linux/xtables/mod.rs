@@ -14,7 +14,7 @@ mod targets;
 mod words;
 
 use super::netlink::{attributes, text};
-use super::nf_tables::wire::{Answer, Extent, Odd, Reader, consistent, get, key};
+use super::nf_tables::wire::{Answer, Odd, Reader, consistent};
 use super::nf_tables::{Header, Table, built_in, family_number, header, headers, tables_by};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -127,12 +127,10 @@ fn rules_of(
         let why = format!("base chain {} is not one of iptables", chain.name);
         return Ok(Err(why));
     }
-    let of = key(&[(1, &chain.table), (2, &chain.name)]);
-    let rules = reader.ask_known(
-        get::RULE,
-        Extent::All,
+    let rules = reader.rules(
         number(family),
-        &of,
+        &chain.table,
+        &chain.name,
         |lines, answer| rule(answer, &chain.name, writer, lines),
     )?;
     Ok(rules.map_err(|why| format!("chain {}: {why}", chain.name)))

@@ -1,0 +1,70 @@
+//! Reading while another program writes rules.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::change::{kpx, kpx_with, node};
+use super::netns::Netns;
+
+/// Reads for each mode.
+const READS: u32 = 500;
+
+/// Compares a node with its cluster, `READS` times, while `write` replaces its rules by the same over and over: each
+/// transaction is whole, so there is no difference at any time.
+fn no_read_finds_a_difference(name: &str, write: impl Fn(&Netns) + Sync) {
+    let node = node();
+    kpx(&node, name, &["reconcile", "--apply", "--yes"], 0);
+    let ended = AtomicBool::new(false);
+    let (mut same, mut unknown) = (0, 0);
+    let written = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = 0;
+            while !ended.load(Ordering::Relaxed) {
+                write(&node);
+                written += 1;
+            }
+            written
+        });
+        for read in 0..READS {
+            let output = kpx_with(&node, name, &["diff"], "/nonexistent");
+            let (out, err) = [&output.stdout, &output.stderr]
+                .map(|bytes| String::from_utf8_lossy(bytes))
+                .into();
+            match output.status.code() {
+                Some(0) => same += 1,
+                Some(3) => {
+                    let text = format!("{out}{err}");
+                    assert!(text.contains("changed while"), "read {read}: {text}");
+                    unknown += 1;
+                }
+                code => {
+                    ended.store(true, Ordering::Relaxed);
+                    panic!("read {read}: {code:?}\n{out}\n{err}");
+                }
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    eprintln!("{name}: {same} reads equal, {unknown} unknown, {written} writes");
+    assert!(written > READS / 2, "{written}");
+    assert!(same > READS / 2, "{same} {unknown}");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn long_while_rules_of_iptables_are_written_no_read_finds_a_difference() {
+    no_read_finds_a_difference("full-iptables", |node| {
+        let rules = node.run("iptables-nft-save");
+        node.feed("iptables-nft-restore", &rules);
+    });
+}
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn long_while_rules_of_nftables_are_written_no_read_finds_a_difference() {
+    no_read_finds_a_difference("full-nftables", |node| {
+        let rules = node.run("nft list table ip kube-proxy");
+        node.feed("nft -f -", &format!("delete table ip kube-proxy\n{rules}"));
+    });
+}
