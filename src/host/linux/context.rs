@@ -52,7 +52,7 @@ struct Namespace {
 const RULES: u32 = 6;
 
 /// Folders of the system's tools; a user's `PATH` often lacks the `sbin` folders.
-const SYSTEM_PROGRAMS: &[&str] = &[
+pub(super) const SYSTEM_PROGRAMS: &[&str] = &[
     "/usr/local/sbin",
     "/usr/local/bin",
     "/usr/sbin",

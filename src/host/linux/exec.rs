@@ -14,7 +14,7 @@ use nix::unistd::chroot;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use super::context::{Context, denied, gap};
+use super::context::{Context, SYSTEM_PROGRAMS, denied, gap};
 use super::rooted;
 use crate::apply::StepError;
 use crate::evidence::{Gap, Item};
@@ -105,9 +105,8 @@ pub(super) async fn feed(
         if let Some(root) = &found.root {
             enter_root(root).map_err(|errno| refused(errno.into()))?;
         }
-        let mut child = Command::new(&found.path)
+        let mut child = command(&found.path)
             .args(&args)
-            .env("LC_ALL", "C")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -139,6 +138,14 @@ pub(super) async fn feed(
         })
     };
     context.change(work).await
+}
+
+/// Returns the command of a tool, without kpx's environment: a variable such as `XTABLES_LIBDIR` would change what it does.
+fn command(path: &Path) -> Command {
+    let mut command = Command::new(path);
+    let programs = SYSTEM_PROGRAMS.join(":");
+    command.env_clear().env("PATH", programs).env("LC_ALL", "C");
+    command
 }
 
 /// Returns which package contains `program`, as the end of a sentence.
@@ -186,9 +193,8 @@ fn enter_root(root: &Path) -> nix::Result<()> {
 
 /// Runs the program at `path` to its end; errors quote it as `line`. It is killed when the future is dropped.
 async fn output(item: Item, line: &str, path: &Path, args: &[String]) -> Result<String, Gap> {
-    let output = Command::new(path)
+    let output = command(path)
         .args(args)
-        .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .process_group(0)
         .kill_on_drop(true)
@@ -298,6 +304,20 @@ mod tests {
             save("echo \"$@ in $LC_ALL\"").await,
             Ok("save in C\n".to_owned())
         );
+    }
+
+    #[tokio::test]
+    async fn a_program_gets_no_variable_of_kpx() {
+        // Cargo and the shell set others.
+        assert!(std::env::vars_os().count() > 3);
+        let text = save("env").await.expect("the output");
+        let mut names: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.split('=').next())
+            .collect();
+        names.retain(|name| !["_", "PWD", "OLDPWD", "SHLVL"].contains(name));
+        names.sort_unstable();
+        assert_eq!(names, ["LC_ALL", "PATH"]);
     }
 
     #[tokio::test]
