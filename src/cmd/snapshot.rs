@@ -164,7 +164,7 @@ async fn record(
         let node = match (snapshot.name(), snapshot.nodes()) {
             (Ok(name), _) => Some(name),
             // Without the Nodes, the name is the one that kube-proxy would use.
-            (Err(_), Err(_)) => Some(host::node_name(&session.host).await),
+            (Err(_), Err(_)) => host::node_name(&session.host).await,
             (Err(_), Ok(_)) => None,
         };
         (None, node)

@@ -198,8 +198,8 @@ pub const fn own_pods() -> Result<Vec<String>, String> {
 }
 
 /// Returns the name of the Node that is given.
-pub async fn node_name(options: &Options) -> String {
-    options.node.clone().unwrap_or_default()
+pub async fn node_name(options: &Options) -> Option<String> {
+    options.node.clone()
 }
 
 /// Fails.

@@ -106,8 +106,9 @@ pub fn processor_time() -> Duration {
 }
 
 /// Returns the name of this node's Node object, as far as known without the API server.
-pub async fn node_name(options: &Options) -> String {
-    proxy::node_name(&Context::new(options)).await
+pub async fn node_name(options: &Options) -> Option<String> {
+    let name = proxy::node_name(&Context::new(options)).await;
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// Reads one item.
