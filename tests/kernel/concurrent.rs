@@ -11,6 +11,7 @@ const READS: u32 = 500;
 
 /// Compares a node with its cluster, `READS` times, while `write` replaces its rules by the same over and over: each
 /// transaction is whole, so there is no difference at any time.
+#[expect(clippy::print_stderr, reason = "the figures")]
 fn no_read_finds_a_difference(name: &str, write: impl Fn(&Netns) + Sync) {
     let node = node();
     kpx(&node, name, &["reconcile", "--apply", "--yes"], 0);
