@@ -40,8 +40,10 @@ impl<'t> Reader<'t> {
                     ruleset.tables.push(self.table(table)?);
                 }
                 _ => {
-                    let why = format!("{line:?} is not what `nft list ruleset` prints");
-                    return Err(self.at_line(self.at, &why));
+                    return Err(self.at_line(
+                        self.at,
+                        &format!("{line:?} is not what `nft list ruleset` prints"),
+                    ));
                 }
             }
         }
