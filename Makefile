@@ -14,6 +14,8 @@
 #                 SCENARIOS="NAME…" runs those alone (root; half an hour)
 # make check-clients
 #                 compiles kpx for macOS and Windows, without linking it: there, it works on bundles and over the API
+# make fuzz       every parser and decoder on changed recordings, FUZZ_SECONDS=30 for each; FUZZ_TARGETS="NAME…" runs those alone
+#                 (nightly Rust, cargo-fuzz and a C++ compiler; as root, the decoders begin with answers of this kernel)
 # make bench      how long the doctor, a diff and a trace take on a large node, and more (root; wants iptables, nftables,
 #                 ipset, conntrack and nfacct)
 
@@ -95,8 +97,8 @@ test-report: packages
 test-files: $(PROMTOOL)
 	$(PROMTOOL) check rules deploy/serve/prometheus/rules.yaml
 	$(PROMTOOL) test rules deploy/serve/prometheus/rules-test.yaml
-	shellcheck -x .ci/run deploy/dist/* docs/demo/record benches/*.sh src/cmd/snapshot.sh tests/dist tests/lab/node tests/static \
-		tests/vm/*
+	shellcheck -x .ci/run deploy/dist/* docs/demo/record benches/*.sh src/cmd/snapshot.sh fuzz/seeds tests/dist tests/lab/node \
+		tests/static tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
@@ -204,6 +206,32 @@ test-dist: KERNELS =
 test-dist: PACKAGES = mmdebstrap debian-archive-keyring rpm man-db jq containerd runc
 test-dist: packages
 	$(SUDO) tests/dist $(DIST)
+
+# One program has all targets. It is built with the versions of Cargo.lock, and without a sanitizer: the targets are safe Rust,
+# whose checks of bounds and overflow are on. An input that fails is kept in target/fuzz/found, those that reach new code in
+# target/fuzz/corpus.
+FUZZ = target/fuzz
+FUZZER = $(FUZZ)/$(HOST)/release/target
+FUZZ_SECONDS = 30
+FUZZ_TARGETS = $$($(FUZZER))
+.PHONY: fuzz
+fuzz:
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "missing: rustup toolchain install nightly" >&2; exit 1; }
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "missing: cargo install cargo-fuzz" >&2; exit 1; }
+	cp Cargo.lock fuzz/Cargo.lock
+	cargo +nightly fuzz build --sanitizer none --target-dir $(FUZZ)
+	rm -rf $(FUZZ)/seeds
+	fuzz/seeds $(FUZZER) $(FUZZ)/seeds
+	@mkdir -p $(FUZZ)/found; \
+	failed=; \
+	for target in $(FUZZ_TARGETS); do \
+		echo "== $$target"; \
+		mkdir -p $(FUZZ)/corpus/$$target $(FUZZ)/seeds/$$target; \
+		KPX_TARGET=$$target $(FUZZER) $(FUZZ)/corpus/$$target $(FUZZ)/seeds/$$target -max_total_time=$(FUZZ_SECONDS) \
+			-timeout=20 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 -artifact_prefix=$(FUZZ)/found/$$target- || \
+			failed+=" $$target"; \
+	done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed; see $(FUZZ)/found" >&2; exit 1; }
 
 # How long a trace and the doctor take on a large node, beside the tools that read all rules.
 .PHONY: bench

@@ -34,6 +34,8 @@ pub mod desired;
 pub mod diff;
 mod dns;
 pub mod evidence;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod history;
 pub mod host;
 mod meter;

@@ -35,6 +35,8 @@ pub use nodes::NodesArgs;
 pub use report::ReportArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
+#[cfg(fuzzing)]
+pub(crate) use value::fuzz;
 pub use why::{ProbeFrom, WhyArgs};
 
 use crate::render::Format;

@@ -343,3 +343,16 @@ impl TypedValueParser for Offered {
         (!values.is_empty()).then(|| Box::new(values.into_iter()) as Box<dyn Iterator<Item = _>>)
     }
 }
+
+/// Parses any word as the value of each kind of option, for the fuzzer.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(word: &str) {
+    duration(word).ok();
+    lease(word).ok();
+    size(word).ok();
+    percent(word).ok();
+    mark(word).ok();
+    item(word).ok();
+    protocol(word).ok();
+    goal(word).ok();
+}

@@ -36,12 +36,16 @@ use futures_util::future::join_all;
 use crate::evidence::{Evidence, Item};
 use crate::net::Family;
 pub use aside::Aside;
+#[cfg(fuzzing)]
+pub(crate) use cluster::fuzz as credential;
 pub use cluster::{Connection, Environment, Reviewed, Reviews, Selection, Watch, review};
 pub use crew::{Crew, Event, Push};
 pub use hook::run_hook;
 pub use http::{HttpAnswer, HttpServer};
 pub use journals::{Journal, Journals};
 pub use live_cluster::LiveCluster;
+#[cfg(fuzzing)]
+pub(crate) use machine::decoders;
 pub use machine::{
     ChainReader, Guard, Live, Trial, ask, check, connections, conntrack_fill, free_space,
     has_legacy_tables, ipvs_table, is_guarded, is_root, listen, nft_generation, nft_set,

@@ -151,7 +151,8 @@ impl Redactor {
             {
                 let hex = field.trim_end().split(':').next().unwrap_or(field);
                 let is_hex = hex.len() >= 8 && hex.bytes().all(|b| b.is_ascii_hexdigit());
-                match read(hex).filter(|_| is_hex && i < 12) {
+                let addr = if is_hex && i < 12 { read(hex) } else { None };
+                match addr {
                     Some(addr) => {
                         let to = self.addresses.map(addr);
                         new.push_str(&write(to));
@@ -309,4 +310,17 @@ fn mac(text: &str) -> Option<[u8; 6]> {
         .filter_map(|byte| u8::from_str_radix(byte, 16).ok())
         .collect();
     (text.len() == 17).then(|| bytes.try_into().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Evidence;
+
+    #[test]
+    fn a_damaged_address_of_a_socket_is_kept() {
+        let mut redactor = Redactor::new([7; 32], &Evidence::default());
+        let text = "   0: 010000\u{fffd}7F:0CEA 0A\n";
+        assert_eq!(redactor.proc_net(text), text);
+    }
 }

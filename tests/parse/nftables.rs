@@ -291,3 +291,81 @@ fn text_of_other_releases_is_read() {
     );
     assert!(matches!(&rules[2].statements[0], Statement::Other(_)));
 }
+
+#[test]
+fn deeply_nested_text_is_refused() {
+    let refused = |line: usize| {
+        let why = format!("line {line}: an expression is nested deeper than 64 levels");
+        Err(Gap::Failed(Item::NftText, why))
+    };
+    let rule = |value: &str| {
+        text(&format!(
+            "table ip a {{\n\tchain c {{\n\t\tmeta mark set {value} accept\n\t}}\n}}\n"
+        ))
+    };
+    let set = |value: &str| {
+        text(&format!(
+            "table ip a {{\n\tset s {{\n\t\ttype mark\n\t\telements = {{ 2,\n{value} }}\n\t}}\n}}\n"
+        ))
+    };
+    let nested = |opens: &str, closes: &str, levels: usize| {
+        format!("{}1{}", opens.repeat(levels), closes.repeat(levels))
+    };
+    for (opens, closes) in [("(", ")"), ("{ ", " }"), ("jhash ", " mod 2"), ("1 | ", "")] {
+        let read = rule(&nested(opens, closes, 60)).unwrap();
+        let statements = &read.tables[0].chains[0].rules[0].statements;
+        assert!(
+            matches!(&statements[0], Statement::Mangle { .. }),
+            "{opens}"
+        );
+        assert_eq!(rule(&nested(opens, closes, 100_000)), refused(3), "{opens}");
+    }
+    for (opens, closes) in [("(", ")"), ("{ ", " }")] {
+        assert!(set(&nested(opens, closes, 60)).is_ok());
+        assert_eq!(set(&nested(opens, closes, 100_000)), refused(4), "{opens}");
+    }
+}
+
+#[test]
+fn deeply_nested_json_is_refused() {
+    let ruleset = |value: &str| {
+        json(&format!(
+            r#"{{"nftables": [{{"table": {{"family": "ip", "name": "a"}}}},
+            {{"chain": {{"family": "ip", "table": "a", "name": "c"}}}},
+            {{"rule": {{"family": "ip", "table": "a", "chain": "c", "expr": [
+            {{"mangle": {{"key": {{"meta": {{"key": "mark"}}}}, "value": {value}}}}}]}}}}]}}"#
+        ))
+    };
+    let nested = |opens: &str, closes: &str, levels: usize| {
+        ruleset(&format!(
+            "{}1{}",
+            opens.repeat(levels),
+            closes.repeat(levels)
+        ))
+    };
+    for (opens, closes) in [
+        (r#"{"set": "#, "}"),
+        (r#"{"|": [1, "#, "]}"),
+        // A pair beside a member that is none.
+        (r#"{"set": [[1, "#, "], 2]}"),
+    ] {
+        assert!(nested(opens, closes, 38).is_ok(), "{opens}");
+        let Err(Gap::Failed(Item::Nft, why)) = nested(opens, closes, 100_000) else {
+            panic!("{opens} was read");
+        };
+        assert!(
+            why.starts_with("recursion limit exceeded at line 4 column "),
+            "{why}"
+        );
+    }
+    // Not nested in JSON, but in what it means.
+    let read = ruleset(&format!(r#"{{"|": [1{}]}}"#, ", 1".repeat(100_000))).unwrap();
+    let statements = &read.tables[0].chains[0].rules[0].statements;
+    assert!(matches!(
+        &statements[0],
+        Statement::Mangle {
+            value: Expr::Other(_),
+            ..
+        }
+    ));
+}

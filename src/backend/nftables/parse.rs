@@ -18,10 +18,20 @@ use crate::evidence::{Gap, Item};
 
 pub use text::text;
 
+/// Highest number of expressions within each other. The kernel's rules have a few, but a bundle may have any number, and an
+/// expression is read, printed and dropped by recursion. `serde_json` limits the nesting of its text itself.
+const DEEPEST: usize = 64;
+
 /// Reads `nft -j list ruleset`.
 pub fn json(text: &str) -> Result<Ruleset, Gap> {
-    let read: Document = serde_json::from_str(text)
-        .map_err(|e| Gap::Failed(Item::Nft, format!("{e}; was it cut short?")))?;
+    let read: Document = serde_json::from_str(text).map_err(|e| {
+        let hint = if e.is_eof() {
+            "; was it cut short?"
+        } else {
+            ""
+        };
+        Gap::Failed(Item::Nft, format!("{e}{hint}"))
+    })?;
     match read.nftables.0.broken {
         Some(why) => Err(Gap::Failed(Item::Nft, why)),
         None => Ok(read.nftables.0.ruleset),

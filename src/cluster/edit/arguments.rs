@@ -52,7 +52,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn replace(text: &str, word: &str, wanted: &str) -> Option<String> {
-    let done = text.replacen(word, wanted, 1);
+    let done = exchanged(text, word, wanted);
     let Some(before) = structure(text) else {
         return Some(done);
     };
@@ -70,11 +70,17 @@ fn add(text: &str, wanted: &str) -> Option<String> {
     let flag = words(line).next()?;
     let new = line.replacen(flag, wanted, 1);
     // The new flag gets its own line, even if the text does not end with a line feed.
-    let done = text.replacen(line, &format!("{line}\n{new}"), 1);
+    let done = exchanged(text, line, &format!("{line}\n{new}"));
     let Some(before) = structure(text) else {
         return Some(done);
     };
     (structure(&done)? == with_item(before, flag, wanted)).then_some(done)
+}
+
+/// Returns `text` with `new` in the place of `part`, a slice of it: the same characters may occur before, in a comment.
+fn exchanged(text: &str, part: &str, new: &str) -> String {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    format!("{}{new}{}", &text[..start], &text[start + part.len()..])
 }
 
 /// Parses a manifest; `None` if the text is not one.
@@ -151,6 +157,20 @@ mod tests {
             "--v=2\n--proxy-mode=ipvs\n--ipvs-scheduler=lc\n--ipvs-strict-arp=true"
         );
         assert_eq!(set(text, &to(Mode::Iptables)).unwrap(), text);
+    }
+
+    #[test]
+    fn the_same_characters_in_a_comment_or_another_flag_are_kept() {
+        let text = "# once --proxy-mode=ipvs\n--proxy-mode=ipvs\n";
+        assert_eq!(
+            set(text, &to(Mode::Iptables)).unwrap(),
+            "# once --proxy-mode=ipvs\n--proxy-mode=iptables\n"
+        );
+        let text = "# not --v=2\n--v=25 # more\n--v=2\n";
+        assert_eq!(
+            set(text, &to(Mode::Ipvs)).unwrap(),
+            "# not --v=2\n--v=25 # more\n--v=2\n--proxy-mode=ipvs\n"
+        );
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub use access::{Environment, Selection};
 pub(super) use exec::{CONTAINER, Ended, Held};
 pub(super) use patience::Urgency;
 use patience::{Patience, Requester};
+#[cfg(fuzzing)]
+pub(crate) use plugin::fuzz;
 use read::{CONFIG_MAPS, Name};
 use refusal::Refusal;
 pub(super) use refusal::{is_by_admission, refused_pod};

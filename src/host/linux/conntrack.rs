@@ -117,3 +117,15 @@ fn request(family: u8, sequence: u32) -> Vec<u8> {
     bytes.extend([family, 0, 0, 0]);
     bytes
 }
+
+/// Decodes any messages, for the fuzzer; `None` if they are not known.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+    let mut text = String::new();
+    for (_, message) in super::netlink::messages(bytes) {
+        let attributes = message.get(HEADERS..)?;
+        entry::tracked(attributes, |_| ());
+        entry::write(attributes, &mut text)?;
+    }
+    Some(text)
+}

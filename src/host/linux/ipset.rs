@@ -458,6 +458,16 @@ fn short(value: &[u8]) -> Result<u16, String> {
     Ok(u16::from_be_bytes(bytes))
 }
 
+/// Decodes any messages, for the fuzzer; `None` if they are not known.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+    let mut saved = Saved::default();
+    for (_, message) in super::netlink::messages(bytes) {
+        saved.take(message.get(20..)?).ok()?;
+    }
+    Some(saved.text)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -322,3 +322,35 @@ fn address_scope(scope: AddressScope) -> String {
         other => u8::from(other).to_string(),
     }
 }
+
+/// Decodes any messages about links, addresses, routes and routing policy rules, for the fuzzer: the text of each kind.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) -> [String; 4] {
+    use super::routes::{route, rule};
+    use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+
+    let mut all: [Vec<Value>; 4] = Default::default();
+    for (_, message) in super::netlink::messages(bytes) {
+        let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
+            continue;
+        };
+        let NetlinkPayload::InnerMessage(message) = message.payload else {
+            continue;
+        };
+        match message {
+            RouteNetlinkMessage::NewLink(message) => {
+                let names = names(std::slice::from_ref(&message));
+                all[0].push(Value::Object(link(&message, &names)));
+            }
+            RouteNetlinkMessage::NewAddress(message) => {
+                all[1].push(json!({ "ifname": "lo", "addr_info": [address(&message)] }));
+            }
+            RouteNetlinkMessage::NewRoute(message) => {
+                all[2].push(Value::Object(route(&message, &BTreeMap::new())));
+            }
+            RouteNetlinkMessage::NewRule(message) => all[3].push(Value::Object(rule(&message))),
+            _ => {}
+        }
+    }
+    all.map(|list| print(&Value::Array(list)))
+}

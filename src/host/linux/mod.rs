@@ -57,6 +57,20 @@ pub(super) use proxy::kubeconfig as proxy_kubeconfig;
 pub use tracing::{nft_generation, trace_packets};
 pub use usage::{conntrack_fill, free_space, peak_of_children, resident_memory, run_self};
 
+/// Decoders of the kernel's answers and of kube-proxy's, for the fuzzer.
+#[cfg(fuzzing)]
+pub(crate) mod decoders {
+    pub(crate) use super::conntrack::fuzz as conntrack;
+    pub(crate) use super::ipset::fuzz as ipset;
+    pub(crate) use super::ipvs::{fuzz as ipvs, fuzz_proc as proc_ip_vs};
+    pub(crate) use super::links::fuzz as routing;
+    pub(crate) use super::nft::fuzz as nft;
+    pub(crate) use super::proxy::fuzz as http;
+    pub(crate) use super::sockets::fuzz as sockets;
+    pub(crate) use super::tracing::fuzz as traced;
+    pub(crate) use super::xtables::{fuzz as xtables, legacy::fuzz as legacy};
+}
+
 /// Returns an error if the network namespace of `options` cannot be entered.
 pub fn check(options: &Options) -> Result<(), NoNamespace> {
     context::check_netns(options)

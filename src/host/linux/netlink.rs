@@ -258,3 +258,15 @@ pub(super) fn wide(value: &[u8]) -> Result<u64, String> {
     let bytes = value.try_into().map_err(|_| "a number is too short")?;
     Ok(u64::from_be_bytes(bytes))
 }
+
+/// The messages in `bytes`, one after the other: kind, and bytes with the header.
+#[cfg(fuzzing)]
+pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let header = NetlinkBuffer::new_checked(bytes).ok()?;
+        let length = header.length() as usize;
+        let message = (header.message_type(), bytes.get(..length)?);
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}

@@ -98,7 +98,7 @@ pub(super) fn rules(item: Item, context: &Context) -> Result<String, Gap> {
     Ok(text)
 }
 
-fn route(message: &RouteMessage, names: &BTreeMap<u32, String>) -> Map<String, Value> {
+pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, String>) -> Map<String, Value> {
     let header = &message.header;
     let v6 = header.address_family == AddressFamily::Inet6;
     let mut route = Map::new();
@@ -182,7 +182,7 @@ fn next_hop(hop: &RouteNextHop, names: &BTreeMap<u32, String>) -> Map<String, Va
     map
 }
 
-fn rule(message: &RuleMessage) -> Map<String, Value> {
+pub(super) fn rule(message: &RuleMessage) -> Map<String, Value> {
     let header = &message.header;
     let v6 = header.family == AddressFamily::Inet6;
     let width = if v6 { 128 } else { 32 };

@@ -253,3 +253,13 @@ fn socket_inode(fd: &Path) -> Option<u32> {
         .strip_suffix(']')?;
     inode.parse().ok()
 }
+
+/// Decodes any messages about sockets, for the fuzzer.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    use netlink_packet_core::NetlinkMessage;
+
+    for (_, message) in super::netlink::messages(bytes) {
+        NetlinkMessage::<SockDiagMessage>::deserialize(message).ok();
+    }
+}

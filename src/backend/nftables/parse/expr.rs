@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::super::model::{Datum, Expr, NatKind, Statement, Verdict};
-use super::{take_text, take_words};
+use super::{DEEPEST, take_text, take_words};
 
 /// Reads one statement; one that is not of the model is kept as listed.
 pub(super) fn statement(value: Value) -> Statement {
@@ -182,8 +182,8 @@ fn composed(kind: &str, body: &Value) -> Option<Expr> {
             data: part("data")?,
         },
         "|" | "&" | "^" | "<<" | ">>" => match items()?.as_slice() {
-            // Newer releases of nft print a chain of one operator as one list.
-            [first, rest @ ..] if !rest.is_empty() => {
+            // Newer releases of nft print a chain of one operator as one list. Each operator nests what is before it.
+            [first, rest @ ..] if (1..=DEEPEST).contains(&rest.len()) => {
                 rest.iter()
                     .fold(expr(first.clone()), |left, right| Expr::Bits {
                         op: kind.to_owned(),
@@ -204,14 +204,20 @@ fn set(body: &Value) -> Expr {
     let Some(list) = body.as_array() else {
         return Expr::Set(vec![expr(body.clone())]);
     };
-    let pairs = list
-        .iter()
-        .map(|member| match member.as_array()?.as_slice() {
-            [key, value] => Some((expr(key.clone()), datum(value.clone()))),
-            _ => None,
-        });
-    match pairs.collect::<Option<Vec<_>>>() {
-        Some(pairs) if !pairs.is_empty() => Expr::Map(pairs),
+    let pair = |member: &Value| match member.as_array()?.as_slice() {
+        [key, value] => Some((key.clone(), value.clone())),
+        _ => None,
+    };
+    // Members are read only once: a second time at each level of nesting would double the time with every level.
+    match list.iter().map(pair).collect::<Option<Vec<_>>>() {
+        Some(pairs) if !pairs.is_empty() => {
+            let pairs = pairs.into_iter();
+            Expr::Map(
+                pairs
+                    .map(|(key, value)| (expr(key), datum(value)))
+                    .collect(),
+            )
+        }
         _ => Expr::Set(list.iter().cloned().map(expr).collect()),
     }
 }

@@ -40,9 +40,9 @@ impl<'t> Reader<'t> {
                     ruleset.tables.push(self.table(table)?);
                 }
                 _ => {
-                    return Err(format!(
-                        "line {}: {line:?} is not what `nft list ruleset` prints",
-                        self.number()
+                    return Err(self.at_line(
+                        self.at,
+                        &format!("{line:?} is not what `nft list ruleset` prints"),
                     ));
                 }
             }
@@ -86,12 +86,15 @@ impl<'t> Reader<'t> {
             }
             if words.starts_with("type ") && words.contains(" hook ") {
                 let base = base(words, family);
-                chain.base = Some(base.map_err(|why| format!("line {}: {why}", self.number()))?);
+                chain.base = Some(base.map_err(|why| self.at_line(self.at, &why))?);
             } else if words.starts_with("comment \"") {
                 chain.comment = quoted(words);
             } else {
-                let whole = self.balanced(line)?;
-                chain.rules.push(rule::rule(whole, family));
+                let at = self.at;
+                let rule = rule::rule(self.balanced(line)?, family);
+                chain
+                    .rules
+                    .push(rule.map_err(|why| self.at_line(at, &why))?);
             }
         }
     }
@@ -125,7 +128,11 @@ impl<'t> Reader<'t> {
                 }
                 "timeout" => set.timeout = seconds(rest.trim_end_matches(';')),
                 "comment" => set.comment = quoted(line),
-                "elements" => set.elements = elements(self.balanced(line)?),
+                "elements" => {
+                    let at = self.at;
+                    let elements = elements(self.balanced(line)?);
+                    set.elements = elements.map_err(|why| self.at_line(at, &why))?;
+                }
                 // `size`, `gc-interval`, `policy`, `auto-merge`, `counter`: how the kernel keeps it.
                 _ => {}
             }
@@ -181,9 +188,9 @@ impl<'t> Reader<'t> {
         Ok(&self.text[start..end])
     }
 
-    /// Returns the number of the line last read.
-    fn number(&self) -> usize {
-        self.text[..self.at].lines().count()
+    /// Returns `why` with the number of the line that ends at `end`.
+    fn at_line(&self, end: usize, why: &str) -> String {
+        format!("line {}: {why}", self.text[..end].lines().count())
     }
 }
 
@@ -315,7 +322,7 @@ fn seconds(text: &str) -> Option<u64> {
 }
 
 /// Reads `elements = { … }`.
-fn elements(text: &str) -> Vec<Element> {
+fn elements(text: &str) -> Result<Vec<Element>, String> {
     let mut tokens = Tokens::new(text);
     while !matches!(tokens.next(), None | Some(Token::Mark("{"))) {}
     let mut elements = Vec::new();
@@ -326,5 +333,6 @@ fn elements(text: &str) -> Vec<Element> {
         }
         tokens.take_mark(",");
     }
-    elements
+    tokens.check_depth()?;
+    Ok(elements)
 }

@@ -110,6 +110,40 @@ fn first<T>(messages: &[Vec<u8>], decode: impl Fn(&[u8]) -> Option<T>) -> Option
     messages.iter().find_map(|message| decode(message))
 }
 
+/// Decodes any messages, for the fuzzer: each as a virtual server with all messages as its real servers.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+    let messages: Vec<&[u8]> = crate::host::linux::netlink::messages(bytes)
+        .filter_map(|(_, message)| message.get(20..))
+        .collect();
+    let services = messages.iter().filter_map(|message| {
+        let mut service = decode::service(decode::service_attributes(message))?;
+        let all = messages.iter();
+        service.destinations = all
+            .filter_map(|message| decode::destination(message, service.family))
+            .collect();
+        Some(service)
+    });
+    let mut dump = Dump {
+        partial: false,
+        info: messages.iter().find_map(|message| decode::info(message)),
+        timeouts: messages
+            .iter()
+            .find_map(|message| decode::timeouts(message)),
+        services: services.collect(),
+    };
+    dump.sort();
+    serde_json::to_string(&dump).ok()
+}
+
+/// Parses any `/proc/net/ip_vs`, for the fuzzer.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_proc(text: &str) -> Option<String> {
+    let mut dump = proc::parse(text, Some(250)).ok()?;
+    dump.sort();
+    serde_json::to_string(&dump).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

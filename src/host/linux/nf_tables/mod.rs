@@ -230,7 +230,7 @@ impl Header {
         }
     }
 
-    fn read(answer: Answer<'_>) -> Result<Self, Odd> {
+    pub(super) fn read(answer: Answer<'_>) -> Result<Self, Odd> {
         let mut header = Self::new(Chain {
             family: family_name(answer.family).unwrap_or("unknown"),
             table: String::new(),

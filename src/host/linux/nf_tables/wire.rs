@@ -387,3 +387,10 @@ pub(in crate::host) fn address(to: &mut String, address: IpAddr) {
         IpAddr::V4(v4) => put!(to, "{v4}"),
     }
 }
+
+/// The answers in `bytes`, one after the other, with the kind of each.
+#[cfg(fuzzing)]
+pub(in crate::host) fn answers(bytes: &[u8]) -> impl Iterator<Item = (u16, Answer<'_>)> {
+    let messages = crate::host::linux::netlink::messages(bytes);
+    messages.map(|(kind, message)| (kind, Answer::new(message)))
+}

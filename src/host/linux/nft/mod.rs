@@ -34,6 +34,8 @@ use super::nf_tables::{self, Table};
 use super::{exec, modules};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
+#[cfg(fuzzing)]
+pub(crate) use read::fuzz;
 
 /// Reads the version of `nft`. Even for that it opens a socket, which loads nfnetlink.
 pub(super) async fn version(item: Item, context: &Arc<Context>) -> Result<String, Gap> {

@@ -389,3 +389,67 @@ fn comment_in(notes: &[u8]) -> Result<Option<&str>, Odd> {
     }
     Ok(comment)
 }
+
+/// Decodes any chains, sets, elements and rules, for the fuzzer; `None` if they are not known.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+    use crate::host::linux::nf_tables::family_name;
+    use crate::host::linux::nf_tables::wire::answers;
+
+    struct Link;
+
+    impl LinkNames for Link {
+        fn name(&mut self, index: u32) -> Result<Option<&str>, Odd> {
+            Ok((index == 1).then_some("lo"))
+        }
+    }
+
+    let table = Table {
+        family: family_name(answers(bytes).next()?.1.family)?,
+        name: "kube-proxy".to_owned(),
+        handle: 1,
+        flags: 0,
+    };
+    let of_kind = |wanted: u16| {
+        let all = answers(bytes);
+        all.filter_map(move |(kind, answer)| (kind & 0xff == wanted).then_some(answer))
+    };
+    let mut to = String::new();
+    head(&mut to, &table).ok()?;
+    for answer in of_kind(0x12) {
+        object(&mut to, &table, answer).ok()?;
+    }
+    let mut sets = Sets::default();
+    for answer in of_kind(9) {
+        let mut set = Set::read(answer.attributes).ok()?;
+        let mut elements = Elements::default();
+        for answer in of_kind(12) {
+            let name = attributes(answer.attributes)
+                .flatten()
+                .find(|(kind, _)| *kind == 2);
+            if name.and_then(|(_, value)| text(value).ok()) == Some(&set.name) {
+                elements.add(&set, answer.attributes, &mut Link).ok()?;
+            }
+        }
+        elements.finish(&mut set, &mut Link).ok()?;
+        sets.add(set);
+    }
+    for set in sets.all.iter().filter(|set| !set.is_anonymous()) {
+        to.push_str(", ");
+        set.print(&mut to, table.family, &table.name).ok()?;
+    }
+    for answer in of_kind(3) {
+        to.push_str(", ");
+        chain(&mut to, &Header::read(answer).ok()?).ok()?;
+    }
+    let mut link = Link;
+    let mut writer = Writer::new(family_number(table.family), &sets, &mut link);
+    for answer in of_kind(6) {
+        let name = attributes(answer.attributes)
+            .flatten()
+            .find(|(kind, _)| *kind == 2);
+        let name = text(name?.1).ok()?;
+        rule(&mut to, &table, name, answer, &mut writer).ok()?;
+    }
+    Some(format!("{{\"nftables\": [{to}]}}"))
+}

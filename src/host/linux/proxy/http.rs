@@ -150,6 +150,13 @@ fn wrong(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
 }
 
+/// Parses any response, for the fuzzer.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    parse(bytes, true).ok();
+    parse(bytes, false).ok();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

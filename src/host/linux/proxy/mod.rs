@@ -18,6 +18,8 @@ use super::{files, os, processes};
 use crate::cluster::config::{HEALTHZ_PORT, ORIGIN, ProxyConfig};
 use crate::evidence::{Gap, Item};
 use http::NoResponse;
+#[cfg(fuzzing)]
+pub(crate) use http::fuzz;
 use process::Table;
 
 /// Usual paths of kube-proxy's configuration, for a node where it does not run.

@@ -59,7 +59,7 @@ pub(super) fn read(mut log: &File) -> io::Result<(Vec<Line>, bool)> {
 }
 
 /// Parses a record: `4,1339,5140900,-;TRACE: nat:PREROUTING:rule:1 IN=eth0 OUT= SRC=10.0.0.1 …`.
-fn parse(record: &str) -> Option<Line> {
+pub(super) fn parse(record: &str) -> Option<Line> {
     let (_, text) = record.lines().next()?.split_once(';')?;
     let (place, packet) = text.strip_prefix("TRACE: ")?.split_once(" IN=")?;
     // An error of ICMP quotes another packet behind its own addresses.

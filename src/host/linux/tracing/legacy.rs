@@ -282,7 +282,7 @@ fn receive(socket: &Socket) -> Result<(), Gap> {
 }
 
 /// Parses `nat:KUBE-SERVICES:rule:7`.
-fn parse(place: &str) -> Option<(ChainName, usize)> {
+pub(super) fn parse(place: &str) -> Option<(ChainName, usize)> {
     let (table, rest) = place.split_once(':')?;
     let (rest, number) = rest.trim_end().rsplit_once(':')?;
     let (chain, _) = rest.rsplit_once(':')?;

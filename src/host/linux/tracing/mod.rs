@@ -277,3 +277,14 @@ fn generation() -> Result<u32, Gap> {
         )
     })
 }
+
+/// Decodes any messages about traced packets and any records of the kernel's log, for the fuzzer.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    for (_, message) in netlink::messages(bytes) {
+        decode::event(message).ok();
+        decode::handle(message).ok();
+        decode::generation(message);
+    }
+    kernel_log::parse(&String::from_utf8_lossy(bytes)).map(|line| legacy::parse(&line.place));
+}

@@ -161,3 +161,36 @@ fn rule(
 fn number(family: Family) -> u8 {
     family_number(family.nft_name())
 }
+
+/// Decodes any chains and rules of iptables-nft, for the fuzzer; `None` if they are not known.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
+    use crate::host::linux::nf_tables::wire::answers;
+
+    let family = match answers(bytes).next()?.1.family {
+        10 => Family::V6,
+        _ => Family::V4,
+    };
+    let mut writer = Writer::new(family, Sets::some());
+    let mut chains: Vec<(Header, String)> = Vec::new();
+    for (kind, answer) in answers(bytes) {
+        match kind & 0xff {
+            3 => chains.push((Header::read(answer).ok()?, String::new())),
+            _ => {
+                let (header, lines) = chains.last_mut()?;
+                rule(answer, &header.chain.name, &mut writer, lines).ok()?;
+            }
+        }
+    }
+    chains.sort_by(saved::order);
+    let name = "nat";
+    Some((
+        family,
+        Saved {
+            name,
+            chains,
+            odd: None,
+        }
+        .text(),
+    ))
+}

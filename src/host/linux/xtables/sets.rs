@@ -47,6 +47,18 @@ impl Sets {
     }
 }
 
+#[cfg(fuzzing)]
+impl Sets {
+    /// The names of some sets, without asking the kernel.
+    pub(super) fn some() -> Self {
+        let names = (0..4).map(|index| (index, format!("KUBE-SET-{index}")));
+        Self {
+            item: Item::Iptables4,
+            names: Some(Ok(names.collect())),
+        }
+    }
+}
+
 fn list(item: Item) -> Result<HashMap<u16, String>, Gap> {
     let mut body = Vec::new();
     append(&mut body, attribute::PROTOCOL, &[PROTOCOL]);

@@ -30,7 +30,7 @@ const STARTS: &[&str] = &[
 const NAT_FLAGS: &[&str] = &["fully-random", "persistent", "random"];
 
 /// Reads a rule of a chain of `family`.
-pub(super) fn rule(line: &str, family: &str) -> Rule {
+pub(super) fn rule(line: &str, family: &str) -> Result<Rule, String> {
     let (line, handle) = match line.rsplit_once(" # handle ") {
         Some((line, handle)) => (line, handle.trim().parse().ok()),
         None => (line, None),
@@ -45,11 +45,12 @@ pub(super) fn rule(line: &str, family: &str) -> Rule {
     while tokens.peek().is_some() {
         statements.push(statement(&mut tokens, family));
     }
-    Rule {
+    tokens.check_depth()?;
+    Ok(Rule {
         handle,
         comment,
         statements,
-    }
+    })
 }
 
 fn statement(tokens: &mut Tokens<'_>, family: &str) -> Statement {

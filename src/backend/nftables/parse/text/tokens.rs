@@ -1,5 +1,7 @@
 //! The words of a rule or of a list of elements.
 
+use super::super::DEEPEST;
+
 /// A piece of the text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Token<'t> {
@@ -19,6 +21,9 @@ pub(super) struct Tokens<'t> {
     /// Each with where it starts and ends.
     all: Vec<(Token<'t>, usize, usize)>,
     at: usize,
+    /// Number of open expressions.
+    depth: usize,
+    too_deep: bool,
 }
 
 impl<'t> Tokens<'t> {
@@ -70,7 +75,13 @@ impl<'t> Tokens<'t> {
         if blank && !all.is_empty() && text.ends_with(' ') {
             all.push((Token::Nothing, at, at));
         }
-        Self { text, all, at: 0 }
+        Self {
+            text,
+            all,
+            at: 0,
+            depth: 0,
+            too_deep: false,
+        }
     }
 
     /// Returns the next piece without taking it.
@@ -117,6 +128,28 @@ impl<'t> Tokens<'t> {
         let is = matches!(self.peek(), Some(Token::Mark(is)) if is == mark);
         self.at += usize::from(is);
         is
+    }
+
+    /// Reads a part of an expression with `read`; `None` if it is nested too deeply.
+    pub(super) fn within<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        if self.depth == DEEPEST {
+            self.too_deep = true;
+            return None;
+        }
+        self.depth += 1;
+        let part = read(self);
+        self.depth -= 1;
+        part
+    }
+
+    /// Returns an error if a part was nested too deeply, and so was not read.
+    pub(super) fn check_depth(&self) -> Result<(), String> {
+        if self.too_deep {
+            return Err(format!(
+                "an expression is nested deeper than {DEEPEST} levels"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns where reading is, to come back to.

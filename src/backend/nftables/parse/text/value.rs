@@ -84,21 +84,22 @@ fn term(tokens: &mut Tokens<'_>) -> Option<Expr> {
     bits(tokens, first, operand)
 }
 
-/// Reads the operators and operands behind `left`.
+/// Reads the operators and operands behind `left`. Each operator nests what is before it.
 pub(super) fn bits(
     tokens: &mut Tokens<'_>,
-    mut left: Expr,
+    left: Expr,
     operand: fn(&mut Tokens<'_>) -> Option<Expr>,
 ) -> Option<Expr> {
-    while let Some(op) = tokens.peek_word().and_then(bit_operator) {
-        tokens.next();
-        left = Expr::Bits {
-            op: op.to_owned(),
-            left: Box::new(left),
-            right: Box::new(operand(tokens)?),
-        };
-    }
-    Some(left)
+    let Some(op) = tokens.peek_word().and_then(bit_operator) else {
+        return Some(left);
+    };
+    tokens.next();
+    let left = Expr::Bits {
+        op: op.to_owned(),
+        left: Box::new(left),
+        right: Box::new(operand(tokens)?),
+    };
+    tokens.within(|tokens| bits(tokens, left, operand))
 }
 
 fn bit_operator(word: &str) -> Option<&'static str> {
@@ -155,7 +156,7 @@ fn selected(tokens: &mut Tokens<'_>) -> Option<Expr> {
             }
         }
         "jhash" => {
-            expr(tokens)?;
+            tokens.within(expr)?;
             number_after(tokens, "mod")?;
             if tokens.take("seed") {
                 tokens.word()?;
@@ -265,13 +266,15 @@ fn plain(tokens: &mut Tokens<'_>) -> Option<Expr> {
     match tokens.peek()? {
         Token::Mark("{") => {
             tokens.next();
-            braced(tokens)
+            tokens.within(braced)
         }
         Token::Mark("(") => {
             tokens.next();
-            let first = plain(tokens)?;
-            let inner = bits(tokens, first, plain)?;
-            tokens.take_mark(")").then_some(inner)
+            tokens.within(|tokens| {
+                let first = plain(tokens)?;
+                let inner = bits(tokens, first, plain)?;
+                tokens.take_mark(")").then_some(inner)
+            })
         }
         Token::Quoted(text) => {
             tokens.next();

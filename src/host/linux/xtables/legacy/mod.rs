@@ -99,6 +99,15 @@ pub(in crate::host) fn rulings(
     Ok(all)
 }
 
+/// Decodes any table, for the fuzzer; `None` if it is not known.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
+    let table = Table::of(bytes)?;
+    table.rulings().ok();
+    let saved = table.saved(&mut Sets::some()).ok()?;
+    Some((table.family, saved.text()))
+}
+
 impl Table {
     fn saved(&self, sets: &mut Sets) -> Result<Saved, Odd> {
         let chains = self.chains()?;

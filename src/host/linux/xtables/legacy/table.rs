@@ -188,6 +188,23 @@ impl Table {
         Ok((info()? == before).then_some(table))
     }
 
+    /// Returns any table, for the fuzzer: family, `struct ipt_getinfo` and `struct ipt_get_entries`.
+    #[cfg(fuzzing)]
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let (family, rest) = bytes.split_first()?;
+        let (info, entries) = rest.split_first_chunk::<INFO>()?;
+        (entries.len() >= ENTRIES).then(|| Self {
+            family: if *family & 1 == 0 {
+                Family::V4
+            } else {
+                Family::V6
+            },
+            name: "nat",
+            info: *info,
+            entries: entries.to_vec(),
+        })
+    }
+
     /// Returns the hook whose chain begins at `offset`, and the offset of its policy.
     fn hook_at(&self, offset: usize) -> Option<(u32, usize)> {
         let number = |at: usize| {
