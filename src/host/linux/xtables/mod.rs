@@ -123,6 +123,9 @@ fn rules_of(
     writer: &mut Writer,
 ) -> Result<Result<String, Odd>, Gap> {
     let chain = &header.chain;
+    if chain.name.is_empty() || chain.name.contains(char::is_whitespace) {
+        return Ok(Err(format!("{:?} is no name of a chain", chain.name)));
+    }
     if !chain.is_compatible() {
         let why = format!("base chain {} is not one of iptables", chain.name);
         return Ok(Err(why));
