@@ -68,11 +68,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Returns names and texts of the files in `text`.
+fn files(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let sections = text.split("== ");
+    sections.filter_map(|section| section.split_once('\n'))
+}
+
 /// Returns the items in `bytes`.
 fn evidence(bytes: &[u8]) -> Evidence {
     let mut evidence = Evidence::default();
-    for section in text(bytes).split("== ") {
-        let (file, text) = section.split_once('\n').unwrap_or_default();
+    for (file, text) in files(&text(bytes)) {
         if let Some(item) = Item::of_file(file) {
             evidence.insert(item, Ok(text.to_owned()));
         }
@@ -288,8 +293,7 @@ fn bundle(bytes: &[u8]) {
 }
 
 fn folder(text: &str, top: &Path) {
-    for section in text.split("== ") {
-        let (file, text) = section.split_once('\n').unwrap_or_default();
+    for (file, text) in files(text) {
         let known = Item::of_file(file).is_some()
             || matches!(file, "manifest.json" | "errors.txt" | "nodes.json");
         if known {

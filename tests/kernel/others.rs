@@ -1,18 +1,16 @@
 //! What other software has on a node: `testdata/others`, shaped like the state of Calico, Cilium, flannel, Docker, nerdctl,
 //! firewalld, ufw, fail2ban, keepalived, Istio and an administrator.
 
+use super::change;
 use super::netns::Netns;
+
+const SETS: &str = include_str!("../../testdata/others/ipset.txt");
+const RULES: &str = include_str!("../../testdata/others/iptables.txt");
 
 /// Adds it to a node with the links `eth0` and `cni0`: each base chain's rules behind those that it has.
 pub(crate) fn add(netns: &Netns) {
-    netns.feed(
-        "ipset restore",
-        include_str!("../../testdata/others/ipset.txt"),
-    );
-    netns.feed(
-        "iptables-nft-restore --noflush",
-        include_str!("../../testdata/others/iptables.txt"),
-    );
+    netns.feed("ipset restore", SETS);
+    netns.feed("iptables-nft-restore --noflush", RULES);
     netns.feed(
         "ip6tables-nft-restore --noflush",
         include_str!("../../testdata/others/ip6tables.txt"),
@@ -26,14 +24,8 @@ pub(crate) fn add(netns: &Netns) {
 
 /// Adds its rules to the legacy back end.
 pub(crate) fn add_legacy(netns: &Netns) {
-    netns.feed(
-        "ipset restore",
-        include_str!("../../testdata/others/ipset.txt"),
-    );
-    netns.feed(
-        "iptables-legacy-restore",
-        include_str!("../../testdata/others/iptables.txt"),
-    );
+    netns.feed("ipset restore", SETS);
+    netns.feed("iptables-legacy-restore", RULES);
 }
 
 /// Returns what is not kube-proxy's on the node, byte for byte and in order.
@@ -86,12 +78,7 @@ pub(crate) fn state(netns: &Netns) -> Vec<String> {
 /// Fails with what changed if the state is not `before`.
 pub(crate) fn assert_same(netns: &Netns, before: &[String]) {
     let now = state(netns);
-    let only = |a: &[String], b: &[String]| -> Vec<String> {
-        a.iter().filter(|line| !b.contains(line)).cloned().collect()
-    };
-    let (added, removed) = (only(&now, before), only(before, &now));
-    assert!(
-        now == before,
-        "added: {added:#?}\nremoved: {removed:#?}\nnow: {now:#?}"
-    );
+    change::assert_same(&now, before, "other software");
+    // In the same order, too.
+    assert_eq!(now, before);
 }

@@ -204,19 +204,17 @@ fn set(body: &Value) -> Expr {
     let Some(list) = body.as_array() else {
         return Expr::Set(vec![expr(body.clone())]);
     };
-    let pair = |member: &Value| match member.as_array()?.as_slice() {
-        [key, value] => Some((key.clone(), value.clone())),
-        _ => None,
-    };
+    let pairs = list
+        .iter()
+        .map(|member| match member.as_array()?.as_slice() {
+            [key, value] => Some((key, value)),
+            _ => None,
+        });
     // Members are read only once: a second time at each level of nesting would double the time with every level.
-    match list.iter().map(pair).collect::<Option<Vec<_>>>() {
+    match pairs.collect::<Option<Vec<_>>>() {
         Some(pairs) if !pairs.is_empty() => {
-            let pairs = pairs.into_iter();
-            Expr::Map(
-                pairs
-                    .map(|(key, value)| (expr(key), datum(value)))
-                    .collect(),
-            )
+            let pair = |(key, value): (&Value, &Value)| (expr(key.clone()), datum(value.clone()));
+            Expr::Map(pairs.into_iter().map(pair).collect())
         }
         _ => Expr::Set(list.iter().cloned().map(expr).collect()),
     }
