@@ -39,6 +39,10 @@ use state::{Kind, Own, State, Syncs};
 /// The least time between the end of a reading of the whole node and the next.
 const LEAST: Duration = Duration::from_secs(10);
 
+/// Readings of the node may use what quiet times left of their budget, up to that of this time: after a change and its repair,
+/// both are seen soon.
+const SAVED: Duration = Duration::from_secs(300);
+
 /// The time limit of a process, in multiples of `--timeout`.
 const LONGER: u32 = 20;
 
@@ -161,6 +165,8 @@ struct Serving<'s> {
     /// When the node may be read again, and when it must be.
     node_from: Instant,
     node_at: Instant,
+    /// Until when the budget pays for the readings of the node so far.
+    paid_until: Instant,
     /// Whether something changed that the last reading of the node has not seen.
     is_changed: bool,
     /// Whether something changed since the last bundle, and when the next may be written.
@@ -191,6 +197,7 @@ impl<'s> Serving<'s> {
             due: now,
             node_from: now,
             node_at: now,
+            paid_until: now,
             is_changed: true,
             is_unrecorded: true,
             record_from: now,
@@ -357,9 +364,10 @@ impl<'s> Serving<'s> {
     fn take_over(&mut self, job: &Job, ended: Ended) -> Option<Mode> {
         let now = Instant::now();
         let used = host::processor_time().saturating_sub(self.counters);
-        let pause = used.saturating_sub(job.processor).div_f64(self.share());
-        let pause = pause.max(LEAST);
-        self.node_from = now + pause;
+        let price = used.saturating_sub(job.processor).div_f64(self.share());
+        self.paid_until = paid(self.paid_until, now, price);
+        self.node_from = self.paid_until.max(now + LEAST);
+        let pause = self.node_from - now;
         let mut mode = None;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = if job.kind == Kind::Record {
@@ -374,7 +382,7 @@ impl<'s> Serving<'s> {
             let result = ended.and_then(|text| Reading::parse(&text));
             let period = self.args.check_interval;
             self.node_at = now + if result.is_ok() { period } else { pause };
-            state.stale_after = period.max(pause) * 3;
+            state.stale_after = period.max(price) * 3;
             result.map(|reading| {
                 let is = |of: &Mode| reading.mode.as_deref() == Some(of.name());
                 mode = Mode::EVER.into_iter().find(is);
@@ -497,6 +505,11 @@ impl<'s> Serving<'s> {
     }
 }
 
+/// Returns until when the budget pays, after a reading of `price` that ended `now`.
+fn paid(until: Instant, now: Instant, price: Duration) -> Instant {
+    until.max(now.checked_sub(SAVED).unwrap_or(until)) + price
+}
+
 /// Returns what flowed through each service port since the last reading.
 fn counted(owners: &Owners, meter: &Meter) -> HashMap<Key, Total> {
     let mut all: HashMap<Key, Total> = HashMap::new();
@@ -534,5 +547,25 @@ fn note(unknown: &mut BTreeMap<&'static str, String>, what: &'static str, why: O
     match why {
         Some(why) => drop(unknown.insert(what, why)),
         None => drop(unknown.remove(what)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quiet_times_pay_for_several_readings_and_no_more() {
+        let start = Instant::now() + SAVED;
+        let price = SAVED / 3;
+        let mut until = paid(start, start, price);
+        assert_eq!(until, start + price, "nothing is saved at the start");
+        let now = start + SAVED * 10;
+        for _ in 0..3 {
+            assert!(until <= now);
+            until = paid(until, now, price);
+        }
+        assert_eq!(until, now);
+        assert_eq!(paid(until, now, price), now + price);
     }
 }
