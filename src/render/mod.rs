@@ -10,7 +10,7 @@ pub(crate) mod prometheus;
 mod stream;
 mod text;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
@@ -85,9 +85,9 @@ pub(crate) fn write_line<T: Serialize>(
         kind,
         report: value,
     };
-    let mut line = serde_json::to_vec(&envelope)?;
-    line.push(b'\n');
-    out.write_all(&line)?;
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    serde_json::to_writer(&mut out, &envelope)?;
+    out.write_all(b"\n")?;
     out.flush()
 }
 

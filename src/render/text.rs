@@ -59,7 +59,7 @@ impl<'a> TextWriter<'a> {
 
 impl Write for TextWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.begun.is_empty() && bytes.iter().all(|&byte| is_plain(byte)) {
+        if self.begun.is_empty() && bytes.chunks(64).all(are_plain) {
             self.to.write_all(bytes)?;
             return Ok(bytes.len());
         }
@@ -94,9 +94,11 @@ impl Write for TextWriter<'_> {
     }
 }
 
-/// Returns whether a byte is an ASCII character that is written as it is.
-const fn is_plain(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~' | b'\n' | b'\t')
+/// Returns whether all bytes are ASCII characters that are written as they are. It looks at each, which a processor does for many
+/// at a time.
+fn are_plain(bytes: &[u8]) -> bool {
+    let is_plain = |byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+    bytes.iter().fold(true, |all, &byte| all & is_plain(byte))
 }
 
 /// Returns whether a terminal may obey `c`, or show the text around it in another order than it has.

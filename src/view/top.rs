@@ -194,31 +194,36 @@ impl<'n> Names<'n> {
     ) -> Row {
         let rates = |flow: &Flow| self.rates(flow, meter, after);
         let mut whole = Flow::default();
-        let backends = flows.iter().map(|(&addr, flow)| {
+        for flow in flows.values() {
             whole.add(flow);
-            let Backend { pod, status } = Backend::at(addr, port, self.node);
-            let family = Family::of(addr.ip());
-            let beside = flows.iter().filter(|(at, _)| Family::of(at.ip()) == family);
-            let all: u64 = beside.map(|(_, flow)| flow.new_in_all).sum();
+        }
+        let mut backends = Vec::with_capacity(flows.len());
+        for family in Family::BOTH {
+            let flows = flows.iter();
+            let flows = flows.filter(|(at, _)| Family::of(at.ip()) == family);
+            let all: u64 = flows.clone().map(|(_, flow)| flow.new_in_all).sum();
             let key = (port.name.to_string(), port.proto, family);
-            BackendRow {
-                backend: addr,
-                pod,
-                backend_status: status,
-                rates: rates(flow),
-                new_connections: flow.new_in_all,
-                share: (all > 0).then(|| ratio(flow.new_in_all, all)),
-                promised: self.equal.get(&key).map(|used| {
-                    let is_used = used.contains(&addr);
-                    if is_used {
-                        ratio(1, used.len() as u64)
-                    } else {
-                        0.0
-                    }
-                }),
-            }
-        });
-        let backends = backends.collect();
+            let used = self.equal.get(&key);
+            backends.extend(flows.map(|(&addr, flow)| {
+                let Backend { pod, status } = Backend::at(addr, port, self.node);
+                BackendRow {
+                    backend: addr,
+                    pod,
+                    backend_status: status,
+                    rates: rates(flow),
+                    new_connections: flow.new_in_all,
+                    share: (all > 0).then(|| ratio(flow.new_in_all, all)),
+                    promised: used.map(|used| {
+                        let is_used = used.contains(&addr);
+                        if is_used {
+                            ratio(1, used.len() as u64)
+                        } else {
+                            0.0
+                        }
+                    }),
+                }
+            }));
+        }
         let refused = meter
             .refused()
             .filter(|(name, proto, _)| **name == port.name && **proto == port.proto);
