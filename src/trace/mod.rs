@@ -26,7 +26,7 @@ mod userspace;
 pub(crate) mod walk;
 pub(crate) mod why;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::iptables::model::Chain;
 use crate::backend::iptables::parse::Saved;
@@ -117,7 +117,7 @@ pub enum Rules<'a> {
 }
 
 /// Returns the built-in chains: every walk begins with some of them.
-pub fn base_chains() -> Vec<Need> {
+pub fn base_chains() -> BTreeSet<Need> {
     let hooks = [
         Hook::Prerouting,
         Hook::Input,
@@ -125,16 +125,14 @@ pub fn base_chains() -> Vec<Need> {
         Hook::Output,
         Hook::Postrouting,
     ];
-    let mut needs = Vec::new();
-    for hook in hooks {
-        for table in stage::tables(hook) {
-            needs.push(Need {
-                table: table.to_owned(),
-                chain: hook.chain().to_owned(),
-            });
-        }
-    }
-    needs
+    let of = |hook: Hook| {
+        let tables = stage::tables(hook);
+        tables.map(move |table| Need {
+            table: table.to_owned(),
+            chain: hook.chain().to_owned(),
+        })
+    };
+    hooks.into_iter().flat_map(of).collect()
 }
 
 /// The reason why a walk stops.

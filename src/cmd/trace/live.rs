@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Walked, needs};
 use crate::backend::iptables::listing;
-use crate::backend::iptables::model::Target;
+use crate::backend::iptables::model::{Chain, Target};
 use crate::backend::iptables::names;
 use crate::cmd::shared::failure::Failure;
 use crate::cmd::shared::session::Session;
@@ -14,47 +14,115 @@ use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
 
+/// Chains, as they were listed.
+type Listed = Vec<(Need, Result<Listing, Gap>)>;
+
+/// Chains, as far as they are read; `None` for one that does not exist.
+type Parts<'a> = BTreeMap<Need, Option<Chain<'a>>>;
+
+/// The chains that every walk needs first. They are read beside everything else.
+pub(super) struct Begun {
+    family: Family,
+    /// `None` if the whole ruleset must be read.
+    reader: Option<ChainReader>,
+    listed: Listed,
+}
+
+impl Begun {
+    /// Reads the built-in chains, and those that they jump to.
+    pub(super) async fn read(session: &Session, family: Family) -> Result<Self, Failure> {
+        let reader = ChainReader::new(session.machine()?, family).await;
+        let mut listed = Listed::new();
+        if let Some(reader) = &reader {
+            listed = list(reader, trace::base_chains()).await;
+            let wanted = match parse(family, &listed) {
+                Ok(parts) => led_to(&parts, |of| of.policy.is_some()),
+                // The walk says so.
+                Err(_) => BTreeSet::new(),
+            };
+            listed.extend(list(reader, wanted).await);
+        }
+        Ok(Self {
+            family,
+            reader,
+            listed,
+        })
+    }
+}
+
 /// Follows `flows` over this node's rules.
 pub(super) async fn walk<'n>(
     session: &Session,
     node: &'n NodeSnapshot<'n>,
+    begun: Begun,
     family: Family,
     flows: &[Flow],
 ) -> Result<Walked, Failure> {
-    let Some(reader) = ChainReader::new(session.machine()?, family).await else {
-        return whole(session, family, flows).await;
+    let begun = if begun.family == family {
+        begun
+    } else {
+        Begun::read(session, family).await?
     };
-    let mut saved: BTreeMap<Need, Option<String>> = BTreeMap::new();
-    let mut wanted = trace::base_chains();
-    loop {
-        let chains = wanted
-            .iter()
-            .map(|need| (need.table.clone(), need.chain.clone()));
-        let listings = reader.read(chains.collect()).await;
-        for (need, listing) in wanted.into_iter().zip(listings) {
-            let text = match listing {
-                Ok(Listing::Chain(text)) => Some(text),
-                Ok(Listing::Missing) => None,
-                Ok(Listing::Incompatible) => return whole(session, family, flows).await,
-                Err(gap) => {
-                    let walks = super::walk(&world(node, Rules::Unknown(gap)), flows)?;
-                    return Ok(walked(walks));
-                }
-            };
-            saved.insert(need, text);
-        }
-        let parts = saved.iter().map(|(need, text)| {
-            let text = text.as_deref();
-            let chain = text.map(|text| listing::chain(Item::iptables(family), text));
-            Ok((need.clone(), chain.transpose()?))
-        });
-        let parts = Rules::Parts(parts.collect::<Result<_, Gap>>()?);
-        let world = world(node, parts);
-        match flows.iter().map(|flow| world.walk(flow)).collect() {
-            Ok(walks) => return Ok(walked(walks)),
-            Err(need) => wanted = nearby(&world, &need),
-        }
+    let walked = match &begun.reader {
+        Some(reader) => follow(reader, node, flows, Parts::new(), &begun.listed).await?,
+        None => None,
+    };
+    match walked {
+        Some(walked) => Ok(walked),
+        None => whole(session, family, flows).await,
     }
+}
+
+/// Follows `flows` over `parts` and `listed`, and over the chains that they turn out to need; `None` if the whole ruleset must be
+/// read.
+async fn follow<'n>(
+    reader: &ChainReader,
+    node: &'n NodeSnapshot<'n>,
+    flows: &[Flow],
+    mut parts: Parts<'_>,
+    listed: &Listed,
+) -> Result<Option<Walked>, Failure> {
+    let incompatible = |(_, listing): &(_, _)| matches!(listing, Ok(Listing::Incompatible));
+    if listed.iter().any(incompatible) {
+        return Ok(None);
+    }
+    let unknown = listed.iter().find_map(|(_, of)| of.as_ref().err());
+    let rules = if let Some(gap) = unknown {
+        Rules::Unknown(gap.clone())
+    } else {
+        parts.extend(parse(reader.family(), listed)?);
+        Rules::Parts(parts)
+    };
+    let mut world = world(node, rules);
+    let need = match flows.iter().map(|flow| world.walk(flow)).collect() {
+        Ok(walks) => return Ok(Some(walked(walks))),
+        Err(need) => need,
+    };
+    let Some(Rules::Parts(parts)) = world.chains.pop().map(|of| of.rules) else {
+        return Ok(None);
+    };
+    let listed = list(reader, nearby(&parts, need)).await;
+    Box::pin(follow(reader, node, flows, parts, &listed)).await
+}
+
+async fn list(reader: &ChainReader, wanted: BTreeSet<Need>) -> Listed {
+    let chains = wanted.iter();
+    let chains = chains.map(|need| (need.table.clone(), need.chain.clone()));
+    let listings = reader.read(chains.collect()).await;
+    wanted.into_iter().zip(listings).collect()
+}
+
+/// Parses the chains that were listed.
+fn parse(family: Family, listed: &Listed) -> Result<Parts<'_>, Gap> {
+    let each = listed.iter().filter_map(|(need, listing)| match listing {
+        Ok(Listing::Chain(text)) => {
+            let chain = listing::chain(Item::iptables(family), text);
+            Some(chain.map(|chain| (need.clone(), Some(chain))))
+        }
+        Ok(Listing::Missing) => Some(Ok((need.clone(), None))),
+        Ok(Listing::Incompatible) | Err(_) => None,
+    });
+    each.collect()
 }
 
 /// Paths over the only back end with tables.
@@ -87,31 +155,36 @@ async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walk
 
 /// Returns `need` and the chains that are likely to be needed next: those that built-in chains jump to and, if `need` is an
 /// endpoint, the other endpoints of its Service. Reading many chains at once takes hardly longer than reading one.
-fn nearby(world: &World<'_, '_>, need: &Need) -> Vec<Need> {
-    let mut wanted = BTreeSet::from([need.clone()]);
+fn nearby(parts: &Parts<'_>, need: Need) -> BTreeSet<Need> {
     let endpoint = need.chain.starts_with(names::SEP);
-    for chains in &world.chains {
-        let Rules::Parts(parts) = &chains.rules else {
+    let mut wanted = led_to(parts, |chain| {
+        chain.policy.is_some() || endpoint && leads(chain).any(|to| *to == *need.chain)
+    });
+    wanted.insert(need);
+    wanted
+}
+
+/// Returns the chains that are not read yet, and that those chains of `parts` jump to for which `is_meant` holds.
+fn led_to(parts: &Parts<'_>, is_meant: impl Fn(&Chain<'_>) -> bool) -> BTreeSet<Need> {
+    let mut wanted = BTreeSet::new();
+    for (at, chain) in parts {
+        let Some(chain) = chain.as_ref().filter(|chain| is_meant(chain)) else {
             continue;
         };
-        for (at, chain) in parts {
-            let Some(chain) = chain else { continue };
-            let leads = chain.rules.iter().filter_map(|rule| match &rule.target {
-                // Targets of modules, which are no chains, have no dash.
-                Some(Target::Jump(to) | Target::Goto(to)) if to.contains('-') => Some(to),
-                _ => None,
-            });
-            let leads: Vec<_> = leads.collect();
-            let beside = endpoint && leads.iter().any(|to| ***to == *need.chain);
-            if chain.policy.is_none() && !beside {
-                continue;
-            }
-            let more = leads.into_iter().map(|to| Need {
-                table: at.table.clone(),
-                chain: to.to_string(),
-            });
-            wanted.extend(more.filter(|need| !parts.contains_key(need)));
-        }
+        let more = leads(chain).map(|to| Need {
+            table: at.table.clone(),
+            chain: to.to_owned(),
+        });
+        wanted.extend(more.filter(|need| !parts.contains_key(need)));
     }
-    wanted.into_iter().collect()
+    wanted
+}
+
+/// Returns the chains that `chain` jumps to.
+fn leads<'c>(chain: &'c Chain<'_>) -> impl Iterator<Item = &'c str> {
+    chain.rules.iter().filter_map(|rule| match &rule.target {
+        // Targets of modules, which are no chains, have no dash.
+        Some(Target::Jump(to) | Target::Goto(to)) if to.contains('-') => Some(&**to),
+        _ => None,
+    })
 }

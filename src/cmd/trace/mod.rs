@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
+use futures_util::future::join;
 
 use observe::Seen;
 
@@ -101,7 +102,18 @@ async fn trace_on(
     items.extend(assumed.into_iter().flat_map(diff::needs));
     items.sort();
     items.dedup();
-    let evidence = session.gather(&items).await?;
+    let likely = match &target {
+        Target::Address(at) => Family::of(at.ip()),
+        _ => session.family().unwrap_or(Family::V4),
+    };
+    let begun = async {
+        if whole {
+            return Ok(None);
+        }
+        live::Begun::read(session, likely).await.map(Some)
+    };
+    let (evidence, begun) = join(session.gather(&items), begun).await;
+    let (evidence, begun) = (evidence?, begun?);
     let node = session.node(&evidence);
     let other = match assumed {
         Some(mode) => Some(Assumed::new(&node, mode).readable()?),
@@ -129,10 +141,9 @@ async fn trace_on(
         walks,
         unread,
         nft_is_other,
-    } = if whole {
-        Walked::over(&World::whole(&node, family), &flows)?
-    } else {
-        live::walk(session, &node, family, &flows).await?
+    } = match begun {
+        Some(begun) => live::walk(session, &node, begun, family, &flows).await?,
+        None => Walked::over(&World::whole(&node, family), &flows)?,
     };
     if owners.source == owner::Source::Api && !are_named(&owners, proto, &walks) {
         owners = Owners::new(&node);
