@@ -59,8 +59,13 @@ impl BackendRules {
             [v4, v6]
         };
         let (legacy, nft) = join(of(Backend::Legacy), of(Backend::Nft)).await;
-        let version = exec::run(context, Item::IptablesVersion, "iptables", &["--version"]).await;
-        let in_use = in_use(&known(&legacy), &known(&nft), version.ok().as_deref());
+        let in_use = if let Some(backend) = by_rules(&known(&legacy), &known(&nft)) {
+            backend
+        } else {
+            let item = Item::IptablesVersion;
+            let version = exec::run(context, item, "iptables", &["--version"]).await;
+            version.map_or(Backend::Nft, |version| Backend::of_version(&version))
+        };
         Self {
             legacy,
             nft,
@@ -242,22 +247,23 @@ pub(super) fn legacy_tables(item: Item, context: &Context, family: Family) -> Re
     }
 }
 
-fn in_use(legacy: &[&str], nft: &[&str], version: Option<&str>) -> Backend {
+/// Returns the back end in use, unless only the program's version can tell.
+fn by_rules(legacy: &[&str], nft: &[&str]) -> Option<Backend> {
     let has = |texts: &[&str], chains: &[&str]| {
         texts
             .iter()
             .any(|text| chains.iter().any(|chain| text.contains(chain)))
     };
     match (has(legacy, PROXY_CHAINS), has(nft, PROXY_CHAINS)) {
-        (true, false) => return Backend::Legacy,
-        (false, true) => return Backend::Nft,
+        (true, false) => return Some(Backend::Legacy),
+        (false, true) => return Some(Backend::Nft),
         _ => {}
     }
     if has(nft, HINT_CHAINS) {
-        return Backend::Nft;
+        return Some(Backend::Nft);
     }
     if has(legacy, HINT_CHAINS) {
-        return Backend::Legacy;
+        return Some(Backend::Legacy);
     }
     let rules = |texts: &[&str]| {
         texts
@@ -266,9 +272,9 @@ fn in_use(legacy: &[&str], nft: &[&str], version: Option<&str>) -> Backend {
             .sum::<usize>()
     };
     match rules(legacy).cmp(&rules(nft)) {
-        std::cmp::Ordering::Greater => Backend::Legacy,
-        std::cmp::Ordering::Less => Backend::Nft,
-        std::cmp::Ordering::Equal => version.map_or(Backend::Nft, Backend::of_version),
+        std::cmp::Ordering::Greater => Some(Backend::Legacy),
+        std::cmp::Ordering::Less => Some(Backend::Nft),
+        std::cmp::Ordering::Equal => None,
     }
 }
 
@@ -318,29 +324,27 @@ mod tests {
     const CANARY: &str = "*mangle\n:KUBE-PROXY-CANARY - [0:0]\nCOMMIT\n";
     const HINT: &str = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
     const RULE: &str = "*filter\n:INPUT ACCEPT [0:0]\n[1:2] -A INPUT -j ACCEPT\nCOMMIT\n";
-    const NF_TABLES: Option<&str> = Some("iptables v1.8.9 (nf_tables)");
 
     #[test]
     fn the_back_end_with_kube_proxys_chains_is_in_use() {
-        assert_eq!(in_use(&[CANARY], &[HINT, RULE], NF_TABLES), Backend::Legacy);
-        assert_eq!(in_use(&[HINT, RULE], &[CANARY], None), Backend::Nft);
+        assert_eq!(by_rules(&[CANARY], &[HINT, RULE]), Some(Backend::Legacy));
+        assert_eq!(by_rules(&[HINT, RULE], &[CANARY]), Some(Backend::Nft));
     }
 
     #[test]
     fn the_kubelets_hint_decides_if_both_or_neither_have_them() {
-        assert_eq!(
-            in_use(&[CANARY, HINT], &[CANARY], NF_TABLES),
-            Backend::Legacy
-        );
-        assert_eq!(in_use(&[HINT], &[HINT], None), Backend::Nft);
+        let both = by_rules(&[CANARY, HINT], &[CANARY]);
+        assert_eq!(both, Some(Backend::Legacy));
+        assert_eq!(by_rules(&[HINT], &[HINT]), Some(Backend::Nft));
     }
 
     #[test]
     fn more_rules_decide_next_and_the_program_version_last() {
-        assert_eq!(in_use(&[RULE], &[], NF_TABLES), Backend::Legacy);
-        assert_eq!(in_use(&[], &[], Some("iptables v1.6.1")), Backend::Legacy);
-        assert_eq!(in_use(&[], &[], NF_TABLES), Backend::Nft);
-        assert_eq!(in_use(&[], &[], None), Backend::Nft);
+        assert_eq!(by_rules(&[RULE], &[]), Some(Backend::Legacy));
+        assert_eq!(by_rules(&[], &[]), None);
+        let of = Backend::of_version;
+        assert_eq!(of("iptables v1.6.1"), Backend::Legacy);
+        assert_eq!(of("iptables v1.8.9 (nf_tables)"), Backend::Nft);
     }
 
     #[test]
