@@ -168,9 +168,10 @@ pub(crate) fn client(out: PathBuf, every: Duration, targets: &[String]) {
                     beat.tick().await;
                     let target = Arc::clone(&target);
                     tokio::spawn(async move {
+                        let connected = Mutex::new(None);
                         let one = async {
                             if http {
-                                get(target.address).await
+                                get(target.address, &connected).await
                             } else {
                                 let sent = target.datagrams.fetch_add(1, Ordering::Relaxed);
                                 let (lowest, count) = PORTS;
@@ -178,7 +179,13 @@ pub(crate) fn client(out: PathBuf, every: Duration, targets: &[String]) {
                             }
                         };
                         let result = timeout(PATIENCE, one).await;
-                        target.count(result.unwrap_or_else(|_| Err("timed out".to_owned())));
+                        let late = |_| {
+                            Err(match *connected.lock().unwrap() {
+                                Some(port) => format!("no answer to port {port} in time"),
+                                None => "timed out".to_owned(),
+                            })
+                        };
+                        target.count(result.unwrap_or_else(late));
                     });
                 }
             }));
@@ -197,9 +204,10 @@ pub(crate) fn client(out: PathBuf, every: Duration, targets: &[String]) {
     });
 }
 
-async fn get(address: SocketAddr) -> Result<(), String> {
+async fn get(address: SocketAddr, connected: &Mutex<Option<u16>>) -> Result<(), String> {
     let said = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).await.map_err(said)?;
+    *connected.lock().unwrap() = stream.local_addr().ok().map(|of| of.port());
     let request = b"GET / HTTP/1.0\r\n\r\n";
     stream.write_all(request).await.map_err(said)?;
     let mut answer = Vec::new();
