@@ -39,8 +39,7 @@ use state::{Kind, Own, State, Syncs};
 /// The least time between the end of a reading of the whole node and the next.
 const LEAST: Duration = Duration::from_secs(10);
 
-/// Readings of the node may use what quiet times left of their budget, up to that of this time: after a change and its repair,
-/// both are seen soon.
+/// How much unused budget of readings is kept: after a quiet time, a change and its repair are both seen soon.
 const SAVED: Duration = Duration::from_secs(300);
 
 /// The time limit of a process, in multiples of `--timeout`.
