@@ -179,10 +179,22 @@ impl Flags {
     }
 }
 
+/// Returns `text` as a YAML string: a JSON string, without the characters that JSON allows and YAML does not.
+fn quoted(text: &str) -> String {
+    let mut yaml = String::new();
+    for c in serde_json::Value::from(text).to_string().chars() {
+        if c.is_control() || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}') {
+            // Writing to a String cannot fail.
+            write!(yaml, "\\u{:04x}", u32::from(c)).ok();
+        } else {
+            yaml.push(c);
+        }
+    }
+    yaml
+}
+
 impl Kind {
     fn write(self, value: &str) -> String {
-        // Every JSON string is a YAML string.
-        let quoted = |text: &str| serde_json::Value::from(text).to_string();
         match self {
             Number if value.parse::<i64>().is_ok() => value.to_owned(),
             Text | Number => quoted(value),
@@ -233,6 +245,13 @@ mod tests {
         assert_eq!(config.iptables.masquerade_bit, Some(15));
         let timeout = config.conntrack.tcp_established_timeout;
         assert_eq!(timeout.as_deref(), Some("24h0m0s"));
+    }
+
+    #[test]
+    fn characters_that_yaml_refuses_are_escaped() {
+        let text = "a\u{7f}\u{85}\u{feff}\u{ffff}\"\\é";
+        let config = Flags::parse(&[format!("--proxy-mode={text}")]).to_config();
+        assert_eq!(ProxyConfig::parse(&config).unwrap().mode, text);
     }
 
     #[test]
