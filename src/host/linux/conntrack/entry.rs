@@ -2,7 +2,7 @@
 //! as numbers.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use crate::evidence::{Phase, Tracked};
 use crate::net::Proto;
@@ -156,13 +156,18 @@ pub(super) fn tracked(attributes: &[u8], take: impl FnOnce(&Tracked)) -> Option<
 
 /// Returns an end of a direction: 1 is where it comes from, 2 where it goes to.
 fn end(tuple: &[u8], which: u16) -> Option<SocketAddr> {
-    let addresses = find(tuple, TUPLE_IP)?;
-    let addr = match (find(addresses, which), find(addresses, which + 2)) {
-        (Some(v4), _) => IpAddr::from(<[u8; 4]>::try_from(v4.get(..4)?).ok()?),
-        (None, v6) => IpAddr::from(<[u8; 16]>::try_from(v6?.get(..16)?).ok()?),
-    };
+    let addr = address(tuple, which)?;
     let number = port(find(find(tuple, TUPLE_PROTO)?, which + 1)?)?;
     Some(SocketAddr::new(addr, number))
+}
+
+/// Returns an address of a direction: 1 is the source, 2 the destination.
+fn address(tuple: &[u8], which: u16) -> Option<IpAddr> {
+    let addresses = find(tuple, TUPLE_IP)?;
+    Some(match (find(addresses, which), find(addresses, which + 2)) {
+        (Some(v4), _) => IpAddr::from(<[u8; 4]>::try_from(v4.get(..4)?).ok()?),
+        (None, v6) => IpAddr::from(<[u8; 16]>::try_from(v6?.get(..16)?).ok()?),
+    })
 }
 
 fn line(parts: &Parts<'_>, proto: u8, text: &mut String) -> Option<std::fmt::Result> {
@@ -215,20 +220,13 @@ fn line(parts: &Parts<'_>, proto: u8, text: &mut String) -> Option<std::fmt::Res
 
 /// Appends the addresses of one direction, and its ports or the protocol's equivalent.
 fn ends(tuple: &[u8], proto: u8, text: &mut String) -> Option<()> {
-    for (kind, value) in Attributes(find(tuple, TUPLE_IP)?) {
-        let key = if kind % 2 == 1 { "src" } else { "dst" };
-        match kind {
-            1 | 2 => {
-                let bytes: [u8; 4] = value.get(..4)?.try_into().ok()?;
-                write!(text, " {key}={}", Ipv4Addr::from(bytes)).ok()?;
-            }
-            3 | 4 => {
-                let bytes: [u8; 16] = value.get(..16)?.try_into().ok()?;
-                write!(text, " {key}={}", Ipv6Addr::from(bytes)).ok()?;
-            }
-            _ => {}
-        }
-    }
+    write!(
+        text,
+        " src={} dst={}",
+        address(tuple, 1)?,
+        address(tuple, 2)?
+    )
+    .ok()?;
     let attributes = find(tuple, TUPLE_PROTO)?;
     // ICMP and ICMPv6 have a type, a code and an identifier.
     for (id, kind, code) in [(4, 5, 6), (7, 8, 9)] {
@@ -419,6 +417,18 @@ mod tests {
             "icmp     1 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=9 [UNREPLIED] \
              src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=9\n"
         );
+    }
+
+    #[test]
+    fn a_direction_without_a_source_is_not_a_connection() {
+        let whole = tuple([10, 0, 0, 1], [10, 96, 0, 1], &ports(17, 4000, 53));
+        let ip = [attribute(2, &[10, 0, 0, 1]), attribute(2, &[10, 96, 0, 1])].concat();
+        let proto = attribute(TUPLE_PROTO, &ports(17, 4000, 53).concat());
+        let half = [attribute(TUPLE_IP, &ip), proto].concat();
+        for (tuples, is_valid) in [([&whole, &whole], true), ([&whole, &half], false)] {
+            let bytes = [attribute(ORIGINAL, tuples[0]), attribute(REPLY, tuples[1])].concat();
+            assert_eq!(write(&bytes, &mut String::new()).is_some(), is_valid);
+        }
     }
 
     #[test]
