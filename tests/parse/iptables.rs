@@ -267,6 +267,10 @@ fn an_error_names_the_broken_line() {
             "*nat\n:A - [x:0]\n",
             "line 2: chain A: \"[x:0]\" are not counters",
         ),
+        (
+            "*nat\nCOMMIT\n*nat\n:A - [0:0]\nCOMMIT\n",
+            "line 3: table nat is listed twice",
+        ),
     ] {
         let want = Gap::Failed(Item::Iptables4, want.to_owned());
         assert_eq!(ruleset(Item::Iptables4, text).unwrap_err(), want);
@@ -276,6 +280,18 @@ fn an_error_names_the_broken_line() {
         assert_eq!(by_chain.unwrap_err(), want, "{text}");
     }
     assert!(ruleset(Item::Iptables4, "").unwrap().tables.is_empty());
+}
+
+#[test]
+fn flags_of_which_none_is_looked_at_are_printed() {
+    let text = " -p tcp -m tcp ! --tcp-flags NONE NONE";
+    assert_eq!(rule(text).unwrap().to_string(), text);
+}
+
+#[test]
+fn any_blank_separates_words() {
+    let read = ruleset(Item::Iptables4, "*nat\n-A A\r-j\x0cDROP\nCOMMIT\n").unwrap();
+    assert_eq!(read.to_string(), "*nat\n:A - [0:0]\n-A A -j DROP\nCOMMIT\n");
 }
 
 fn name() -> impl Strategy<Value = Text<'static>> {

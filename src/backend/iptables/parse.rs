@@ -23,7 +23,7 @@ pub fn ruleset(item: Item, text: &str) -> Result<Ruleset<'_>, Gap> {
     let mut reader = Reader::default();
     for (number, line) in (1..).zip(text.lines()) {
         reader
-            .line(line.trim())
+            .line(line.trim_ascii())
             .map_err(|why| Gap::Failed(item, format!("line {number}: {why}")))?;
     }
     if let Some(open) = &reader.table {
@@ -85,13 +85,17 @@ impl<'a> Reader<'a> {
     }
 
     fn open(&mut self, name: &'a str) -> Result<(), String> {
+        let name = name.trim_ascii();
         if let Some(open) = &self.table {
             return Err(format!(
                 "table {name} begins before COMMIT of {}",
                 open.name
             ));
         }
-        self.table = Some(Table::new(name.trim(), Vec::new()));
+        if self.ruleset.tables.iter().any(|table| table.name == name) {
+            return Err(twice(name));
+        }
+        self.table = Some(Table::new(name, Vec::new()));
         Ok(())
     }
 
@@ -156,6 +160,11 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Why the table `name` cannot be read: which of two lists the node has is unknown.
+fn twice(name: &str) -> String {
+    format!("table {name} is listed twice")
+}
+
 /// Reads `CHAIN POLICY [PACKETS:BYTES]`, what follows the colon of a line.
 fn declared(text: &str) -> Result<(&str, Option<Policy>, Counters), String> {
     let mut words = text.split_ascii_whitespace();
@@ -182,14 +191,16 @@ fn declared(text: &str) -> Result<(&str, Option<Policy>, Counters), String> {
 /// Reads the line of a rule as far as its chain: counters, chain, and the rule itself.
 fn rule_line(line: &str) -> Result<(Option<Counters>, &str, &str), String> {
     let (counters, line) = match counters(line) {
-        Some((counters, rest)) => (Some(counters), rest.trim_start()),
+        Some((counters, rest)) => (Some(counters), rest.trim_ascii_start()),
         None => (None, line),
     };
     let rest = line
         .strip_prefix("-A ")
         .ok_or_else(|| format!("expected a rule (-A CHAIN …), found {:?}", start(line)))?
-        .trim_start();
-    let (name, rest) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+        .trim_ascii_start();
+    let (name, rest) = rest
+        .split_once(|c: char| c.is_ascii_whitespace())
+        .unwrap_or((rest, ""));
     let name = name.trim_matches('"');
     if name.is_empty() {
         return Err("a rule without a chain".to_owned());

@@ -236,12 +236,13 @@ impl Display for Match<'_> {
 
 fn tcp_flags(f: &mut Formatter<'_>, flags: Invertible<TcpFlags>) -> fmt::Result {
     write!(f, "{} --tcp-flags ", Not(&flags))?;
-    bits(f, flags.value.mask.into(), &TcpFlags::NAMES)?;
+    let names = |f: &mut Formatter<'_>, flags: u8| match flags {
+        0 => f.write_str("NONE"),
+        flags => bits(f, flags.into(), &TcpFlags::NAMES),
+    };
+    names(f, flags.value.mask)?;
     f.write_char(' ')?;
-    if flags.value.set == 0 {
-        return f.write_str("NONE");
-    }
-    bits(f, flags.value.set.into(), &TcpFlags::NAMES)
+    names(f, flags.value.set)
 }
 
 /// In the order of `recent_save` in iptables.
@@ -459,7 +460,8 @@ fn bits(f: &mut Formatter<'_>, bits: u16, names: &[&str]) -> fmt::Result {
 
 /// Writes a name, in quotes only where it would not be one word otherwise.
 fn word(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
-    if text.is_empty() || text.contains([' ', '\t', '"', '\\']) {
+    let is_special = |c: char| c.is_ascii_whitespace() || matches!(c, '"' | '\\');
+    if text.is_empty() || text.contains(is_special) {
         return quote(f, text);
     }
     f.write_str(text)

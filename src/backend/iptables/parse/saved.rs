@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use foldhash::HashMap;
 
 use super::super::model::Chain;
-use super::{Reader, declared, rule_line, start};
+use super::{Reader, declared, rule_line, start, twice};
 use crate::evidence::{Gap, Item};
 
 /// A saved ruleset, its chains found and not read.
@@ -61,7 +61,7 @@ impl<'a> Saved<'a> {
             let begin = at;
             at += line.len();
             saved
-                .line(text, line.trim(), number, begin, &mut open, &mut run)
+                .line(text, line.trim_ascii(), number, begin, &mut open, &mut run)
                 .map_err(|why| Gap::Failed(item, format!("line {number}: {why}")))?;
         }
         match open {
@@ -105,12 +105,16 @@ impl<'a> Saved<'a> {
         match (first, open.as_mut()) {
             (None | Some(b'#'), _) => {}
             (Some(b'*'), Some(table)) => {
-                let (name, table) = (&line[1..], table.name);
+                let (name, table) = (line[1..].trim_ascii(), table.name);
                 return Err(format!("table {name} begins before COMMIT of {table}"));
             }
             (Some(b'*'), None) => {
+                let name = line[1..].trim_ascii();
+                if self.tables.iter().any(|table| table.name == name) {
+                    return Err(twice(name));
+                }
                 *open = Some(Found {
-                    name: line[1..].trim(),
+                    name,
                     ..Found::default()
                 });
             }
@@ -197,7 +201,7 @@ impl<'a> Lines<'a> {
         };
         for (first, lines) in self.head.iter().chain(&self.rules).chain(&self.more) {
             for (number, line) in (*first..).zip(lines.lines()) {
-                let read = reader.line(line.trim());
+                let read = reader.line(line.trim_ascii());
                 read.map_err(|why| Gap::Failed(item, format!("line {number}: {why}")))?;
             }
         }

@@ -22,7 +22,7 @@ pub(super) fn split<'a>(rule: &'a str, words: &mut Vec<Word<'a>>) -> Result<(), 
     let bytes = rule.as_bytes();
     let mut at = 0;
     loop {
-        while at < bytes.len() && matches!(bytes[at], b' ' | b'\t' | b'\r') {
+        while at < bytes.len() && bytes[at].is_ascii_whitespace() {
             at += 1;
         }
         if at == bytes.len() {
@@ -34,7 +34,7 @@ pub(super) fn split<'a>(rule: &'a str, words: &mut Vec<Word<'a>>) -> Result<(), 
             match bytes[at] {
                 b'"' => quoted = !quoted,
                 b'\\' if quoted => at += 1,
-                b' ' | b'\t' | b'\r' if !quoted => break,
+                byte if byte.is_ascii_whitespace() && !quoted => break,
                 _ => {}
             }
             at += 1;
