@@ -2,6 +2,7 @@
 
 use kpx::backend::nftables::model::*;
 use kpx::backend::nftables::parse::{json, text};
+use kpx::backend::nftables::print;
 use kpx::evidence::{Gap, Item};
 
 use crate::support::{recorded, recordings};
@@ -250,6 +251,9 @@ fn text_that_is_incomplete_or_no_ruleset_is_a_gap() {
     let cut = text("table ip a {\n\tset s {\n\t\telements = { 10.0.0.1,\n");
     let why = "the text ends within the braces of line 3; was it cut short?".to_owned();
     assert_eq!(cut, Err(Gap::Failed(Item::NftText, why)));
+    let cut = text("table ip a {\n\tset s {\n\t\telements = { 1 comment \"b }\n\t}\n}\n");
+    let why = "line 3: a quote of an element is not closed".to_owned();
+    assert_eq!(cut, Err(Gap::Failed(Item::NftText, why)));
     let foreign = text("Error: syntax error\n").unwrap_err();
     assert!(foreign.to_string().contains("line 1"), "{foreign}");
     assert_eq!(text(""), Ok(Ruleset::default()));
@@ -290,6 +294,35 @@ fn text_of_other_releases_is_read() {
         matches!(&rules[1].statements[0], Statement::Mangle { value: Expr::Bits { op, .. }, .. } if op == "|")
     );
     assert!(matches!(&rules[2].statements[0], Statement::Other(_)));
+}
+
+#[test]
+fn printed_text_is_read_as_it_was_printed() {
+    for (line, printed) in [
+        (
+            "xt match recent xt target \"LOG\" drop",
+            "xt match \"recent\" xt target \"LOG\" drop",
+        ),
+        ("ip saddr 10.0.0.1  drop", "ip saddr 10.0.0.1 xt drop"),
+        // No element has two values.
+        (
+            "tcp dport vmap { 1 : drop : drop }",
+            "tcp dport vmap { 1 : drop : drop }",
+        ),
+    ] {
+        let read = |line: &str| {
+            let read = text(&format!(
+                "table ip t {{\n\tchain c {{\n\t\t{line}\n\t}}\n}}\n"
+            ));
+            read.unwrap().tables[0].chains[0].rules[0].clone()
+        };
+        let rule = read(line);
+        assert_eq!(print::rule(&rule), printed);
+        assert_eq!(read(printed), rule);
+    }
+    let map = "table ip t {\n\tmap m {\n\t\ttype ipv4_addr\n\t}\n}\n";
+    let read = text(map).unwrap();
+    assert_eq!(print::block(&read.tables[0]), map);
 }
 
 #[test]

@@ -265,7 +265,10 @@ fn set(object: &mut Map<String, Value>, kind: &str) -> Result<Set, String> {
 /// Returns the types of a map's data, of which nft joins several to one word.
 fn data_types(words: &[String]) -> Vec<String> {
     let parts = words.iter().flat_map(|word| word.split(" . "));
-    parts.map(str::to_owned).collect()
+    parts
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Reads `KEY`, `[KEY, DATUM]`, and either with `{"elem": {"val": KEY, …}}` for the key.

@@ -49,7 +49,7 @@ pub fn block(table: &Table) -> String {
 fn set(set: &Set) -> Vec<String> {
     let kind = if set.data.is_some() { "map" } else { "set" };
     let mut kinds = set.key.join(" . ");
-    if let Some(data) = &set.data {
+    if let Some(data) = set.data.as_ref().filter(|data| !data.is_empty()) {
         kinds = format!("{kinds} : {}", data.join(" . "));
     }
     let mut lines = vec![
@@ -185,7 +185,8 @@ pub fn statement(statement: &Statement) -> String {
                 expr(elem)
             )
         }
-        Statement::Xt { kind, name } => format!("xt {kind} {name}"),
+        Statement::Xt { kind, .. } if kind.is_empty() => "xt".to_owned(),
+        Statement::Xt { kind, name } => format!("xt {kind} {}", quoted(name)),
         Statement::Other(value) => other(value),
     }
 }

@@ -112,7 +112,7 @@ impl<'t> Reader<'t> {
             match word.trim_end_matches(';') {
                 "}" => return Ok(set),
                 "type" | "typeof" => {
-                    let rest = rest.trim_end_matches(';');
+                    let rest = rest.trim_end_matches(';').trim_end();
                     let (key, data) = match rest.split_once(" : ") {
                         Some((key, data)) => (key, Some(data)),
                         None => (rest, None),
@@ -323,6 +323,9 @@ fn seconds(text: &str) -> Option<u64> {
 
 /// Reads `elements = { … }`.
 fn elements(text: &str) -> Result<Vec<Element>, String> {
+    if text.lines().any(|line| line.matches('"').count() % 2 == 1) {
+        return Err("a quote of an element is not closed".to_owned());
+    }
     let mut tokens = Tokens::new(text);
     while !matches!(tokens.next(), None | Some(Token::Mark("{"))) {}
     let mut elements = Vec::new();

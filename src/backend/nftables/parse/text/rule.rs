@@ -97,11 +97,25 @@ fn typed(tokens: &mut Tokens<'_>, family: &str) -> Option<Statement> {
         "dnat" => nat(tokens, NatKind::Dnat)?,
         "snat" => nat(tokens, NatKind::Snat)?,
         op @ ("add" | "update" | "delete") => set_operation(tokens, op)?,
-        "xt" => Statement::Xt {
-            kind: tokens.word()?.to_owned(),
-            name: tokens.word()?.to_owned(),
-        },
+        "xt" => extension(tokens)?,
         _ => return None,
+    })
+}
+
+/// Reads `match NAME`, of which newer releases of nft quote the name; nothing follows where kpx printed one without a name.
+fn extension(tokens: &mut Tokens<'_>) -> Option<Statement> {
+    let (mut kind, mut name) = ("", "");
+    if let Some(word @ ("match" | "target" | "watcher")) = tokens.peek_word() {
+        tokens.next();
+        kind = word;
+        name = match tokens.next()? {
+            Token::Quoted(name) | Token::Word(name) => name,
+            Token::Mark(_) | Token::Nothing => return None,
+        };
+    }
+    Some(Statement::Xt {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
     })
 }
 

@@ -329,13 +329,7 @@ pub(super) fn element(tokens: &mut Tokens<'_>) -> Element {
             break;
         }
     }
-    let mut element = Element {
-        key: joined(parts),
-        value: None,
-        comment: None,
-        timeout: None,
-        expires: None,
-    };
+    let mut element = plain_element(joined(parts));
     while let Some(word) = tokens.peek_word() {
         tokens.next();
         match word {
@@ -346,7 +340,7 @@ pub(super) fn element(tokens: &mut Tokens<'_>) -> Element {
                     element.comment = Some(text.to_owned());
                 }
             }
-            ":" => element.value = datum(tokens),
+            ":" if element.value.is_none() => element.value = datum(tokens),
             // Counters of the element.
             "counter" | "packets" | "bytes" => {}
             _ if word.bytes().all(|b| b.is_ascii_digit()) => {}
@@ -355,12 +349,21 @@ pub(super) fn element(tokens: &mut Tokens<'_>) -> Element {
                 while !matches!(tokens.peek(), None | Some(Token::Mark("," | "}"))) {
                     tokens.next();
                 }
-                element.key = Expr::Other(json!(tokens.since(place)));
-                return element;
+                return plain_element(Expr::Other(json!(tokens.since(place))));
             }
         }
     }
     element
+}
+
+const fn plain_element(key: Expr) -> Element {
+    Element {
+        key,
+        value: None,
+        comment: None,
+        timeout: None,
+        expires: None,
+    }
 }
 
 fn datum(tokens: &mut Tokens<'_>) -> Option<Datum> {
