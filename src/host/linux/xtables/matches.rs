@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::bytes::Fields;
 use super::sets::Sets;
-use super::words::{bits, limit, mask, not, only, quoted, range};
+use super::words::{bits, limit, mask, name, not, only, quoted, range};
 use crate::host::linux::nf_tables::wire::{Odd, address, put};
 use crate::net::Family;
 
@@ -99,20 +99,20 @@ fn tcp_flags(to: &mut String, set: u8) -> Result<(), Odd> {
     bits(to, set.into(), TCP_FLAGS)
 }
 
-/// Appends ` -m NAME` and the options of the match `name`, whose structure is `info`.
+/// Appends ` -m NAME` and the options of the match `module`, whose structure is `info`.
 pub(super) fn write(
     to: &mut String,
     family: Family,
     sets: &mut Sets,
-    name: &str,
+    module: &str,
     revision: u32,
     info: &[u8],
 ) -> Result<(), Odd> {
     // Revisions of `state` and `conntrack` share a structure and differ in the name that is printed.
-    if name != "conntrack" {
-        put!(to, " -m {name}");
+    if module != "conntrack" {
+        put!(to, " -m {module}");
     }
-    let mut written = || match (name, revision) {
+    let mut written = || match (module, revision) {
         ("comment", 0) => {
             to.push_str(" --comment");
             quoted(to, Fields::new(info, 256)?.text(0, 256)?);
@@ -134,9 +134,9 @@ pub(super) fn write(
         ("set", 4) => set(to, sets, Fields::new(info, 48)?),
         ("recent", 1) => recent(to, family, Fields::new(info, 228)?),
         ("nfacct", 0 | 1) => {
-            let name = Fields::new(info, 40)?.text(0, 32)?;
+            let account = Fields::new(info, 40)?.text(0, 32)?;
             to.push_str(" --nfacct-name ");
-            quoted(to, name);
+            quoted(to, account);
             Ok(())
         }
         ("multiport", 1) => multiport(to, Fields::new(info, 48)?),
@@ -164,7 +164,7 @@ pub(super) fn write(
         ("ipvs", 0) => ipvs(to, family, Fields::new(info, 40)?),
         _ => Err("is unknown".to_owned()),
     };
-    written().map_err(|why| format!("match {name} revision {revision} {why}"))
+    written().map_err(|why| format!("match {module} revision {revision} {why}"))
 }
 
 fn tcp(to: &mut String, info: Fields<'_>) -> Result<(), Odd> {
@@ -362,8 +362,8 @@ fn set(to: &mut String, sets: &mut Sets, info: Fields<'_>) -> Result<(), Odd> {
         return Err("matches counters".to_owned());
     }
     let (index, dimensions, flags) = (info.u16(0)?, info.u8(2)?, info.u8(3)?);
-    let name = sets.name(index)?;
-    put!(to, "{} --match-set {name}", not(flags & 1 != 0));
+    let set = name(sets.name(index)?)?;
+    put!(to, "{} --match-set {set}", not(flags & 1 != 0));
     if !(1..=6).contains(&dimensions) {
         return Err("has no dimension".to_owned());
     }
@@ -399,7 +399,7 @@ fn recent(to: &mut String, family: Family, info: Fields<'_>) -> Result<(), Odd> 
         put!(to, " --hitcount {hits}");
     }
     switches(to, check & 16, &[(16, "--rttl")])?;
-    put!(to, " --name {} --mask ", info.text(10, 200)?);
+    put!(to, " --name {} --mask ", name(info.text(10, 200)?)?);
     address(to, info.address(212, family)?);
     to.push_str(match side {
         0 => " --rsource",
@@ -465,7 +465,7 @@ fn physdev(to: &mut String, info: Fields<'_>) -> Result<(), Odd> {
         if flags & bit != 0 {
             put!(to, "{} {option}", not(inverted & bit != 0));
             if let Some(at) = link {
-                put!(to, " {}", info.text(at, 16)?);
+                put!(to, " {}", name(info.text(at, 16)?)?);
             }
         }
     }

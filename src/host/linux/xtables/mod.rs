@@ -123,8 +123,8 @@ fn rules_of(
     writer: &mut Writer,
 ) -> Result<Result<String, Odd>, Gap> {
     let chain = &header.chain;
-    if chain.name.is_empty() || chain.name.contains(char::is_whitespace) {
-        return Ok(Err(format!("{:?} is no name of a chain", chain.name)));
+    if let Err(why) = words::name(&chain.name) {
+        return Ok(Err(why));
     }
     if !chain.is_compatible() {
         let why = format!("base chain {} is not one of iptables", chain.name);
@@ -178,7 +178,14 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
     let mut chains: Vec<(Header, String)> = Vec::new();
     for (kind, answer) in answers(bytes) {
         match kind & 0xff {
-            3 => chains.push((Header::read(answer).ok()?, String::new())),
+            3 => {
+                let header = Header::read(answer).ok()?;
+                let name = words::name(&header.chain.name).ok()?;
+                // The kernel has one chain of a name.
+                if chains.iter().all(|(of, _)| of.chain.name != name) {
+                    chains.push((header, String::new()));
+                }
+            }
             _ => {
                 let (header, lines) = chains.last_mut()?;
                 rule(answer, &header.chain.name, &mut writer, lines).ok()?;

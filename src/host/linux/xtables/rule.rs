@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::matches::{self, Flags, Ports, Transport, mark_words};
 use super::sets::Sets;
 use super::targets;
-use super::words::{self, SCALE, mask, not, only, protocol};
+use super::words::{self, SCALE, end_line, mask, name, not, only, protocol};
 use crate::host::linux::netlink::{attributes, text, wide, word};
 use crate::host::linux::nf_tables::wire::{
     Octets, Odd, address, expression, extension, needed, numbered, put, value_of, verdict_of,
@@ -111,6 +111,7 @@ impl Writer {
             return Err("a register is loaded and not compared".to_owned());
         }
         let (packets, bytes) = self.counters.ok_or("a rule has no counter")?;
+        let from = to.len();
         put!(to, "[{packets}:{bytes}] -A {chain}");
         for (prefix, option) in [(self.source, "-s"), (self.destination, "-d")] {
             let Some(prefix) = prefix else {
@@ -128,8 +129,7 @@ impl Writer {
         to.push_str(self.fragment);
         to.push_str(&self.matches);
         to.push_str(&self.target);
-        to.push('\n');
-        Ok(())
+        end_line(to, from)
     }
 
     fn clear(&mut self) {
@@ -290,20 +290,18 @@ impl Writer {
                 self.set_protocol(inverted, first.bytes[0])
             }
             From::Meta(key @ (INPUT_NAME | OUTPUT_NAME)) if loaded.mask.is_none() => {
-                let name = first.get();
-                let (name, wildcard) = match name.strip_suffix(&[0]) {
-                    Some(_) => (text(name)?, ""),
-                    None => (text(name)?, "+"),
-                };
+                let link = first.get();
+                let wildcard = if link.ends_with(&[0]) { "" } else { "+" };
+                let link = name(text(link)?)?;
                 let (to, option) = if key == INPUT_NAME {
                     (&mut self.input, "-i")
                 } else {
                     (&mut self.output, "-o")
                 };
-                if !to.is_empty() || name.contains(['/', '\0']) {
+                if !to.is_empty() || link.contains('/') {
                     return Err("a link is compared twice or has no name".to_owned());
                 }
-                put!(to, "{} {option} {name}{wildcard}", not(inverted));
+                put!(to, "{} {option} {link}{wildcard}", not(inverted));
                 Ok(())
             }
             From::Meta(MARK) if first.length == 4 => {
@@ -470,8 +468,8 @@ impl Writer {
             (0, None) => to.push_str(" -j DROP"),
             (1, None) => to.push_str(" -j ACCEPT"),
             (-5, None) => to.push_str(" -j RETURN"),
-            (-3, Some(chain)) => put!(to, " -j {chain}"),
-            (-4, Some(chain)) => put!(to, " -g {chain}"),
+            (-3, Some(chain)) => put!(to, " -j {}", name(chain)?),
+            (-4, Some(chain)) => put!(to, " -g {}", name(chain)?),
             other => return Err(format!("verdict {other:?} is unknown")),
         }
         Ok(())

@@ -12,6 +12,24 @@ pub(super) fn not(inverted: bool) -> &'static str {
     if inverted { " !" } else { "" }
 }
 
+/// Returns the name `value`, if a rule that contains it is read as it was written: iptables does not quote names.
+pub(super) fn name(value: &str) -> Result<&str, Odd> {
+    let is_plain = |c: char| !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\');
+    if value.is_empty() || value.starts_with(['-', '!']) || !value.chars().all(is_plain) {
+        return Err(format!("{value:?} is no name"));
+    }
+    Ok(value)
+}
+
+/// Ends the line that begins at `from`.
+pub(super) fn end_line(to: &mut String, from: usize) -> Result<(), Odd> {
+    if to[from..].bytes().any(|byte| byte.is_ascii_control()) {
+        return Err("a rule contains a control character".to_owned());
+    }
+    to.push('\n');
+    Ok(())
+}
+
 /// Appends a space and `value`, quoted if needed (`xtables_save_string`).
 pub(super) fn quoted(to: &mut String, value: &str) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');

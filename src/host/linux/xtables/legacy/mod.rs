@@ -9,7 +9,7 @@ use self::table::{
 };
 use super::saved::{Rules, Saved, order};
 use super::sets::Sets;
-use super::words::{mask, not, only, protocol};
+use super::words::{self, end_line, mask, not, only, protocol};
 use super::{matches, targets};
 use crate::evidence::traced::{LEGACY, Ruling};
 use crate::evidence::{Gap, Item};
@@ -105,6 +105,16 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
     let table = Table::of(bytes)?;
     table.rulings().ok();
     let saved = table.saved(&mut Sets::some()).ok()?;
+    let names = saved.chains.iter().map(|(header, _)| &header.chain.name);
+    // iptables writes one chain of a name.
+    if names
+        .clone()
+        .collect::<std::collections::HashSet<_>>()
+        .len()
+        != names.len()
+    {
+        return None;
+    }
     Some((table.family, saved.text()))
 }
 
@@ -198,6 +208,7 @@ impl Table {
     ) -> Result<(), Odd> {
         let (family, layout) = (self.family, layout(self.family));
         let (packets, bytes) = entry.counters(family)?;
+        let from = to.len();
         put!(to, "[{packets}:{bytes}] -A {chain}");
         let flags = entry.fields.u8(layout.flags)?;
         only(flags.into(), layout.known.into())?;
@@ -229,8 +240,7 @@ impl Table {
                 targets::write(to, family, of.name, of.revision.into(), of.info)?;
             }
         }
-        to.push('\n');
-        Ok(())
+        end_line(to, from)
     }
 }
 
@@ -301,7 +311,12 @@ impl Entry<'_> {
                 }
                 _ => return Err(odd()),
             };
-            put!(to, "{} {option} {name}{wildcard}", not(is(bit)));
+            put!(
+                to,
+                "{} {option} {}{wildcard}",
+                not(is(bit)),
+                words::name(name)?
+            );
         }
         match fields.u16(layout.protocol)? {
             0 => known &= !inverted::PROTOCOL,

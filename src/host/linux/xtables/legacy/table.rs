@@ -12,7 +12,7 @@ use nix::libc::{IPPROTO_IP, IPPROTO_IPV6};
 use socket2::{Domain, Socket, Type};
 
 use super::super::bytes::Fields;
-use super::super::{TABLES, sockopt};
+use super::super::{TABLES, sockopt, words};
 use crate::evidence::{Gap, Item};
 use crate::host::linux::context;
 use crate::host::linux::nf_tables::HOOKS;
@@ -263,7 +263,7 @@ impl Table {
                 // The last one only marks the end.
                 (None, Target::Head(_)) if at == end => break,
                 (None, Target::Head(name)) => {
-                    begin(name, None);
+                    begin(words::name(name)?, None);
                     continue;
                 }
                 (None, _) => {}
