@@ -38,7 +38,12 @@ pub type Named = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: &[Named] = &[
     ("iptables", |bytes| with_node(bytes, iptables_rules)),
-    ("nftables", |bytes| with_node(bytes, nftables_rules)),
+    ("nftables", |bytes| {
+        with_node(bytes, |node| {
+            let source = node.evidence().text(Item::Nft).unwrap_or_default();
+            node.nft().map(|rules| nftables_rules(rules, source)).ok();
+        });
+    }),
     ("items", |bytes| with_node(bytes, every_item)),
     ("objects", |bytes| with_node(bytes, objects)),
     ("doctor", |bytes| doctor(&evidence(bytes))),
@@ -50,10 +55,9 @@ pub const TARGETS: &[Named] = &[
     ("netlink", netlink),
     ("netlink-nftables", |bytes| {
         if let Some(text) = decode::nft(bytes) {
-            // The parser refuses rules of a chain or table that is not listed.
-            serde_json::from_str::<serde_json::Value>(&text)
-                .unwrap_or_else(|why| panic!("{why}\n{text}"));
-            nftables::parse::json(&text).ok();
+            let rules = nftables::parse::json(&text);
+            let rules = rules.unwrap_or_else(|why| panic!("{why}\n{text}"));
+            nftables_rules(&rules, &text);
         }
     }),
     ("netlink-iptables", |bytes| {
@@ -89,7 +93,7 @@ fn with_node(bytes: &[u8], run: fn(&NodeSnapshot<'_>)) {
     run(&NodeSnapshot::new(&evidence(bytes)));
 }
 
-/// Rules that are printed read as themselves, and a chain read alone is the one of the whole.
+/// A chain read alone is the one of the whole, and rules that are printed read as themselves.
 fn iptables_rules(node: &NodeSnapshot<'_>) {
     let store = IptablesBackend::InUse;
     for family in Family::BOTH {
@@ -99,40 +103,48 @@ fn iptables_rules(node: &NodeSnapshot<'_>) {
         };
         let saved = saved.expect("the whole was read");
         for table in &rules.tables {
-            // iptables-save prints a table once.
-            let same = |other: &&iptables::model::Table<'_>| other.name == table.name;
-            if rules.tables.iter().filter(same).count() > 1 {
-                continue;
-            }
             for chain in &table.chains {
                 let alone = saved.chain(&table.name, &chain.name);
                 assert_eq!(alone, Ok(Some(chain)), "table {}", table.name);
             }
         }
-        let printed = rules.to_string();
-        let again = iptables::parse::ruleset(Item::Iptables4, &printed);
-        let again = again.unwrap_or_else(|why| panic!("{why}\n{printed}"));
-        assert_eq!(again.tables, rules.tables, "{printed}");
+        same_iptables(rules);
     }
 }
 
-/// Tables that are printed read as themselves.
-fn nftables_rules(node: &NodeSnapshot<'_>) {
-    let Ok(rules) = node.nft() else {
+fn same_iptables(rules: &iptables::model::Ruleset<'_>) {
+    let printed = rules.to_string();
+    let again = iptables::parse::ruleset(Item::Iptables4, &printed);
+    let again = again.unwrap_or_else(|why| panic!("{why}\n{printed}"));
+    assert_eq!(again.tables, rules.tables, "{printed}");
+}
+
+/// Tables that are printed read as themselves. `source` is the JSON or text that `rules` were read from.
+fn nftables_rules(rules: &nftables::model::Ruleset, source: &str) {
+    // nft has no escapes in text: names of other characters than its own, quotes and control characters are not read back.
+    if source.contains('\\') {
         return;
+    }
+    let is_name = |name: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte);
+        !name.is_empty() && name.bytes().all(is_part)
     };
     for table in &rules.tables {
-        // nft cannot read what it prints for extensions of iptables.
-        let mut statements = table
-            .chains
-            .iter()
-            .flat_map(|chain| &chain.rules)
-            .flat_map(|rule| &rule.statements);
-        if statements.any(|statement| matches!(statement, nftables::model::Statement::Xt { .. })) {
+        let chains = table.chains.iter().map(|chain| &chain.name);
+        let mut names = chains.chain(table.sets.iter().map(|set| &set.name));
+        // The kernel's base chains have a type.
+        let mut kinds = table.chains.iter().filter_map(|chain| chain.base.as_ref());
+        if kinds.any(|base| !is_name(&base.kind)) {
+            continue;
+        }
+        if !is_name(&table.name) || !names.all(|name| is_name(name)) {
             continue;
         }
         let printed = nftables::print::block(table);
-        // Parts that only JSON has are printed as they are, and not read.
+        // Parts that only JSON has are printed as they are, and not read as such.
+        if printed.contains("{\"") || printed.contains("[\"") {
+            continue;
+        }
         if let Ok(again) = nftables::parse::text(&printed) {
             let twice: String = again.tables.iter().map(nftables::print::block).collect();
             assert_eq!(twice, printed);
@@ -445,10 +457,11 @@ fn output(bytes: &[u8]) {
     );
 }
 
-/// Parses the text that kpx prints for the kernel's rules. The parser refuses names that the kernel does not have.
+/// The text that kpx prints for the kernel's rules is read, and the rules read as themselves.
 fn printed_iptables(printed: Option<(Family, String)>) {
     if let Some((_, text)) = printed {
-        iptables::parse::ruleset(Item::Iptables4, &text).ok();
+        let rules = iptables::parse::ruleset(Item::Iptables4, &text);
+        same_iptables(&rules.unwrap_or_else(|why| panic!("{why}\n{text}")));
     }
 }
 

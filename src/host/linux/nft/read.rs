@@ -438,9 +438,15 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
         to.push_str(", ");
         set.print(&mut to, table.family, &table.name).ok()?;
     }
+    // The kernel lists the rules of a chain of this table only if there is one.
+    let mut chains = Vec::new();
     for answer in of_kind(3) {
+        let mut header = Header::read(answer).ok()?;
+        header.chain.family = table.family;
+        header.chain.table.clone_from(&table.name);
         to.push_str(", ");
-        chain(&mut to, &Header::read(answer).ok()?).ok()?;
+        chain(&mut to, &header).ok()?;
+        chains.push(header.chain.name);
     }
     let mut link = Link;
     let mut writer = Writer::new(family_number(table.family), &sets, &mut link);
@@ -449,7 +455,9 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
             .flatten()
             .find(|(kind, _)| *kind == 2);
         let name = text(name?.1).ok()?;
-        rule(&mut to, &table, name, answer, &mut writer).ok()?;
+        if chains.iter().any(|chain| chain == name) {
+            rule(&mut to, &table, name, answer, &mut writer).ok()?;
+        }
     }
     Some(format!("{{\"nftables\": [{to}]}}"))
 }
