@@ -42,6 +42,7 @@ mod kernel {
     mod top;
     mod trace;
     mod traffic;
+    mod trouble;
     mod watch;
     mod xtables;
 }

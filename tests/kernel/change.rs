@@ -77,12 +77,12 @@ pub(crate) fn kpx(netns: &Netns, name: &str, args: &[&str], code: i32) -> String
     out
 }
 
-fn reconcile(netns: &Netns, name: &str) -> String {
+pub(super) fn reconcile(netns: &Netns, name: &str) -> String {
     kpx(netns, name, &["reconcile", "--apply", "--yes"], 0)
 }
 
 /// Restores the rules of the recording `name`, but for those that the kernel of the test lacks an object for.
-fn restore(netns: &Netns, name: &str) {
+pub(super) fn restore(netns: &Netns, name: &str) {
     for (file, program) in [
         ("iptables-save.txt", "iptables-nft-restore"),
         ("ip6tables-save.txt", "ip6tables-nft-restore"),
@@ -202,7 +202,7 @@ const DAMAGE: &[&str] = &[
     "ip6tables-nft -t nat -F KUBE-MARK-MASQ",
 ];
 
-fn damage(netns: &Netns) {
+pub(super) fn damage(netns: &Netns) {
     for line in DAMAGE {
         // The comment has spaces, which a line split at spaces cannot say.
         if line.contains("--comment portals") {
@@ -259,7 +259,7 @@ fn damage_to_the_nftables_mode_is_mended() {
 }
 
 /// A folder with programs of these names, which run `script` with the real program as `$REAL`.
-fn programs(names: &[&str], script: &str) -> tempfile::TempDir {
+pub(super) fn programs(names: &[&str], script: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in names {
         let path = dir.path().join(name);
@@ -273,13 +273,18 @@ fn programs(names: &[&str], script: &str) -> tempfile::TempDir {
     dir
 }
 
-const APPLY: &[&str] = &["reconcile", "--apply", "--yes"];
-const CLEANUP: &[&str] = &["cleanup", "--mode", "iptables", "--apply", "--yes"];
+pub(super) const APPLY: &[&str] = &["reconcile", "--apply", "--yes"];
+pub(super) const CLEANUP: &[&str] = &["cleanup", "--mode", "iptables", "--apply", "--yes"];
 /// A node in mode nftables that has what mode iptables left.
 const LEFT: &str = "leftover-iptables-to-nftables";
 
 /// Runs kpx with `programs` in the place of the real ones, by which it must stop part-way; returns what it printed.
-fn stopped(netns: &Netns, name: &str, args: &[&str], programs: &tempfile::TempDir) -> String {
+pub(super) fn stopped(
+    netns: &Netns,
+    name: &str,
+    args: &[&str],
+    programs: &tempfile::TempDir,
+) -> String {
     let output = kpx_with(netns, name, args, programs.path().to_str().unwrap());
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(4), "{out}");
@@ -323,7 +328,7 @@ fn a_rule_that_the_kernel_refuses_leaves_the_node_as_it_was() {
 }
 
 /// What writes rules in both families, whatever the host's plain names stand for.
-const RESTORES: [&str; 4] = [
+pub(super) const RESTORES: [&str; 4] = [
     "iptables-nft-restore",
     "iptables-restore",
     "ip6tables-restore",
@@ -602,14 +607,7 @@ fn what_iptables_mode_left_on_a_node_in_nftables_mode_is_removed_and_nothing_els
 fn what_iptables_mode_left_in_the_legacy_back_end_is_removed_from_there() {
     let netns = node();
     restore(&netns, "full-nftables");
-    let rules = fs::read_to_string(recording("full-iptables").join("node/iptables-save.txt"));
-    // Built-in chains keep their policies.
-    let rules = without_counters(&rules.unwrap());
-    let rules: String = rules
-        .lines()
-        .filter(|line| !line.contains(" ACCEPT ["))
-        .flat_map(|line| [line, "\n"])
-        .collect();
+    let rules = saved_rules("full-iptables");
     others::add_legacy(&netns);
     let (before, foreign) = ((state(&netns), legacy(&netns)), others::state(&netns));
     netns.feed("iptables-legacy-restore --noflush", &rules);
@@ -619,8 +617,16 @@ fn what_iptables_mode_left_in_the_legacy_back_end_is_removed_from_there() {
     others::assert_same(&netns, &foreign);
 }
 
+/// The IPv4 rules of the recording `name`, without the policies of built-in chains.
+pub(super) fn saved_rules(name: &str) -> String {
+    let rules = fs::read_to_string(recording(name).join("node/iptables-save.txt"));
+    let rules = without_counters(&rules.unwrap());
+    let lines = rules.lines().filter(|line| !line.contains(" ACCEPT ["));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
 /// The chains and rules of the legacy back end.
-fn legacy(netns: &Netns) -> Vec<String> {
+pub(super) fn legacy(netns: &Netns) -> Vec<String> {
     let text = netns.run("iptables-legacy-save");
     let lines = text.lines().filter(|line| line.starts_with(['-', ':']));
     let lines = lines.map(|line| line.split(" [").next().unwrap().to_owned());

@@ -4,15 +4,18 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::Stdio;
 use std::sync::Arc;
 
 use futures_util::future::join;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
-use nix::unistd::chroot;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, chroot};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::context::{Context, SYSTEM_PROGRAMS, denied, gap};
 use super::rooted;
@@ -89,7 +92,11 @@ pub(super) async fn run_with(
     context.inside_as(item, &what, work).await
 }
 
-/// Runs `program` in the network namespace with `input`, to change something. It has no time limit.
+/// Time limit of a program that changes something, as a multiple of that of a read: enough for the largest rulesets, for the
+/// xtables lock, and for a kube-proxy that ends slowly.
+const CHANGE: u32 = 30;
+
+/// Runs `program` in the network namespace with `input`, to change something. A program that hangs is killed.
 pub(super) async fn feed(
     context: &Arc<Context>,
     program: &'static str,
@@ -100,6 +107,7 @@ pub(super) async fn feed(
         StepError::Absent(format!("program `{program}` not found{}", advice(program)))
     })?;
     let line = [&[program.to_owned()], args.as_slice()].concat().join(" ");
+    let limit = context.options.timeout * CHANGE;
     let work = async move |_: Arc<Context>| {
         let refused = |e: io::Error| StepError::Refused(format!("`{line}`: {e}"));
         if let Some(root) = &found.root {
@@ -114,6 +122,10 @@ pub(super) async fn feed(
             .process_group(0)
             .spawn()
             .map_err(refused)?;
+        let group = child
+            .id()
+            .and_then(|id| id.try_into().ok())
+            .map(Pid::from_raw);
         let stdin = child.stdin.take();
         let feeding = async {
             if let Some(mut stdin) = stdin {
@@ -121,13 +133,26 @@ pub(super) async fn feed(
                 stdin.write_all(input.as_bytes()).await.ok();
             }
         };
-        let ((), output) = join(feeding, child.wait_with_output()).await;
+        let mut ended = pin!(join(feeding, child.wait_with_output()));
+        let in_time = timeout(limit, &mut ended).await.ok();
+        let is_late = in_time.is_none();
+        let ((), output) = match in_time {
+            Some(output) => output,
+            None => {
+                if let Some(group) = group {
+                    killpg(group, Signal::SIGKILL).ok();
+                }
+                // A kpx that was suspended may find a program that has ended meanwhile.
+                ended.await
+            }
+        };
         let output = output.map_err(refused)?;
         let said = said(&output.stderr);
         if output.status.success() {
             return Ok(());
         }
         let what = match said.as_str() {
+            _ if is_late => format!("`{line}` was killed: it took longer than {limit:?}"),
             "" => format!("`{line}` failed ({})", output.status),
             said => format!("`{line}` failed: {said}"),
         };
@@ -259,14 +284,33 @@ mod tests {
 
     static TURN: Mutex<()> = Mutex::const_new(());
 
-    /// Runs `ipset save`, replaced by the shell script `script`, with a time limit of two seconds.
-    async fn save(script: &str) -> Result<String, Gap> {
-        // A file that is open for writing cannot be executed, and a child of another test may inherit it.
-        let _turn = TURN.lock().await;
+    /// Returns a folder in which `ipset` is the shell script `script`.
+    fn ipset(script: &str) -> TempDir {
         let dir = TempDir::new().expect("a folder for the script");
         let path = dir.path().join("ipset");
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+        dir
+    }
+
+    /// Waits until the process whose id is in the file `pid` has ended.
+    async fn ended(pid: &Path) {
+        let pid = fs::read_to_string(pid).expect("the script wrote its id");
+        let status = PathBuf::from(format!("/proc/{}", pid.trim()));
+        for _ in 0..1000 {
+            if !status.exists() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} is still there", status.display());
+    }
+
+    /// Runs `ipset save`, replaced by the shell script `script`, with a time limit of two seconds.
+    async fn save(script: &str) -> Result<String, Gap> {
+        // A file that is open for writing cannot be executed, and a child of another test may inherit it.
+        let _turn = TURN.lock().await;
+        let dir = ipset(script);
         let seconds = if script.contains("sleep") { 2 } else { 60 };
         let timeout = Duration::from_secs(seconds);
         run(
@@ -372,15 +416,20 @@ mod tests {
         let gap = save(&script).await;
         let what = "`ipset save` took longer than 2s; increase --timeout";
         assert_eq!(gap, Err(Gap::Late(ITEM, what.to_owned())));
-        let pid = fs::read_to_string(pid).expect("the script wrote its id");
-        let status = PathBuf::from(format!("/proc/{}", pid.trim()));
-        for _ in 0..1000 {
-            if !status.exists() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{} is still there", status.display());
+        ended(&pid).await;
+    }
+
+    #[tokio::test]
+    async fn a_change_that_hangs_is_killed_with_its_children() {
+        let _turn = TURN.lock().await;
+        let folder = TempDir::new().expect("a folder");
+        let pid = folder.path().join("pid");
+        let dir = ipset(&format!("sleep 600 & echo $! > {}; wait", pid.display()));
+        let context = context(vec![dir.path().to_owned()], Duration::from_millis(50));
+        let done = feed(&context, "ipset", vec!["restore".to_owned()], String::new()).await;
+        let what = "`ipset restore` was killed: it took longer than 1.5s";
+        assert_eq!(done, Err(StepError::Refused(what.to_owned())));
+        ended(&pid).await;
     }
 
     #[tokio::test]

@@ -10,8 +10,8 @@ use crate::apply::StepError;
 use crate::evidence::Item;
 use crate::net::Family;
 
-/// Time that `iptables-restore` waits for the xtables lock, in seconds.
-const LOCK_WAIT: &str = "30";
+/// Time that `iptables-restore` waits for the xtables lock, as a multiple of the time limit of a read.
+const LOCK_WAIT: u32 = 3;
 
 /// Restores rules of `family`.
 pub(super) async fn iptables(
@@ -20,7 +20,8 @@ pub(super) async fn iptables(
     family: Family,
     input: &str,
 ) -> Result<(), StepError> {
-    let args = ["--noflush", "--wait", LOCK_WAIT];
+    let wait = (context.options.timeout * LOCK_WAIT).as_secs().max(1);
+    let args = ["--noflush", "--wait", &wait.to_string()];
     let done = run(context, backend.restore(family), &args, input).await;
     // A distribution with a single back end may only have the plain name.
     match done {
@@ -65,7 +66,7 @@ pub(super) async fn restart(context: &Arc<Context>, unit: &str) -> Result<(), St
     run(context, "systemctl", &["restart", unit], "").await
 }
 
-/// Runs `program` with `input` until it ends, without a time limit: an interrupted change would be incomplete.
+/// Runs `program` with `input`.
 pub(super) async fn run(
     context: &Arc<Context>,
     program: &'static str,
