@@ -93,7 +93,7 @@ pub(super) async fn lease(session: &Session) -> Result<Option<Held>, Gap> {
 
 impl Clock for LocalLease {
     fn now(&self) -> Time {
-        clock::now()
+        clock::steady()
     }
 
     async fn pause(&mut self, duration: Duration) {
@@ -160,7 +160,7 @@ impl Apply for LocalBridge {
 
 impl Clock for LocalBridge {
     fn now(&self) -> Time {
-        clock::now()
+        clock::steady()
     }
 
     async fn pause(&mut self, duration: Duration) {

@@ -1,6 +1,7 @@
 //! Clock and signals.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use super::os::{Interrupts, outlive_terminal, typed};
 use crate::evidence::Time;
@@ -20,6 +21,19 @@ pub fn now() -> Time {
     Time { seconds }
 }
 
+/// Returns the current time of a clock that is not set while kpx runs: one that jumps must neither end nor prolong a wait.
+pub fn steady() -> Time {
+    static BEGAN: OnceLock<(Time, Instant)> = OnceLock::new();
+    after(*BEGAN.get_or_init(|| (now(), Instant::now())))
+}
+
+fn after((time, at): (Time, Instant)) -> Time {
+    let passed = i64::try_from(at.elapsed().as_secs()).unwrap_or(i64::MAX);
+    Time {
+        seconds: time.seconds.saturating_add(passed),
+    }
+}
+
 /// Waits for `duration`.
 pub async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
@@ -28,4 +42,18 @@ pub async fn pause(duration: Duration) {
 /// Waits for Ctrl-C or SIGTERM.
 pub async fn interrupted() {
     Interrupts::listen().next().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_do_not_follow_a_clock_that_jumps() {
+        // The clock of the system has jumped to another time.
+        let began = (Time { seconds: 100 }, Instant::now());
+        assert!((100..110).contains(&after(began).seconds));
+        let earlier = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        assert!((101..111).contains(&after((began.0, earlier)).seconds));
+    }
 }

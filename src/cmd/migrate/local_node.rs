@@ -119,7 +119,7 @@ impl Apply for LocalNode<'_> {
 
 impl Clock for LocalNode<'_> {
     fn now(&self) -> Time {
-        clock::now()
+        clock::steady()
     }
 
     async fn pause(&mut self, duration: Duration) {

@@ -96,7 +96,7 @@ impl Apply for RemoteCluster<'_, '_, '_> {
 
 impl Clock for RemoteCluster<'_, '_, '_> {
     fn now(&self) -> Time {
-        clock::now()
+        clock::steady()
     }
 
     async fn pause(&mut self, duration: Duration) {
