@@ -36,6 +36,8 @@ struct Place {
     life: Option<usize>,
     /// The number of changes, entries and pauses after which a stop is requested.
     stop_at: Option<usize>,
+    /// The number of entries that the disk has room for.
+    room: Option<usize>,
     acts: usize,
     clock: i64,
     limits: Limits,
@@ -60,6 +62,7 @@ impl Place {
             journal: line(&began),
             life: None,
             stop_at: None,
+            room: None,
             acts: 0,
             clock: 0,
             limits: Limits {
@@ -177,6 +180,10 @@ impl MigrationNode for Place {
 
     async fn record(&mut self, entry: &Entry) -> Result<(), String> {
         self.live().await;
+        if self.room == Some(0) {
+            return Err("No space left on device (os error 28)".to_owned());
+        }
+        self.room = self.room.map(|left| left - 1);
         self.journal.push_str(&line(entry));
         // Every entry must be readable.
         journal::read(&self.journal).unwrap();
@@ -273,6 +280,35 @@ fn recover(mut place: Place, rollback: bool) -> (Place, Ended) {
     place.life = None;
     let ended = place.go_on(rollback);
     (place, ended.expect("kpx is not killed"))
+}
+
+#[test]
+fn on_a_full_disk_it_stops_before_the_next_change_and_goes_on_when_there_is_room() {
+    let (from, to) = (Mode::Iptables, Mode::Nftables);
+    let migration = migration(from, to, Strategy::usual(from, to));
+    let machine = Machine::new(SMALL, from);
+    for room in 0.. {
+        let mut place = Place::new(machine.clone(), &migration);
+        place.room = Some(room);
+        match place.go_on(false) {
+            Some(Ended::Stopped(why)) => assert!(why.contains("No space left"), "{why}"),
+            ended => {
+                assert_eq!(ended, Some(Ended::Migrated));
+                assert!(room > 10, "{room}");
+                return;
+            }
+        }
+        if room == 0 {
+            assert_eq!(place.machine.kernel, machine.kernel);
+        }
+        place.room = None;
+        let (forth, ended) = recover(place.clone(), false);
+        assert_eq!(ended, Ended::Migrated, "{room}");
+        assert_eq!(forth.machine.faults(to), Vec::<String>::new(), "{room}");
+        let (back, ended) = recover(place, true);
+        assert!(matches!(ended, Ended::RolledBack(_)), "{room}: {ended:?}");
+        assert_eq!(back.machine.faults(from), Vec::<String>::new(), "{room}");
+    }
 }
 
 #[ignore = "takes minutes: make test-loops"]

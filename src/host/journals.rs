@@ -98,10 +98,16 @@ impl Journals {
 }
 
 impl Journal {
-    /// Appends `line`. When it returns, the line is on disk.
+    /// Appends `line`. When it returns, the line is on disk; after an error, the journal is as before.
     pub fn add(&mut self, line: &str) -> io::Result<()> {
-        self.file.write_all(format!("{line}\n").as_bytes())?;
-        self.file.sync_all()
+        let whole = self.file.metadata()?.len();
+        let written = self.file.write_all(format!("{line}\n").as_bytes());
+        let written = written.and_then(|()| self.file.sync_all());
+        if written.is_err() {
+            // Of a line that does not fit on the disk, a part may be written.
+            self.file.set_len(whole).ok();
+        }
+        written
     }
 }
 

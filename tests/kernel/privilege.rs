@@ -1,10 +1,15 @@
-//! Reading without privileges, and writing to a full disk.
+//! Reading without privileges, and writing to a full or read-only disk.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::thread;
 
 use kpx::evidence::{self, Gap, ITEMS};
+use kpx::host::Journals;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
 use super::netns::{Netns, run};
 
@@ -80,4 +85,46 @@ fn a_snapshot_to_a_full_disk_fails_with_the_reason() {
         assert!(said.contains("No space left on device"), "{said}");
         assert!(said.trim_end().ends_with("status 4"), "{said}");
     }
+}
+
+/// Does `work` on a thread that has a small file system at `dir`.
+fn on_a_small_disk(dir: &Path, work: impl FnOnce() + Send) {
+    let mounted = || {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        let (none, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+        mount(none, "/", none, private, none).unwrap();
+        mount(none, dir, Some("tmpfs"), MsFlags::empty(), Some("size=32k")).unwrap();
+        work();
+    };
+    thread::scope(|scope| scope.spawn(mounted).join().unwrap());
+}
+
+#[test]
+#[ignore = "needs root, to mount a small file system"]
+fn a_journal_on_a_full_disk_has_only_whole_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    on_a_small_disk(dir.path(), || {
+        let journals = Journals::below(dir.path());
+        let mut journal = journals.create("a").unwrap();
+        let line = "x".repeat(3000);
+        let lines = std::iter::repeat_with(|| journal.add(&line)).take_while(Result::is_ok);
+        let whole = format!("{line}\n").repeat(lines.count());
+        assert_eq!(journals.read("a").unwrap(), whole);
+        let why = journal.add(&line).unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::StorageFull);
+        assert_eq!(journals.read("a").unwrap(), whole);
+    });
+}
+
+#[test]
+#[ignore = "needs root, to mount a read-only file system"]
+fn a_read_only_state_folder_is_an_error_before_a_migration() {
+    let dir = tempfile::tempdir().unwrap();
+    on_a_small_disk(dir.path(), || {
+        let none = None::<&str>;
+        let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(none, dir.path(), none, read_only, none).unwrap();
+        let why = Journals::below(dir.path()).create("a").unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::ReadOnlyFilesystem);
+    });
 }
