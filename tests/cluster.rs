@@ -9,6 +9,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::response::Response;
+use futures_util::stream;
 use kpx::evidence::{Evidence, Gap, Item};
 use kpx::host::{Environment, Options, Selection, collect};
 use kpx::net::Family;
@@ -16,6 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 use crate::fake_api::{self, Server, kubeconfig, reply, status};
 
@@ -665,6 +669,78 @@ async fn rejected_credentials_and_a_broken_server_are_different_errors() {
     let evidence = Node::with(&api.url).read(&[Item::Services]).await;
     let why = gap(&evidence, Item::Services).to_string();
     assert!(why.contains("the answer is not a list"), "{why}");
+}
+
+/// Starts a server that answers the first `times` requests for Services with `answer`, and all others well.
+fn at_first(times: usize, answer: fn() -> Response) -> Server {
+    let left = Mutex::new(times);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    Server::start(listener, move |request| {
+        let mut left = left.lock().unwrap();
+        if request.path == "/api/v1/services" && *left > 0 {
+            *left -= 1;
+            return Box::pin(ready(answer()));
+        }
+        let (code, body) = well(&request.path, &request.query);
+        Box::pin(ready(reply(code, body)))
+    })
+}
+
+/// Two items of a list, the second of which is not complete.
+fn cut_off() -> Response {
+    fake_api::broken("{\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"a\"}},{\"metadata\":{")
+}
+
+fn busy() -> Response {
+    let mut answer = reply(429, "Too many requests".into());
+    answer.headers_mut().insert("retry-after", 1.into());
+    answer
+}
+
+/// A byte from time to time, without an end.
+fn trickle() -> Response {
+    let bytes = stream::unfold((), async |()| {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Some((Ok::<_, std::io::Error>(" "), ()))
+    });
+    Response::new(Body::from_stream(bytes))
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_and_a_busy_server_are_asked_again() {
+    for answer in [cut_off, busy] {
+        let api = at_first(2, answer);
+        let evidence = Node::with(&api.url()).read(&[Item::Services]).await;
+        assert_eq!(names(&evidence, Item::Services), ["a", "b"]);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_never_comes_whole_is_a_gap_in_time() {
+    for (answer, reason) in [
+        (
+            cut_off as fn() -> Response,
+            "connection closed before message completed",
+        ),
+        (busy, "429"),
+        (trickle, "no answer within 500ms"),
+    ] {
+        let api = at_first(usize::MAX, answer);
+        let node = Node::with(&api.url());
+        let options = Options {
+            timeout: Duration::from_millis(500),
+            ..node.options()
+        };
+        let evidence = timeout(
+            Duration::from_secs(30),
+            collect(&[Item::Services], &options),
+        );
+        let evidence = evidence.await.unwrap();
+        let Gap::Failed(_, why) = gap(&evidence, Item::Services) else {
+            panic!("{evidence:?}");
+        };
+        assert!(why.contains(reason), "{why}");
+    }
 }
 
 /// An address where nothing listens.

@@ -9,7 +9,7 @@ use kpx::net::Family;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use crate::fake_api::{Api, Cluster, Key};
+use crate::fake_api::{Api, Cluster, Fault, Key, What};
 use crate::remote::{NODE, World};
 use crate::support::kpx;
 
@@ -56,6 +56,20 @@ async fn the_end_of_a_watch_is_no_change_and_hides_none() {
     });
     timeout(PATIENCE, watch.next()).await.unwrap().unwrap();
     assert_eq!(watch.services().len(), 2);
+    // The server has forgotten the version of the list.
+    let expired = What::Status(410, "too old resource version");
+    api.fault(Fault::of("watch", "services", expired).times(1));
+    api.with(|cluster| {
+        cluster.cut_watches();
+        cluster.put(service("third"));
+    });
+    let why = timeout(PATIENCE, watch.next()).await.unwrap().unwrap_err();
+    assert!(
+        why.to_string().contains("too old resource version"),
+        "{why}"
+    );
+    timeout(PATIENCE, watch.next()).await.unwrap().unwrap();
+    assert_eq!(watch.services().len(), 3);
     // The end of an error is returned, also without a change.
     api.with(|cluster| {
         cluster.set_away(true);

@@ -209,7 +209,7 @@ impl World {
 
     async fn answer(self: Arc<Self>, request: Request) -> Response {
         if self.cluster.lock().unwrap().away {
-            return broken();
+            return broken("");
         }
         if request.path == "/version" {
             return reply(
@@ -250,7 +250,7 @@ impl World {
                     answer.headers_mut().insert("retry-after", after.into());
                     return answer;
                 }
-                What::Broken => return broken(),
+                What::Broken => return broken(""),
                 What::AnswerLost => lost = true,
                 What::Slow(time) => sleep(time).await,
                 What::Meanwhile(act) => self.with(|cluster| act(cluster)),
@@ -263,7 +263,7 @@ impl World {
             return self.connect(&call, request);
         }
         let (code, body) = self.with(|cluster| cluster.answer(&call, &request));
-        if lost { broken() } else { reply(code, body) }
+        if lost { broken("") } else { reply(code, body) }
     }
 
     /// Returns the faults that apply to `calls`.
@@ -279,10 +279,13 @@ impl World {
     }
 }
 
-/// An answer whose connection breaks before the first byte.
-fn broken() -> Response {
-    let gone = Err::<Vec<u8>, _>(std::io::Error::other("the connection breaks"));
-    Response::new(Body::from_stream(iter([gone])))
+/// An answer whose connection breaks behind `sent`.
+pub(crate) fn broken(sent: &str) -> Response {
+    let gone = Err(std::io::Error::other("the connection breaks"));
+    let sent = Some(sent.to_owned()).filter(|sent| !sent.is_empty());
+    Response::new(Body::from_stream(iter(
+        sent.map(Ok).into_iter().chain([gone]),
+    )))
 }
 
 /// The API server of a cluster.
