@@ -248,7 +248,13 @@ bench: root
 	cargo bench --locked --bench bridge $(if $(SUDO),$(call RUNNER,sudo))
 	cargo bench --locked --bench follow $(if $(SUDO),$(call RUNNER,sudo))
 
-# Time and memory of the doctor on bundles of 5,000 nodes.
+# How time and memory grow with the cluster: the table and the pictures of docs/scale.md are in target/scale.
+.PHONY: bench-scale
+bench-scale: root
+	cargo build --locked --release
+	$(SUDO) env OUT=target/scale benches/scale.sh
+
+# Time and memory of the commands on bundles of 5,000 nodes.
 .PHONY: bench-nodes
 bench-nodes:
 	cargo bench --locked --bench nodes
