@@ -83,6 +83,7 @@ pub struct NodeSnapshot<'a> {
     service_cidrs: Section<Arc<Vec<ServiceCidr>>>,
     pods: Section<Arc<Vec<Pod>>>,
     proxy_ports: OnceLock<BTreeMap<(Proto, u16), String>>,
+    served: OnceLock<objects::Served>,
     named: Option<String>,
     desired: Box<[Section<DesiredState>; Mode::EVER.len()]>,
 }
@@ -300,6 +301,7 @@ impl<'a> NodeSnapshot<'a> {
             service_cidrs: OnceLock::new(),
             pods: OnceLock::new(),
             proxy_ports: OnceLock::new(),
+            served: OnceLock::new(),
             named: None,
             desired: Box::default(),
         }

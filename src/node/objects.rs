@@ -1,5 +1,6 @@
 //! Kernel objects that identify a mode, because only that mode writes them.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{IptablesBackend, NodeSnapshot};
@@ -138,28 +139,10 @@ impl NodeSnapshot<'_> {
 
     /// Returns whether a virtual server at `addr` and `port` belongs to kube-proxy: at a Service address or NodePort.
     pub fn owns_server(&self, addr: IpAddr, port: u16) -> bool {
-        let local = self.addresses();
-        let local = || local.iter().flat_map(|addresses| &addresses.all);
-        let (dummy, others) = (
-            || local().filter(|at| at.link == DUMMY),
-            || local().filter(|at| at.link != DUMMY),
-        );
-        let services = self.services();
-        let specs = || {
-            services
-                .iter()
-                .flat_map(|all| all.iter().map(|service| &service.spec))
-        };
-        // Without Services, kube-proxy's virtual servers cannot be distinguished from keepalived's.
-        let known = services.is_ok() || dummy().next().is_some();
-        let is_cluster_ip =
-            || specs().any(|spec| spec.cluster_ips.iter().any(|ip| ip.parse() == Ok(addr)));
-        let is_node_port =
-            || specs().any(|spec| spec.ports.iter().any(|p| p.node_port == Some(port)));
-        !known
-            || dummy().any(|at| at.addr.addr == addr)
-            || is_cluster_ip()
-            || (others().any(|at| at.addr.addr == addr) && is_node_port())
+        let of = self.served.get_or_init(|| Served::of(self));
+        !of.is_known
+            || of.services.contains(&addr)
+            || (of.local.contains(&addr) && of.node_ports.contains(&port))
     }
 
     /// Returns whether the kernel cannot have virtual servers: `ip_vs` is neither loaded nor built in.
@@ -267,6 +250,48 @@ impl NodeSnapshot<'_> {
         match unseen {
             Some(gap) if found.is_empty() => Err(gap),
             _ => Ok(found),
+        }
+    }
+}
+
+/// Where kube-proxy's virtual servers are.
+#[derive(Debug)]
+pub(super) struct Served {
+    /// Whether they can be distinguished from those of keepalived.
+    is_known: bool,
+    /// Cluster IPs, and the addresses of kube-ipvs0.
+    services: HashSet<IpAddr>,
+    /// Addresses of the other links.
+    local: HashSet<IpAddr>,
+    node_ports: HashSet<u16>,
+}
+
+impl Served {
+    fn of(node: &NodeSnapshot<'_>) -> Self {
+        let addresses = node.addresses();
+        let addresses = addresses.iter().flat_map(|addresses| &addresses.all);
+        let (dummy, others): (Vec<_>, Vec<_>) = addresses.partition(|at| at.link == DUMMY);
+        let services = node.services();
+        let specs = || {
+            services
+                .iter()
+                .flat_map(|all| all.iter())
+                .map(|of| &of.spec)
+        };
+        let cluster_ips = specs().flat_map(|spec| &spec.cluster_ips);
+        let cluster_ips = cluster_ips.filter_map(|ip| ip.parse().ok());
+        Self {
+            is_known: services.is_ok() || !dummy.is_empty(),
+            services: dummy
+                .iter()
+                .map(|at| at.addr.addr)
+                .chain(cluster_ips)
+                .collect(),
+            local: others.iter().map(|at| at.addr.addr).collect(),
+            node_ports: specs()
+                .flat_map(|spec| &spec.ports)
+                .filter_map(|port| port.node_port)
+                .collect(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Addresses on kube-ipvs0, and on other links.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use crate::backend::Mode;
@@ -195,6 +195,14 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
     let (ours, others) = split_addresses(facts)?;
     let nodes = facts.node.nodes();
+    let mut of_nodes = HashMap::new();
+    for node in nodes.iter().flat_map(|nodes| nodes.iter()) {
+        for address in &node.status.addresses {
+            if let Ok(ip) = address.address.parse::<IpAddr>() {
+                of_nodes.entry(ip).or_insert(node);
+            }
+        }
+    }
     let mut findings = Vec::new();
     for address in ours.iter().filter(|address| address.scope != "link") {
         let ip = address.addr.addr;
@@ -203,11 +211,7 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
             .iter()
             .find(|o| o.addr.addr == ip && !is_node_local_dns(&o.link));
         seen.extend(link.map(|other| address_proof(other)));
-        let node = nodes.iter().flat_map(|nodes| nodes.iter()).find(|node| {
-            let theirs = &node.status.addresses;
-            theirs.iter().any(|a| a.address.parse() == Ok(ip))
-        });
-        seen.extend(node.map(|node| Proof::Object {
+        seen.extend(of_nodes.get(&ip).map(|node| Proof::Object {
             what: "node",
             name: node.metadata.name.clone(),
         }));

@@ -1,6 +1,6 @@
 //! NodePorts in ipvs mode.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Chain, Match, Policy, States, Table, Target};
@@ -86,8 +86,7 @@ fn inner_addresses(facts: &Facts<'_>) -> Verdict {
         .filter_map(|port| port.node_port)
         .collect();
     let (_, others) = split_addresses(facts)?;
-    let mut by_link: std::collections::BTreeMap<&str, Vec<Proof>> =
-        std::collections::BTreeMap::new();
+    let mut by_link: BTreeMap<&str, Vec<Proof>> = BTreeMap::new();
     for server in &facts.node.ipvs()?.servers {
         let Key::Address { addr, port, .. } = server.key else {
             continue;
@@ -113,27 +112,30 @@ fn port_is_node_port(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
     let services = facts.node.services()?;
     let ports = || {
-        services.iter().flat_map(|service| {
-            let name = name_of(service);
-            service
-                .spec
-                .ports
-                .iter()
-                .map(move |port| (name.clone(), port))
-        })
+        let of = |service| move |port| (service, port);
+        services
+            .iter()
+            .flat_map(move |service| service.spec.ports.iter().map(of(service)))
     };
+    // Of several Services with the same NodePort, the first counts.
+    let mut node_ports = HashMap::new();
+    for (service, port) in ports() {
+        if let Some(number) = port.node_port {
+            node_ports
+                .entry((number, &port.protocol))
+                .or_insert(service);
+        }
+    }
     let mut findings = Vec::new();
-    for (name, port) in ports() {
-        let same = ports().find(|(_, other)| {
-            other.node_port == Some(port.port) && other.protocol == port.protocol
-        });
-        if let Some((of, _)) = same {
+    for (service, port) in ports() {
+        if let Some(of) = node_ports.get(&(port.port, &port.protocol)) {
             let seen = Proof::Object {
                 what: "service",
-                name: format!("{of} has the NodePort {}", port.port),
+                name: format!("{} has the NodePort {}", name_of(of), port.port),
             };
             let message = "a port of the Service has the same number as a NodePort: its clients are masqueraded";
-            findings.push(Finding::new(Severity::Warning, name, message).evidence([seen]));
+            findings
+                .push(Finding::new(Severity::Warning, name_of(service), message).evidence([seen]));
         }
     }
     Ok(findings)
