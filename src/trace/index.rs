@@ -1,6 +1,7 @@
 //! Exact keys by which recorded walks skip rules, elements and virtual servers that cannot match.
 //!
-//! A dispatch chain has a rule for each Service. What a walk skips is one answer: the destination is none of their addresses.
+//! A dispatch chain has a rule for each Service. What a walk skips is one answer: the destination is none of their addresses. So is the source, for a
+//! chain that bans clients.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -91,30 +92,38 @@ impl Trie {
     }
 }
 
-/// The rules of a chain by the destination that they match.
+/// The rules of a chain by the destination or source that they match.
 #[derive(Debug, Default)]
-struct ByDestination {
+struct ByEnd {
     of_addr: HashMap<u128, Vec<usize>>,
     addrs: Ranges,
-    /// Rules without an address.
+    /// Rules without a destination address.
     of_port: HashMap<u16, Vec<usize>>,
     ports: Ranges,
+    /// Rules without a destination.
+    of_source: HashMap<u128, Vec<usize>>,
+    sources: Ranges,
     rest: Vec<usize>,
 }
 
-impl ByDestination {
+impl ByEnd {
     fn new(chain: &Chain<'_>) -> Self {
         let mut new = Self::default();
         for (index, rule) in chain.rules.iter().enumerate() {
-            let (addr, port) = exact(rule);
-            match (addr, port) {
-                (Some(addr), _) => new.of_addr.entry(addr.number()).or_default().push(index),
-                (None, Some(port)) => new.of_port.entry(port).or_default().push(index),
-                (None, None) => new.rest.push(index),
-            }
+            let of = match exact(rule) {
+                (Some(addr), ..) => new.of_addr.entry(addr.number()).or_default(),
+                (None, Some(port), _) => new.of_port.entry(port).or_default(),
+                (None, None, Some(addr)) => new.of_source.entry(addr.number()).or_default(),
+                (None, None, None) => &mut new.rest,
+            };
+            of.push(index);
         }
         let points = |number: u128| (number, number);
-        new.addrs = Ranges::of(new.of_addr.keys().map(|&addr| points(addr)).collect());
+        let all = |addrs: &HashMap<u128, Vec<usize>>| {
+            Ranges::of(addrs.keys().map(|&addr| points(addr)).collect())
+        };
+        new.addrs = all(&new.of_addr);
+        new.sources = all(&new.of_source);
         new.ports = Ranges::of(
             new.of_port
                 .keys()
@@ -138,18 +147,27 @@ impl ByDestination {
                 found.extend(&self.of_port[&port.shown()]);
             }
         }
+        if !self.of_source.is_empty() {
+            let addr = packet.source();
+            if Part::Addr(addr).ask(&self.sources) {
+                found.extend(&self.of_source[&addr.shown().number()]);
+            }
+        }
         found.sort_unstable();
         found
     }
 }
 
-/// Returns the only address and the only port to which `rule` applies.
-fn exact(rule: &Rule<'_>) -> (Option<IpAddr>, Option<u16>) {
-    let (mut addr, mut port) = (None, None);
+/// Returns the only address, port and source to which `rule` applies.
+fn exact(rule: &Rule<'_>) -> (Option<IpAddr>, Option<u16>, Option<IpAddr>) {
+    let (mut addr, mut port, mut source) = (None, None, None);
     for of in &rule.matches {
         match of {
             Match::Destination(net) if !net.inverted && net.value.is_host() => {
                 addr = Some(net.value.addr);
+            }
+            Match::Source(net) if !net.inverted && net.value.is_host() => {
+                source = Some(net.value.addr);
             }
             Match::Ports {
                 destination: Some(ports),
@@ -160,7 +178,7 @@ fn exact(rule: &Rule<'_>) -> (Option<IpAddr>, Option<u16>) {
             _ => {}
         }
     }
-    (addr, port)
+    (addr, port, source)
 }
 
 /// The exact keys of a world's parts, each made when it is first needed.
@@ -168,7 +186,7 @@ fn exact(rule: &Rule<'_>) -> (Option<IpAddr>, Option<u16>) {
 /// Parts are known by their place in memory: the world is borrowed as long as its index is used.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    chains: RefCell<HashMap<usize, Rc<ByDestination>>>,
+    chains: RefCell<HashMap<usize, Rc<ByEnd>>>,
     sets: RefCell<HashMap<usize, Option<Rc<Trie>>>>,
     names: RefCell<HashMap<usize, Rc<HashMap<String, usize>>>>,
     servers: RefCell<Option<Rc<Trie>>>,
@@ -187,7 +205,7 @@ impl Index {
         let mut chains = self.chains.borrow_mut();
         let made = chains
             .entry(place(chain))
-            .or_insert_with(|| Rc::new(ByDestination::new(chain)));
+            .or_insert_with(|| Rc::new(ByEnd::new(chain)));
         Some(made.find(packet))
     }
 

@@ -63,6 +63,15 @@ impl Ranges {
         self.around(value).is_some()
     }
 
+    /// Returns whether no value lies between the first and the last of `other`.
+    fn misses(&self, other: &Self) -> bool {
+        let (Some((first, _)), Some((_, last))) = (other.0.first(), other.0.last()) else {
+            return true;
+        };
+        let next = self.0.partition_point(|(_, end)| end < first);
+        self.0.get(next).is_none_or(|(start, _)| start > last)
+    }
+
     /// Keeps the values from `first` to `last`.
     pub(crate) fn keep(&mut self, first: u128, last: u128) {
         let begin = self.0.partition_point(|(_, end)| *end < first);
@@ -377,7 +386,7 @@ impl<'p, T: Coordinate> Asked<'p, T> {
                 // Most often, an earlier answer says more.
                 (Some((first, last)), [(low, high)]) if first <= *low && *high <= last => {}
                 (Some(_), _) => now.intersect(values),
-                (None, [(low, high)]) if low == high => {}
+                (None, _) if values.misses(now) => {}
                 (None, _) => now.intersect(&values.complement()),
             }
         }

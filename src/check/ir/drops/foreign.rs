@@ -2,6 +2,7 @@
 //!
 //! Most nodes have none, or only those of a network policy. Scanning the rules is fast; tracing packets is slow.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use crate::backend::iptables::model::{Policy, Rule, Target};
@@ -10,8 +11,9 @@ use crate::backend::nftables::print;
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::owner::Port;
 use crate::owner::software::{self, Maker};
-use crate::owner::{Port, Role};
+use crate::trace::region::{Ranges, ends};
 
 /// Software that drops traffic to enforce network policies.
 const POLICIES: [&str; 5] = ["Antrea", "Calico", "Cilium", "Weave Net", "kube-router"];
@@ -27,7 +29,7 @@ pub(super) struct ForeignRules {
     /// The gap of the backend that is not in use, if it has tables.
     pub(super) gap: Option<Gap>,
     networks: Vec<Cidr>,
-    ports: Vec<u16>,
+    ports: HashSet<u16>,
 }
 
 /// Returns whether rules of `maker` count as rules of other software.
@@ -119,7 +121,7 @@ impl ForeignRules {
         let words = rule.split(|c: char| !(c.is_ascii_hexdigit() || matches!(c, '.' | ':' | '/')));
         for word in words {
             if let Ok(port) = word.parse() {
-                self.ports.push(port);
+                self.ports.insert(port);
             } else if let Ok(network) = word.parse::<Cidr>()
                 && network.prefix > 0
             {
@@ -128,18 +130,28 @@ impl ForeignRules {
         }
     }
 
-    /// Returns whether a rule contains an address or a port of `port`.
-    pub(super) fn name(&self, port: &Port) -> bool {
-        let has = |addr: IpAddr| self.networks.iter().any(|network| network.contains(addr));
+    /// Returns a function that tells whether a rule contains an address or a port of a Service port.
+    pub(super) fn named(&self) -> impl Fn(&Port) -> bool {
+        let of = |family| {
+            let networks = self.networks.iter().copied();
+            let networks = networks.filter(|network| network.family() == family);
+            Ranges::of(networks.map(ends).collect())
+        };
+        let (v4, v6) = (of(Family::V4), of(Family::V6));
+        let has = move |addr: IpAddr| match Family::of(addr) {
+            Family::V4 => v4.has(addr),
+            Family::V6 => v6.has(addr),
+        };
         let is = |number: u16| self.ports.contains(&number);
-        let of_role = |(_, addr): &(Role, IpAddr)| has(*addr);
-        port.addresses.iter().any(of_role)
-            || port.port.is_some_and(is)
-            || port.node_port.is_some_and(is)
-            || port
-                .endpoints
-                .iter()
-                .any(|of| has(of.addr.ip()) || is(of.addr.port()))
+        move |port| {
+            port.addresses.iter().any(|(_, addr)| has(*addr))
+                || port.port.is_some_and(is)
+                || port.node_port.is_some_and(is)
+                || port
+                    .endpoints
+                    .iter()
+                    .any(|of| has(of.addr.ip()) || is(of.addr.port()))
+        }
     }
 }
 

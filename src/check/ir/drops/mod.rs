@@ -149,7 +149,8 @@ fn try_family<'n>(
             && all.any(|of| serves(of.state) && Family::of(of.addr.ip()) == family)
     };
     let mut ports: Vec<_> = owners.ports().iter().filter(ready).collect();
-    ports.sort_by_key(|port| !foreign.name(port));
+    let is_named = foreign.named();
+    ports.sort_by_cached_key(|port| !is_named(port));
     let sources = Sources::of(node, family);
     let world = World::whole(node, family);
     let walker = Walker::recording(&world, family);
