@@ -3,6 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use kpx::action::Action;
+use kpx::backend::Mode;
+use kpx::diff::{self, Layer};
+use kpx::evidence::{Item, load};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+use kpx::plan::{self, Drain, Plan, Undo};
+
+use crate::support::root;
+
 /// The rules of one family.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Rules {
@@ -164,4 +174,71 @@ impl Tables {
     pub(super) fn list(&self) -> String {
         self.0.values().map(String::as_str).collect()
     }
+}
+
+/// `iptables-nft-restore` takes a time that grows with the square of the chains in one input.
+#[test]
+fn many_chains_are_created_and_deleted_in_parts() {
+    const LAYERS: &[Layer] = &[Layer::Iptables];
+    let bundle = root().join("testdata/nodes/scale-2000x10-iptables");
+    let needs = diff::needs(Mode::Iptables);
+    let mut evidence = load(&bundle, &needs).unwrap();
+    let empty = Rules::parse(
+        "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n\
+         *nat\n:PREROUTING ACCEPT\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\nCOMMIT\n",
+    );
+    let mut rules = empty.clone();
+    let step = |rules: &mut Rules, action: &Action| {
+        let Action::Iptables { input, .. } = action else {
+            panic!("{action:?}");
+        };
+        let names = input
+            .lines()
+            .filter(|line| line.starts_with(':') || line.contains("-j KUBE-"));
+        let names = names.count();
+        assert!(names <= 5_000, "{names} chains and jumps");
+        rules.restore(input).unwrap();
+    };
+    let mut undos = Vec::new();
+    let mut apply = |rules: &mut Rules, plan: Plan| {
+        for of in plan.steps {
+            undos.push((rules.clone(), of.undo));
+            step(rules, &of.action);
+        }
+    };
+
+    evidence.insert(Item::Iptables4, Ok(rules.save()));
+    let node = NodeSnapshot::new(&evidence);
+    let found = diff::compare(&node, Mode::Iptables, &[Family::V4]).unwrap();
+    let plan = |found| {
+        plan::repair(
+            &node,
+            Mode::Iptables,
+            &[Family::V4],
+            found,
+            LAYERS,
+            Drain::First,
+        )
+        .unwrap()
+    };
+    apply(&mut rules, plan(&found));
+
+    let mut evidence = load(&bundle, &needs).unwrap();
+    evidence.insert(Item::Iptables4, Ok(rules.save()));
+    let node = NodeSnapshot::new(&evidence);
+    let found = diff::compare(&node, Mode::Iptables, &[Family::V4]).unwrap();
+    assert!(found.changes.is_empty(), "{:?}", found.changes);
+    let plan = plan::cleanup(&node, Mode::Iptables, &[Family::V4], true).unwrap();
+    apply(&mut rules, plan);
+    assert!(!rules.save().contains("KUBE-"));
+
+    assert!(undos.len() > 12, "{}", undos.len());
+    for (before, undo) in undos.into_iter().rev() {
+        let Undo::Do(undo) = undo else {
+            panic!("{undo:?}")
+        };
+        step(&mut rules, &undo);
+        assert!(rules == before);
+    }
+    assert!(rules == empty);
 }

@@ -1,6 +1,6 @@
 //! Changes of chains and rules, as one input of `iptables-restore --noflush` for each table, with its undo.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
 use super::model::{Chain, Rule, Ruleset};
@@ -11,11 +11,20 @@ use crate::net::Family;
 #[derive(Debug, Default)]
 pub(crate) struct Edits<'r, 'a> {
     table: &'r str,
-    /// Chains to write or delete: the name, the live and the desired chain.
-    chains: Vec<(&'r str, Option<&'r Chain<'a>>, Option<&'r Chain<'a>>)>,
+    /// Chains to write or delete.
+    chains: Vec<Edit<'r, 'a>>,
     /// Single rules of built-in chains, in the order they change.
     rules: Vec<Single<'r, 'a>>,
 }
+
+/// A chain to write or delete: its name, the live and the desired chain.
+type Edit<'r, 'a> = (&'r str, Option<&'r Chain<'a>>, Option<&'r Chain<'a>>);
+
+/// Most chains and jumps in one input for the nft back end, if there are several inputs.
+///
+/// `iptables-nft-restore` 1.8.9 keeps the chains that its input names in a sorted list, and searches it from the front for
+/// each rule and jump: the time grows with the square of their number.
+const MOST_NAMES: usize = 5_000;
 
 /// One rule of a chain that is not kube-proxy's.
 #[derive(Debug)]
@@ -151,6 +160,41 @@ impl<'r, 'a> Edits<'r, 'a> {
         }
     }
 
+    /// Divides the change into the inputs for `backend`, in an order in which no rule leads to a missing chain: chains to
+    /// create before all other changes, chains to delete after them.
+    pub(crate) fn parts(mut self, backend: Backend) -> Vec<Self> {
+        let chains = std::mem::take(&mut self.chains);
+        let (made, others): (Vec<_>, Vec<_>) = chains
+            .iter()
+            .copied()
+            .partition(|(_, old, new)| old.is_none() && new.is_some());
+        let (gone, others): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|(.., new)| new.is_none());
+        let names = |all: &[Edit<'_, '_>]| all.iter().map(names).sum::<usize>();
+        if backend != Backend::Nft || names(&made).max(names(&gone)) <= MOST_NAMES {
+            self.chains = chains;
+            return vec![self];
+        }
+        let made = leaves_first(made);
+        let mut gone = leaves_first(gone);
+        gone.reverse();
+        self.chains = others;
+        let table = self.table;
+        let part = |mut chains: Vec<Edit<'r, 'a>>| {
+            chains.sort_unstable_by(|(a, ..), (b, ..)| b.cmp(a));
+            Self {
+                table,
+                chains,
+                rules: Vec::new(),
+            }
+        };
+        let mut parts: Vec<_> = pieces(made).into_iter().map(part).collect();
+        parts.push(self);
+        parts.extend(pieces(gone).into_iter().map(part));
+        parts.retain(|part| !part.chains.is_empty() || !part.rules.is_empty());
+        parts
+    }
+
     /// Returns the name of the table.
     pub(crate) fn table(&self) -> &'r str {
         self.table
@@ -189,6 +233,52 @@ impl<'r, 'a> Edits<'r, 'a> {
         let chains = self.chains.iter().map(|&(name, old, _)| (name, old));
         text(self.table, chains, self.rules.iter().rev(), true)
     }
+}
+
+/// Returns the number of chains that the input names for this one: itself, and those that its rules lead to.
+fn names((_, old, new): &Edit<'_, '_>) -> usize {
+    let rules = new.or(*old).into_iter().flat_map(|chain| &chain.rules);
+    1 + rules.filter_map(Rule::leads_to).count()
+}
+
+/// Divides `chains` where they name more than [`MOST_NAMES`].
+fn pieces<'r, 'a>(chains: Vec<Edit<'r, 'a>>) -> Vec<Vec<Edit<'r, 'a>>> {
+    let mut pieces = Vec::new();
+    let mut room = 0;
+    for chain in chains {
+        let names = names(&chain);
+        if names > room {
+            pieces.push(Vec::new());
+            room = MOST_NAMES;
+        }
+        room = room.saturating_sub(names);
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(chain);
+        }
+    }
+    pieces
+}
+
+/// Sorts `chains` so that each comes after those of them that its rules lead to.
+fn leaves_first<'r, 'a>(mut waiting: Vec<Edit<'r, 'a>>) -> Vec<Edit<'r, 'a>> {
+    let mut sorted = Vec::with_capacity(waiting.len());
+    while !waiting.is_empty() {
+        let names: HashSet<&str> = waiting.iter().map(|(name, ..)| *name).collect();
+        let waits = |(_, old, new): &Edit<'r, 'a>| {
+            let rules = new.or(*old).into_iter().flat_map(|chain| &chain.rules);
+            let mut targets = rules.filter_map(Rule::leads_to);
+            targets.any(|to| names.contains(to))
+        };
+        let (later, next): (Vec<_>, Vec<_>) = waiting.iter().copied().partition(waits);
+        // The kernel has no chains that lead to themselves.
+        if next.is_empty() {
+            sorted.extend(later);
+            break;
+        }
+        sorted.extend(next);
+        waiting = later;
+    }
+    sorted
 }
 
 /// Writes the input: chains with all their rules, then single rules, then the chains to delete, which nothing leads to by

@@ -177,7 +177,7 @@ impl Plan {
             }
             if !chains.is_empty() || !jumps.is_empty() {
                 let edits = Edits::removal(&table.name, chains, jumps);
-                self.table(&edits, backend, family);
+                self.table(edits, backend, family);
             }
         }
     }

@@ -142,21 +142,23 @@ impl Plan {
             .iter()
             .filter_map(|change| change.object.iptables_chain());
         for edits in iptables::change::edits(have, want, &chains.collect()) {
-            self.table(&edits, backend, family);
+            self.table(edits, backend, family);
         }
     }
 
-    /// Adds the step that changes one table.
+    /// Adds the steps that change one table.
     pub(super) fn table(
         &mut self,
-        edits: &iptables::change::Edits<'_, '_>,
+        edits: iptables::change::Edits<'_, '_>,
         backend: Backend,
         family: Family,
     ) {
-        let words = counted(&edits.counts()).join(", ");
-        let (change, undo) = edits.actions(backend, family);
-        let title = format!("{family} table {}: {words}", edits.table());
-        self.push(title, change, Undo::Do(undo));
+        for part in edits.parts(backend) {
+            let words = counted(&part.counts()).join(", ");
+            let (change, undo) = part.actions(backend, family);
+            let title = format!("{family} table {}: {words}", part.table());
+            self.push(title, change, Undo::Do(undo));
+        }
     }
 
     fn nftables(
