@@ -1,6 +1,6 @@
 //! `kpx doctor --all-nodes` on bundles of 5,000 nodes: the recordings dealt to them, and one cluster with as many Node objects;
 //! and as many nodes through a pod on each, against a fake API server in this process. Time, and the most memory; the report
-//! of each node must be the one that it gets alone.
+//! of each node must be the one that it gets alone. And the other commands with `--all-nodes`, on that cluster and half of it.
 //!
 //! `cargo bench --bench nodes`, or `cargo bench --bench nodes -- COUNT` with another number of nodes. It prints a table, and
 //! fails where a promise is broken.
@@ -66,11 +66,18 @@ fn main() {
         .iter()
         .find(|(name, _)| name == "full-iptables")
         .unwrap();
+    let half = dir.path().join("half.tar.gz");
+    let smaller = with_nodes(evidence, count / 2);
+    deal(&half, &[("one".to_owned(), smaller)], count / 2);
     let evidence = with_nodes(evidence, count);
     let one = self::alone(dir.path(), "cluster-of-one", &evidence);
     deal(&cluster, &[("one".to_owned(), evidence)], count);
     let of_cluster = doctor(&from(&cluster), &[], &out);
     assert_eq!(compare(&out, |_| &one), count);
+    let others = OTHERS.map(|command| {
+        let line: Vec<&str> = command.split(' ').collect();
+        [&half, &cluster].map(|bundle| run(&from(bundle), &line, &[], &out))
+    });
 
     println!("writing {count} nodes took {:.1} s", took.as_secs_f64());
     let print = |what: String, cost: &Cost| {
@@ -80,6 +87,16 @@ fn main() {
     print(format!("{} nodes, recordings dealt", count / 2), &of_few);
     print(format!("{count} nodes, recordings dealt"), &of_many);
     print(format!("{count} nodes of one cluster"), &of_cluster);
+    for (command, [half, whole]) in OTHERS.iter().zip(&others) {
+        print(format!("{} nodes, {command}", count / 2), half);
+        print(format!("{count} nodes, {command}"), whole);
+        let times = whole.wall.as_secs_f64() / half.wall.as_secs_f64();
+        assert!(
+            times <= 2.6,
+            "{command}: twice the nodes, {times:.1} times the time"
+        );
+        assert!(whole.memory <= 1 << 20, "{command}: more than 1 GiB");
+    }
     let grown = of_many.memory.saturating_sub(of_few.memory);
     let nodes = (count - count / 2) as u64;
     println!(
@@ -96,6 +113,18 @@ fn main() {
         "the memory grows with the nodes"
     );
 }
+
+/// Commands over all nodes, beside the doctor.
+const OTHERS: [&str; 8] = [
+    "diff",
+    "show services",
+    "trace default/nginx-svc",
+    "why default/nginx-svc",
+    "reconcile",
+    "cleanup --mode ipvs",
+    "preflight --to nftables",
+    "resolve nginx-svc",
+];
 
 fn recordings() -> Vec<(String, Evidence)> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes");
@@ -274,10 +303,16 @@ fn from(bundle: &Path) -> [&str; 2] {
 
 /// Runs the doctor on all nodes that the options `reach` reach.
 fn doctor(reach: &[&str], more: &[&str], out: &Path) -> Cost {
+    run(reach, &["doctor"], more, out)
+}
+
+/// Runs a command on all nodes that the options `reach` reach.
+fn run(reach: &[&str], command: &[&str], more: &[&str], out: &Path) -> Cost {
     let start = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_kpx"))
         .args(reach)
-        .args(["doctor", "--all-nodes", "-o", "json"])
+        .args(command)
+        .args(["--all-nodes", "-o", "json"])
         .args(more)
         .stdout(Stdio::from(File::create(out).unwrap()))
         .spawn()
