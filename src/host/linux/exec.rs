@@ -136,15 +136,14 @@ pub(super) async fn feed(
         let mut ended = pin!(join(feeding, child.wait_with_output()));
         let in_time = timeout(limit, &mut ended).await.ok();
         let is_late = in_time.is_none();
-        let ((), output) = match in_time {
-            Some(output) => output,
-            None => {
-                if let Some(group) = group {
-                    killpg(group, Signal::SIGKILL).ok();
-                }
-                // A kpx that was suspended may find a program that has ended meanwhile.
-                ended.await
+        let ((), output) = if let Some(output) = in_time {
+            output
+        } else {
+            if let Some(group) = group {
+                killpg(group, Signal::SIGKILL).ok();
             }
+            // A kpx that was suspended may find a program that has ended meanwhile.
+            ended.await
         };
         let output = output.map_err(refused)?;
         let said = said(&output.stderr);
