@@ -2,7 +2,7 @@
 
 use super::Io;
 use super::shared::READABLE;
-use super::shared::change::carry_out;
+use super::shared::change::{carry_out, verified};
 use super::shared::changes::{self, Planned};
 use super::shared::failure::Failure;
 use super::shared::session::Session;
@@ -20,8 +20,8 @@ pub(super) async fn run(
         return changes::carry_out(session, io, &args.nodes, args.change, make).await;
     }
     let make = async || Ok(plan(session, args).await?.1);
-    let report = carry_out(session, io, &args.change, &goal(args), make).await?;
-    session.finish(io, &report)
+    let report = carry_out(session, io, &args.change, &goal(args), &make).await?;
+    session.finish(io, &verified(report, make).await)
 }
 
 fn goal(args: &CleanupArgs) -> String {

@@ -6,7 +6,7 @@ mod health;
 use color_eyre::eyre::eyre;
 
 use super::Io;
-use super::shared::change::carry_out;
+use super::shared::change::{carry_out, verified};
 use super::shared::changes::{self, Planned};
 use super::shared::failure::{Failure, Hint as _};
 use super::shared::session::{Readable as _, Session};
@@ -36,8 +36,9 @@ pub(super) async fn run(
     }
     let mode = session.mode(args.mode).await?;
     let make = async || plan(session, &Scope::of(args), mode).await;
-    let mut report = carry_out(session, io, &args.change, &goal(mode), make).await?;
-    if report.done > 0 && report.stopped.is_none() && !args.part.contains(&Part::Conntrack) {
+    let report = carry_out(session, io, &args.change, &goal(mode), &make).await?;
+    let mut report = verified(report, make).await;
+    if report.is_done() && !args.part.contains(&Part::Conntrack) {
         report.notes.push(CONNECTIONS.to_owned());
     }
     session.finish(io, &report)

@@ -27,6 +27,9 @@ pub(crate) struct PlanReport {
     /// The failure; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
+    /// The titles of the steps that are needed after the change: a step had no effect, or something changed meanwhile.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needed: Vec<String>,
     /// Notes on the steps, and on what the plan does not do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -63,8 +66,14 @@ impl PlanReport {
             applied: false,
             done: 0,
             stopped: None,
+            needed: Vec::new(),
             notes: plan.notes,
         }
+    }
+
+    /// Returns whether the plan was applied to its end and changed something.
+    pub(crate) const fn is_done(&self) -> bool {
+        self.done > 0 && self.stopped.is_none()
     }
 
     /// Adds the outcome of applying the plan.
@@ -114,6 +123,13 @@ impl PlanReport {
                 )
             }
             (None, _) if count == 0 => (Tone::Good, format!("no changes needed to {goal}")),
+            (None, true) if !self.needed.is_empty() => {
+                let needed = number_of(self.needed.len(), "step");
+                (
+                    Tone::Bad,
+                    format!("done: {steps}; still needed to {goal}: {needed}"),
+                )
+            }
             (None, true) => (Tone::Good, format!("done: {steps} to {goal}")),
             (None, false) => (Tone::Strong, format!("{steps} to {goal}")),
         }
@@ -148,6 +164,16 @@ impl Report for PlanReport {
                 block(page, "     ", "undo: ", &step.undo.to_string());
             }
         }
+        if !self.needed.is_empty() {
+            page.line("");
+            page.para(
+                "still needed: ",
+                "a step had no effect, or the node or its cluster changed meanwhile",
+            );
+            for title in &self.needed {
+                page.para("  - ", title);
+            }
+        }
         for note in &self.notes {
             page.line("");
             page.para("note: ", note);
@@ -158,6 +184,7 @@ impl Report for PlanReport {
         match (&self.stopped, self.applied, self.steps.is_empty()) {
             (Some(_), _, _) => FAILED,
             (None, false, false) => FOUND,
+            _ if !self.needed.is_empty() => FOUND,
             (None, _, _) => CLEAN,
         }
     }

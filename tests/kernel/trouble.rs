@@ -118,3 +118,19 @@ fn garbage_of_a_tool_is_a_gap_that_names_it() {
             .contains("KUBE-SERVICES")
     );
 }
+
+#[test]
+#[ignore = "needs root and a network namespace"]
+fn a_tool_that_succeeds_and_changes_nothing_is_seen() {
+    let netns = node();
+    reconcile(&netns, NAME);
+    damage(&netns);
+    let broken = state(&netns);
+    let idle = programs(&RESTORES, "cat >/dev/null");
+    let out = kpx_with(&netns, NAME, APPLY, idle.path().to_str().unwrap());
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    assert!(text.contains("; still needed to bring this node"), "{text}");
+    assert!(text.contains("a step had no effect"), "{text}");
+    assert_same(&state(&netns), &broken, "nothing was changed");
+}

@@ -118,6 +118,23 @@ pub(in crate::cmd) async fn apply_there(
     outcome.await.map_err(unreached)
 }
 
+/// Reads the node again after a change: what `make` plans now is needed still.
+pub(in crate::cmd) async fn verified(
+    mut report: PlanReport,
+    make: impl AsyncFn() -> Result<Plan, Failure>,
+) -> PlanReport {
+    if report.is_done() {
+        match make().await {
+            Ok(plan) => report.needed = plan.steps.into_iter().map(|step| step.title).collect(),
+            Err(why) => {
+                let note = format!("the node could not be read again after the change: {why}");
+                report.notes.push(note);
+            }
+        }
+    }
+    report
+}
+
 /// Prints the plan that `make` makes, and asks for consent unless `yes` or the plan has no steps.
 pub(in crate::cmd) async fn consented(
     session: &Session,

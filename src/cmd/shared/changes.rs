@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use color_eyre::eyre::eyre;
 
-use super::change::{apply_there, confirm};
+use super::change::{apply_there, confirm, verified};
 use super::failure::Failure;
 use super::nodes;
 use super::session::Session;
@@ -90,11 +90,11 @@ pub(in crate::cmd) async fn carry_out(
         }
         let again = async || Ok(make(&session).await?.1);
         // Events of one node would mix with those of others.
-        let outcome = apply_there(&session, &plan, again, |_| {}).await;
+        let outcome = apply_there(&session, &plan, &again, |_| {}).await;
         if !matches!(outcome, Ok(Ok(()))) {
             lock().get_or_insert(name);
         }
-        Ok(report.carried_out(outcome?))
+        Ok(verified(report.carried_out(outcome?), again).await)
     };
     let nodes = NodesArgs {
         parallel: 1,
