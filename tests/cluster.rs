@@ -736,9 +736,7 @@ async fn an_answer_that_never_comes_whole_is_a_gap_in_time() {
             collect(&[Item::Services], &options),
         );
         let evidence = evidence.await.unwrap();
-        let Gap::Failed(_, why) = gap(&evidence, Item::Services) else {
-            panic!("{evidence:?}");
-        };
+        let why = gap(&evidence, Item::Services).to_string();
         assert!(why.contains(reason), "{why}");
     }
 }

@@ -164,16 +164,7 @@ impl Report for PlanReport {
                 block(page, "     ", "undo: ", &step.undo.to_string());
             }
         }
-        if !self.needed.is_empty() {
-            page.line("");
-            page.para(
-                "still needed: ",
-                "a step had no effect, or the node or its cluster changed meanwhile",
-            );
-            for title in &self.needed {
-                page.para("  - ", title);
-            }
-        }
+        still_needed(&self.needed, page);
         for note in &self.notes {
             page.line("");
             page.para("note: ", note);
@@ -187,6 +178,21 @@ impl Report for PlanReport {
             _ if !self.needed.is_empty() => FOUND,
             (None, _, _) => CLEAN,
         }
+    }
+}
+
+/// Adds the steps that are needed after a change.
+pub(super) fn still_needed(titles: &[String], page: &mut Page) {
+    if titles.is_empty() {
+        return;
+    }
+    page.line("");
+    page.para(
+        "still needed: ",
+        "a step had no effect, or the node or its cluster changed meanwhile",
+    );
+    for title in titles {
+        page.para("  - ", title);
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Nodes, Together, cell};
 use crate::render::{Page, Tone};
-use crate::report::plan::PlanReport;
+use crate::report::plan::{PlanReport, still_needed};
 use crate::words::number_of;
 
 /// Groups of nodes with the same steps.
@@ -39,6 +39,9 @@ pub(crate) struct Part {
     pub state: State,
     /// The titles of the steps, in order.
     pub steps: Vec<String>,
+    /// The titles of the steps that are needed after the change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needed: Vec<String>,
     /// Why the plan stopped, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -51,6 +54,8 @@ pub(crate) struct Part {
 pub(crate) enum State {
     /// A step failed.
     Stopped,
+    /// The plan was applied, and steps are needed still.
+    Incomplete,
     /// The plan is not applied.
     Planned,
     /// The plan was applied.
@@ -60,8 +65,9 @@ pub(crate) enum State {
 }
 
 impl State {
-    const ALL: [(Self, &'static str); 4] = [
+    const ALL: [(Self, &'static str); 5] = [
         (Self::Stopped, "stopped"),
+        (Self::Incomplete, "changed in part"),
         (Self::Planned, "to change"),
         (Self::Changed, "changed"),
         (Self::Clean, "without changes"),
@@ -85,12 +91,14 @@ impl Together for PlanOfNodes {
         let state = match (&report.stopped, report.applied) {
             (Some(_), _) => State::Stopped,
             _ if report.steps.is_empty() => State::Clean,
+            (None, true) if !report.needed.is_empty() => State::Incomplete,
             (None, true) => State::Changed,
             (None, false) => State::Planned,
         };
         Part {
             state,
             steps: report.steps.into_iter().map(|step| step.title).collect(),
+            needed: report.needed,
             error: report
                 .stopped
                 .map(|stopped| format!("step {}: {}", stopped.step, stopped.error)),
@@ -123,7 +131,7 @@ impl Together for PlanOfNodes {
             }
             page.line("");
             let tone = match part.state {
-                State::Stopped => Tone::Bad,
+                State::Stopped | State::Incomplete => Tone::Bad,
                 State::Planned => Tone::Strong,
                 State::Changed | State::Clean => Tone::Good,
             };
@@ -131,6 +139,10 @@ impl Together for PlanOfNodes {
             let head = match part.state {
                 State::Stopped => "stopped".to_owned(),
                 State::Planned => steps,
+                State::Incomplete => {
+                    let needed = number_of(part.needed.len(), "step");
+                    format!("done: {steps}; still needed: {needed}")
+                }
                 State::Changed | State::Clean => format!("done: {steps}"),
             };
             let nodes = cell(nodes, read, page);
@@ -138,6 +150,7 @@ impl Together for PlanOfNodes {
             for (number, title) in (1..).zip(&part.steps) {
                 page.line(&format!("{number:>3}. {title}"));
             }
+            still_needed(&part.needed, page);
             if let Some(error) = &part.error {
                 page.para("  because ", error);
             }
