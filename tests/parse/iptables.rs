@@ -271,6 +271,10 @@ fn an_error_names_the_broken_line() {
             "*nat\nCOMMIT\n*nat\n:A - [0:0]\nCOMMIT\n",
             "line 3: table nat is listed twice",
         ),
+        (
+            "*nat\n:A\"B - [0:0]\nCOMMIT\n",
+            "line 2: chain A\"B: a name has no quotes",
+        ),
     ] {
         let want = Gap::Failed(Item::Iptables4, want.to_owned());
         assert_eq!(ruleset(Item::Iptables4, text).unwrap_err(), want);
@@ -286,6 +290,14 @@ fn an_error_names_the_broken_line() {
 fn flags_of_which_none_is_looked_at_are_printed() {
     let text = " -p tcp -m tcp ! --tcp-flags NONE NONE";
     assert_eq!(rule(text).unwrap().to_string(), text);
+}
+
+#[test]
+fn a_name_with_a_backslash_is_printed_as_it_was_declared() {
+    let text = "*nat\n:A\\B - [0:0]\n[0:0] -A A\\B -j ACCEPT\nCOMMIT\n";
+    let rules = ruleset(Item::Iptables4, text).unwrap();
+    assert_eq!(rules.tables[0].chains[0].rules.len(), 1);
+    assert_eq!(rules.to_string(), text);
 }
 
 #[test]

@@ -304,6 +304,10 @@ fn printed_text_is_read_as_it_was_printed() {
             "xt match \"recent\" xt target \"LOG\" drop",
         ),
         ("ip saddr 10.0.0.1  drop", "ip saddr 10.0.0.1 xt drop"),
+        (
+            "update @s { ip saddr, ip daddr }",
+            "update @s { ip saddr, ip daddr }",
+        ),
         // No element has two values.
         (
             "tcp dport vmap { 1 : drop : drop }",

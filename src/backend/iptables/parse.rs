@@ -169,6 +169,7 @@ fn twice(name: &str) -> String {
 fn declared(text: &str) -> Result<(&str, Option<Policy>, Counters), String> {
     let mut words = text.split_ascii_whitespace();
     let name = words.next().ok_or("a chain without a name")?;
+    unquoted(name)?;
     let policy = match words.next() {
         Some("-") => None,
         Some("ACCEPT") => Some(Policy::Accept),
@@ -205,7 +206,16 @@ fn rule_line(line: &str) -> Result<(Option<Counters>, &str, &str), String> {
     if name.is_empty() {
         return Err("a rule without a chain".to_owned());
     }
+    unquoted(name)?;
     Ok((counters, name, rest))
+}
+
+/// Refuses a name of a chain with a quote: iptables prints it as it is, and cannot read it.
+fn unquoted(name: &str) -> Result<(), String> {
+    if name.contains('"') {
+        return Err(format!("chain {name}: a name has no quotes"));
+    }
+    Ok(())
 }
 
 /// Reads `[PACKETS:BYTES]` at the start of `text`, and returns what follows.

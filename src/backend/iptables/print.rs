@@ -45,9 +45,7 @@ fn write_table(f: &mut Formatter<'_>, table: &Table<'_>, counters: bool) -> fmt:
             if let Some(counted) = rule.counters.filter(|_| counters) {
                 write!(f, "{counted} ")?;
             }
-            write!(f, "-A ")?;
-            word(f, &chain.name)?;
-            writeln!(f, "{rule}")?;
+            writeln!(f, "-A {}{rule}", chain.name)?;
         }
     }
     writeln!(f, "COMMIT")

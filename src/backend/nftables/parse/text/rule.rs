@@ -321,8 +321,8 @@ fn set_operation(tokens: &mut Tokens<'_>, op: &str) -> Option<Statement> {
     while !tokens.take_mark("}") {
         match tokens.next()? {
             Token::Word("timeout") => timeout = seconds(tokens.word()?),
-            // An element of a map, which the model has no statement for.
-            Token::Word(":") => return None,
+            // An element of a map, or several, which the model has no statement for.
+            Token::Word(":") | Token::Mark(",") => return None,
             // Statements that run for the element, such as a limit.
             _ => {}
         }
