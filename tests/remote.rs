@@ -548,7 +548,7 @@ async fn a_job_without_input_ends_at_its_deadline() {
     let world = World::new();
     world
         .api
-        .with(|cluster| cluster.set_second(Duration::from_micros(200)));
+        .with(|cluster| cluster.set_second(Duration::from_millis(2)));
     world.nodes.trouble(NODE, Trouble::Hangs);
     let ran = world.on(NODE, &["doctor"]).await;
     is_error(&ran, &["node1"]);
