@@ -273,6 +273,15 @@ pub(super) fn programs(names: &[&str], script: &str) -> tempfile::TempDir {
     dir
 }
 
+/// Returns a node of the recording `name` with damaged rules, and its state.
+pub(super) fn broken(name: &str) -> (Netns, Vec<String>) {
+    let netns = node();
+    reconcile(&netns, name);
+    damage(&netns);
+    let state = state(&netns);
+    (netns, state)
+}
+
 pub(super) const APPLY: &[&str] = &["reconcile", "--apply", "--yes"];
 pub(super) const CLEANUP: &[&str] = &["cleanup", "--mode", "iptables", "--apply", "--yes"];
 /// A node in mode nftables that has what mode iptables left.
@@ -295,10 +304,7 @@ pub(super) fn stopped(
 #[ignore = "needs root and a network namespace"]
 fn a_step_that_fails_leaves_the_node_as_it_was() {
     let name = "full-iptables";
-    let netns = node();
-    reconcile(&netns, name);
-    damage(&netns);
-    let broken = state(&netns);
+    let (netns, broken) = broken(name);
     // All that comes before IPv6's rules is done by then.
     let refusing = programs(
         &["ip6tables-nft-restore"],

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kpx::evidence::{self, Gap, Item};
 
 use super::change::{
-    APPLY, CLEANUP, RESTORES, assert_same, damage, kpx_with, legacy, node, programs, reconcile,
+    APPLY, CLEANUP, RESTORES, assert_same, broken, kpx_with, legacy, node, programs, reconcile,
     restore, saved_rules, state, stopped,
 };
 
@@ -15,10 +15,7 @@ const NAME: &str = "full-iptables";
 #[test]
 #[ignore = "needs root and a network namespace"]
 fn a_tool_that_hangs_is_killed_and_the_node_is_as_it_was() {
-    let netns = node();
-    reconcile(&netns, NAME);
-    damage(&netns);
-    let broken = state(&netns);
+    let (netns, broken) = broken(NAME);
     let hanging = programs(
         &["ip6tables-nft-restore", "ip6tables-restore"],
         "cat >/dev/null; sleep 600",
@@ -122,10 +119,7 @@ fn garbage_of_a_tool_is_a_gap_that_names_it() {
 #[test]
 #[ignore = "needs root and a network namespace"]
 fn a_tool_that_succeeds_and_changes_nothing_is_seen() {
-    let netns = node();
-    reconcile(&netns, NAME);
-    damage(&netns);
-    let broken = state(&netns);
+    let (netns, broken) = broken(NAME);
     let idle = programs(&RESTORES, "cat >/dev/null");
     let out = kpx_with(&netns, NAME, APPLY, idle.path().to_str().unwrap());
     let text = String::from_utf8_lossy(&out.stdout);
