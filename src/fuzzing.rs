@@ -40,8 +40,12 @@ pub const TARGETS: &[Named] = &[
     ("iptables", |bytes| with_node(bytes, iptables_rules)),
     ("nftables", |bytes| {
         with_node(bytes, |node| {
-            let source = node.evidence().text(Item::Nft).unwrap_or_default();
-            node.nft().map(|rules| nftables_rules(rules, source)).ok();
+            let is_escaped = node.evidence().text(Item::Nft).is_ok_and(has_escapes);
+            if let Ok(rules) = node.nft()
+                && !is_escaped
+            {
+                nftables_rules(rules);
+            }
         });
     }),
     ("items", |bytes| with_node(bytes, every_item)),
@@ -57,7 +61,9 @@ pub const TARGETS: &[Named] = &[
         if let Some(text) = decode::nft(bytes) {
             let rules = nftables::parse::json(&text);
             let rules = rules.unwrap_or_else(|why| panic!("{why}\n{text}"));
-            nftables_rules(&rules, &text);
+            if !has_escapes(&text) {
+                nftables_rules(&rules);
+            }
         }
     }),
     ("netlink-iptables", |bytes| {
@@ -119,12 +125,14 @@ fn same_iptables(rules: &iptables::model::Ruleset<'_>) {
     assert_eq!(again.tables, rules.tables, "{printed}");
 }
 
-/// Tables that are printed read as themselves. `source` is the JSON or text that `rules` were read from.
-fn nftables_rules(rules: &nftables::model::Ruleset, source: &str) {
-    // nft has no escapes in text: names of other characters than its own, quotes and control characters are not read back.
-    if source.contains('\\') {
-        return;
-    }
+/// Returns whether `json` has names with quotes or control characters: nft has no escapes in text, so they are not read back.
+fn has_escapes(json: &str) -> bool {
+    json.contains('\\')
+}
+
+/// Tables that are printed read as themselves.
+fn nftables_rules(rules: &nftables::model::Ruleset) {
+    // Names of other characters than nft's own are not read back.
     let is_name = |name: &str| {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte);
         !name.is_empty() && name.bytes().all(is_part)

@@ -1,7 +1,7 @@
 //! Exact keys by which recorded walks skip rules, elements and virtual servers that cannot match.
 //!
-//! A dispatch chain has a rule for each Service. What a walk skips is one answer: the destination is none of their addresses. So is the
-//! source, for a chain that bans clients.
+//! A dispatch chain has a rule for each Service. What a walk skips is one answer: the destination is none of their addresses. For a
+//! chain that bans clients, the same holds of the source.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

@@ -105,17 +105,11 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
     let table = Table::of(bytes)?;
     table.rulings().ok();
     let saved = table.saved(&mut Sets::some()).ok()?;
-    let names = saved.chains.iter().map(|(header, _)| &header.chain.name);
+    let mut names = std::collections::HashSet::new();
+    let mut all = saved.chains.iter().map(|(header, _)| &header.chain.name);
     // iptables writes one chain of a name.
-    if names
-        .clone()
-        .collect::<std::collections::HashSet<_>>()
-        .len()
-        != names.len()
-    {
-        return None;
-    }
-    Some((table.family, saved.text()))
+    let is_unique = all.all(|name| names.insert(name));
+    is_unique.then(|| (table.family, saved.text()))
 }
 
 impl Table {
