@@ -2,6 +2,7 @@
 
 mod ascii;
 mod board;
+mod json;
 pub(crate) mod markup;
 mod page;
 pub(crate) mod palette;
@@ -17,6 +18,7 @@ use serde::Serialize;
 pub(crate) use board::Board;
 #[cfg(test)]
 pub(crate) use board::glass;
+use json::Layout;
 pub(crate) use page::{Page, Style, Tone, terminal_width};
 pub(crate) use progress::Progress;
 pub(crate) use stream::{Stream, entry, entry_of_error};
@@ -86,7 +88,7 @@ pub(crate) fn write_line<T: Serialize>(
         report: value,
     };
     let mut out = BufWriter::with_capacity(1 << 16, out);
-    serde_json::to_writer(&mut out, &envelope)?;
+    json::write(&envelope, Layout::LINE, &mut out)?;
     out.write_all(b"\n")?;
     out.flush()
 }
@@ -116,13 +118,10 @@ pub(crate) fn write<R: Report>(
         }
         Format::Json => {
             // In one piece: stdout flushes at each line end.
-            let mut text = serde_json::to_vec_pretty(&envelope)?;
+            let mut text = json::text(&envelope, Layout::indented())?;
             text.push(b'\n');
             out.write_all(&text)
         }
-        Format::Yaml => {
-            let text = serde_yaml::to_string(&envelope).map_err(io::Error::other)?;
-            out.write_all(text.as_bytes())
-        }
+        Format::Yaml => out.write_all(json::yaml(&envelope)?.as_bytes()),
     }
 }

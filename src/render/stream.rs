@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::json::{self, Layout};
 use super::{Envelope, Format, Report};
 
 /// The `kind` of the document.
@@ -48,11 +49,8 @@ pub(crate) fn entry_of_error(node: &str, error: &str, format: Format) -> io::Res
 fn text<R: Serialize>(entry: &Entry<'_, R>, format: Format) -> io::Result<Vec<u8>> {
     match format {
         Format::Human | Format::Wide => Ok(Vec::new()),
-        Format::Json => Ok(serde_json::to_vec(entry)?),
-        Format::Yaml => {
-            let text = serde_yaml::to_string(&[entry]).map_err(io::Error::other)?;
-            Ok(text.into_bytes())
-        }
+        Format::Json => json::text(entry, Layout::LINE),
+        Format::Yaml => Ok(json::yaml(&[entry])?.into_bytes()),
     }
 }
 
@@ -99,15 +97,14 @@ impl Stream {
         match self.format {
             Format::Human | Format::Wide => Ok(()),
             Format::Json => {
-                let summary = serde_json::to_string(summary)?;
-                writeln!(out, "\n],\"summary\":{summary}}}")
+                let summary = json::text(summary, Layout::LINE)?;
+                out.write_all(&[b"\n],\"summary\":", &*summary, b"}\n"].concat())
             }
             Format::Yaml => {
                 if self.entries == 0 {
                     writeln!(out, " []")?;
                 }
-                let tail = serde_yaml::to_string(&Tail { summary }).map_err(io::Error::other)?;
-                out.write_all(tail.as_bytes())
+                out.write_all(json::yaml(&Tail { summary })?.as_bytes())
             }
         }
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::others;
 use super::reconcile_ipvs::node::{State, rules};
 use super::stand_in::KubeProxy;
 use super::traffic::{Pace, Report, Traffic, World};
@@ -453,6 +454,23 @@ fn into_nftables_and_back_by_a_bridge_nothing_is_lost_or_left() {
 #[ignore = "needs root and network namespaces"]
 fn long_into_nftables_and_back_in_place_nothing_is_lost_or_left() {
     by_nftables(IN_PLACE);
+}
+
+/// Without traffic: other software does not let it through.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn long_what_other_software_has_on_the_node_is_unchanged() {
+    for options in [BRIDGE, IN_PLACE] {
+        let machine = Machine::new("iptables", SHORT_SYNC);
+        let netns = &machine.world.network.node;
+        others::add(netns);
+        let foreign = others::state(netns);
+        for mode in ["nftables", "iptables"] {
+            let args = ["migrate", "--to", mode, "--this-node", "--yes"];
+            machine.kpx(&[&args, options].concat(), |_| {});
+            others::assert_same(netns, &foreign);
+        }
+    }
 }
 
 /// From `mode` to ipvs and back, with the default strategies: no packet is lost, and no leftover stays.
