@@ -22,6 +22,7 @@ mod netns;
 
 use std::env;
 use std::fs::{self, File};
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ use std::time::{Duration, Instant};
 use flate2::read::GzDecoder;
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_NETFILTER;
-use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
 use fake_api::{Api, Key};
@@ -211,22 +212,22 @@ impl Node {
     }
 
     /// Receives each change of the rules from now on.
-    fn changes(&self) -> Receiver<Vec<u8>> {
+    fn changes(&self) -> Receiver<io::Result<Vec<u8>>> {
         let socket = self.netns.inside(|| {
             let mut socket = Socket::new(NETLINK_NETFILTER).unwrap();
             socket.bind_auto().unwrap();
             socket.add_membership(NFNLGRP_NFTABLES).unwrap();
+            // All messages of a transaction come at once: kube-proxy's has thousands.
+            setsockopt(&socket, sockopt::RcvBufForce, &(64 << 20)).unwrap();
             socket
         });
         let (sender, receiver) = channel();
         thread::spawn(move || {
             loop {
                 let mut bytes = Vec::with_capacity(64 << 10);
-                match socket.recv(&mut bytes, 0) {
-                    Ok(_) if sender.send(bytes).is_ok() => {}
-                    // A change that is lost here is a panic there.
-                    Err(e) if e.raw_os_error() == Some(Errno::ENOBUFS as i32) => {}
-                    _ => break,
+                let received = socket.recv(&mut bytes, 0).map(|_| bytes);
+                if sender.send(received).is_err() {
+                    break;
                 }
             }
         });
@@ -246,11 +247,14 @@ impl Node {
     }
 
     /// Waits until a change of the rules has `addr`.
-    fn wait(&self, changes: &Receiver<Vec<u8>>, addr: Ipv4Addr, program: &mut Running) {
+    fn wait(&self, changes: &Receiver<io::Result<Vec<u8>>>, addr: Ipv4Addr, program: &mut Running) {
         let begin = Instant::now();
         loop {
             if let Ok(bytes) = changes.recv_timeout(Duration::from_secs(1))
-                && bytes.windows(4).any(|window| window == addr.octets())
+                && bytes
+                    .unwrap()
+                    .windows(4)
+                    .any(|window| window == addr.octets())
             {
                 return;
             }

@@ -14,6 +14,7 @@ mod kernel {
     mod bridge;
     mod change;
     mod concurrent;
+    mod confine;
     mod conntrack;
     mod demo;
     mod faults;

@@ -68,6 +68,7 @@ pub(crate) async fn kpx(args: &[&str]) -> Ran {
             color: false,
             ascii: false,
             progress: false,
+            confine: false,
         },
     )
     .await;

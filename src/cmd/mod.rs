@@ -41,6 +41,7 @@ use crate::cli::{BridgeAction, BridgeArgs, Cli, Command};
 use crate::host;
 use crate::render::TextWriter;
 use crate::report::{CLEAN, FAILED, USAGE};
+use shared::confine;
 use shared::failure::{Failure, Verbosity};
 use shared::identity;
 use shared::root;
@@ -71,6 +72,8 @@ pub struct Io<'a> {
     pub ascii: bool,
     /// Whether progress may be drawn on the process's standard error.
     pub progress: bool,
+    /// Whether the calling thread may lose rights for good: the process ends with the command.
+    pub confine: bool,
 }
 
 /// Runs kpx on the process's own arguments and streams.
@@ -88,6 +91,7 @@ pub async fn main() -> ExitCode {
         color: terminal.color,
         ascii: terminal.ascii,
         progress: terminal.drawn,
+        confine: true,
     };
     if let Err(error) = install_hooks() {
         return ExitCode::from(Failure::from(error).tell(io.err, Verbosity::Normal));
@@ -181,6 +185,7 @@ fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
 
 /// Runs `command` on the machine that is meant, which another one may be.
 async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
+    confine::to_bundles(session, io, command)?;
     identity::refuse_other_systems(session, command)?;
     root::refuse_others(session, command, false)?;
     if identity::claims(session, command)

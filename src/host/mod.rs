@@ -47,7 +47,7 @@ pub use live_cluster::LiveCluster;
 #[cfg(fuzzing)]
 pub(crate) use machine::decoders;
 pub use machine::{
-    ChainReader, Guard, Live, Trial, ask, check, connections, conntrack_fill, free_space,
+    ChainReader, Guard, Live, Trial, ask, check, confine, connections, conntrack_fill, free_space,
     has_legacy_tables, ipvs_table, is_guarded, is_root, listen, nft_generation, nft_set,
     nft_tables, node_name, own_pods, peak_of_children, probe, processor_time, renew,
     resident_memory, run_self, start_guard, trace_packets,

@@ -3,6 +3,7 @@
 pub(super) mod change;
 pub(super) mod changes;
 mod complete;
+pub(super) mod confine;
 pub(super) mod counters;
 pub(super) mod examine;
 pub(super) mod failure;

@@ -2,6 +2,7 @@
 
 mod chain;
 mod change;
+mod confine;
 mod conntrack;
 mod context;
 mod dns;
@@ -45,6 +46,7 @@ use crate::evidence::ipvs::Dump;
 use crate::evidence::{Gap, Item};
 pub use chain::ChainReader;
 pub use change::{Guard, Live, Trial, is_guarded, renew, start_guard};
+pub use confine::confine;
 pub use conntrack::connections;
 pub(super) use context::Context;
 pub use dns::ask;

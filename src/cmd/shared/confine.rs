@@ -1,0 +1,54 @@
+//! A command that only reads bundles gives up the rights that it does not need for that: a stranger may have written them.
+
+use std::path::{Path, PathBuf};
+
+use color_eyre::eyre::WrapErr as _;
+
+use super::failure::Failure;
+use super::output::Output;
+use super::session::Session;
+use crate::cli::Command;
+use crate::cmd::Io;
+use crate::host;
+
+/// Gives up these rights if `command` reads bundles and neither this machine nor the API server.
+pub(in crate::cmd) fn to_bundles(
+    session: &Session,
+    io: &mut Io<'_>,
+    command: &Command,
+) -> Result<(), Failure> {
+    let compares = matches!(command, Command::Diff(args) if args.bundles.len() == 2);
+    let reads_bundles = session.from.is_some() && !session.completes || compares;
+    if !io.confine || !reads_bundles {
+        return Ok(());
+    }
+    let confined = host::confine(&written(session, command))
+        .wrap_err("cannot give up the right to start programs, which a bundle does not need")?;
+    if !confined && session.style.verbose > 0 {
+        writeln!(
+            io.err,
+            "kpx: this kernel has no Landlock: the bundle is read without a sandbox"
+        )?;
+    }
+    Ok(())
+}
+
+/// Returns the folder in which `command` writes a file, if it does.
+fn written(session: &Session, command: &Command) -> Vec<PathBuf> {
+    let file = match (command, &session.output) {
+        (Command::Doctor(args), _) => args.textfile.as_deref(),
+        (Command::Report(_) | Command::Snapshot(_), Some(Output::Path(path))) => {
+            Some(path.as_path())
+        }
+        // Under a name of its own, in the current folder.
+        (Command::Report(_) | Command::Snapshot(_), _) => Some(Path::new("kpx")),
+        _ => None,
+    };
+    let folder = file
+        .and_then(Path::parent)
+        .map(|folder| match folder.to_str() {
+            Some("") => PathBuf::from("."),
+            _ => folder.to_owned(),
+        });
+    folder.into_iter().collect()
+}

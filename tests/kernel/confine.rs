@@ -1,0 +1,100 @@
+//! Commands that read bundles alone give up what they do not need: on a kernel with Landlock, since Linux 6.7.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kpx::host::confine;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+const BUNDLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/nodes/full-iptables");
+
+#[test]
+#[ignore = "needs Landlock"]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the start of a program is what is tested"
+)]
+fn nothing_is_started_reached_or_written_outside_of_the_folder() {
+    let [ours, other] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let old = other.path().join("old");
+    fs::write(&old, "old").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // The thread ends with the test.
+    let work = || {
+        assert!(confine(&[ours.path().to_owned()]).unwrap(), "no Landlock");
+        let refused = [
+            fs::write(other.path().join("new"), "new").err(),
+            fs::write(&old, "new").err(),
+            fs::remove_file(&old).err(),
+            Command::new("true").status().err(),
+            TcpStream::connect(address).err(),
+            TcpListener::bind("127.0.0.1:0").err(),
+        ];
+        let (one, two) = (ours.path().join("one"), ours.path().join("two"));
+        fs::write(&one, "new").unwrap();
+        fs::rename(&one, &two).unwrap();
+        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+        refused
+    };
+    for error in thread::scope(|scope| scope.spawn(work).join().unwrap()) {
+        assert_eq!(error.unwrap().kind(), ErrorKind::PermissionDenied);
+    }
+}
+
+#[test]
+#[ignore = "needs Landlock"]
+#[expect(clippy::disallowed_methods, reason = "kpx itself is what is tested")]
+fn the_rights_are_given_up_before_anything_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("bundle.tar");
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kpx"))
+        .args(["doctor", "--from"])
+        .arg(&fifo)
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It waits for what the bundle has.
+    let status = format!("/proc/{}/status", child.id());
+    let begin = Instant::now();
+    while !fs::read_to_string(&status)
+        .unwrap()
+        .contains("NoNewPrivs:\t1")
+    {
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        assert!(child.try_wait().unwrap().is_none());
+        thread::sleep(Duration::from_millis(10));
+    }
+    fs::write(&fifo, "").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+}
+
+/// What a confined command writes, it can still write.
+#[test]
+#[ignore = "needs Landlock"]
+#[expect(clippy::disallowed_methods, reason = "kpx itself is what is tested")]
+fn each_command_that_writes_a_file_from_a_bundle_still_does() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, file) in [
+        (&["snapshot", "-o", "bundle.tar.gz"][..], "bundle.tar.gz"),
+        (&["snapshot", "--redact", "-o", "bundle"], "bundle"),
+        (&["report", "-o", "page.html"], "page.html"),
+        (&["doctor", "--textfile", "kpx.prom"], "kpx.prom"),
+    ] {
+        let kpx = Command::new(env!("CARGO_BIN_EXE_kpx"))
+            .current_dir(folder.path())
+            .args(["--from", BUNDLE])
+            .args(args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&kpx.stderr);
+        assert!(folder.path().join(file).exists(), "{args:?}: {said}");
+    }
+}
