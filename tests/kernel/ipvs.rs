@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::trace::choose;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 use super::netns::{Netns, run};
 
@@ -181,6 +183,40 @@ async fn vm_hashing_schedulers_choose_as_kpx_computes() {
         assert_eq!(taken, expected, "{server:?}");
     }
     assert!(refused > 100, "{refused} connections had no real server");
+}
+
+/// IPVS keeps the client's port where NAT of iptables and nftables would choose another: one port of a client reaches a real
+/// server through one virtual server at a time, for the two minutes that connection tracking knows the closed connection.
+#[test]
+#[ignore = "needs root and ip_vs"]
+fn vm_a_client_port_reaches_a_real_server_through_one_virtual_server_at_a_time() {
+    let netns = Netns::new();
+    netns.run("sysctl -q net.ipv4.vs.conntrack=1");
+    netns.feed(
+        "ip -batch -",
+        "link set lo up\naddr add 10.96.0.1/32 dev lo\naddr add 10.96.0.2/32 dev lo\naddr add 10.244.1.7/32 dev lo\n",
+    );
+    netns.feed(
+        "ipvsadm --restore",
+        "-A -t 10.96.0.1:80 -s rr\n-a -t 10.96.0.1:80 -r 10.244.1.7:8080 -m\n\
+         -A -t 10.96.0.2:80 -s rr\n-a -t 10.96.0.2:80 -r 10.244.1.7:8080 -m\n",
+    );
+    netns.inside(|| {
+        let listener = TcpListener::bind("10.244.1.7:8080").unwrap();
+        let connect = |port: u16, to: &str| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            let from: SocketAddr = ([127, 0, 0, 1], port).into();
+            socket.bind(&from.into())?;
+            let to: SocketAddr = to.parse().unwrap();
+            socket.connect_timeout(&to.into(), Duration::from_secs(4))?;
+            listener.accept().map(|_| ())
+        };
+        connect(40_000, "10.96.0.1:80").unwrap();
+        let second = connect(40_000, "10.96.0.2:80").unwrap_err();
+        assert_eq!(second.kind(), ErrorKind::TimedOut);
+        connect(40_001, "10.96.0.2:80").unwrap();
+    });
 }
 
 #[tokio::test]

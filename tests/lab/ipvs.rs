@@ -24,10 +24,14 @@ const NODE: &str = "kpx-lab-node";
 const ADDRESS: &str = "10.210.0.16";
 
 /// The pods: the first two are servers. Each has a namespace of its name.
-const PODS: [(&str, &str); 3] = [
+///
+/// Both Services have the same endpoints, and IPVS loses a connection to one of them from the port of a recent connection to the
+/// other: each has a client of its own.
+const PODS: [(&str, &str); 4] = [
     ("kpx-lab-server1", "10.244.1.11"),
     ("kpx-lab-server2", "10.244.1.12"),
-    ("kpx-lab-client", "10.244.1.13"),
+    ("kpx-lab-client1", "10.244.1.13"),
+    ("kpx-lab-client2", "10.244.1.14"),
 ];
 
 /// Every way between two modes, once.
@@ -398,19 +402,22 @@ fn apply(lab: &Lab, objects: &[Value]) {
 fn places(lab: &Lab) -> Vec<Place> {
     let address = |service: &str| lab.address(service);
     let [web, sticky] = ["web", "sticky"].map(address);
-    let own = vec![
+    let web = vec![
         format!("web=http={web}:80"),
         format!("datagrams=udp={web}:9001"),
-        format!("sticky=http={sticky}:80"),
     ];
+    let sticky = vec![format!("sticky=http={sticky}:80")];
+    // What the node itself sends is masqueraded: its ports are made unique.
+    let both = [web.clone(), sticky.clone()].concat();
     let outside = vec![
         format!("nodeport=http={ADDRESS}:30080"),
         format!("local=http={ADDRESS}:30081"),
     ];
     let netns = |name: &str| format!("/run/netns/{name}");
     vec![
-        ("pod".to_owned(), netns(PODS[2].0), own.clone()),
-        ("host".to_owned(), netns(NODE), own),
+        ("pod1".to_owned(), netns(PODS[2].0), web),
+        ("pod2".to_owned(), netns(PODS[3].0), sticky),
+        ("host".to_owned(), netns(NODE), both),
         ("outside".to_owned(), netns(OUTSIDE), outside),
     ]
 }
