@@ -268,8 +268,8 @@ bench-ipvs:
 # Tests of these names start from a kernel that has loaded nothing yet, or take minutes: each name boots a machine of its
 # own, all others share one.
 VM_BLANK = reconcile_watch::vm_ traffic::tests::vm_ traffic::bridged::vm_ migration::vm_from_i migration::vm_from_n \
-	reconcile_ipvs:: faults::ipvs::vm_a_module kernel::ipvs::vm_ stock:modules::vm_ stock:preflight::vm_looking \
-	preflight::vm_the preflight::vm_what preflight::vm_when
+	reconcile_ipvs:: faults::ipvs::vm_a_module kernel::ipvs::vm_ stock:modules::vm_ \
+	stock:others::vm_ stock:preflight::vm_looking preflight::vm_the preflight::vm_what preflight::vm_when
 # Without the user-mode kernel, which takes minutes to build: a few of each kind, on Debian's kernel.
 VM_FEW = --only stock:modules::vm_ stock:kernel::ipvs::vm_every stock:preflight::vm_looking stock:probe::vm_ \
 	stock:reconcile_ipvs::vm_a_blank

@@ -3,6 +3,7 @@
 
 use super::change;
 use super::netns::Netns;
+use super::reconcile_ipvs::node::Node;
 
 const SETS: &str = include_str!("../../testdata/others/ipset.txt");
 const RULES: &str = include_str!("../../testdata/others/iptables.txt");
@@ -81,4 +82,19 @@ pub(crate) fn assert_same(netns: &Netns, before: &[String]) {
     change::assert_same(&now, before, "other software");
     // In the same order, too.
     assert_eq!(now, before);
+}
+
+/// On a kernel with the modules for all of it.
+#[test]
+#[ignore = "needs root and ip_vs"]
+fn vm_it_stays_where_mode_ipvs_is_written_and_removed() {
+    let node = Node::new("seed-ipvs");
+    add(&node.netns);
+    let foreign = state(&node.netns);
+    node.apply();
+    assert!(!node.state().servers.is_empty());
+    assert_same(&node.netns, &foreign);
+    node.cleanup();
+    assert!(node.state().servers.is_empty());
+    assert_same(&node.netns, &foreign);
 }
