@@ -320,6 +320,7 @@ mod tests {
             color: false,
             ascii: true,
             progress: false,
+            confine: false,
         };
         let (_, session) = parsed(&["kpx", "explain"]);
         let mut progress = NodeProgress::new(&session, &mut io, Some("worker1"));

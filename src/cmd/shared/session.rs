@@ -483,6 +483,7 @@ pub(in crate::cmd) fn parsed(args: &[&str]) -> (Cli, Session) {
         color: false,
         ascii: false,
         progress: false,
+        confine: false,
     };
     let session = Session::new(&cli, &words, &io);
     (
