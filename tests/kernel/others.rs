@@ -34,8 +34,14 @@ pub(crate) fn state(netns: &Netns) -> Vec<String> {
     let mut lines = Vec::new();
     let mut add = |command: &str, is_other: &dyn Fn(&str) -> bool| {
         let text = netns.run(command);
-        let others = text.lines().filter(|line| is_other(line));
-        lines.extend(others.map(|line| format!("{command}: {line}")));
+        for line in text.lines().filter(|line| is_other(line)) {
+            // The policy of a chain has counters.
+            let (rest, _) = line
+                .split_once(" [")
+                .filter(|_| line.starts_with(':'))
+                .unwrap_or((line, ""));
+            lines.push(format!("{command}: {rest}"));
+        }
     };
     for save in [
         "iptables-nft-save",
