@@ -42,8 +42,11 @@ pub enum Unbuildable {
     /// No bit of the packet mark is free.
     #[error(transparent)]
     NoBit(#[from] NoBit),
-    /// It would treat packets to Services differently; the text names one.
-    #[error("internal error: the bridge would not serve as its mode does: {0}")]
+    /// It would treat packets to Services differently; the text names one. Rules of other software can be the reason, such as the
+    /// policy DROP of the chain FORWARD, which KUBE-FORWARD of kube-proxy's rules precedes.
+    #[error(
+        "the bridge, without kube-proxy's rules, would not serve as they do: {0}; rules of other software on this node can be the reason"
+    )]
     Unequal(String),
 }
 
