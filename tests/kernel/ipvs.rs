@@ -191,7 +191,6 @@ async fn vm_hashing_schedulers_choose_as_kpx_computes() {
 #[ignore = "needs root and ip_vs"]
 fn vm_a_client_port_reaches_a_real_server_through_one_virtual_server_at_a_time() {
     let netns = Netns::new();
-    netns.run("sysctl -q net.ipv4.vs.conntrack=1");
     netns.feed(
         "ip -batch -",
         "link set lo up\naddr add 10.96.0.1/32 dev lo\naddr add 10.96.0.2/32 dev lo\naddr add 10.244.1.7/32 dev lo\n",
@@ -201,6 +200,7 @@ fn vm_a_client_port_reaches_a_real_server_through_one_virtual_server_at_a_time()
         "-A -t 10.96.0.1:80 -s rr\n-a -t 10.96.0.1:80 -r 10.244.1.7:8080 -m\n\
          -A -t 10.96.0.2:80 -s rr\n-a -t 10.96.0.2:80 -r 10.244.1.7:8080 -m\n",
     );
+    netns.run("sysctl -q net.ipv4.vs.conntrack=1");
     netns.inside(|| {
         let listener = TcpListener::bind("10.244.1.7:8080").unwrap();
         let connect = |port: u16, to: &str| {
