@@ -201,6 +201,8 @@ fn vm_a_client_port_reaches_a_real_server_through_one_virtual_server_at_a_time()
          -A -t 10.96.0.2:80 -s rr\n-a -t 10.96.0.2:80 -r 10.244.1.7:8080 -m\n",
     );
     netns.run("sysctl -q net.ipv4.vs.conntrack=1");
+    // kube-proxy's rules use connection tracking.
+    netns.run("iptables -A INPUT -m conntrack --ctstate INVALID -j DROP");
     netns.inside(|| {
         let listener = TcpListener::bind("10.244.1.7:8080").unwrap();
         let connect = |port: u16, to: &str| {
