@@ -225,8 +225,8 @@ impl Node {
         thread::spawn(move || {
             loop {
                 let mut bytes = Vec::with_capacity(64 << 10);
-                let received = socket.recv(&mut bytes, 0).map(|_| bytes);
-                if sender.send(received).is_err() {
+                let part = socket.recv(&mut bytes, 0).map(|_| bytes);
+                if sender.send(part).is_err() {
                     break;
                 }
             }
