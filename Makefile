@@ -16,7 +16,6 @@
 #                 compiles kpx for macOS and Windows, without linking it: there, it works on bundles and over the API
 # make fuzz       every parser and decoder on changed recordings, FUZZ_SECONDS=30 for each; FUZZ_TARGETS="NAME…" runs those alone
 #                 (nightly Rust, cargo-fuzz and a C++ compiler; as root, the decoders begin with answers of this kernel)
-# make coverage   how much of the code that computes without a machine the tests run; fails below 92 percent (cargo-llvm-cov)
 # make bench      how long the doctor, a diff and a trace take on a large node, and more (root; wants iptables, nftables,
 #                 ipset, conntrack and nfacct)
 
@@ -233,16 +232,6 @@ fuzz:
 			failed+=" $$target"; \
 	done; \
 	[ -z "$$failed" ] || { echo "failed:$$failed; see $(FUZZ)/found" >&2; exit 1; }
-
-# The share of lines that the tests of `test-fast` run, of what computes without a machine: everything but `src/host` and the
-# commands.
-COVERED = 92
-.PHONY: coverage
-coverage:
-	@cargo llvm-cov --version >/dev/null 2>&1 || { echo "missing: cargo install cargo-llvm-cov" >&2; exit 1; }
-	rustup component add llvm-tools
-	cargo llvm-cov --locked --lib --test suite --summary-only --ignore-filename-regex '/(tests|host|cmd|cli)/|src/(main|fuzzing)' \
-		--fail-under-lines $(COVERED)
 
 # How long a trace and the doctor take on a large node, beside the tools that read all rules.
 .PHONY: bench
