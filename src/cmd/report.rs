@@ -18,7 +18,7 @@ use super::{reconcile, show, snapshot, trace};
 use crate::backend::Mode;
 use crate::cli::ReportArgs;
 use crate::diff;
-use crate::evidence::{Item, SaveError};
+use crate::evidence::{Item, SaveError, files};
 use crate::host::clock;
 use crate::owner::PortName;
 use crate::report::CLEAN;
@@ -181,8 +181,7 @@ fn timeline(path: &Path) -> Result<(String, Vec<ChangeEvent<'static>>), Failure>
 /// Writes `html` to `path`, which only its owner can read; a failure leaves nothing behind.
 fn write(path: &Path, html: &str) -> Result<(), Failure> {
     let failed = || format!("cannot write {}", path.display());
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
-    let temp = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")));
+    let temp = tempfile::NamedTempFile::new_in(files::folder_of(path));
     let mut temp = temp.wrap_err_with(failed).hint(ANOTHER)?;
     temp.write_all(html.as_bytes()).wrap_err_with(failed)?;
     temp.as_file().sync_all().wrap_err_with(failed)?;

@@ -5,7 +5,17 @@ mod unix;
 #[cfg(windows)]
 mod windows;
 
+use std::path::Path;
+
 #[cfg(unix)]
 pub(crate) use unix::{links, open, open_unlinked, private_file, private_folder, sync_folder};
 #[cfg(windows)]
 pub(crate) use windows::{links, open, open_unlinked, private_file, private_folder, sync_folder};
+
+/// Returns the folder of the file `path`: the current one if it names none.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}

@@ -21,11 +21,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
         return written;
     }
     // The new directory entry must survive a crash as well.
-    let folder = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    files::sync_folder(folder)
+    files::sync_folder(files::folder_of(path))
 }
 
 fn write(temp: &Path, text: &str) -> io::Result<()> {

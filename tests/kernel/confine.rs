@@ -13,12 +13,22 @@ use nix::unistd::mkfifo;
 
 const BUNDLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/nodes/full-iptables");
 
-#[test]
-#[ignore = "needs Landlock"]
 #[expect(
     clippy::disallowed_methods,
-    reason = "the start of a program is what is tested"
+    reason = "what is started is what is tested"
 )]
+fn program(path: &str) -> Command {
+    Command::new(path)
+}
+
+fn kpx(args: &[&str]) -> Command {
+    let mut command = program(env!("CARGO_BIN_EXE_kpx"));
+    command.args(["--from", BUNDLE]).args(args);
+    command
+}
+
+#[test]
+#[ignore = "needs Landlock"]
 fn nothing_is_started_reached_or_written_outside_of_the_folder() {
     let [ours, other] = [0, 1].map(|_| tempfile::tempdir().unwrap());
     let old = other.path().join("old");
@@ -32,7 +42,7 @@ fn nothing_is_started_reached_or_written_outside_of_the_folder() {
             fs::write(other.path().join("new"), "new").err(),
             fs::write(&old, "new").err(),
             fs::remove_file(&old).err(),
-            Command::new("true").status().err(),
+            program("true").status().err(),
             TcpStream::connect(address).err(),
             TcpListener::bind("127.0.0.1:0").err(),
         ];
@@ -49,13 +59,11 @@ fn nothing_is_started_reached_or_written_outside_of_the_folder() {
 
 #[test]
 #[ignore = "needs Landlock"]
-#[expect(clippy::disallowed_methods, reason = "kpx itself is what is tested")]
 fn the_rights_are_given_up_before_anything_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let ignored = folder.path().join("ignored");
     mkfifo(&ignored, Mode::S_IRWXU).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kpx"))
-        .args(["doctor", "--from", BUNDLE, "--ignore-file"])
+    let mut child = kpx(&["doctor", "--ignore-file"])
         .arg(&ignored)
         .stdout(Stdio::null())
         .spawn()
@@ -78,7 +86,6 @@ fn the_rights_are_given_up_before_anything_is_read() {
 /// What a confined command writes, it can still write.
 #[test]
 #[ignore = "needs Landlock"]
-#[expect(clippy::disallowed_methods, reason = "kpx itself is what is tested")]
 fn each_command_that_writes_a_file_from_a_bundle_still_does() {
     let folder = tempfile::tempdir().unwrap();
     for (args, file) in [
@@ -87,13 +94,8 @@ fn each_command_that_writes_a_file_from_a_bundle_still_does() {
         (&["report", "-o", "page.html"], "page.html"),
         (&["doctor", "--textfile", "kpx.prom"], "kpx.prom"),
     ] {
-        let kpx = Command::new(env!("CARGO_BIN_EXE_kpx"))
-            .current_dir(folder.path())
-            .args(["--from", BUNDLE])
-            .args(args)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&kpx.stderr);
+        let output = kpx(args).current_dir(folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
         assert!(folder.path().join(file).exists(), "{args:?}: {said}");
     }
 }

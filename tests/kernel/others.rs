@@ -36,10 +36,8 @@ pub(crate) fn state(netns: &Netns) -> Vec<String> {
         let text = netns.run(command);
         for line in text.lines().filter(|line| is_other(line)) {
             // The policy of a chain has counters.
-            let (rest, _) = line
-                .split_once(" [")
-                .filter(|_| line.starts_with(':'))
-                .unwrap_or((line, ""));
+            let counted = line.find(" [").filter(|_| line.starts_with(':'));
+            let rest = &line[..counted.unwrap_or(line.len())];
             lines.push(format!("{command}: {rest}"));
         }
     };

@@ -9,6 +9,7 @@ use super::output::Output;
 use super::session::Session;
 use crate::cli::Command;
 use crate::cmd::Io;
+use crate::evidence::files;
 use crate::host;
 
 /// Gives up these rights if `command` reads bundles and neither this machine nor the API server.
@@ -22,7 +23,7 @@ pub(in crate::cmd) fn to_bundles(
     if !io.confine || !reads_bundles {
         return Ok(());
     }
-    let confined = host::confine(&written(session, command))
+    let confined = host::confine(written(session, command).as_slice())
         .wrap_err("cannot give up the right to start programs, which a bundle does not need")?;
     if !confined && session.style.verbose > 0 {
         writeln!(
@@ -34,21 +35,13 @@ pub(in crate::cmd) fn to_bundles(
 }
 
 /// Returns the folder in which `command` writes a file, if it does.
-fn written(session: &Session, command: &Command) -> Vec<PathBuf> {
+fn written(session: &Session, command: &Command) -> Option<PathBuf> {
     let file = match (command, &session.output) {
-        (Command::Doctor(args), _) => args.textfile.as_deref(),
-        (Command::Report(_) | Command::Snapshot(_), Some(Output::Path(path))) => {
-            Some(path.as_path())
-        }
+        (Command::Doctor(args), _) => args.textfile.as_deref()?,
+        (Command::Report(_) | Command::Snapshot(_), Some(Output::Path(path))) => path,
         // Under a name of its own, in the current folder.
-        (Command::Report(_) | Command::Snapshot(_), _) => Some(Path::new("kpx")),
-        _ => None,
+        (Command::Report(_) | Command::Snapshot(_), _) => Path::new(""),
+        _ => return None,
     };
-    let folder = file
-        .and_then(Path::parent)
-        .map(|folder| match folder.to_str() {
-            Some("") => PathBuf::from("."),
-            _ => folder.to_owned(),
-        });
-    folder.into_iter().collect()
+    Some(files::folder_of(file).to_owned())
 }
