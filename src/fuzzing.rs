@@ -145,7 +145,12 @@ fn nftables_rules(rules: &nftables::model::Ruleset) {
         if kinds.any(|base| !is_name(&base.kind)) {
             continue;
         }
-        if !is_name(&table.name) || !names.all(|name| is_name(name)) {
+        // Those in verdicts and expressions are found in Rust's notation of the table, which escapes quotes.
+        let notation = format!("{table:?}");
+        let marks = ["Jump(\"", "Goto(\"", "Named(\"", "set: \""];
+        let rests = marks.iter().flat_map(|mark| notation.split(mark).skip(1));
+        let mut used = rests.filter_map(|rest| rest.split('"').next());
+        if !is_name(&table.name) || !names.all(|name| is_name(name)) || !used.all(is_name) {
             continue;
         }
         let printed = nftables::print::block(table);

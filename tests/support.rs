@@ -81,10 +81,10 @@ pub(crate) async fn kpx(args: &[&str]) -> Ran {
     }
 }
 
-/// Runs kpx offline, on the bundle `testdata/nodes/NAME`.
+/// Runs kpx offline, on the bundle `testdata/nodes/NAME`: a relative path, which is the same on every machine.
 pub(crate) async fn kpx_on(name: &str, args: &[&str]) -> Ran {
-    let dir = root().join("testdata/nodes").join(name);
-    let mut all = vec!["--from", dir.to_str().unwrap()];
+    let dir = format!("testdata/nodes/{name}");
+    let mut all = vec!["--from", &dir];
     all.extend_from_slice(args);
     kpx(&all).await
 }

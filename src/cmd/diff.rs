@@ -77,7 +77,7 @@ pub(in crate::cmd) fn proof_of(
     };
     match compared {
         Ok(packets) => {
-            let options = identity::options_text(session);
+            let options = identity::options_to_read(session);
             PacketsReport::new(mode, is_other, &packets, &options)
         }
         Err(gap) => PacketsReport::nothing(Some(mode), gap, READABLE),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use super::page::shorten;
+
 /// The interval at which elapsed times are redrawn.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -317,20 +319,6 @@ fn clock(took: Duration) -> String {
     }
 }
 
-/// Returns `name` in at most `most` characters, cut in the middle: nodes of a pool differ at either end.
-fn shorten(name: &str, most: usize, ascii: bool) -> String {
-    let all: Vec<char> = name.chars().collect();
-    if all.len() <= most {
-        return name.to_owned();
-    }
-    let dots = if ascii { "..." } else { "…" };
-    let kept = most.saturating_sub(dots.chars().count());
-    let (head, tail) = (kept.div_ceil(2), kept / 2);
-    let head: String = all[..head].iter().collect();
-    let tail: String = all[all.len() - tail..].iter().collect();
-    format!("{head}{dots}{tail}")
-}
-
 /// Returns `text` as one line without control characters: some of it comes from the cluster.
 fn plain(text: &str) -> String {
     let words = text.split(|c: char| c.is_control() || c == ' ');
@@ -589,10 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_keeps_both_ends() {
-        assert_eq!(shorten("abcdefghij", 10, false), "abcdefghij");
-        assert_eq!(shorten("abcdefghijk", 8, false), "abcd…ijk");
-        assert_eq!(shorten("abcdefghijk", 8, true), "abc...jk");
+    fn an_elapsed_time_has_hours_only_if_needed() {
         assert_eq!(clock(Duration::from_secs(59)), "0:59");
         assert_eq!(clock(Duration::from_secs(3_725)), "1:02:05");
     }

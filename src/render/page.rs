@@ -128,7 +128,7 @@ impl Page {
             .iter()
             .map(|&at| {
                 let cell = row.get(at).map_or("", String::as_str);
-                wrap(cell, widths[at], indent(at))
+                wrap_cell(cell, widths[at], indent(at))
             })
             .collect();
         let height = wrapped.iter().map(Vec::len).max().unwrap_or(0);
@@ -262,7 +262,7 @@ fn indent(column: usize) -> usize {
     if column == 0 { GUTTER } else { 0 }
 }
 
-fn wrap(cell: &str, width: usize, indent: usize) -> Vec<String> {
+fn wrap_cell(cell: &str, width: usize, indent: usize) -> Vec<String> {
     if length(cell) <= width {
         return vec![cell.to_owned()];
     }
@@ -277,6 +277,52 @@ fn wrap(cell: &str, width: usize, indent: usize) -> Vec<String> {
     }
     lines.push(line.trim_end().to_owned());
     lines
+}
+
+/// Breaks `text` into lines of at most `width` columns: at spaces; a longer word after a punctuation mark, or anywhere.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    // Two spaces between words are columns of their own.
+    for word in text.split(' ') {
+        let mut word = word.to_owned();
+        let length = |text: &str| text.chars().count();
+        if !line.is_empty() && length(&line) + 1 + length(&word) > width {
+            lines.push(std::mem::take(&mut line).trim_end().to_owned());
+        }
+        while length(&word) > width {
+            let most: String = word.chars().take(width).collect();
+            let marks = ['/', '-', '.', ':', '_', '@'];
+            let cut = most
+                .rfind(marks)
+                .filter(|at| *at > width / 3)
+                .map_or(most.len(), |at| at + 1);
+            let rest = word.split_off(cut);
+            lines.push(word);
+            word = rest;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
+/// Returns `name` in at most `most` characters, cut in the middle: similar names differ at either end.
+pub(crate) fn shorten(name: &str, most: usize, ascii: bool) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    let all: Vec<char> = name.chars().collect();
+    let dots = if ascii { "..." } else { "…" };
+    let kept = most.saturating_sub(dots.chars().count());
+    let (head, tail) = (kept.div_ceil(2), kept / 2);
+    let head: String = all[..head].iter().collect();
+    let tail: String = all[all.len() - tail..].iter().collect();
+    format!("{head}{dots}{tail}")
 }
 
 /// The meaning of a colour; the words next to it always have the same meaning.
@@ -405,5 +451,23 @@ mod tests {
     fn an_empty_column_is_dropped() {
         let text = page(80, &[("A", 0), ("B", 0), ("C", 0)], &[&["1", "", "3"]]);
         assert_eq!(text, "A  C\n1  3\n");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_asked() {
+        let name = "external-PWHLL22A-default/nginx-svc-nodeport/tcp/a-very-long-port-name";
+        for width in 10..60 {
+            let text = format!("ip kube-proxy {name}:12 goes on");
+            let lines = wrap(&text, width);
+            assert!(lines.iter().all(|line| line.len() <= width), "{lines:?}");
+            assert_eq!(lines.concat().replace(' ', ""), text.replace(' ', ""));
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_in_the_middle() {
+        assert_eq!(shorten("abcdefghij", 10, false), "abcdefghij");
+        assert_eq!(shorten("abcdefghijk", 8, false), "abcd…ijk");
+        assert_eq!(shorten("abcdefghijk", 8, true), "abc...jk");
     }
 }

@@ -302,9 +302,21 @@ fn reach_one(fix: &mut Fix, options: &str, node: Option<&str>) {
 }
 
 /// Returns the options of `session` that select the node and the cluster, as words of a command line.
-pub(in crate::cmd) fn options_text(session: &Session) -> String {
+fn options_text(session: &Session) -> String {
     let options: Vec<_> = options(session).map(|(_, word)| word).collect();
     options.join(" ")
+}
+
+/// Returns the options of another command that reads what `session` reads.
+pub(in crate::cmd) fn options_to_read(session: &Session) -> String {
+    let bundle = session.from.as_ref();
+    let bundle = bundle.map(|path| format!("--from {}", quoted(&path.display().to_string())));
+    let options = options(session).map(|(_, word)| word);
+    bundle
+        .into_iter()
+        .chain(options)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Returns the options of `session` that select the node and the cluster: the flag, and it with its value.

@@ -12,6 +12,7 @@ use ratatui::{DefaultTerminal, Frame};
 
 use crate::net::Proto;
 use crate::owner::PortName;
+use crate::render::{shorten, wrap};
 use crate::report::top::{
     BACKEND_COLUMNS, SERVICE_COLUMNS, TopReport, backend_cells, service_cells,
 };
@@ -26,6 +27,10 @@ const KEYS: [(SortKey, &str); 6] = [
     (SortKey::Refused, "REFUSED/S"),
     (SortKey::Name, "SERVICE"),
 ];
+
+/// The widths of the tables' columns; the first column takes what the others leave.
+const SERVICES: [u16; 7] = [0, 7, 7, 7, 9, 8, 9];
+const BACKENDS: [u16; 9] = [0, 7, 7, 9, 8, 6, 8, 11, 36];
 
 /// The terminal, until it is dropped.
 pub(super) struct Screen {
@@ -44,15 +49,17 @@ struct State {
     /// Whether keys are letters of the filter.
     typing: bool,
     paused: bool,
+    /// Whether the screen is ASCII only.
+    ascii: bool,
 }
 
 impl Screen {
     /// Takes the terminal.
-    pub(super) fn open(sort: SortKey) -> Self {
+    pub(super) fn open(sort: SortKey, ascii: bool) -> Self {
         Self {
             terminal: ratatui::init(),
             report: None,
-            state: State::new(sort),
+            state: State::new(sort, ascii),
         }
     }
 
@@ -103,7 +110,7 @@ impl Drop for Screen {
 }
 
 impl State {
-    const fn new(sort: SortKey) -> Self {
+    const fn new(sort: SortKey, ascii: bool) -> Self {
         Self {
             sort,
             selected: None,
@@ -111,6 +118,7 @@ impl State {
             filter: String::new(),
             typing: false,
             paused: false,
+            ascii,
         }
     }
 
@@ -183,10 +191,16 @@ impl State {
     }
 
     fn draw(&self, report: &TopReport, frame: &mut Frame<'_>) {
-        let notes = u16::try_from(report.notes.len()).unwrap_or(0);
+        let room = usize::from(frame.area().width).saturating_sub("note: ".len());
+        let notes = report.notes.iter().flat_map(|note| {
+            let lead = std::iter::once("note: ").chain(std::iter::repeat("      "));
+            let lines = lead.zip(wrap(note, room));
+            lines.map(|(lead, line)| Line::from(format!("{lead}{line}")))
+        });
+        let notes: Vec<_> = notes.collect();
         let [head, note, body, foot, keys] = Layout::vertical([
             Constraint::Length(1),
-            Constraint::Length(notes),
+            Constraint::Length(u16::try_from(notes.len()).unwrap_or(0)),
             Constraint::Min(1),
             Constraint::Length(1),
             Constraint::Length(1),
@@ -194,16 +208,11 @@ impl State {
         .areas(frame.area());
         let paused = if self.paused { "  PAUSED" } else { "" };
         frame.render_widget(Line::from(format!("{}{paused}", report.head())), head);
-        let lines: Vec<_> = report
-            .notes
-            .iter()
-            .map(|note| Line::from(format!("note: {note}")))
-            .collect();
-        frame.render_widget(Paragraph::new(lines), note);
+        frame.render_widget(Paragraph::new(notes), note);
         let rows = self.listed(&report.services);
         let at = self.at(&rows);
         match rows.get(at).filter(|_| self.is_open) {
-            Some(row) => Self::page(row, frame, body),
+            Some(row) => self.page(row, frame, body),
             None => self.list(&rows, at, frame, body),
         }
         frame.render_widget(Line::from(report.foot()), foot);
@@ -234,54 +243,62 @@ impl State {
         let sorted = KEYS.iter().find(|(key, _)| *key == self.sort);
         let sorted = sorted.map_or("", |(_, title)| title);
         let cells = rows.iter().map(service_cells);
-        // Names take what is left.
-        let widths = [0, 7, 7, 7, 9, 8, 9];
         let mut state = TableState::default().with_selected(at);
-        let table = table(&SERVICE_COLUMNS, cells, &widths, sorted);
+        let table = self.table(area, &SERVICE_COLUMNS, cells, &SERVICES, sorted);
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
         let table = table.row_highlight_style(reversed);
         frame.render_stateful_widget(table, area, &mut state);
     }
 
-    fn page(row: &Row, frame: &mut Frame<'_>, area: Rect) {
+    fn page(&self, row: &Row, frame: &mut Frame<'_>, area: Rect) {
         let [service, space, backends] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(1),
             Constraint::Min(1),
         ])
         .areas(area);
-        let widths = [0, 7, 7, 7, 9, 8, 9];
         let cells = std::iter::once(service_cells(row));
-        frame.render_widget(table(&SERVICE_COLUMNS, cells, &widths, ""), service);
+        let table = self.table(area, &SERVICE_COLUMNS, cells, &SERVICES, "");
+        frame.render_widget(table, service);
         frame.render_widget(Line::default(), space);
-        // The pods' names take what is left; at 80 columns there is no room for them.
-        let widths = [0, 7, 7, 9, 8, 6, 8, 11, 36];
+        // At 80 columns there is no room for the pods' names.
         let kept = if area.width < 120 { 8 } else { 9 };
         let cells = row.backends.iter().map(backend_cells);
         let cells = cells.map(|all| all[..kept].to_vec());
-        let table = table(&BACKEND_COLUMNS[..kept], cells, &widths[..kept], "");
+        let table = self.table(area, &BACKEND_COLUMNS[..kept], cells, &BACKENDS[..kept], "");
         frame.render_widget(table, backends);
     }
-}
 
-/// Returns a table whose first column takes the width that the `widths` of the others leave; `sorted` is marked.
-fn table<'t, C: IntoIterator<Item = String>>(
-    titles: &[&'t str],
-    rows: impl Iterator<Item = C>,
-    widths: &[u16],
-    sorted: &str,
-) -> Table<'t> {
-    let bold = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-    let title = |&title: &&'t str| {
-        let style = if title == sorted { bold } else { Style::new() };
-        Cell::from(title).style(style)
-    };
-    let rows = rows.map(|cells| Cells::new(cells.into_iter().map(Cell::from)));
-    let widths = widths.iter().map(|&width| match width {
-        0 => Constraint::Min(16),
-        width => Constraint::Length(width),
-    });
-    Table::new(rows, widths).header(Cells::new(titles.iter().map(title)))
+    /// Returns a table for `area` whose first column takes the width that the `widths` of the others leave; `sorted` is marked.
+    fn table<'t, C: IntoIterator<Item = String>>(
+        &self,
+        area: Rect,
+        titles: &[&'t str],
+        rows: impl Iterator<Item = C>,
+        widths: &[u16],
+        sorted: &str,
+    ) -> Table<'t> {
+        let bold = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+        let title = |&title: &&'t str| {
+            let style = if title == sorted { bold } else { Style::new() };
+            Cell::from(title).style(style)
+        };
+        let others: u16 = widths.iter().map(|width| width + 1).sum();
+        let first = (area.width + 1).saturating_sub(others).max(16);
+        let widths = widths.iter().map(|&width| match width {
+            0 => first,
+            width => width,
+        });
+        let widths: Vec<_> = widths.collect();
+        let rows = rows.map(|cells| {
+            let cells = cells.into_iter().zip(&widths);
+            let cells = cells.map(|(cell, &most)| shorten(&cell, most.into(), self.ascii));
+            Cells::new(cells.map(Cell::from))
+        });
+        let rows: Vec<_> = rows.collect();
+        let widths = widths.iter().map(|&width| Constraint::Length(width));
+        Table::new(rows, widths).header(Cells::new(titles.iter().map(title)))
+    }
 }
 
 #[cfg(test)]
@@ -341,7 +358,10 @@ mod tests {
                 row("kube-system/kube-dns:dns", 20.0, 7.0),
             ],
             named: false,
-            notes: vec!["packets and bytes are unknown".to_owned()],
+            notes: vec![
+                "packets and bytes are unknown; `sysctl -w net.netfilter.nf_conntrack_acct=1` makes the kernel count them"
+                    .to_owned(),
+            ],
         }
     }
 
@@ -369,11 +389,11 @@ mod tests {
 
     const LIST: &str = "\
 2026-11-18T11:06:40Z  mode iptables  2.0 s  kpx: 0.4% of a processor
-note: packets and bytes are unknown
+note: packets and bytes are unknown; `sysctl -w
+      net.netfilter.nf_conntrack_acct=1` makes the kernel count them
 SERVICE                     NEW/S   OPEN    WAITING PKTS/S    BYTES/S  REFUSED/S
-kube-system/kube-dns:dns/ud 20.0    12      1       200       -        7.0
+kube-system/k…e-dns:dns/udp 20.0    12      1       200       -        7.0
 default/web/udp             5.0     12      1       50.0      -        0
-
 
 
 7 service ports without traffic; 1 translated connection to no Service
@@ -382,13 +402,13 @@ q end  up/down select  Enter backends  s sort: NEW/S  / filter  space pause
 
     #[test]
     fn a_list_has_the_busiest_services_first() {
-        assert_eq!(screen(&State::new(SortKey::New), 80), LIST);
+        assert_eq!(screen(&State::new(SortKey::New, false), 80), LIST);
     }
 
     #[test]
     fn keys_choose_what_is_shown() {
         use KeyCode::{Char, Down, Enter, Esc};
-        let mut state = State::new(SortKey::New);
+        let mut state = State::new(SortKey::New, false);
         assert!(!typed(&mut state, &[Down, Enter]));
         let page = screen(&state, 80);
         assert!(page.contains("\ndefault/web/udp "), "{page}");
@@ -404,7 +424,7 @@ q end  up/down select  Enter backends  s sort: NEW/S  / filter  space pause
         assert!(!typed(&mut state, &[KeyCode::Backspace, Enter]));
         let filtered = screen(&state, 80);
         assert!(
-            filtered.contains("kube-dns") && !filtered.contains("default/web"),
+            filtered.contains("e-dns:dns") && !filtered.contains("default/web"),
             "{filtered}"
         );
         assert!(!typed(&mut state, &[Esc, Char(' '), Char('s')]));

@@ -6,7 +6,7 @@ use super::live;
 use super::steps::{Step, branch, effect, ending, for_whom, past, percent, place, steps};
 use super::{HopRow, SourceTrace, TraceReport};
 use crate::backend::Mode;
-use crate::render::{Page, Tone};
+use crate::render::{Page, Tone, wrap};
 use crate::trace::Verdict;
 
 /// Outcomes listed before the rest is counted.
@@ -345,53 +345,5 @@ fn endings(page: &mut Page, trace: &SourceTrace) {
             "",
             trace.outcomes.len() - most
         ));
-    }
-}
-
-/// Breaks `text` into lines of at most `width` columns: at spaces; a longer word after a punctuation mark, or anywhere.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
-    let width = width.max(8);
-    let mut lines: Vec<String> = Vec::new();
-    let mut line = String::new();
-    // Two spaces between words are columns of their own.
-    for word in text.split(' ') {
-        let mut word = word.to_owned();
-        let length = |text: &str| text.chars().count();
-        if !line.is_empty() && length(&line) + 1 + length(&word) > width {
-            lines.push(std::mem::take(&mut line).trim_end().to_owned());
-        }
-        while length(&word) > width {
-            let most: String = word.chars().take(width).collect();
-            let marks = ['/', '-', '.', ':', '_', '@'];
-            let cut = most
-                .rfind(marks)
-                .filter(|at| *at > width / 3)
-                .map_or(most.len(), |at| at + 1);
-            let rest = word.split_off(cut);
-            lines.push(word);
-            word = rest;
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&word);
-    }
-    lines.push(line.trim_end().to_owned());
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::wrap;
-
-    #[test]
-    fn no_line_is_longer_than_asked() {
-        let name = "external-PWHLL22A-default/nginx-svc-nodeport/tcp/a-very-long-port-name";
-        for width in 10..60 {
-            let text = format!("ip kube-proxy {name}:12 goes on");
-            let lines = wrap(&text, width);
-            assert!(lines.iter().all(|line| line.len() <= width), "{lines:?}");
-            assert_eq!(lines.concat().replace(' ', ""), text.replace(' ', ""));
-        }
     }
 }

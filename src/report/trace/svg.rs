@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 
 use super::graph::{Graph, Node};
-use super::human::{alike, all, names, sentence, simulated, tone, wrap};
+use super::human::{alike, all, names, sentence, simulated, tone};
 use super::steps::past;
 use super::{SourceTrace, TraceReport};
 use crate::render::markup::{Markup, visible};
-use crate::render::{Style, Tone, palette};
+use crate::render::{Style, Tone, palette, wrap};
 
 /// The rules for a picture, with the variables of the palette.
 pub(crate) const PICTURE: &str = "\
