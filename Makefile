@@ -141,17 +141,33 @@ STATIC = target/static/kpx
 MUSL = $(findstring musl,$(STATIC_TARGET))
 FOREIGN = $(filter-out $(firstword $(subst -, ,$(HOST))),$(firstword $(subst -, ,$(STATIC_TARGET))))
 CC_FOR_MUSL = $(if $(FOREIGN),$(FOREIGN)-linux-gnu-gcc,musl-gcc)
+HEADERS = $(if $(MUSL),$(if $(FOREIGN),target/musl/$(FOREIGN)))
+HEADERS_ONLY = $(if $(HEADERS),TARGET_CFLAGS="-nostdinc -isystem $(abspath $(HEADERS))/usr/include/$(FOREIGN)-linux-musl \
+	-isystem $$($(CC_FOR_MUSL) -print-file-name=include)")
 CRATES = $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src
 .PHONY: static
 static: KERNELS =
 static: PACKAGES = gcc libc6-dev binutils $(if $(MUSL),$(if $(FOREIGN),gcc-$(FOREIGN)-linux-gnu qemu-user-static,musl-tools))
-static: packages
+static: packages $(HEADERS)
 	@[ -d "$$(rustc --print target-libdir --target $(STATIC_TARGET))" ] || rustup target add $(STATIC_TARGET)
-	$(if $(MUSL),TARGET_CC=$(CC_FOR_MUSL)) RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static \
+	$(if $(MUSL),TARGET_CC=$(CC_FOR_MUSL)) $(HEADERS_ONLY) RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static \
 		--remap-path-prefix=$(CURDIR)=/kpx --remap-path-prefix=$(CRATES)=/crates $(if $(MUSL),-C linker=rust-lld -C link-arg=--icf=all -C link-arg=-O2)" \
 		cargo build --locked --profile static --target $(STATIC_TARGET)
 	install -D target/$(STATIC_TARGET)/static/kpx $(STATIC)
 	$(SUDO) tests/static $(STATIC)
+
+# musl's headers for another processor are in Debian's archive for it, whose lists this machine need not have.
+ifneq ($(HEADERS),)
+$(HEADERS): APT = $(SUDO) apt-get -qq \
+	$(foreach name,Architecture Architectures,-o APT::$(name)=$(if $(filter aarch64,$(FOREIGN)),arm64,amd64)) \
+	$(foreach name,State::lists Cache,-o Dir::$(name)=$(abspath $@.apt))
+$(HEADERS):
+	mkdir -p $@.apt/{,archives/}partial
+	$(APT) update
+	cd $@.apt && $(APT) download musl-dev
+	dpkg-deb -x $@.apt/musl-dev_*.deb $@
+	$(SUDO) rm -rf $@.apt
+endif
 
 # What a release has, of the programs in PROGRAMS: a release builds each on a machine of its own.
 DIST = target/dist

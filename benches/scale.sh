@@ -102,16 +102,23 @@ sockets() {
                 n / 20000, 1024 + n % 20000, n + 2
     }' >"$bundle/node/ss.txt"
 }
-# or rules of another program, which every forwarded packet passes.
+# or rules of another program in the table filter, which every forwarded packet passes.
 foreign() {
-    {
-        cat "$scratch/plain/node/iptables-save.txt"
-        printf '%s\n' '*filter' ':BANNED - [0:0]' '-A FORWARD -j BANNED'
-        awk -v count="$count" 'BEGIN {
+    awk -v count="$count" '
+        function chain() { print ":BANNED - [0:0]"; named = 1 }
+        function rules() {
+            if (!named) chain()
+            print "-A FORWARD -j BANNED"
             for (n = 0; n < count; n++) printf "-A BANNED -s 198.%d.%d.%d/32 -j DROP\n", 18 + n / 62500, n / 250 % 250, n % 250 + 1
-        }'
-        echo COMMIT
-    } >"$bundle/node/iptables-save.txt"
+            done = 1
+        }
+        /^\*/ { filter = $1 == "*filter" }
+        filter && /^-A/ && !named { chain() }
+        filter && /^COMMIT/ { rules() }
+        { print }
+        END { if (!done) { print "*filter"; rules(); print "COMMIT" } }
+    ' "$scratch/plain/node/iptables-save.txt" >"$bundle/node/iptables-save.txt"
+    ! "$kpx" --from "$bundle" doctor | grep -F iptables-save.txt: || { echo "$0: rules that cannot be read" >&2; exit 2; }
 }
 
 # Measures a command: its name in the table, and the command.
