@@ -21,6 +21,9 @@ use crate::net::{Family, Proto};
 /// What is shorter is looked at one by one.
 const MIN: usize = 12;
 
+/// In a key, stands for each protocol with ports.
+const ANY_WITH_PORTS: u64 = 1 << 8;
+
 /// A part of a key, read from a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part<'p> {
@@ -300,9 +303,11 @@ fn member_key(kinds: &str, element: &str) -> Option<Vec<u128>> {
         match kind {
             "ip" => numbers.push(value.parse::<IpAddr>().ok()?.number()),
             "port" => {
-                let (proto, port) = value.split_once(':')?;
-                numbers.push(proto.parse::<Proto>().ok()?.number().number());
-                numbers.push(port.parse::<u16>().ok()?.number());
+                let (proto, port) = match value.split_once(':') {
+                    Some((proto, port)) => (proto.parse::<Proto>().ok()?.number().number(), port),
+                    None => (ANY_WITH_PORTS.into(), value),
+                };
+                numbers.extend([proto, port.parse::<u16>().ok()?.number()]);
             }
             _ => return None,
         }
@@ -310,9 +315,10 @@ fn member_key(kinds: &str, element: &str) -> Option<Vec<u128>> {
     values.next().is_none().then_some(numbers)
 }
 
-/// Returns the parts of `packet` that are compared with members of a set whose kinds are `kinds`, looked up by `sides`; `None`
+/// Returns the parts of `packet` that are compared with members of a set of type `method`:`kinds`, looked up by `sides`; `None`
 /// if one of them is unknown.
 pub(crate) fn member_parts<'p>(
+    method: &str,
     kinds: &[&str],
     sides: &[Side],
     packet: &'p Packet,
@@ -323,6 +329,11 @@ pub(crate) fn member_parts<'p>(
         match (*kind, source) {
             ("ip", true) => parts.push(Part::Addr(packet.source())),
             ("ip", false) => parts.push(Part::Addr(packet.destination())),
+            // Ports of a bitmap are those of every protocol.
+            ("port", false) if method == "bitmap" => {
+                let has_ports = u64::from(packet.has_ports()) * ANY_WITH_PORTS;
+                parts.extend([Part::Number(has_ports), Part::Port(packet.port())]);
+            }
             ("port", false) => {
                 parts.extend([Part::Proto(packet.proto()), Part::Port(packet.port())]);
             }

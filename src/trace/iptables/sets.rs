@@ -18,15 +18,12 @@ pub(crate) fn holds(
     packet: &Packet,
     index: Option<&Index>,
 ) -> Likelihood {
-    let Some((_, parts)) = set.kind.split_once(':') else {
-        return open(set);
+    let (method, parts) = match set.kind.split_once(':') {
+        None | Some(("list", _)) => return open(set),
+        Some((method, parts)) => (method, parts.split(',').collect::<Vec<_>>()),
     };
-    let parts: Vec<_> = parts.split(',').collect();
-    if set.kind.starts_with("list:") {
-        return open(set);
-    }
     if let Some(members) = index.and_then(|index| index.members(set))
-        && let Some(parts) = index::member_parts(&parts, sides, packet)
+        && let Some(parts) = index::member_parts(method, &parts, sides, packet)
     {
         return Likelihood::sure(members.find(&parts).is_some());
     }
@@ -160,13 +157,17 @@ mod tests {
     use crate::trace::packet::{Entry, Flow};
 
     fn packet() -> Packet {
+        to(Proto::Tcp, 443)
+    }
+
+    fn to(proto: Proto, port: u16) -> Packet {
         Packet::of(&Flow {
             entry: Entry::Pod,
             source: Some("10.1.0.5".parse().unwrap()),
             destination: "203.0.113.11".parse().unwrap(),
-            port: 443,
+            port,
             mark: 0,
-            proto: Proto::Tcp,
+            proto,
             established: false,
         })
     }
@@ -200,6 +201,26 @@ mod tests {
         let ports = set("bitmap:port", &[("443", "")]);
         assert_eq!(holds(&ports, &[D], &packet(), None), Likelihood::YES);
         assert_eq!(holds(&ports, &[S], &packet(), None).undecided.len(), 1);
+    }
+
+    #[test]
+    fn an_index_has_the_ports_of_a_bitmap_for_every_protocol() {
+        let mut ports = set("bitmap:port", &[("", ""); 20]);
+        for (member, port) in ports.members.iter_mut().zip(440..) {
+            member.element = port.to_string().into();
+        }
+        let index = Index::default();
+        let mut found = 0;
+        for proto in [Proto::Tcp, Proto::Udp, Proto::Sctp, Proto::Icmp] {
+            for port in [80, 439, 440, 459, 460] {
+                let packet = to(proto, port);
+                let one_by_one = holds(&ports, &[Side::Destination], &packet, None);
+                let indexed = holds(&ports, &[Side::Destination], &packet, Some(&index));
+                assert_eq!(indexed, one_by_one, "{proto} {port}");
+                found += usize::from(indexed == Likelihood::YES);
+            }
+        }
+        assert_eq!(found, 6);
     }
 
     #[test]
