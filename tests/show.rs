@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, kpx, kpx_on, root};
+use crate::support::{Change, Ran, broken, kpx, kpx_on, root, without};
 
 const VIEWS: [&str; 11] = [
     "services",
@@ -342,6 +342,55 @@ async fn the_objects_of_a_service_are_those_of_the_mode_in_force() {
     let left = objects("leftover-iptables-to-ipvs", "default/nginx-svc").await;
     assert_eq!(kinds(&left, "chain "), 0, "{left:?}");
     assert!(kinds(&left, "virtual-server ") > 0, "{left:?}");
+}
+
+/// `show services` of a recording with `change` applied to a file.
+async fn services_with(name: &str, file: &str, change: Change<'_>) -> String {
+    let changed = broken(name, &[(file, change)]);
+    let args = [
+        "--from",
+        changed.path().to_str().unwrap(),
+        "show",
+        "services",
+    ];
+    kpx(&args).await.out
+}
+
+#[tokio::test]
+async fn a_service_whose_rules_lead_to_no_endpoint_is_unmatched() {
+    let chains = |text: &str| without(text, "-A KUBE-SVC-XKWTKZBTDCMU3FHC ");
+    let endpoint = |text: &str| without(text, "--to-destination 10.244.1.17:80");
+    let rules = |text: &str| {
+        let mut all: Value = serde_json::from_str(text).unwrap();
+        let kept = |object: &Value| {
+            object["rule"]["chain"] != "service-PWHLL22A-default/nginx-svc-nodeport/tcp/"
+        };
+        all["nftables"].as_array_mut().unwrap().retain(kept);
+        all.to_string()
+    };
+    let saved = "node/iptables-save.txt";
+    let lines = |text: &str, words: &str| {
+        let of = text.lines().filter(|line| line.ends_with(words));
+        of.map(|line| line.split(' ').next().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    for out in [
+        services_with("seed-iptables", saved, &chains).await,
+        services_with("seed-nftables", "node/nft.json", &rules).await,
+    ] {
+        assert_eq!(
+            lines(&out, "unmatched"),
+            ["default/nginx-svc-nodeport"],
+            "{out}"
+        );
+        assert!(
+            lines(&out, "forwards").contains(&"default/nginx-svc".to_owned()),
+            "{out}"
+        );
+    }
+    // The other endpoints are reached.
+    let out = services_with("seed-iptables", saved, &endpoint).await;
+    assert!(!out.contains("unmatched"), "{out}");
 }
 
 #[tokio::test]

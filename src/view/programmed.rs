@@ -10,7 +10,7 @@ use crate::backend::Mode;
 use crate::backend::iptables::model::{Rule, Ruleset, Target};
 use crate::backend::iptables::portals::portals;
 use crate::backend::ipvs::model::{DUMMY, Key, Table, VirtualServer};
-use crate::backend::nftables::model::{self as nft, Datum, Verdict};
+use crate::backend::nftables::model::{self as nft, Datum, Expr, NatKind, Statement, Verdict};
 use crate::evidence::Gap;
 use crate::net::{Family, Proto};
 use crate::node::{IptablesBackend, NodeSnapshot};
@@ -42,6 +42,8 @@ pub(crate) enum Handling {
     Rejects,
     /// Drops them.
     Drops,
+    /// Has objects for them, of which none leads to an endpoint.
+    Unmatched,
     /// Has no object for them.
     Missing,
 }
@@ -55,6 +57,7 @@ impl Handling {
             (true, false, false) => Self::Forwards,
             (false, true, _) => Self::Rejects,
             (false, false, true) => Self::Drops,
+            (false, false, false) if has(Does::Nothing) => Self::Unmatched,
             (false, false, false) => Self::Missing,
         }
     }
@@ -67,6 +70,8 @@ enum Does {
     Drop,
     /// Checks source ranges first.
     Filter,
+    /// Leads to no endpoint.
+    Nothing,
 }
 
 #[derive(Debug)]
@@ -196,11 +201,14 @@ impl Installed {
             ("filter", "KUBE-PROXY-FIREWALL"),
         ];
         for (table, name) in places {
-            let rules = rules.chain(table, name).map_or(&[][..], |c| &c.rules);
-            for rule in rules {
-                let Some((does, object)) = done_by(rule, table, name) else {
+            let listed = rules.chain(table, name).map_or(&[][..], |c| &c.rules);
+            for rule in listed {
+                let Some((mut does, object)) = done_by(rule, table, name) else {
                     continue;
                 };
+                if does == Does::Forward && !translates(rules, &object, MOST_JUMPS) {
+                    does = Does::Nothing;
+                }
                 let to = rule.destination();
                 let (Some(port), Some(proto)) = (to.port, to.proto) else {
                     continue;
@@ -234,6 +242,9 @@ impl Installed {
     }
 
     fn nftables(&mut self, family: Family, table: &nft::Table) {
+        let chains = table.chains.iter();
+        let chains: HashMap<&str, &nft::Chain> =
+            chains.map(|chain| (chain.name.as_str(), chain)).collect();
         for map in table.sets.iter().filter(|set| set.data.is_some()) {
             for element in &map.elements {
                 let Some(to) = element.destination() else {
@@ -245,8 +256,10 @@ impl Installed {
                             (Does::Reject, map.name.clone())
                         } else if to.starts_with("firewall-") {
                             (Does::Filter, to.clone())
-                        } else {
+                        } else if nft_translates(&chains, to, MOST_JUMPS) {
                             (Does::Forward, to.clone())
+                        } else {
+                            (Does::Nothing, to.clone())
                         }
                     }
                     Some(Datum::Verdict(Verdict::Drop)) => (Does::Drop, map.name.clone()),
@@ -368,6 +381,48 @@ fn balances(server: &VirtualServer) -> Does {
     } else {
         Does::Reject
     }
+}
+
+/// The number of jumps from a rule of a Service to its endpoint: two, from chains for traffic from outside three.
+const MOST_JUMPS: usize = 4;
+
+/// Returns whether `chain` of table nat, or one that it jumps to, translates a destination.
+fn translates(rules: &Ruleset<'_>, chain: &str, jumps: usize) -> bool {
+    let chain = rules.chain("nat", chain);
+    chain.is_some_and(|chain| {
+        chain.rules.iter().any(|rule| match &rule.target {
+            Some(Target::Dnat(_)) => true,
+            Some(Target::Jump(to) | Target::Goto(to)) => {
+                jumps > 0 && translates(rules, to, jumps - 1)
+            }
+            _ => false,
+        })
+    })
+}
+
+/// Returns whether the chain `name`, or one that it jumps to, translates a destination, or has a statement that is not known.
+fn nft_translates(chains: &HashMap<&str, &nft::Chain>, name: &str, jumps: usize) -> bool {
+    let follows = |verdict: &Verdict| match verdict {
+        Verdict::Jump(to) | Verdict::Goto(to) => jumps > 0 && nft_translates(chains, to, jumps - 1),
+        _ => false,
+    };
+    let does = |statement: &Statement| match statement {
+        Statement::Nat { kind, .. } => *kind == NatKind::Dnat,
+        Statement::Verdict(verdict) => follows(verdict),
+        Statement::Vmap {
+            data: Expr::Map(pairs),
+            ..
+        } => pairs
+            .iter()
+            .any(|(_, to)| matches!(to, Datum::Verdict(verdict) if follows(verdict))),
+        Statement::Vmap { .. } | Statement::Other(_) => true,
+        _ => false,
+    };
+    let chain = chains.get(name);
+    chain.is_some_and(|chain| {
+        let mut statements = chain.rules.iter().flat_map(|rule| &rule.statements);
+        statements.any(does)
+    })
 }
 
 fn done_by(rule: &Rule<'_>, table: &str, chain: &str) -> Option<(Does, String)> {

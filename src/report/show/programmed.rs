@@ -37,6 +37,7 @@ const fn verb(state: Option<Handling>, one: bool) -> &'static str {
         (Some(Handling::Rejects), false) => "reject",
         (Some(Handling::Drops), true) => "drops",
         (Some(Handling::Drops), false) => "drop",
+        (Some(Handling::Unmatched), _) => "unmatched",
         (Some(Handling::Missing), _) => "missing",
         (None, _) => "?",
     }
