@@ -133,8 +133,9 @@ test-cluster: packages
 			sed -n 's/.*"executable":"\([^"]*\/lab-[^"]*\)".*/\1/p') test $(SCENARIOS)
 
 # The C library's archive is in libc6-dev. For musl, Rust has it and the linker, and a C compiler is needed for the
-# processor. Addresses are fixed, so that there is nothing for a dynamic linker to do; paths of this machine are replaced, so
-# that the program has the same bytes wherever it is built. Functions with the same code are kept once.
+# processor. Addresses are fixed, so that there is nothing for a dynamic linker to do; paths of this machine are replaced, and
+# C code is compiled with a fixed date, so that the program has the same bytes wherever and whenever it is built. Functions with
+# the same code are kept once.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC_TARGET = $(HOST)
 STATIC = target/static/kpx
@@ -150,7 +151,7 @@ static: KERNELS =
 static: PACKAGES = gcc libc6-dev binutils $(if $(MUSL),$(if $(FOREIGN),gcc-$(FOREIGN)-linux-gnu qemu-user-static,musl-tools))
 static: packages $(HEADERS)
 	@[ -d "$$(rustc --print target-libdir --target $(STATIC_TARGET))" ] || rustup target add $(STATIC_TARGET)
-	$(if $(MUSL),TARGET_CC=$(CC_FOR_MUSL)) $(HEADERS_ONLY) RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static \
+	$(if $(MUSL),TARGET_CC=$(CC_FOR_MUSL)) $(HEADERS_ONLY) SOURCE_DATE_EPOCH=0 RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static \
 		--remap-path-prefix=$(CURDIR)=/kpx --remap-path-prefix=$(CRATES)=/crates $(if $(MUSL),-C linker=rust-lld -C link-arg=--icf=all -C link-arg=-O2)" \
 		cargo build --locked --profile static --target $(STATIC_TARGET)
 	install -D target/$(STATIC_TARGET)/static/kpx $(STATIC)
