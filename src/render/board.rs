@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use super::page::shorten;
+use super::page::{dots, shorten};
 
 /// The interval at which elapsed times are redrawn.
 const TICK: Duration = Duration::from_secs(1);
@@ -193,7 +193,7 @@ impl Row {
 impl Drawn {
     fn waiting(&self, name: &str, steps: usize) -> Row {
         let bar = ProgressBar::with_draw_target(Some(count(steps)), ProgressDrawTarget::hidden());
-        bar.set_prefix(shorten(name, NAME, self.ascii));
+        bar.set_prefix(shorten(name, NAME, dots(self.ascii)));
         bar.set_message("waiting");
         bar.set_style(style(self.width, self.ascii, &Took::Nothing));
         Row {

@@ -19,7 +19,7 @@ pub(crate) use board::Board;
 #[cfg(test)]
 pub(crate) use board::glass;
 use json::Layout;
-pub(crate) use page::{Page, Style, Tone, shorten, terminal_width, wrap};
+pub(crate) use page::{Page, Style, Tone, dots, shorten, terminal_width, wrap};
 pub(crate) use progress::Progress;
 pub(crate) use stream::{Stream, entry, entry_of_error};
 pub(crate) use text::TextWriter;

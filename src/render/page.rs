@@ -184,7 +184,7 @@ impl Page {
         if line.chars().count() <= width || self.style.wide {
             return self.line(line);
         }
-        let dots = if self.style.ascii { "..." } else { "…" };
+        let dots = dots(self.style.ascii);
         let keep = width.saturating_sub(dots.chars().count());
         let kept: String = line.chars().take(keep).collect();
         self.line(&format!("{}{dots}", kept.trim_end()));
@@ -311,13 +311,17 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Returns what stands for text that was cut out.
+pub(crate) const fn dots(ascii: bool) -> &'static str {
+    if ascii { "..." } else { "…" }
+}
+
 /// Returns `name` in at most `most` characters, cut in the middle: similar names differ at either end.
-pub(crate) fn shorten(name: &str, most: usize, ascii: bool) -> String {
+pub(crate) fn shorten(name: &str, most: usize, dots: &str) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
     }
     let all: Vec<char> = name.chars().collect();
-    let dots = if ascii { "..." } else { "…" };
     let kept = most.saturating_sub(dots.chars().count());
     let (head, tail) = (kept.div_ceil(2), kept / 2);
     let head: String = all[..head].iter().collect();
@@ -466,8 +470,8 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_in_the_middle() {
-        assert_eq!(shorten("abcdefghij", 10, false), "abcdefghij");
-        assert_eq!(shorten("abcdefghijk", 8, false), "abcd…ijk");
-        assert_eq!(shorten("abcdefghijk", 8, true), "abc...jk");
+        assert_eq!(shorten("abcdefghij", 10, "…"), "abcdefghij");
+        assert_eq!(shorten("abcdefghijk", 8, "…"), "abcd…ijk");
+        assert_eq!(shorten("abcdefghijk", 8, "..."), "abc...jk");
     }
 }

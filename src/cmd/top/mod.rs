@@ -19,7 +19,7 @@ use crate::evidence::Gap;
 use crate::host::{Watch, clock};
 use crate::node::desired::NEEDS;
 use crate::owner::Owners;
-use crate::render::{self, Format, Report as _};
+use crate::render::{self, Format, Report as _, dots};
 use crate::report::CLEAN;
 use crate::report::top::TopReport;
 use crate::view::top::Names;
@@ -65,7 +65,7 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &TopArgs) -> R
     let mut reader = Reader::new(session, mode).await;
     let on_screen =
         io.terminal && io.interactive && args.count.is_none() && session.output.is_none();
-    let mut screen = on_screen.then(|| Screen::open(args.sort, session.style.ascii));
+    let mut screen = on_screen.then(|| Screen::open(args.sort, dots(session.style.ascii)));
     let mut interrupts = clock::Interrupts::listen();
     let mut left = args.count;
     let mut due = Instant::now();

@@ -49,17 +49,17 @@ struct State {
     /// Whether keys are letters of the filter.
     typing: bool,
     paused: bool,
-    /// Whether the screen is ASCII only.
-    ascii: bool,
+    /// What stands for the middle of a long name.
+    dots: &'static str,
 }
 
 impl Screen {
     /// Takes the terminal.
-    pub(super) fn open(sort: SortKey, ascii: bool) -> Self {
+    pub(super) fn open(sort: SortKey, dots: &'static str) -> Self {
         Self {
             terminal: ratatui::init(),
             report: None,
-            state: State::new(sort, ascii),
+            state: State::new(sort, dots),
         }
     }
 
@@ -110,7 +110,7 @@ impl Drop for Screen {
 }
 
 impl State {
-    const fn new(sort: SortKey, ascii: bool) -> Self {
+    const fn new(sort: SortKey, dots: &'static str) -> Self {
         Self {
             sort,
             selected: None,
@@ -118,7 +118,7 @@ impl State {
             filter: String::new(),
             typing: false,
             paused: false,
-            ascii,
+            dots,
         }
     }
 
@@ -292,7 +292,7 @@ impl State {
         let widths: Vec<_> = widths.collect();
         let rows = rows.map(|cells| {
             let cells = cells.into_iter().zip(&widths);
-            let cells = cells.map(|(cell, &most)| shorten(&cell, most.into(), self.ascii));
+            let cells = cells.map(|(cell, &most)| shorten(&cell, most.into(), self.dots));
             Cells::new(cells.map(Cell::from))
         });
         let rows: Vec<_> = rows.collect();
@@ -402,13 +402,13 @@ q end  up/down select  Enter backends  s sort: NEW/S  / filter  space pause
 
     #[test]
     fn a_list_has_the_busiest_services_first() {
-        assert_eq!(screen(&State::new(SortKey::New, false), 80), LIST);
+        assert_eq!(screen(&State::new(SortKey::New, "…"), 80), LIST);
     }
 
     #[test]
     fn keys_choose_what_is_shown() {
         use KeyCode::{Char, Down, Enter, Esc};
-        let mut state = State::new(SortKey::New, false);
+        let mut state = State::new(SortKey::New, "…");
         assert!(!typed(&mut state, &[Down, Enter]));
         let page = screen(&state, 80);
         assert!(page.contains("\ndefault/web/udp "), "{page}");

@@ -1,7 +1,7 @@
 //! Evidence on one line, a rule on two: a text that is too long keeps the part that decides.
 
 use crate::check::Proof;
-use crate::render::Page;
+use crate::render::{Page, dots};
 
 /// The words of a match that a rule repeats or that only describe it.
 const COMMENT: &str = "-m comment --comment ";
@@ -14,7 +14,7 @@ pub(super) fn seen(lead: &str, proof: &Proof, page: &mut Page) {
     if style.wide || length(&text) <= room {
         return page.line(&format!("{lead}{text}"));
     }
-    let dots = if style.ascii { "..." } else { "…" };
+    let dots = dots(style.ascii);
     let text = match proof {
         Proof::Rule { .. } | Proof::Difference { .. } => {
             return page.para(lead, &rule(proof, &text, 2 * room, dots));
