@@ -34,8 +34,9 @@ fn bit(evidence: &Evidence) -> Result<u32, Unbuildable> {
     bridge::marks(&node, state).map(|marks| marks.masquerade)
 }
 
+/// Rules that use a mark, twice.
 fn mangle(rule: &str) -> String {
-    format!("*mangle\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n")
+    format!("*mangle\n:FORWARD ACCEPT [0:0]\n{rule}\n{rule}\nCOMMIT\n")
 }
 
 #[tokio::test]
@@ -64,13 +65,15 @@ fn the_bit_is_one_that_no_rule_uses() {
         ),
         (
             Item::NftText,
-            "table inet vpn {\n\tchain c {\n\t\tmeta mark set meta mark & 0xffffffef\n\t}\n}\n"
-                .to_owned(),
+            ["vpn", "other"]
+                .map(|table| format!("table inet {table} {{\n\tchain c {{\n\t\tmeta mark set meta mark & 0xffffffef\n\t}}\n}}\n"))
+                .concat(),
         ),
         (
             Item::Rules,
-            r#"[{"priority":9,"src":"all","fwmark":"0x8","fwmask":"0xc","table":"100"}]"#
-                .to_owned(),
+            ["9", "10"]
+                .map(|priority| format!(r#"[{{"priority":{priority},"src":"all","fwmark":"0x8","fwmask":"0xc","table":"100"}}]"#))
+                .concat(),
         ),
     ] {
         evidence.insert(item, Ok(text));

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::fake_api::{Api, Copies, Exec, Fate, Key, Kubelet, Pod};
-use crate::support::{Ran, kpx, root};
+use crate::support::{Ran, kpx, profile, root};
 
 const NODES: &[&str] = &["control1", "worker1", "worker2"];
 
@@ -367,6 +367,7 @@ impl World {
             .args(["--all-nodes", "--image", "kpx:1", "--ready-timeout", "5s"])
             .args(more)
             .env_clear()
+            .envs(profile())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

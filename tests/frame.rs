@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-use crate::support::{kpx, kpx_on, root};
+use crate::support::{kpx, kpx_on, profile, root};
 
 const BIN: &str = env!("CARGO_BIN_EXE_kpx");
 
@@ -14,7 +14,11 @@ fn binary(args: &[&str]) -> Command {
         reason = "the program itself is under test"
     )]
     let mut command = Command::new(BIN);
-    command.env_clear().args(args).stdin(Stdio::null());
+    command
+        .env_clear()
+        .envs(profile())
+        .args(args)
+        .stdin(Stdio::null());
     command
 }
 

@@ -3,8 +3,10 @@
 mod bridged;
 mod controllers;
 mod drain_node;
+mod gates;
 mod machine;
 mod one_node;
+mod probes;
 mod rules;
 mod screen;
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::profile;
+
 /// Runs `line` in a shell, with the programs of `bin` first on its PATH. Its files below /etc and /var are below `root`.
 #[expect(clippy::disallowed_methods, reason = "a shell runs what users type")]
 pub(crate) fn shell(
@@ -27,6 +29,7 @@ pub(crate) fn shell(
         .args(["-ec", &words.join(" ")])
         .current_dir(work)
         .env_clear()
+        .envs(profile())
         .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
         .envs(variables.iter().copied())
         .output()

@@ -52,6 +52,12 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// The files of `make coverage`, for a kpx with an environment of its own.
+pub(crate) fn profile() -> Option<(&'static str, OsString)> {
+    const NAME: &str = "LLVM_PROFILE_FILE";
+    std::env::var_os(NAME).map(|files| (NAME, files))
+}
+
 /// Runs kpx offline. JSON that it prints has the form of its schema.
 pub(crate) async fn kpx(args: &[&str]) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -1,5 +1,7 @@
 //! `kpx trace` on recorded nodes.
 
+mod rules;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -668,6 +670,31 @@ async fn an_address_whose_service_lacks_the_port_is_named() {
         let want = "10.97.54.248 is the cluster IP of default/nginx-svc, which has no port 81/tcp; it has 80/tcp";
         assert!(notes.contains(want), "{name}: {notes}");
     }
+}
+
+#[tokio::test]
+async fn a_service_port_is_traced_with_its_protocol() {
+    for (target, address) in [
+        ("kube-system/kube-dns:dns", "10.96.0.10:53/udp"),
+        ("kube-system/kube-dns:dns-tcp", "10.96.0.10:53/tcp"),
+        ("edge/syslog", "10.100.2.8:514/udp"),
+        ("edge/sigtran", "10.100.2.9:2905/sctp"),
+    ] {
+        let ran = trace("full-iptables", &[target, "--source", "host"]).await;
+        assert!(ran.out.contains(address), "{target}: {}", ran.out);
+    }
+}
+
+/// A bundle of a node without nft can still tell what mode nftables would do.
+#[test]
+fn only_mode_nftables_is_simulated_without_rules_of_nftables() {
+    let mut items = evidence::ITEMS.to_vec();
+    items.retain(|item| !matches!(item, Item::Nft | Item::NftText));
+    let evidence = recording("seed-iptables").only(&items);
+    let node = NodeSnapshot::new(&evidence);
+    let has_rules = |mode| Assumed::new(&node, mode).unwrap().snapshot().nft().is_ok();
+    assert!(has_rules(Mode::Nftables));
+    assert!(!has_rules(Mode::Ipvs));
 }
 
 /// A later packet of a connection goes where its first one did, and filters see it as established.

@@ -107,6 +107,12 @@ mod tests {
     use crate::evidence::{Evidence, Item};
     use crate::node::modules;
 
+    #[test]
+    fn modules_that_lose_objects_stay_loaded() {
+        assert!(stays("dummy") && stays("nf_tables"));
+        assert!(!stays("ip_vs"));
+    }
+
     fn evidence() -> Evidence {
         let mut evidence = Evidence::default();
         let mut add = |item, text: &str| evidence.insert(item, Ok(text.to_owned()));

@@ -489,3 +489,6 @@ impl Observed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use nix::sys::termios::{Termios, tcgetattr};
 use nix::unistd::Pid;
 
 use super::World;
+use crate::support::profile;
 
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -101,6 +102,7 @@ impl Session {
             .args(["--timeout", "20s"])
             .args(args)
             .env_clear()
+            .envs(profile())
             .envs([("TERM", "xterm"), ("LANG", "C.UTF-8")])
             .envs(env.iter().copied())
             .stdin(end())

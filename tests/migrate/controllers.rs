@@ -182,6 +182,24 @@ fn a_guard_takes_over_from_a_kpx_that_was_killed_and_removes_the_bridge_in_the_e
 }
 
 #[test]
+fn a_guard_removes_the_routes_that_a_killed_kpx_left_and_loads_no_bridge() {
+    let node = Bridged::new(Mode::Ipvs, Order::Rest);
+    drop(follower(&node, Mode::Ipvs));
+    {
+        let mut world = node.world.borrow_mut();
+        world.remove_bridge();
+        world.machine.proxy.slow = 400;
+        world.machine.restart_as(Mode::Iptables);
+    }
+    assert!(!guard(&node, 100, Duration::ZERO), "{}", notices(&node));
+    assert!(look(&node, World::has_routes));
+    assert!(!look(&node, |world| world.machine.has_bridge()));
+    node.world.borrow_mut().machine.proxy.busy = 1;
+    assert!(guard(&node, 200, Duration::ZERO), "{}", notices(&node));
+    assert!(!look(&node, World::has_routes));
+}
+
+#[test]
 fn a_guard_keeps_the_bridge_of_a_migration_that_is_prepared() {
     let node = bridged(Order::Rest);
     let mut prepared = migration(Mode::Iptables, Mode::Nftables, Strategy::Bridge);

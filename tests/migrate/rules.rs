@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 
 use kpx::action::Action;
 use kpx::backend::Mode;
+use kpx::cluster::{Endpoint, EndpointSlice, Service};
 use kpx::diff::{self, Layer};
 use kpx::evidence::{Item, load};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
-use kpx::plan::{self, Drain, Plan, Undo};
+use kpx::plan::{self, Drain, Plan, Programmed, Undo};
 
 use crate::support::root;
 
@@ -241,4 +242,111 @@ fn many_chains_are_created_and_deleted_in_parts() {
         assert!(rules == before);
     }
     assert!(rules == empty);
+}
+
+/// The objects of a recording, of which every third Service is deleted, the first endpoint of every other slice has another
+/// address, and each of the rest gets one more.
+fn changed(node: &NodeSnapshot<'_>) -> (Vec<Service>, Vec<EndpointSlice>) {
+    let mut services = node.services().unwrap().clone();
+    let mut slices = node.slices().unwrap().clone();
+    let mut number = 0_usize;
+    services.retain(|_| {
+        number += 1;
+        !number.is_multiple_of(3)
+    });
+    for (number, slice) in slices.iter_mut().enumerate() {
+        let host = if slice.address_type == "IPv6" {
+            "fd00:10:244:9::"
+        } else {
+            "10.244.9."
+        };
+        let Some(first) = slice.endpoints.first_mut() else {
+            continue;
+        };
+        let address = vec![format!("{host}{}", number + 1)];
+        if number.is_multiple_of(2) {
+            first.addresses = address;
+        } else {
+            let more = Endpoint {
+                addresses: address,
+                ..first.clone()
+            };
+            slice.endpoints.push(more);
+        }
+    }
+    (services, slices)
+}
+
+/// What `reconcile --watch` does after its first look: it knows the rules without reading them.
+#[test]
+fn the_steps_from_one_state_to_the_next_are_those_that_a_look_finds() {
+    for (name, mode) in [
+        ("dual-iptables", Mode::Iptables),
+        ("full-iptables", Mode::Iptables),
+        ("full-iptables-v1.30", Mode::Iptables),
+        ("dual-nftables", Mode::Nftables),
+        ("full-nftables", Mode::Nftables),
+    ] {
+        let bundle = root().join("testdata/nodes").join(name);
+        let mut evidence = load(&bundle, &diff::needs(mode)).unwrap();
+        let original = evidence.clone();
+        let node = NodeSnapshot::new(&original);
+        let (services, slices) = changed(&node);
+        let next = NodeSnapshot::new(&original).with_services(services.clone(), slices.clone());
+        let (old, new) = (node.desired(mode).unwrap(), next.desired(mode).unwrap());
+        let known = Programmed::new(&node, old.clone()).unwrap();
+        let there = known.advance(new, &Family::BOTH).unwrap();
+
+        let layers = &[Layer::Iptables, Layer::Nftables];
+        let found = diff::compare(&next, mode, &Family::BOTH).unwrap();
+        let read = plan::repair(&next, mode, &Family::BOTH, &found, layers, Drain::First).unwrap();
+        let inputs = |plan: &Plan| -> Vec<String> {
+            plan.steps
+                .iter()
+                .map(|step| format!("{:?}", step.action))
+                .collect()
+        };
+        assert!(inputs(&there).len() > 1, "{name}: {there:?}");
+        assert_eq!(inputs(&there), inputs(&read), "{name}");
+
+        let one = known.advance(new, &[Family::V4]).unwrap();
+        assert_eq!(inputs(&one), inputs(&there)[..one.steps.len()], "{name}");
+        assert!(
+            one.steps.len() < there.steps.len() || !name.starts_with("dual"),
+            "{name}"
+        );
+        assert!(
+            known.advance(old, &Family::BOTH).unwrap().steps.is_empty(),
+            "{name}"
+        );
+        assert!(known.changes_udp(new) && !known.changes_udp(old), "{name}");
+
+        if mode == Mode::Nftables {
+            continue;
+        }
+        let back = known.at(new.clone());
+        let back = back.advance(old, &Family::BOTH).unwrap();
+        let mut live = Family::BOTH.map(|family| {
+            let text = evidence.text(Item::iptables(family));
+            (family, Rules::parse(text.unwrap()))
+        });
+        for (plan, goal) in [(there, Some((services, slices))), (back, None)] {
+            for step in &plan.steps {
+                let Action::Iptables { family, input, .. } = &step.action else {
+                    panic!("{step:?}");
+                };
+                let rules = live.iter_mut().find(|(of, _)| of == family);
+                rules.unwrap().1.restore(input).unwrap();
+            }
+            for (family, rules) in &live {
+                evidence.insert(Item::iptables(*family), Ok(rules.save()));
+            }
+            let mut node = NodeSnapshot::new(&evidence);
+            if let Some((services, slices)) = goal {
+                node = node.with_services(services, slices);
+            }
+            let rest = diff::compare(&node, mode, &Family::BOTH).unwrap();
+            assert!(rest.changes.is_empty(), "{name}: {:?}", rest.changes);
+        }
+    }
 }
