@@ -105,15 +105,13 @@ sockets() {
 # or rules of another program in the table filter, which every forwarded packet passes.
 foreign() {
     awk -v count="$count" '
-        function chain() { print ":BANNED - [0:0]"; named = 1 }
         function rules() {
-            if (!named) chain()
+            print ":BANNED - [0:0]"
             print "-A FORWARD -j BANNED"
             for (n = 0; n < count; n++) printf "-A BANNED -s 198.%d.%d.%d/32 -j DROP\n", 18 + n / 62500, n / 250 % 250, n % 250 + 1
             done = 1
         }
         /^\*/ { filter = $1 == "*filter" }
-        filter && /^-A/ && !named { chain() }
         filter && /^COMMIT/ { rules() }
         { print }
         END { if (!done) { print "*filter"; rules(); print "COMMIT" } }

@@ -203,12 +203,9 @@ impl Installed {
         for (table, name) in places {
             let listed = rules.chain(table, name).map_or(&[][..], |c| &c.rules);
             for rule in listed {
-                let Some((mut does, object)) = done_by(rule, table, name) else {
+                let Some((does, object)) = done_by(rules, rule, table, name) else {
                     continue;
                 };
-                if does == Does::Forward && !translates(rules, &object, MOST_JUMPS) {
-                    does = Does::Nothing;
-                }
                 let to = rule.destination();
                 let (Some(port), Some(proto)) = (to.port, to.proto) else {
                     continue;
@@ -390,12 +387,9 @@ const MOST_JUMPS: usize = 4;
 fn translates(rules: &Ruleset<'_>, chain: &str, jumps: usize) -> bool {
     let chain = rules.chain("nat", chain);
     chain.is_some_and(|chain| {
-        chain.rules.iter().any(|rule| match &rule.target {
-            Some(Target::Dnat(_)) => true,
-            Some(Target::Jump(to) | Target::Goto(to)) => {
-                jumps > 0 && translates(rules, to, jumps - 1)
-            }
-            _ => false,
+        chain.rules.iter().any(|rule| {
+            let follows = |to| jumps > 0 && translates(rules, to, jumps - 1);
+            matches!(rule.target, Some(Target::Dnat(_))) || rule.leads_to().is_some_and(follows)
         })
     })
 }
@@ -425,14 +419,21 @@ fn nft_translates(chains: &HashMap<&str, &nft::Chain>, name: &str, jumps: usize)
     })
 }
 
-fn done_by(rule: &Rule<'_>, table: &str, chain: &str) -> Option<(Does, String)> {
+fn done_by(
+    rules: &Ruleset<'_>,
+    rule: &Rule<'_>,
+    table: &str,
+    chain: &str,
+) -> Option<(Does, String)> {
     match rule.target.as_ref()? {
         Target::Jump(to) | Target::Goto(to) => {
             hashed(to)?;
             let does = if chain == "KUBE-PROXY-FIREWALL" {
                 Does::Filter
-            } else {
+            } else if translates(rules, to, MOST_JUMPS) {
                 Does::Forward
+            } else {
+                Does::Nothing
             };
             Some((does, to.to_string()))
         }

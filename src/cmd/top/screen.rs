@@ -283,20 +283,16 @@ impl State {
             let style = if title == sorted { bold } else { Style::new() };
             Cell::from(title).style(style)
         };
-        let others: u16 = widths.iter().map(|width| width + 1).sum();
-        let first = (area.width + 1).saturating_sub(others).max(16);
         let widths = widths.iter().map(|&width| match width {
-            0 => first,
-            width => width,
+            0 => Constraint::Min(16),
+            width => Constraint::Length(width),
         });
-        let widths: Vec<_> = widths.collect();
+        let columns = Layout::horizontal(widths.clone()).spacing(1).split(area);
         let rows = rows.map(|cells| {
-            let cells = cells.into_iter().zip(&widths);
-            let cells = cells.map(|(cell, &most)| shorten(&cell, most.into(), self.dots));
+            let cells = cells.into_iter().zip(columns.iter());
+            let cells = cells.map(|(cell, at)| shorten(&cell, at.width.into(), self.dots));
             Cells::new(cells.map(Cell::from))
         });
-        let rows: Vec<_> = rows.collect();
-        let widths = widths.iter().map(|&width| Constraint::Length(width));
         Table::new(rows, widths).header(Cells::new(titles.iter().map(title)))
     }
 }
