@@ -254,6 +254,10 @@ fn text_that_is_incomplete_or_no_ruleset_is_a_gap() {
     let cut = text("table ip a {\n\tset s {\n\t\telements = { 1 comment \"b }\n\t}\n}\n");
     let why = "line 3: a quote of an element is not closed".to_owned();
     assert_eq!(cut, Err(Gap::Failed(Item::NftText, why)));
+    let nested =
+        text("table ip a {\n\tset s {\n\t\telements = { 1, mod 2 map { 0 : 1 }\n\t}\n}\n}\n");
+    let why = "line 3: an element has a brace".to_owned();
+    assert_eq!(nested, Err(Gap::Failed(Item::NftText, why)));
     let foreign = text("Error: syntax error\n").unwrap_err();
     assert!(foreign.to_string().contains("line 1"), "{foreign}");
     assert_eq!(text(""), Ok(Ruleset::default()));
@@ -357,8 +361,8 @@ fn deeply_nested_text_is_refused() {
         );
         assert_eq!(rule(&nested(opens, closes, 100_000)), refused(3), "{opens}");
     }
+    assert!(set(&nested("(", ")", 60)).is_ok());
     for (opens, closes) in [("(", ")"), ("{ ", " }")] {
-        assert!(set(&nested(opens, closes, 60)).is_ok());
         assert_eq!(set(&nested(opens, closes, 100_000)), refused(4), "{opens}");
     }
 }

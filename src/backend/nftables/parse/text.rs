@@ -210,15 +210,24 @@ fn opens(line: &str) -> bool {
 
 /// Returns how many more braces `line` opens than it closes.
 fn braces(line: &str) -> i32 {
-    let mut quoted = false;
-    line.bytes().fold(0, |open, byte| match byte {
-        b'"' => {
-            quoted = !quoted;
-            open
-        }
-        b'{' if !quoted => open + 1,
-        b'}' if !quoted => open - 1,
+    marks(line).fold(0, |open, byte| match byte {
+        b'{' => open + 1,
+        b'}' => open - 1,
         _ => open,
+    })
+}
+
+/// Returns how many braces `line` opens.
+fn opened(line: &str) -> usize {
+    marks(line).filter(|&byte| byte == b'{').count()
+}
+
+/// Iterates over the bytes of `line` that are not quoted.
+fn marks(line: &str) -> impl Iterator<Item = u8> {
+    let mut quoted = false;
+    line.bytes().filter(move |&byte| {
+        quoted ^= byte == b'"';
+        !quoted
     })
 }
 
@@ -337,5 +346,8 @@ fn elements(text: &str) -> Result<Vec<Element>, String> {
         tokens.take_mark(",");
     }
     tokens.check_depth()?;
+    if text.lines().map(opened).sum::<usize>() > 1 {
+        return Err("an element has a brace".to_owned());
+    }
     Ok(elements)
 }
