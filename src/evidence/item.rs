@@ -57,9 +57,9 @@ items! {
     /// IPv6 rules of the iptables back end in use, `ip6tables-save -c`.
     Iptables6 = "node/ip6tables-save.txt", NetAdmin;
     /// IPv4 rules of the legacy back end, if it is not the one in use.
-    IptablesLegacy4 = "node/iptables-legacy-save.txt", NetAdmin;
+    IptablesLegacy4 = "node/iptables-legacy-save.txt", Root;
     /// IPv6 rules of the legacy back end, if it is not the one in use.
-    IptablesLegacy6 = "node/ip6tables-legacy-save.txt", NetAdmin;
+    IptablesLegacy6 = "node/ip6tables-legacy-save.txt", Root;
     /// IPv4 rules of the nft back end, if it is not the one in use.
     IptablesNft4 = "node/iptables-nft-save.txt", NetAdmin;
     /// IPv6 rules of the nft back end, if it is not the one in use.

@@ -217,7 +217,7 @@ struct Ends {
 pub(crate) struct Traffic {
     begin: Instant,
     ends: Arc<Ends>,
-    threads: Vec<JoinHandle<Vec<Line>>>,
+    threads: Vec<JoinHandle<(Vec<Line>, usize)>>,
 }
 
 impl Traffic {
@@ -234,7 +234,11 @@ impl Traffic {
             let lines = lines(places.next().unwrap());
             count += lines.len();
             let (ends, served) = (Arc::clone(&ends), Arc::clone(&served));
-            netns.start_thread(move || client::run(lines, pace, begin, &ends, &served))
+            netns.start_thread(move || {
+                let before = report::clashes();
+                let lines = client::run(lines, pace, begin, &ends, &served);
+                (lines, report::clashes() - before)
+            })
         });
         while served.load(Ordering::Relaxed) < count {
             let served = served.load(Ordering::Relaxed);
@@ -265,9 +269,11 @@ impl Traffic {
     pub(crate) fn stop(self) -> Report {
         self.ends.all.store(true, Ordering::Relaxed);
         let threads = self.threads.into_iter();
+        let (lines, clashes): (Vec<_>, Vec<_>) = threads.map(|of| of.join().unwrap()).unzip();
         Report {
             about: String::new(),
-            lines: threads.flat_map(|thread| thread.join().unwrap()).collect(),
+            lines: lines.concat(),
+            clashes: clashes.iter().sum(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -100,11 +101,30 @@ impl fmt::Display for Line {
     }
 }
 
+/// Of how many attempts the kernel may lose one to a clash of ports.
+const PER_CLASH: usize = 100_000;
+
+/// Returns how many new connections conntrack has dropped in this thread's network namespace because another one had just got
+/// the same addresses and ports.
+///
+/// The kernel does that itself where it masquerades to random ports, as kube-proxy has it in every mode: it looks whether a
+/// port is free, and takes it only after the last hook.
+pub(super) fn clashes() -> usize {
+    let text = fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack").unwrap();
+    let mut lines = text.lines();
+    let mut names = lines.next().unwrap().split_whitespace();
+    let at = names.position(|name| name == "insert_failed").unwrap();
+    let of = |line: &str| usize::from_str_radix(line.split_whitespace().nth(at).unwrap(), 16);
+    lines.map(|cpu| of(cpu).unwrap()).sum()
+}
+
 /// What became of all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(super) about: String,
     pub(crate) lines: Vec<Line>,
+    /// See [`clashes`].
+    pub(super) clashes: usize,
 }
 
 impl Report {
@@ -124,10 +144,17 @@ impl Report {
         self.of(fits).map(|line| line.failures.len()).sum()
     }
 
-    /// Stops the test if anything failed, or hardly anything was tried.
+    /// Stops the test if anything failed, or hardly anything was tried. New connections that the kernel lost to a clash of
+    /// ports are let pass, if they are as rare as such clashes.
     pub(crate) fn unharmed(&self) {
         self.busy();
-        assert_eq!(self.failed(|_| true), 0, "{self}");
+        let clashes = self.clashes.min(self.attempts() / PER_CLASH);
+        assert!(self.failed(Line::is_new) <= clashes, "{self}");
+        assert_eq!(self.failed(|line| !line.is_new()), 0, "{self}");
+    }
+
+    fn attempts(&self) -> usize {
+        self.lines.iter().map(|line| line.attempts).sum()
     }
 
     /// Stops the test if some client hardly tried anything.
@@ -142,7 +169,12 @@ impl fmt::Display for Report {
         for line in &self.lines {
             writeln!(f, "{line}")?;
         }
-        let total: usize = self.lines.iter().map(|line| line.attempts).sum();
-        write!(f, "{total} in all, {} failed", self.failed(|_| true))
+        write!(
+            f,
+            "{} in all, {} failed; {} clashes of ports",
+            self.attempts(),
+            self.failed(|_| true),
+            self.clashes
+        )
     }
 }
