@@ -94,6 +94,7 @@ fn spellings_of_other_versions_mean_the_same() {
         ("-s 10.0.0.0/255.0.0.0", "-s 10.0.0.0/8"),
         ("-s 10.0.0.1", "-s 10.0.0.1/32"),
         ("-p 6 -j DROP", "-p tcp -j DROP"),
+        ("-j \"DROP\"", "-j DROP"),
         ("-p icmpv6 -j DROP", "-p ipv6-icmp -j DROP"),
         (
             "-p tcp --dport 80 -j DROP",

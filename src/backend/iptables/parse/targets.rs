@@ -56,7 +56,8 @@ pub(super) fn read<'a>(rule: &'a str, name: Word<'a>, options: Options<'_, 'a>) 
 
 fn typed<'a>(name: Word<'a>, options: Options<'_, 'a>) -> Option<Target<'a>> {
     let plain = |target| options.words.is_empty().then_some(target);
-    match name.raw {
+    let name = name.text();
+    match &*name {
         "ACCEPT" => plain(Target::Accept),
         "DROP" => plain(Target::Drop),
         "RETURN" => plain(Target::Return),
@@ -74,7 +75,7 @@ fn typed<'a>(name: Word<'a>, options: Options<'_, 'a>) -> Option<Target<'a>> {
         },
         "TPROXY" => tproxy(options),
         other if EXTENSIONS.contains(&other) => None,
-        _ => plain(Target::Jump(name.text())),
+        _ => plain(Target::Jump(name)),
     }
 }
 
