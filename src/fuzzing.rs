@@ -40,10 +40,17 @@ pub const TARGETS: &[Named] = &[
     ("iptables", |bytes| with_node(bytes, iptables_rules)),
     ("nftables", |bytes| {
         with_node(bytes, |node| {
-            let is_escaped = node.evidence().text(Item::Nft).is_ok_and(has_escapes);
-            if let Ok(rules) = node.nft()
-                && !is_escaped
-            {
+            let Ok(rules) = node.nft() else {
+                return;
+            };
+            // JSON can have parts that nft has no words for.
+            if node.evidence().text(Item::Nft).is_ok() {
+                rules
+                    .tables
+                    .iter()
+                    .map(nftables::print::block)
+                    .for_each(drop);
+            } else {
                 nftables_rules(rules);
             }
         });

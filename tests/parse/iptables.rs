@@ -257,6 +257,10 @@ fn an_error_names_the_broken_line() {
             "line 2: rule of A: -j without a target",
         ),
         (
+            "*nat\n-A A -j B -m mark !\nCOMMIT\n",
+            "line 2: rule of A: nothing follows the last !",
+        ),
+        (
             "*nat\n-A A word\nCOMMIT\n",
             "line 2: rule of A: \"word\" is not an option",
         ),
@@ -285,6 +289,13 @@ fn an_error_names_the_broken_line() {
         assert_eq!(by_chain.unwrap_err(), want, "{text}");
     }
     assert!(ruleset(Item::Iptables4, "").unwrap().tables.is_empty());
+}
+
+#[test]
+fn a_comment_may_end_with_an_exclamation_mark() {
+    let text = " -m comment --comment ! -j ACCEPT";
+    assert_eq!(rule(text).unwrap().matches.len(), 1);
+    assert!(rule(" -j ACCEPT -m comment --comment !").is_ok());
 }
 
 #[test]

@@ -245,7 +245,11 @@ struct RuleReader<'a> {
 
 impl<'a> RuleReader<'a> {
     fn rule(&mut self, text: &'a str) -> Result<Rule<'a>, String> {
+        let open = || "nothing follows the last !".to_owned();
         words::split(text, &mut self.words)?;
+        if words::ends_open(&self.words) {
+            return Err(open());
+        }
         let matches = &mut self.matches;
         matches.clear();
         let mut counters = None;
@@ -258,7 +262,7 @@ impl<'a> RuleReader<'a> {
                 rest = &rest[1..];
             }
             let Some((option, behind)) = rest.split_first() else {
-                return Err("nothing follows the last !".to_owned());
+                return Err(open());
             };
             let reach = reach(behind);
             let mut options = Options {

@@ -2,6 +2,9 @@
 
 use super::super::model::Text;
 
+/// Options whose next word is text, even if it looks like an option: `--comment -s`.
+const TAKES_TEXT: [&str; 4] = ["--comment", "--log-prefix", "--nflog-prefix", "--string"];
+
 /// One word, quotes included, and where it starts in the rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word<'a> {
@@ -80,8 +83,6 @@ pub(super) fn span<'a>(rule: &'a str, words: &[Word<'a>]) -> Text<'a> {
 
 /// Returns how many of `words` belong to a match or target: up to the next option of iptables itself.
 pub(super) fn reach(words: &[Word<'_>]) -> usize {
-    // Words after these are text, even if they look like an option: `--comment -s`.
-    const TAKES_TEXT: [&str; 4] = ["--comment", "--log-prefix", "--nflog-prefix", "--string"];
     (0..words.len())
         .find(|&i| {
             let here = words[i].raw;
@@ -89,6 +90,15 @@ pub(super) fn reach(words: &[Word<'_>]) -> usize {
             (own(here) || inverted) && (i == 0 || !TAKES_TEXT.contains(&words[i - 1].raw))
         })
         .unwrap_or(words.len())
+}
+
+/// Returns whether `words` end with a `!` that would invert what followed.
+pub(super) fn ends_open(words: &[Word<'_>]) -> bool {
+    let mut back = words.iter().rev().map(|word| word.raw);
+    back.next() == Some("!")
+        && back
+            .next()
+            .is_none_or(|before| !TAKES_TEXT.contains(&before))
 }
 
 /// Returns whether `word` is an option of iptables itself rather than of an extension.
