@@ -112,3 +112,13 @@ fn a_plan_ends_where_nothing_differs_and_its_undo_where_it_began() {
         }
     }
 }
+
+#[test]
+fn a_cleanup_of_a_mode_without_leftovers_is_empty() {
+    let bundle = root().join("testdata/nodes/leftover-iptables-to-nftables");
+    let evidence = load(&bundle, kpx::evidence::ITEMS).unwrap();
+    let node = NodeSnapshot::new(&evidence);
+    let plan = plan::cleanup(&node, Mode::Ipvs, &Family::BOTH, true).unwrap();
+    assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+    assert!(plan.notes.is_empty(), "{:?}", plan.notes);
+}

@@ -257,4 +257,27 @@ mod tests {
             assert!(Target::parse(bad).is_err(), "{bad}");
         }
     }
+
+    #[test]
+    fn an_internal_address_of_a_node_is_used_before_an_external_one() {
+        let node = |addresses: serde_json::Value| -> Node {
+            serde_json::from_value(serde_json::json!({"status": {"addresses": addresses}})).unwrap()
+        };
+        let of = |kind: &str, address: &str| serde_json::json!({"type": kind, "address": address});
+        let external = of("ExternalIP", "203.0.113.5");
+        let both = [
+            external.clone(),
+            of("Hostname", "node1"),
+            of("InternalIP", "10.0.0.5"),
+            of("InternalIP", "10.0.0.6"),
+            of("InternalIP", "fd00::5"),
+        ];
+        let both = node(both.to_vec().into());
+        let found = |node: &Node, family| node_address(node, family).map(|ip| ip.to_string());
+        assert_eq!(found(&both, Family::V4).as_deref(), Some("10.0.0.5"));
+        assert_eq!(found(&both, Family::V6).as_deref(), Some("fd00::5"));
+        let other = node(vec![of("Hostname", "10.0.0.7"), external].into());
+        assert_eq!(found(&other, Family::V4).as_deref(), Some("203.0.113.5"));
+        assert_eq!(found(&other, Family::V6), None);
+    }
 }

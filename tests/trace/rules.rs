@@ -273,6 +273,18 @@ fn statements_of_nftables_have_their_effect() {
         ("meta mark set 0x4\nmeta mark 0x4 drop", "1"),
         ("ct mark set 0x8\nct mark 0x8 drop", "1"),
         ("ct mark set 0x8\nct mark 0x9 drop", "0"),
+        (
+            "meta mark set 0x1\nmeta mark set meta mark << 3\nmeta mark 0x8 drop",
+            "1",
+        ),
+        (
+            "meta mark set 0x8\nmeta mark set meta mark >> 3\nmeta mark 0x1 drop",
+            "1",
+        ),
+        (
+            "meta l4proto tcp dnat to numgen random mod 4 map { 0 : 10.244.1.5, 1 : 10.244.1.6 }\ndrop",
+            "0.5",
+        ),
         ("meta priority set 1:1\ndrop", "1"),
         ("counter packets 0 bytes 0\ndrop", "1"),
         ("accept\ndrop", "0"),

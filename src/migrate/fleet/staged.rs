@@ -311,6 +311,24 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_set_is_rolled_out_when_all_its_pods_are_current_and_ready() {
+        let set = |observed: u64, updated: u64, ready: u64| {
+            json!({
+                "metadata": {"generation": 4},
+                "status": {
+                    "observedGeneration": observed, "desiredNumberScheduled": 3,
+                    "updatedNumberScheduled": updated, "numberReady": ready,
+                },
+            })
+        };
+        assert!(is_rolled_out(&set(4, 3, 3)));
+        assert!(is_rolled_out(&set(5, 3, 3)));
+        assert!(!is_rolled_out(&set(3, 3, 3)));
+        assert!(!is_rolled_out(&set(4, 2, 3)));
+        assert!(!is_rolled_out(&set(4, 3, 2)));
+    }
+
+    #[test]
     fn the_copies_differ_in_the_reference_and_the_nodes() {
         let spec =
             json!({"volumes": [{"name": "v", "configMap": {"name": "kube-proxy"}}, {"name": "l"}]});

@@ -329,6 +329,22 @@ mod tests {
     }
 
     #[test]
+    fn a_real_server_without_weight_or_room_is_not_chosen() {
+        for scheduler in ["rr", "wrr", "lc", "wlc", "sed", "nq", "fo", "ovf", "sh"] {
+            assert_eq!(chosen(scheduler, &[(0, 0), (1, 0)]), [1], "{scheduler}");
+        }
+        let mut server = server("rr", &[(1, 4), (1, 5), (1, 6), (1, 7)]);
+        for (real, upper) in server.reals.iter_mut().zip([5, 5, 5, 0]) {
+            real.upper = upper;
+        }
+        let taking = shares(&server);
+        let shares: Vec<_> = taking.iter().map(|(_, share)| *share).collect();
+        assert_eq!(shares, [0.5, 0.5]);
+        let first = &server.reals[0];
+        assert!(taking.iter().any(|(real, _)| real.addr == first.addr));
+    }
+
+    #[test]
     fn fo_chooses_the_heaviest() {
         assert_eq!(chosen("fo", &[(1, 0), (3, 9), (3, 0)]), [1]);
     }
