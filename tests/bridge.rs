@@ -89,6 +89,50 @@ fn the_bit_is_one_that_no_rule_uses() {
 }
 
 #[test]
+fn a_mark_is_in_use_wherever_nftables_has_it() {
+    const FIRST: Option<u32> = Some(0x1000);
+    let with = |table: &str| {
+        let mut evidence = recorded("seed-iptables");
+        let text = format!("table inet vpn {{\n{table}}}\n");
+        evidence.insert(Item::NftText, Ok(text));
+        evidence.insert(Item::Nft, Err(Gap::NotCollected(Item::Nft)));
+        bit(&evidence).ok()
+    };
+    let set = |kind: &str, types: &str, element: &str| {
+        with(&format!(
+            "\t{kind} s {{\n\t\ttype {types}\n\t\telements = {{ {element} }}\n\t}}\n"
+        ))
+    };
+    let rule = |text: &str| with(&format!("\tchain c {{\n\t\t{text}\n\t}}\n"));
+    for used in [
+        "meta mark 0x1000 accept",
+        "meta mark & 0x1000 == 0x0 accept",
+        "meta mark { 0x1, 0x1000 } accept",
+        "meta mark 0xfff-0x2001 accept",
+        "meta mark 0x1000 / 0x1000 accept",
+        "meta mark vmap { 0x1000 : accept }",
+        "meta mark set 0x1000",
+        "meta mark set meta mark | 0x1000",
+        "meta mark set ip saddr map { 10.0.0.1 : 0x1000 }",
+        "ct mark 0x1000 accept",
+        "ct mark set meta mark & 0x1000",
+        "ip saddr . meta mark { 10.0.0.1 . 0x1000 } accept",
+    ] {
+        assert_ne!(rule(used), FIRST, "{used}");
+    }
+    for unused in [
+        "meta mark 0x2000 accept",
+        "tcp dport 4096 accept",
+        "ip length vmap { 4096 : drop }",
+    ] {
+        assert_eq!(rule(unused), FIRST, "{unused}");
+    }
+    assert_ne!(set("set", "mark", "0x1000"), FIRST);
+    assert_ne!(set("map", "ipv4_addr : mark", "10.0.0.1 : 0x1000"), FIRST);
+    assert_eq!(set("set", "inet_service", "4096"), FIRST);
+}
+
+#[test]
 fn equal_tables_need_no_change() {
     let evidence = recorded("full-iptables");
     let node = NodeSnapshot::new(&evidence);

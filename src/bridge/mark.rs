@@ -166,7 +166,13 @@ fn numbers(expr: &Expr) -> u32 {
             .strip_prefix("0x")
             .and_then(|digits| u64::from_str_radix(digits, 16).ok())
             .map_or(0, of_number),
-        Expr::Bits { left, right, .. } | Expr::Range(left, right) => numbers(left) | numbers(right),
+        Expr::Bits { left, right, .. } => numbers(left) | numbers(right),
+        Expr::Range(first, last) => {
+            let (first, last) = (numbers(first), numbers(last));
+            // Numbers between them have any of the bits from the first one in which these differ.
+            let below = u32::MAX.checked_shr((first ^ last).leading_zeros());
+            first | last | below.unwrap_or(0)
+        }
         Expr::Lookup { data, .. } => numbers(data),
         Expr::Concat(parts) | Expr::Set(parts) => {
             parts.iter().map(numbers).fold(0, |all, bits| all | bits)
