@@ -6,7 +6,7 @@ mod random;
 use std::fs;
 
 use kpx::backend::Mode;
-use kpx::evidence::Item;
+use kpx::evidence::{Evidence, Item};
 use serde_json::{Value, json};
 
 use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recorded, root};
@@ -128,10 +128,17 @@ async fn without_a_cluster_or_a_mode_it_is_inconclusive() {
     assert_eq!(ran.code, 4, "{ran}");
 }
 
+fn evidence_of(name: &str, mode: Mode) -> Evidence {
+    let path = root().join("testdata/nodes").join(name);
+    kpx::evidence::load(&path, &kpx::diff::needs(mode)).unwrap()
+}
+
 /// Runs `kpx diff` on a recorded node, as if its kube-proxy were of another version.
 async fn diff_as(name: &str, mode: Mode, version: &str) -> Ran {
-    let path = root().join("testdata/nodes").join(name);
-    let mut evidence = kpx::evidence::load(&path, &kpx::diff::needs(mode)).unwrap();
+    diff_of(evidence_of(name, mode), version).await
+}
+
+async fn diff_of(mut evidence: Evidence, version: &str) -> Ran {
     let build = format!("kubernetes_build_info{{git_version=\"{version}\"}} 1\n");
     evidence.insert(Item::Metrics, Ok(build));
     let dir = tempfile::tempdir().unwrap();
@@ -154,6 +161,15 @@ async fn for_an_older_kube_proxy_only_common_rules_are_compared() {
         assert!(ran.out.contains("rules other than KUBE-SEP-*"), "{ran}");
         assert!(ran.out.contains("kube-proxy v1.24.17"), "{ran}");
     }
+    let mut evidence = evidence_of("seed-ipvs", Mode::Ipvs);
+    let sets = evidence.text(Item::Ipset).unwrap();
+    let line = "add KUBE-CLUSTER-IP 10.96.0.1,tcp:443\n";
+    let fewer = sets.replacen(line, "", 1);
+    assert_ne!(fewer, sets);
+    evidence.insert(Item::Ipset, Ok(fewer));
+    let ran = diff_of(evidence, "v1.24.17").await;
+    assert!(ran.out.starts_with("1 difference"), "{ran}");
+    assert!(ran.out.contains("10.96.0.1,tcp:443"), "{ran}");
     // The tables of the mode's alpha had another layout.
     let ran = diff_as("full-nftables", Mode::Nftables, "v1.29.3").await;
     assert_eq!(ran.code, 3, "{ran}");
@@ -178,5 +194,69 @@ async fn rules_of_another_version_are_a_difference() {
         "{ran}"
     );
     let ran = diff_as("seed-iptables", Mode::Iptables, "v1.27.9").await;
+    assert_eq!(ran.code, 0, "{ran}");
+}
+
+#[tokio::test]
+async fn a_set_of_another_type_is_shown_with_both_types() {
+    let other = |text: &str| {
+        let others = text
+            .lines()
+            .filter(|line| !line.starts_with("add KUBE-CLUSTER-IP "));
+        let text = others.map(|line| format!("{line}\n")).collect::<String>();
+        text.replace(
+            "create KUBE-CLUSTER-IP hash:ip,port",
+            "create KUBE-CLUSTER-IP hash:ip",
+        )
+    };
+    let node = broken("seed-ipvs", &[("node/ipset-save.txt", &other)]);
+    let ran = kpx(&[
+        "--from",
+        node.path().to_str().unwrap(),
+        "diff",
+        "-o",
+        "json",
+    ])
+    .await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let changes = report["changes"].as_array().unwrap();
+    let kinds = changes
+        .iter()
+        .map(|of| (of["have"].as_str(), of["want"].as_str()));
+    let found = kinds.clone().any(|(have, want)| {
+        have.is_some_and(|have| have.starts_with("hash:ip family inet"))
+            && want.is_some_and(|want| want.starts_with("hash:ip,port family inet"))
+    });
+    assert!(found, "{:?}", kinds.collect::<Vec<_>>());
+}
+
+/// Turns the entries of each map in `value` around, and returns how many there were.
+fn turned(value: &mut Value) -> usize {
+    let inner: usize = match value {
+        Value::Object(fields) => fields.values_mut().map(turned).sum(),
+        Value::Array(items) => items.iter_mut().map(turned).sum(),
+        _ => 0,
+    };
+    match value
+        .pointer_mut("/map/data/set")
+        .and_then(Value::as_array_mut)
+    {
+        Some(entries) => {
+            entries.reverse();
+            inner + 1
+        }
+        None => inner,
+    }
+}
+
+#[tokio::test]
+async fn the_order_of_a_map_is_no_difference() {
+    let around = |text: &str| {
+        let mut rules: Value = serde_json::from_str(text).unwrap();
+        assert!(turned(&mut rules) > 5);
+        rules.to_string()
+    };
+    let node = broken("full-nftables", &[("node/nft.json", &around)]);
+    let ran = kpx(&["--from", node.path().to_str().unwrap(), "diff"]).await;
     assert_eq!(ran.code, 0, "{ran}");
 }

@@ -260,7 +260,16 @@ fn normal_statement(statement: &Statement) -> Statement {
             key: key.clone(),
             data: normal_expr(data),
         },
-        other => other.clone(),
+        other => {
+            let mut other = other.clone();
+            if let Statement::Nat {
+                addr: Some(addr), ..
+            } = &mut other
+            {
+                *addr = normal_expr(addr);
+            }
+            other
+        }
     }
 }
 
@@ -285,6 +294,10 @@ fn normal_expr(expr: &Expr) -> Expr {
             });
             Expr::Map(pairs)
         }
+        Expr::Lookup { key, data } => Expr::Lookup {
+            key: key.clone(),
+            data: Box::new(normal_expr(data)),
+        },
         other => other.clone(),
     }
 }
