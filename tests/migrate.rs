@@ -51,6 +51,8 @@ struct Place {
     again: usize,
     /// Whether a guard was started.
     guarded: bool,
+    /// Whether the cluster is followed with the bridge.
+    followed: bool,
 }
 
 impl Place {
@@ -78,6 +80,7 @@ impl Place {
             refused: None,
             again: 0,
             guarded: false,
+            followed: false,
         }
     }
 
@@ -94,6 +97,8 @@ impl Place {
     /// Continues from the journal; `None` if kpx was killed.
     fn go_on(&mut self, rollback: bool) -> Option<Ended> {
         let mut state = journal::read(&self.journal).unwrap();
+        // A follower died with the kpx that had it.
+        self.followed = false;
         let mut again = 0;
         let mut on_event =
             |event: Event<'_>| again += usize::from(matches!(event, Event::Retries(_)));
@@ -133,6 +138,11 @@ impl Apply for Place {
         assert!(
             !loaded || self.guarded,
             "no guard was started before: {text}"
+        );
+        let removed = before && !self.machine.has_bridge();
+        assert!(
+            !removed || !self.followed,
+            "a follower would load the bridge again: {text}"
         );
         Ok(())
     }
@@ -207,10 +217,13 @@ impl MigrationNode for Place {
             let input = "table ip kpx-bridge {\n}\n".to_owned();
             self.machine.apply(&Action::Nft { input })?;
         }
+        self.followed = true;
         Ok(())
     }
 
-    async fn unfollow(&mut self) {}
+    async fn unfollow(&mut self) {
+        self.followed = false;
+    }
 
     fn bridge_notices(&mut self) -> Vec<String> {
         Vec::new()

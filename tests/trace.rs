@@ -673,6 +673,24 @@ async fn an_address_whose_service_lacks_the_port_is_named() {
 }
 
 #[tokio::test]
+async fn a_client_outside_is_in_no_network_of_the_node() {
+    let near = |text: &str| {
+        text.replacen(
+            r#""local":"127.0.0.1","prefixlen":8"#,
+            r#""local":"198.18.7.7","prefixlen":16"#,
+            1,
+        )
+    };
+    let changes: &[(&str, Change<'_>)] = &[("node/ip-addr.json", &near)];
+    for (changes, client) in [(&[][..], "198.18.0.1"), (changes, "198.19.255.254")] {
+        let dir = broken("seed-iptables", changes);
+        let ran = trace_in(&dir, &["10.97.54.248:80"]).await;
+        let client = format!("outside ({client})");
+        assert!(ran.out.contains(&client), "{}", ran.out);
+    }
+}
+
+#[tokio::test]
 async fn a_service_port_is_traced_with_its_protocol() {
     for (target, address) in [
         ("kube-system/kube-dns:dns", "10.96.0.10:53/udp"),

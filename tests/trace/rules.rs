@@ -294,6 +294,9 @@ fn statements_of_nftables_have_their_effect() {
         ("notrack\nct state new drop", "0"),
         ("queue to 1", "a program in user space decides"),
         ("jump nowhere", "chain nowhere does not exist"),
+        ("jump second\ndrop\n}\nchain second {\nreturn", "1"),
+        ("goto second\ndrop\n}\nchain second {\nreturn", "0"),
+        ("goto second\n}\nchain second {\ndrop", "1"),
     ];
     check(&rules, false, nftables);
 }

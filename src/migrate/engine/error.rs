@@ -92,3 +92,26 @@ pub(super) fn done(stage: Stage, result: Result<(), String>) -> Result<Vec<Strin
         .map(|()| Vec::new())
         .map_err(|why| StageError::Failed { stage, why })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Item;
+
+    #[test]
+    fn a_stage_is_planned_again_where_a_read_failed_and_not_where_it_was_denied() {
+        let why = || "why".to_owned();
+        for (gap, want) in [
+            (Gap::Failed(Item::Nft, why()), true),
+            (Gap::Late(Item::Nft, why()), true),
+            (Gap::Denied(Item::Nft, why()), false),
+            (Gap::Absent(Item::Nft, why()), false),
+        ] {
+            let (stage, error) = (Stage::Build, Unplanned::Gap(gap));
+            let error = StageError::Unplanned { stage, error };
+            assert_eq!(error.is_transient(), want, "{error}");
+        }
+        let (waited, what) = (Duration::ZERO, why());
+        assert!(!StageError::Gates { waited, what }.is_transient());
+    }
+}

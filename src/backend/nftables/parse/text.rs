@@ -217,15 +217,10 @@ fn braces(line: &str) -> i32 {
     })
 }
 
-/// Returns how many braces `line` opens.
-fn opened(line: &str) -> usize {
-    marks(line).filter(|&byte| byte == b'{').count()
-}
-
-/// Iterates over the bytes of `line` that are not quoted.
-fn marks(line: &str) -> impl Iterator<Item = u8> {
+/// Iterates over the bytes of `text` that are not quoted.
+fn marks(text: &str) -> impl Iterator<Item = u8> {
     let mut quoted = false;
-    line.bytes().filter(move |&byte| {
+    text.bytes().filter(move |&byte| {
         quoted ^= byte == b'"';
         !quoted
     })
@@ -346,7 +341,7 @@ fn elements(text: &str) -> Result<Vec<Element>, String> {
         tokens.take_mark(",");
     }
     tokens.check_depth()?;
-    if text.lines().map(opened).sum::<usize>() > 1 {
+    if marks(text).filter(|&byte| byte == b'{').count() > 1 {
         return Err("an element has a brace".to_owned());
     }
     Ok(elements)
