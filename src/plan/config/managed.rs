@@ -110,3 +110,42 @@ pub(super) fn addition(fields: &Fields) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_tool_that_keeps_an_object_is_named_once() {
+        let tools = |marks: &[&str]| {
+            let mut metadata = Metadata::default();
+            for (at, mark) in marks.iter().enumerate() {
+                // Either place counts.
+                let marks = if at == 0 {
+                    &mut metadata.labels
+                } else {
+                    &mut metadata.annotations
+                };
+                marks.insert((*mark).to_owned(), "x".to_owned());
+            }
+            let notes = sources(&metadata, "ConfigMap a");
+            let names = notes.iter().map(|note| {
+                let rest = note.strip_prefix("ConfigMap a is managed by ").unwrap();
+                rest.split([':', ',']).next().unwrap().to_owned()
+            });
+            names.collect::<Vec<_>>()
+        };
+        let argo = [
+            "argocd.argoproj.io/instance",
+            "argocd.argoproj.io/tracking-id",
+        ];
+        assert_eq!(tools(&argo), ["Argo CD"]);
+        assert_eq!(
+            tools(&["meta.helm.sh/release-name", argo[1]]),
+            ["Argo CD", "Helm"]
+        );
+        assert_eq!(tools(&["kustomize.toolkit.fluxcd.io/name"]), ["Flux"]);
+        assert_eq!(tools(&["eks.amazonaws.com/component"]), ["EKS"]);
+        assert!(tools(&["app.kubernetes.io/name"]).is_empty());
+    }
+}
