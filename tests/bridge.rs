@@ -133,6 +133,36 @@ fn a_mark_is_in_use_wherever_nftables_has_it() {
 }
 
 #[test]
+fn a_mark_is_in_use_wherever_iptables_has_it() {
+    for (rule, is_used) in [
+        ("-m mark --mark 0x1000/0x1000 -j ACCEPT", true),
+        ("-m connmark --mark 0x1000/0x1000 -j ACCEPT", true),
+        ("-j MARK --set-xmark 0x1000/0x1000", true),
+        ("-j CONNMARK --set-xmark 0x1000/0x1000", true),
+        (
+            "-j CONNMARK --save-mark --nfmask 0x1000 --ctmask 0x1000",
+            true,
+        ),
+        (
+            "-j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff",
+            false,
+        ),
+        (
+            "-p tcp -j TPROXY --on-port 1 --on-ip 0.0.0.0 --tproxy-mark 0x1000/0x1000",
+            true,
+        ),
+        ("-p tcp -m tcp --dport 4096 -j ACCEPT", false),
+        ("-m mark --mark 0x2000/0x2000 -j ACCEPT", false),
+    ] {
+        let mut evidence = recorded("seed-iptables");
+        let rules = mangle(&format!("-A FORWARD {rule}"));
+        evidence.insert(Item::IptablesLegacy4, Ok(rules));
+        let first = bit(&evidence).unwrap() == 0x1000;
+        assert_ne!(first, is_used, "{rule}");
+    }
+}
+
+#[test]
 fn equal_tables_need_no_change() {
     let evidence = recorded("full-iptables");
     let node = NodeSnapshot::new(&evidence);

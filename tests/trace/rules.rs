@@ -314,3 +314,26 @@ fn what_nft_does_not_show_is_unknown() {
     ];
     check(&rules, false, nftables);
 }
+
+#[test]
+fn a_virtual_server_of_a_mark_comes_before_that_of_an_address() {
+    for (mark, first) in [("0x8", [10, 9, 9, 9]), ("0x9", [10, 244, 1, 14])] {
+        let mut evidence = recording("seed-ipvs");
+        let servers = evidence.text(Item::IpvsSave).unwrap();
+        // kube-proxy adds its own mark, 0x4000.
+        let servers = format!("{servers}-A -f 16392 -s rr\n-a -f 16392 -r 10.9.9.9:80 -m -w 1\n");
+        evidence.insert(Item::IpvsSave, Ok(servers));
+        let rules = evidence.text(Item::Iptables4).unwrap();
+        let rules = format!(
+            "{rules}*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j MARK --set-xmark {mark}/0xffffffff\nCOMMIT\n"
+        );
+        evidence.insert(Item::Iptables4, Ok(rules));
+        let node = NodeSnapshot::new(&evidence);
+        let outcomes = walk(&node, &flow(false));
+        assert_eq!(
+            outcomes[0].destination.0,
+            std::net::IpAddr::from(first),
+            "{mark}"
+        );
+    }
+}
