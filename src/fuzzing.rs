@@ -51,7 +51,7 @@ pub const TARGETS: &[Named] = &[
                     .map(nftables::print::block)
                     .for_each(drop);
             } else {
-                nftables_rules(rules);
+                nftables_rules(rules, false);
             }
         });
     }),
@@ -69,7 +69,7 @@ pub const TARGETS: &[Named] = &[
             let rules = nftables::parse::json(&text);
             let rules = rules.unwrap_or_else(|why| panic!("{why}\n{text}"));
             if !has_escapes(&text) {
-                nftables_rules(&rules);
+                nftables_rules(&rules, true);
             }
         }
     }),
@@ -137,8 +137,9 @@ fn has_escapes(json: &str) -> bool {
     json.contains('\\')
 }
 
-/// Tables that are printed read as themselves.
-fn nftables_rules(rules: &nftables::model::Ruleset) {
+/// Tables that are printed have the same parts when they are read, and are the same if they are the kernel's: words that nft
+/// does not write may change.
+fn nftables_rules(rules: &nftables::model::Ruleset, of_kernel: bool) {
     // Names of other characters than nft's own are not read back.
     let is_name = |name: &str| {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte);
@@ -168,14 +169,8 @@ fn nftables_rules(rules: &nftables::model::Ruleset) {
         if let Ok(again) = nftables::parse::text(&printed) {
             let shapes: Vec<_> = again.tables.iter().map(shape).collect();
             assert_eq!(shapes, [shape(table)], "{printed}");
-            // Words that nft does not write may change when they are printed, once.
-            let print = |rules: nftables::model::Ruleset| -> String {
-                rules.tables.iter().map(nftables::print::block).collect()
-            };
-            let twice = print(again);
-            let again = nftables::parse::text(&twice);
-            let again = again.unwrap_or_else(|why| panic!("{why}\n{twice}"));
-            assert_eq!(print(again), twice);
+            let twice: String = again.tables.iter().map(nftables::print::block).collect();
+            assert!(!of_kernel || twice == printed, "{printed}\n{twice}");
         }
     }
 }
