@@ -337,3 +337,39 @@ fn a_virtual_server_of_a_mark_comes_before_that_of_an_address() {
         );
     }
 }
+
+#[test]
+fn a_policy_rule_takes_what_its_selectors_fit() {
+    let with = |selectors: &str| {
+        let mut evidence = recording("seed-iptables");
+        let rules = format!(
+            r#"[{{"priority":9,{selectors},"action":"blackhole"}},{{"priority":32766,"src":"all","table":"main"}}]"#
+        );
+        evidence.insert(Item::Rules, Ok(rules));
+        evidence
+    };
+    // The packet is translated and marked by then.
+    let rules = [
+        (r#""src":"all""#, "1"),
+        (r#""src":"198.18.0.0","srclen":15"#, "1"),
+        (r#""not":null,"src":"198.18.0.0","srclen":15"#, "0"),
+        (r#""src":"10.0.0.0","srclen":8"#, "0"),
+        (r#""not":null,"src":"10.0.0.0","srclen":8"#, "1"),
+        (r#""src":"all","dst":"10.244.0.0","dstlen":16"#, "1"),
+        (r#""src":"all","dst":"10.97.0.0","dstlen":16"#, "0"),
+        (
+            r#""src":"10.0.0.0","srclen":8,"dst":"10.244.0.0","dstlen":16"#,
+            "0",
+        ),
+        (r#""src":"all","fwmark":"0x4000","fwmask":"0x4000""#, "1"),
+        (r#""src":"all","fwmark":"0x0","fwmask":"0x4000""#, "0"),
+        (
+            r#""src":"10.0.0.0","srclen":8,"fwmark":"0x4000","fwmask":"0x4000""#,
+            "0",
+        ),
+        (r#""src":"all","iif":"eth0""#, "1"),
+        (r#""src":"all","iif":"cni0""#, "0"),
+        (r#""src":"all","oif":"eth0""#, "0"),
+    ];
+    check(&rules, false, with);
+}
