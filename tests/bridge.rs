@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kpx::action::Action;
 use kpx::backend::Mode;
+use kpx::backend::nftables::parse;
 use kpx::bridge::{self, Lease, Unbuildable};
 use kpx::diff;
 use kpx::evidence::{self, Evidence, Gap, Item};
@@ -173,6 +174,42 @@ fn equal_tables_need_no_change() {
     for table in &tables {
         assert_eq!(bridge::change(table, table), "");
     }
+}
+
+#[test]
+fn a_change_touches_what_differs_alone() {
+    let table = |parts: &str| {
+        let text = format!("table ip b {{\n{parts}}}\n");
+        parse::text(&text).unwrap().tables.remove(0)
+    };
+    let set = |name: &str, kind: &str, elements: &str| {
+        format!("\tset {name} {{\n\t\ttype {kind}\n\t\telements = {{ {elements} }}\n\t}}\n")
+    };
+    let chain = |name: &str, rules: &str| format!("\tchain {name} {{\n\t\t{rules}\n\t}}\n");
+    let (same, stays) = (chain("same", "accept"), set("stays", "inet_service", "9"));
+    let have = [
+        set("s", "inet_service", "1, 2"),
+        set("old", "inet_service", "4"),
+        stays.clone(),
+        chain("changed", "tcp dport @old drop"),
+        chain("gone", "drop"),
+        same.clone(),
+    ];
+    let want = [
+        set("s", "inet_service", "2, 3"),
+        set("new", "inet_service", "5"),
+        stays.clone(),
+        chain("changed", "goto added"),
+        chain("added", "tcp dport @new accept"),
+        same.clone(),
+    ];
+    let (have, want) = (table(&have.concat()), table(&want.concat()));
+    insta::assert_snapshot!(bridge::change(&have, &want));
+    // The type of a set cannot change: the whole is loaded again.
+    let other = table(&set("s", "ipv4_addr", "10.0.0.1"));
+    let whole = bridge::change(&have, &other);
+    assert!(whole.starts_with("add table ip b"), "{whole}");
+    assert!(whole.contains("delete table ip b"), "{whole}");
 }
 
 #[test]

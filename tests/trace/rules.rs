@@ -48,14 +48,19 @@ fn check(rules: &[(&str, &str)], established: bool, with: impl Fn(&str) -> Evide
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The rules of `lines` come first in mangle PREROUTING.
+/// The rules of `lines` come first in mangle PREROUTING, but for those of chain SECOND.
 fn iptables(lines: &str) -> Evidence {
     let mut evidence = recording("seed-iptables");
     let rules = evidence.text(Item::Iptables4).unwrap();
     let chain = ":POSTROUTING ACCEPT [0:0]\n";
-    let mut with = chain.to_owned();
+    let mut with = format!("{chain}:SECOND - [0:0]\n");
     for rule in lines.lines() {
-        writeln!(with, "-A PREROUTING {rule}").unwrap();
+        let chain = if rule.starts_with("-A ") {
+            ""
+        } else {
+            "-A PREROUTING "
+        };
+        writeln!(with, "{chain}{rule}").unwrap();
     }
     let rules = rules.replacen(chain, &with, 1);
     evidence.insert(Item::Iptables4, Ok(rules));
@@ -263,6 +268,9 @@ fn targets_of_iptables_have_their_effect() {
             "the effect of target TEE is unknown",
         ),
         ("-j NOWHERE", "NOWHERE"),
+        ("-j SECOND\n-j DROP\n-A SECOND -j RETURN", "1"),
+        ("-g SECOND\n-j DROP\n-A SECOND -j RETURN", "0"),
+        ("-g SECOND\n-A SECOND -j DROP", "1"),
     ];
     check(&rules, false, iptables);
 }
