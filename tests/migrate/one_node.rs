@@ -96,6 +96,22 @@ fn each_stage_is_planned_from_its_needs_only() {
 }
 
 #[test]
+fn rules_are_not_built_where_a_part_of_the_node_is_unknown() {
+    let mut evidence = three("full-iptables");
+    let state = MigrationState::new(migration(Mode::Iptables, Mode::Nftables, Strategy::InPlace));
+    let lease = Lease::of(Duration::from_secs(60));
+    let plan =
+        |evidence: &Evidence| stage::plan(&state, Stage::Build, evidence, "node1", &[], &lease);
+    assert!(plan(&evidence).is_ok());
+    let denied = Gap::Denied(Item::Nft, "run kpx as root".to_owned());
+    for item in [Item::Nft, Item::NftText] {
+        evidence.insert(item, Err(denied.clone()));
+    }
+    let refused = plan(&evidence).map(|plan| plan.steps.len());
+    assert_eq!(refused.unwrap_err().to_string(), denied.to_string());
+}
+
+#[test]
 fn among_three_nodes_the_node_is_found_without_its_name() {
     for (from, to) in directions() {
         let mut place = bound(from, to);
