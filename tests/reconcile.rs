@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::kpx_on;
+use crate::support::{broken, kpx, kpx_on};
 
 #[tokio::test]
 async fn a_healthy_node_needs_no_steps() {
@@ -81,4 +81,20 @@ async fn a_node_without_ip_vs_has_no_virtual_servers() {
         ran.out.contains("ipvsadm -A -t 10.96.0.1:443 -s rr"),
         "{ran}"
     );
+}
+
+#[tokio::test]
+async fn connections_in_zones_of_other_software_are_left_alone() {
+    let zone = |text: &str| text.replacen(" mark=0", " mark=0 zone=3", 1);
+    for (changes, left, steps) in [
+        (&[][..], false, "3 steps"),
+        (&[("node/conntrack.txt", &zone as _)], true, "2 steps"),
+    ] {
+        let node = broken("faults-traffic", changes);
+        let from = node.path().to_str().unwrap();
+        let ran = kpx(&["--from", from, "reconcile", "--part", "conntrack"]).await;
+        let note = "left alone: 1 stale connection in conntrack zones of other software";
+        assert_eq!(ran.out.contains(note), left, "{ran}");
+        assert!(ran.out.starts_with(steps), "{ran}");
+    }
 }

@@ -54,7 +54,7 @@ pub fn forget(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Plan, Gap> {
     }
     if elsewhere > 0 {
         plan.notes.push(format!(
-            "{} in conntrack zones of other software are left alone",
+            "left alone: {} in conntrack zones of other software",
             number_of(elsewhere, "stale connection")
         ));
     }
