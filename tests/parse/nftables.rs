@@ -258,6 +258,9 @@ fn text_that_is_incomplete_or_no_ruleset_is_a_gap() {
         text("table ip a {\n\tset s {\n\t\telements = { 1, mod 2 map { 0 : 1 }\n\t}\n}\n}\n");
     let why = "line 3: an element has a brace".to_owned();
     assert_eq!(nested, Err(Gap::Failed(Item::NftText, why)));
+    let empty = text("table ip a {\n\tset s {\n\t\telements = { 1, ) 2 }\n\t}\n}\n");
+    let why = "line 3: an element has no value".to_owned();
+    assert_eq!(empty, Err(Gap::Failed(Item::NftText, why)));
     let foreign = text("Error: syntax error\n").unwrap_err();
     assert!(foreign.to_string().contains("line 1"), "{foreign}");
     assert_eq!(text(""), Ok(Ruleset::default()));

@@ -8,7 +8,7 @@ mod rule;
 mod tokens;
 mod value;
 
-use super::super::model::{Base, Chain, Element, Ruleset, Set, Table};
+use super::super::model::{Base, Chain, Element, Expr, Ruleset, Set, Table};
 use crate::evidence::{Gap, Item};
 use tokens::{Token, Tokens};
 
@@ -341,6 +341,9 @@ fn elements(text: &str) -> Result<Vec<Element>, String> {
         tokens.take_mark(",");
     }
     tokens.check_depth()?;
+    if elements.iter().any(|of| of.key == Expr::Concat(Vec::new())) {
+        return Err("an element has no value".to_owned());
+    }
     if marks(text).filter(|&byte| byte == b'{').count() > 1 {
         return Err("an element has a brace".to_owned());
     }
