@@ -343,7 +343,9 @@ impl MigrationNode for LocalNode<'_> {
         self.place.follow(mode).await
     }
 
-    async fn unfollow(&mut self) {}
+    async fn unfollow(&mut self) {
+        self.place.unfollow().await;
+    }
 
     fn bridge_notices(&mut self) -> Vec<String> {
         Vec::new()
