@@ -89,6 +89,16 @@ fn the_bit_is_one_that_no_rule_uses() {
     assert!(matches!(bit(&evidence), Err(Unbuildable::Unknown(_))));
 }
 
+/// A set or map of nftables, as nft lists it.
+fn set(name: &str, types: &str, elements: &str) -> String {
+    format!("\t{name} {{\n\t\ttype {types}\n\t\telements = {{ {elements} }}\n\t}}\n")
+}
+
+/// A chain of nftables with one rule.
+fn chain(name: &str, rule: &str) -> String {
+    format!("\tchain {name} {{\n\t\t{rule}\n\t}}\n")
+}
+
 #[test]
 fn a_mark_is_in_use_wherever_nftables_has_it() {
     const FIRST: Option<u32> = Some(0x1000);
@@ -99,12 +109,7 @@ fn a_mark_is_in_use_wherever_nftables_has_it() {
         evidence.insert(Item::Nft, Err(Gap::NotCollected(Item::Nft)));
         bit(&evidence).ok()
     };
-    let set = |kind: &str, types: &str, element: &str| {
-        with(&format!(
-            "\t{kind} s {{\n\t\ttype {types}\n\t\telements = {{ {element} }}\n\t}}\n"
-        ))
-    };
-    let rule = |text: &str| with(&format!("\tchain c {{\n\t\t{text}\n\t}}\n"));
+    let rule = |text: &str| with(&chain("c", text));
     for used in [
         "meta mark 0x1000 accept",
         "meta mark & 0x1000 == 0x0 accept",
@@ -128,9 +133,10 @@ fn a_mark_is_in_use_wherever_nftables_has_it() {
     ] {
         assert_eq!(rule(unused), FIRST, "{unused}");
     }
-    assert_ne!(set("set", "mark", "0x1000"), FIRST);
-    assert_ne!(set("map", "ipv4_addr : mark", "10.0.0.1 : 0x1000"), FIRST);
-    assert_eq!(set("set", "inet_service", "4096"), FIRST);
+    assert_ne!(with(&set("set s", "mark", "0x1000")), FIRST);
+    let map = set("map m", "ipv4_addr : mark", "10.0.0.1 : 0x1000");
+    assert_ne!(with(&map), FIRST);
+    assert_eq!(with(&set("set s", "inet_service", "4096")), FIRST);
 }
 
 #[test]
@@ -182,22 +188,21 @@ fn a_change_touches_what_differs_alone() {
         let text = format!("table ip b {{\n{parts}}}\n");
         parse::text(&text).unwrap().tables.remove(0)
     };
-    let set = |name: &str, kind: &str, elements: &str| {
-        format!("\tset {name} {{\n\t\ttype {kind}\n\t\telements = {{ {elements} }}\n\t}}\n")
-    };
-    let chain = |name: &str, rules: &str| format!("\tchain {name} {{\n\t\t{rules}\n\t}}\n");
-    let (same, stays) = (chain("same", "accept"), set("stays", "inet_service", "9"));
+    let (same, stays) = (
+        chain("same", "accept"),
+        set("set stays", "inet_service", "9"),
+    );
     let have = [
-        set("s", "inet_service", "1, 2"),
-        set("old", "inet_service", "4"),
+        set("set s", "inet_service", "1, 2"),
+        set("set old", "inet_service", "4"),
         stays.clone(),
         chain("changed", "tcp dport @old drop"),
         chain("gone", "drop"),
         same.clone(),
     ];
     let want = [
-        set("s", "inet_service", "2, 3"),
-        set("new", "inet_service", "5"),
+        set("set s", "inet_service", "2, 3"),
+        set("set new", "inet_service", "5"),
         stays.clone(),
         chain("changed", "goto added"),
         chain("added", "tcp dport @new accept"),
@@ -206,7 +211,7 @@ fn a_change_touches_what_differs_alone() {
     let (have, want) = (table(&have.concat()), table(&want.concat()));
     insta::assert_snapshot!(bridge::change(&have, &want));
     // The type of a set cannot change: the whole is loaded again.
-    let other = table(&set("s", "ipv4_addr", "10.0.0.1"));
+    let other = table(&set("set s", "ipv4_addr", "10.0.0.1"));
     let whole = bridge::change(&have, &other);
     assert!(whole.starts_with("add table ip b"), "{whole}");
     assert!(whole.contains("delete table ip b"), "{whole}");

@@ -11,6 +11,13 @@ use serde_json::{Value, json};
 
 use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recorded, root};
 
+/// Returns the JSON of `kpx diff` on a copied recording.
+async fn report_of(node: &tempfile::TempDir) -> Value {
+    let from = node.path().to_str().unwrap();
+    let ran = kpx(&["--from", from, "diff", "-o", "json"]).await;
+    serde_json::from_str(&ran.out).unwrap()
+}
+
 #[tokio::test]
 async fn a_healthy_node_has_no_difference() {
     for name in HEALTHY {
@@ -30,16 +37,8 @@ async fn rules_of_a_release_without_recordings_are_expected_from_source() {
             ("kube-proxy/config.conf", &more),
         ];
         let node = broken("full-nftables", changes);
-        let ran = kpx(&[
-            "--from",
-            node.path().to_str().unwrap(),
-            "diff",
-            "-o",
-            "json",
-        ])
-        .await;
-        let report: Value = serde_json::from_str(&ran.out).unwrap();
-        assert_eq!(report["changes"], json!([]), "{ran}");
+        let report = report_of(&node).await;
+        assert_eq!(report["changes"], json!([]), "{report}");
         report["notes"].to_string()
     };
     let from_source = "expected from source, not recorded";
@@ -203,22 +202,14 @@ async fn a_set_of_another_type_is_shown_with_both_types() {
         let others = text
             .lines()
             .filter(|line| !line.starts_with("add KUBE-CLUSTER-IP "));
-        let text = others.map(|line| format!("{line}\n")).collect::<String>();
+        let text = others.collect::<Vec<_>>().join("\n") + "\n";
         text.replace(
             "create KUBE-CLUSTER-IP hash:ip,port",
             "create KUBE-CLUSTER-IP hash:ip",
         )
     };
     let node = broken("seed-ipvs", &[("node/ipset-save.txt", &other)]);
-    let ran = kpx(&[
-        "--from",
-        node.path().to_str().unwrap(),
-        "diff",
-        "-o",
-        "json",
-    ])
-    .await;
-    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let report = report_of(&node).await;
     let changes = report["changes"].as_array().unwrap();
     let kinds = changes
         .iter()

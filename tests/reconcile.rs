@@ -90,8 +90,8 @@ async fn connections_in_zones_of_other_software_are_left_alone() {
         (&[][..], false, "3 steps"),
         (&[("node/conntrack.txt", &zone as _)], true, "2 steps"),
     ] {
-        let node = broken("faults-traffic", changes);
-        let from = node.path().to_str().unwrap();
+        let copied = broken("faults-traffic", changes);
+        let from = copied.path().to_str().unwrap();
         let ran = kpx(&["--from", from, "reconcile", "--part", "conntrack"]).await;
         let note = "left alone: 1 stale connection in conntrack zones of other software";
         assert_eq!(ran.out.contains(note), left, "{ran}");

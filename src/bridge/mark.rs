@@ -169,7 +169,7 @@ fn numbers(expr: &Expr) -> u32 {
         Expr::Bits { left, right, .. } => numbers(left) | numbers(right),
         Expr::Range(first, last) => {
             let (first, last) = (numbers(first), numbers(last));
-            // Numbers between them have any of the bits from the first one in which these differ.
+            // A number between them can have every bit up to the highest in which they differ.
             let below = u32::MAX.checked_shr((first ^ last).leading_zeros());
             first | last | below.unwrap_or(0)
         }

@@ -10,7 +10,7 @@ use super::owners::Owners;
 use super::print::{element, shape};
 use super::sequence;
 use crate::backend::nftables::expect::UNALLOCATED;
-use crate::backend::nftables::model::{Chain, Datum, Element, Expr, Rule, Set, Statement, Table};
+use crate::backend::nftables::model::{Chain, Element, Expr, Rule, Set, Statement, Table};
 use crate::backend::nftables::names::service_of;
 use crate::backend::nftables::print;
 use crate::net::{Cidr, Family};
@@ -250,55 +250,38 @@ pub(super) fn normal(rule: &Rule) -> Rule {
 }
 
 fn normal_statement(statement: &Statement) -> Statement {
-    match statement {
-        Statement::Match { left, op, right } => Statement::Match {
-            left: left.clone(),
-            op: op.clone(),
-            right: normal_expr(right),
-        },
-        Statement::Vmap { key, data } => Statement::Vmap {
-            key: key.clone(),
-            data: normal_expr(data),
-        },
-        other => {
-            let mut other = other.clone();
-            if let Statement::Nat {
-                addr: Some(addr), ..
-            } = &mut other
-            {
-                *addr = normal_expr(addr);
-            }
-            other
-        }
+    let mut statement = statement.clone();
+    match &mut statement {
+        Statement::Match { right: expr, .. }
+        | Statement::Vmap { data: expr, .. }
+        | Statement::Nat {
+            addr: Some(expr), ..
+        } => normalize(expr),
+        _ => {}
     }
+    statement
 }
 
 /// Sorts the members of inline sets and maps, and joins addresses that the kernel joins.
-fn normal_expr(expr: &Expr) -> Expr {
+fn normalize(expr: &mut Expr) {
     match expr {
         Expr::Set(members) => {
             let ranges: Option<Vec<_>> = members.iter().map(range).collect();
-            match ranges {
-                Some(ranges) if !ranges.is_empty() => joined(ranges),
-                _ => Expr::Set(members.clone()),
+            if let Some(ranges) = ranges.filter(|ranges| !ranges.is_empty()) {
+                *expr = joined(ranges);
             }
         }
         Expr::Prefix { .. } | Expr::Range(..) | Expr::Word(_) => {
-            range(expr).map_or_else(|| expr.clone(), |range| joined(vec![range]))
+            if let Some(range) = range(expr) {
+                *expr = joined(vec![range]);
+            }
         }
-        Expr::Map(pairs) => {
-            let mut pairs: Vec<(Expr, Datum)> = pairs.clone();
-            pairs.sort_by_key(|(key, _)| match key {
-                Expr::Number(number) => *number,
-                _ => u64::MAX,
-            });
-            Expr::Map(pairs)
-        }
-        Expr::Lookup { key, data } => Expr::Lookup {
-            key: key.clone(),
-            data: Box::new(normal_expr(data)),
-        },
-        other => other.clone(),
+        Expr::Map(pairs) => pairs.sort_by_key(|(key, _)| match key {
+            Expr::Number(number) => *number,
+            _ => u64::MAX,
+        }),
+        Expr::Lookup { data, .. } => normalize(data),
+        _ => {}
     }
 }
 
@@ -390,10 +373,14 @@ pub(super) fn service_cidrs(table: &Table) -> Vec<Cidr> {
         return Vec::new();
     };
     let members = rule.statements.iter().filter_map(|s| match s {
-        Statement::Match { right, .. } => Some(match normal_expr(right) {
-            Expr::Set(members) => members,
-            other => vec![other],
-        }),
+        Statement::Match { right, .. } => {
+            let mut right = right.clone();
+            normalize(&mut right);
+            Some(match right {
+                Expr::Set(members) => members,
+                other => vec![other],
+            })
+        }
         _ => None,
     });
     let cidrs = members.flatten().filter_map(|member| match member {
@@ -421,7 +408,11 @@ mod tests {
             addr: Box::new(word(text)),
             len,
         };
-        let shown = |members: Vec<Expr>| print::expr(&normal_expr(&Expr::Set(members)));
+        let shown = |members: Vec<Expr>| {
+            let mut set = Expr::Set(members);
+            normalize(&mut set);
+            print::expr(&set)
+        };
         assert_eq!(
             shown(vec![prefix("10.0.1.0", 24), prefix("10.0.0.0", 24)]),
             "{ 10.0.0.0/23 }"

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::change::{assert_same, kpx, kpx_with, node, state};
+use super::change::{assert_same, kpx_with, node, reconcile, state};
 use super::netns::Netns;
 
 /// Reads for each mode.
@@ -39,7 +39,7 @@ fn beside(write: impl Fn() + Sync, act: impl FnOnce() -> Result<(), String>) -> 
 #[expect(clippy::print_stderr, reason = "the figures")]
 fn no_read_finds_a_difference(name: &str, write: impl Fn(&Netns) + Sync) {
     let node = node();
-    kpx(&node, name, &["reconcile", "--apply", "--yes"], 0);
+    reconcile(&node, name);
     let (mut same, mut unknown) = (0, 0);
     let written = beside(
         || write(&node),
@@ -106,7 +106,7 @@ fn every_repair_succeeds(name: &str, empty: &str, node: &Netns, write: impl Fn()
 #[ignore = "needs root and a network namespace"]
 fn long_while_chains_of_iptables_are_written_others_are_repaired() {
     let (node, name) = (node(), "full-iptables");
-    kpx(&node, name, &["reconcile", "--apply", "--yes"], 0);
+    reconcile(&node, name);
     let saved = node.run("iptables-nft-save -t nat");
     let is_service = |line: &&str| line.starts_with("-A KUBE-SVC-");
     let chain = |line: &str| line.split(' ').nth(1).unwrap().to_owned();
@@ -132,7 +132,7 @@ fn long_while_chains_of_iptables_are_written_others_are_repaired() {
 #[ignore = "needs root and a network namespace"]
 fn long_while_chains_of_nftables_are_written_others_are_repaired() {
     let (node, name) = (node(), "full-nftables");
-    kpx(&node, name, &["reconcile", "--apply", "--yes"], 0);
+    reconcile(&node, name);
     let saved = node.run("nft list table ip kube-proxy");
     let names = saved
         .lines()

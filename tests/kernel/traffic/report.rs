@@ -7,6 +7,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use kpx::evidence::{Evidence, Item};
+use kpx::node::NodeSnapshot;
+
 use super::client::Kind;
 
 /// One thing that went wrong.
@@ -101,7 +104,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Of how many attempts the kernel may lose one to a clash of ports.
+/// The kernel may lose one of this many attempts to a clash of ports.
 const PER_CLASH: usize = 100_000;
 
 /// Returns how many new connections conntrack has dropped in this thread's network namespace because another one had just got
@@ -111,11 +114,11 @@ const PER_CLASH: usize = 100_000;
 /// port is free, and takes it only after the last hook.
 pub(super) fn clashes() -> usize {
     let text = fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack").unwrap();
-    let mut lines = text.lines();
-    let mut names = lines.next().unwrap().split_whitespace();
-    let at = names.position(|name| name == "insert_failed").unwrap();
-    let of = |line: &str| usize::from_str_radix(line.split_whitespace().nth(at).unwrap(), 16);
-    lines.map(|cpu| of(cpu).unwrap()).sum()
+    let mut evidence = Evidence::default();
+    evidence.insert(Item::ConntrackStat, Ok(text));
+    let node = NodeSnapshot::new(&evidence);
+    let failed = node.conntrack_stat().unwrap().sum("insert_failed");
+    failed.unwrap().try_into().unwrap()
 }
 
 /// What became of all connections.
@@ -145,7 +148,7 @@ impl Report {
     }
 
     /// Stops the test if anything failed, or hardly anything was tried. New connections that the kernel lost to a clash of
-    /// ports are let pass, if they are as rare as such clashes.
+    /// ports pass, if they are as rare as such clashes.
     pub(crate) fn unharmed(&self) {
         self.busy();
         let clashes = self.clashes.min(self.attempts() / PER_CLASH);
